@@ -1,0 +1,1 @@
+"""The deliverer: from the door for publishers to every subscribed listener."""

@@ -1,0 +1,237 @@
+"""The resources that configure a deliverer, as values: parsed, defaulted and valid.
+
+Fields are those of ``pillion.dev/v1alpha1`` (DSP1054's names), in snake case; times are seconds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Protocol(StrEnum):
+    """How a listener is spoken to."""
+
+    CIM_XML = "CIM-XML"
+    CLOUD_EVENTS = "CloudEvents"
+
+
+class QueueFullPolicy(StrEnum):
+    """What happens to a full destination queue (S0.4 and the design's "Full queue")."""
+
+    ADAPTIVE = "Adaptive"
+    DISCARD_OLDEST = "DiscardOldest"
+    REJECT = "Reject"
+
+
+class Backoff(StrEnum):
+    """How the wait between attempts grows."""
+
+    FIXED = "Fixed"
+    EXPONENTIAL = "Exponential"
+
+
+class Ordering(StrEnum):
+    """Within what the order of indications holds."""
+
+    DESTINATION = "Destination"
+    GROUP = "Group"
+    NONE = "None"
+
+
+class SequenceIdentifiers(StrEnum):
+    """Whether SequenceContext and SequenceNumber are sent (D.2)."""
+
+    AUTO = "Auto"
+    SEND = "Send"
+    OMIT = "Omit"
+
+
+class RemovalPolicy(StrEnum):
+    """What becomes of the queue of a destination that is removed."""
+
+    DISCARD = "Discard"
+    DRAIN = "Drain"
+
+
+class RemovalAction(StrEnum):
+    """DSP1054's Ignore, Disable and Remove: SubscriptionRemovalAction and OnFatalErrorPolicy."""
+
+    IGNORE = "Ignore"
+    DISABLE = "Disable"
+    REMOVE = "Remove"
+
+
+class RepeatPolicy(StrEnum):
+    """RepeatNotificationPolicy."""
+
+    NONE = "None"
+    SUPPRESS = "Suppress"
+    DELAY = "Delay"
+
+
+class SubscriptionState(StrEnum):
+    """SubscriptionState, as far as a user may set it."""
+
+    ENABLED = "Enabled"
+    DISABLED = "Disabled"
+
+
+class QueryLanguage(StrEnum):
+    """QueryLanguage of a filter."""
+
+    WQL = "WQL"
+    CQL = "DMTF:CQL"
+
+
+class Acknowledgement(StrEnum):
+    """How far a publish has come before it is answered."""
+
+    ACCEPTED = "Accepted"
+    DURABLE = "Durable"
+    STABLE = "Stable"
+    DELIVERED = "Delivered"
+
+
+class Durability(StrEnum):
+    """Where accepted indications are kept."""
+
+    MEMORY = "Memory"
+    DISK = "Disk"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """The retry of one destination, all overrides applied."""
+
+    #: Attempts after the original one; 0 = no retry (S0.7).
+    attempts: int = 3
+    interval_seconds: float = 30.0
+    backoff: Backoff = Backoff.FIXED
+    maximum_interval_seconds: float = 3600.0
+    #: The share of the wait that is drawn at random, 0 to 1.
+    jitter: float = 0.0
+    respect_retry_after: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TLSOptions:
+    """How a TLS listener is met. PEM bytes come from Secrets."""
+
+    verify: bool = True
+    server_name: str | None = None
+    ca_certificates: bytes | None = None
+    client_certificate: bytes | None = None
+    client_key: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """Basic (username and password) or bearer (token) credentials."""
+
+    username: str | None = None
+    password: str | None = None
+    bearer_token: str | None = None
+
+    def __repr__(self) -> str:
+        return "Credentials(…)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndicationService:
+    """How this deliverer delivers, after CIM_IndicationService."""
+
+    name: str = "default"
+    delivery_retry_attempts: int = 3
+    delivery_retry_interval_seconds: float = 30.0
+    queue_size: int = 10_000
+    queue_full_policy: QueueFullPolicy = QueueFullPolicy.ADAPTIVE
+    #: None: ten times the destination's effective retry (D.2).
+    indication_lifetime_seconds: float | None = None
+    duplicate_window_seconds: float = 86_400.0
+    duplicate_window_entries: int = 1_000_000
+    subscription_removal_action: RemovalAction = RemovalAction.IGNORE
+    subscription_removal_time_interval_seconds: float = 2_592_000.0
+    correlated_indications: bool = False
+    durability: Durability = Durability.MEMORY
+    acknowledgement: Acknowledgement = Acknowledgement.ACCEPTED
+    shutdown_grace_period_seconds: float = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerDestination:
+    """Where to, after CIM_ListenerDestination; the service's defaults are already applied."""
+
+    name: str
+    #: metadata.uid, or, standalone, one derived from kind and name.
+    uid: str
+    #: The URL, with a scheme.
+    destination: str
+    protocol: Protocol
+    timeout_seconds: float = 30.0
+    tls: TLSOptions = TLSOptions()
+    credentials: Credentials | None = None
+    retry: RetryPolicy = RetryPolicy()
+    queue_size: int = 10_000
+    queue_full_policy: QueueFullPolicy = QueueFullPolicy.ADAPTIVE
+    #: None: ten times the effective retry; 0: no lifetime.
+    indication_lifetime_seconds: float | None = None
+    ordering: Ordering = Ordering.DESTINATION
+    max_in_flight: int = 1
+    sequence_identifiers: SequenceIdentifiers = SequenceIdentifiers.AUTO
+    suspended: bool = False
+    removal_policy: RemovalPolicy = RemovalPolicy.DISCARD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndicationFilter:
+    """Which, after CIM_IndicationFilter. The query has been compiled once, so it is valid."""
+
+    name: str
+    query: str
+    query_language: QueryLanguage = QueryLanguage.CQL
+    source_namespaces: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatNotification:
+    """RepeatNotificationPolicy and its parameters (D.3)."""
+
+    policy: RepeatPolicy = RepeatPolicy.NONE
+    interval_seconds: float = 0.0
+    gap_seconds: float = 0.0
+    count: int = 1
+    #: Names of the properties whose values make two indications repeats of each other; the class
+    #: always counts.
+    key: tuple[str, ...] = ("EventID", "AlertingManagedElement")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndicationSubscription:
+    """Filter x destination, after CIM_IndicationSubscription."""
+
+    name: str
+    uid: str
+    service: str = "default"
+    filter_name: str
+    destination_name: str
+    state: SubscriptionState = SubscriptionState.ENABLED
+    on_fatal_error_policy: RemovalAction = RemovalAction.IGNORE
+    repeat_notification: RepeatNotification = RepeatNotification()
+    #: None: it never ends. Counted from ``created_at``.
+    duration_seconds: float | None = None
+    #: metadata.creationTimestamp, seconds since the epoch; None: when it is first loaded.
+    created_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """Everything that one deliverer needs to know: one complete revision.
+
+    Each subscription names a filter and a destination that are present, and this service.
+    """
+
+    revision: str
+    service: IndicationService = IndicationService()
+    destinations: Mapping[str, ListenerDestination] = field(default_factory=dict)
+    filters: Mapping[str, IndicationFilter] = field(default_factory=dict)
+    subscriptions: Mapping[str, IndicationSubscription] = field(default_factory=dict)

@@ -1,0 +1,84 @@
+"""What delivery asks of a handler, and what a handler answers (S0.8, S0.13)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from pillion_sidecar.indication import Indication
+
+
+class DeliveryResult(StrEnum):
+    """The result of one attempt, as PEP 324 names them (S0.8)."""
+
+    #: The listener has it.
+    SUCCESS = "success"
+    #: It did not get there; a later attempt may.
+    ERROR = "error"
+    #: It can never get there: no attempt is made again.
+    FATAL_ERROR = "fatal-error"
+    #: The connection ended after the request was written: the listener may or may not have it.
+    POST_DELIVERY_ERROR = "post-delivery-error"
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryOutcome:
+    """What came of one attempt."""
+
+    result: DeliveryResult
+    #: One line for people: "connection refused", "HTTP 503", "CIM error 1: queue is full".
+    detail: str = ""
+    #: The status of the HTTP answer, where there was one.
+    status: int | None = None
+    #: Seconds that the listener asked to be left alone (Retry-After), where it did.
+    retry_after: float | None = None
+
+
+class Delivery:
+    """One attempt to deliver an indication for a subscription."""
+
+    __slots__ = (
+        "attempt",
+        "correlated",
+        "filter_name",
+        "indication",
+        "sequence_context",
+        "sequence_number",
+    )
+
+    def __init__(
+        self,
+        *,
+        indication: Indication,
+        filter_name: str,
+        sequence_context: str | None,
+        sequence_number: int | None,
+        attempt: int,
+        correlated: bool,
+    ) -> None:
+        self.indication = indication
+        #: The value of IndicationFilterName (S0.20).
+        self.filter_name = filter_name
+        #: SequenceContext and SequenceNumber (D.2); both None where identifiers are omitted.
+        self.sequence_context = sequence_context
+        self.sequence_number = sequence_number
+        #: 1 for the original attempt.
+        self.attempt = attempt
+        #: Whether to mark the retry in CorrelatedIndications (S0.9).
+        self.correlated = correlated
+
+
+class Handler(Protocol):
+    """Delivers to one listener destination. It never retries by itself; order, retry, discards and
+    metrics are the dispatcher's."""
+
+    def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
+        """Begin an attempt and return at once; ``done`` is called exactly once, on the event loop,
+        within the destination's time-out. Never raises.
+
+        A call-back, not a coroutine: a task for each attempt would cost a third of the throughput
+        (``docs/decisions/``).
+        """
+
+    def close(self) -> None:
+        """Release connections. Attempts under way are abandoned, and ``done`` is not called."""

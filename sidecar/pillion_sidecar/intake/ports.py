@@ -1,0 +1,57 @@
+"""What intake asks of the rooms behind it. The deliverer's own are ``Router`` and
+``DeliveryService``; tests stand in others."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pillion_cim.model import CIMInstance
+
+from pillion_sidecar.indication import Indication
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One (subscription, destination) that an indication goes to."""
+
+    subscription: str
+    filter_name: str
+    destination: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an indication cannot be accepted now: a destination queue that is full."""
+
+    destination: str
+    #: Seconds after which it is worth trying again.
+    retry_after: float
+
+
+class Routes(Protocol):
+    """Works out who is subscribed to an indication."""
+
+    def route(
+        self, class_name: str, instance: "InstanceSource", source_namespace: str | None
+    ) -> Sequence[Target]:
+        """Return the targets of an indication; none where nobody has subscribed to it.
+
+        ``instance`` is called at most once, and only where a filter has a condition to evaluate.
+        """
+
+
+class InstanceSource(Protocol):
+    """Gives the decoded instance when it is asked for."""
+
+    def __call__(self) -> CIMInstance: ...
+
+
+class Queues(Protocol):
+    """Takes indications over for delivery."""
+
+    def offer(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
+        """Queue an indication for all its targets or, with a Refusal, for none.
+
+        Sets ``indication.unsettled``; each target's settlement is told to ``indication.trackers``
+        later, never from within this call unless a full queue discards an older indication.
+        """
