@@ -1,0 +1,200 @@
+"""Which addresses a destination may lead to. Pure: nothing here resolves a name.
+
+Whoever may write a destination chooses where the deliverer connects to, from inside the pod's
+network. So loopback, link-local and cloud metadata addresses are refused unless the configuration
+allows them; the same policy is asked when a file is loaded (for literal addresses) and again after
+each resolution, since a name can lead anywhere and change its mind.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+
+IPAddress = IPv4Address | IPv6Address
+
+#: Where clouds serve credentials to whoever asks: AWS, GCP, Azure, OCI (…169.254), ECS tasks, EKS
+#: pod identity, Azure's wire server, Alibaba, and their IPv6 forms.
+METADATA_ADDRESSES: frozenset[IPAddress] = frozenset(
+    ip_address(text)
+    for text in (
+        "169.254.169.254",
+        "169.254.170.2",
+        "169.254.170.23",
+        "168.63.129.16",
+        "100.100.100.200",
+        "192.0.0.192",
+        "fd00:ec2::254",
+        "fd00:ec2::23",
+        "fd20:ce::254",
+    )
+)
+
+_LOCAL_NAMES = frozenset(
+    {
+        "localhost",
+        "localhost.localdomain",
+        "localhost6",
+        "localhost6.localdomain6",
+        "ip6-localhost",
+        "ip6-loopback",
+    }
+)
+# NAT64 (RFC 6052, RFC 8215) and IPv4-compatible addresses carry an IPv4 address in their last
+# four bytes.
+_EMBEDDING = tuple(IPv6Network(text) for text in ("64:ff9b::/96", "64:ff9b:1::/48", "::/96"))
+_NUMBER = re.compile(r"0[xX][0-9a-fA-F]*|[0-9]+")
+
+
+class AddressKind(StrEnum):
+    """What an address leads to, as far as the policy cares."""
+
+    PUBLIC = "public"
+    PRIVATE = "private"
+    LOOPBACK = "loopback"
+    LINK_LOCAL = "link-local"
+    METADATA = "cloud metadata"
+    UNSPECIFIED = "unspecified"
+    MULTICAST = "multicast"
+    BROADCAST = "broadcast"
+
+
+def classify(address: IPAddress) -> AddressKind:
+    """What ``address`` leads to. An IPv4 address inside an IPv6 one is judged for itself."""
+    inner = _embedded_ipv4(address) if isinstance(address, IPv6Address) else None
+    address = address if inner is None else inner
+    if isinstance(address, IPv6Address) and address.scope_id is not None:
+        address = IPv6Address(int(address))
+    if address in METADATA_ADDRESSES:
+        return AddressKind.METADATA
+    for kind, holds in (
+        (AddressKind.UNSPECIFIED, address.is_unspecified or _is_this_network(address)),
+        (AddressKind.LOOPBACK, address.is_loopback),
+        (AddressKind.LINK_LOCAL, address.is_link_local),
+        (AddressKind.MULTICAST, address.is_multicast),
+        (AddressKind.BROADCAST, int(address) == 0xFFFFFFFF and address.version == 4),
+        (AddressKind.PRIVATE, not address.is_global),
+    ):
+        if holds:
+            return kind
+    return AddressKind.PUBLIC
+
+
+def _is_this_network(address: IPAddress) -> bool:
+    # A connection to 0.x.y.z reaches the machine itself on some systems.
+    return address.version == 4 and int(address) >> 24 == 0
+
+
+def _embedded_ipv4(address: IPv6Address) -> IPv4Address | None:
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address.sixtofour is not None:
+        return address.sixtofour
+    if address.teredo is not None:
+        return address.teredo[1]
+    number = int(address)
+    if number > 1 and any(IPv6Address(number) in network for network in _EMBEDDING):
+        return IPv4Address(number & 0xFFFFFFFF)
+    return None
+
+
+def parse_host(host: str) -> IPAddress | None:
+    """The address that a URL's host spells out; None for a name.
+
+    Every form that a resolver takes for an address is understood: brackets, a trailing dot,
+    ``127.1``, ``0x7f000001``, ``017700000001``, ``2130706433``.
+
+    Raises:
+        ValueError: the host ends in a number, so it can be no name, but is no address either.
+    """
+    bare = host.removeprefix("[").removesuffix("]").rstrip(".")
+    if ":" in bare:
+        return ip_address(bare)
+    parts = bare.split(".")
+    if not _NUMBER.fullmatch(parts[-1]):
+        return None
+    if len(parts) > 4 or not all(_NUMBER.fullmatch(part) for part in parts):
+        raise ValueError(f"{host!r} is neither a host name nor an IP address")
+    return _join([_number(part, host) for part in parts], host)
+
+
+def _number(part: str, host: str) -> int:
+    try:
+        if part[:2] in ("0x", "0X"):
+            return int(part[2:] or "0", 16)
+        if len(part) > 1 and part[0] == "0":
+            return int(part, 8)
+        # Longer is out of range anyway, and int() of a very long text is slow.
+        return int(part[:20])
+    except ValueError:
+        raise ValueError(f"{host!r} is not an IP address") from None
+
+
+def _join(numbers: list[int], host: str) -> IPv4Address:
+    *leading, last = numbers
+    if any(number > 255 for number in leading) or last >= 256 ** (4 - len(leading)):
+        raise ValueError(f"{host!r} is not an IP address: a part of it is out of range")
+    value = last
+    for position, number in enumerate(leading):
+        value += number << (8 * (3 - position))
+    return IPv4Address(value)
+
+
+def is_local_name(host: str) -> bool:
+    """Whether a host name means this machine by convention (RFC 6761 6.3)."""
+    name = host.rstrip(".").lower()
+    return name in _LOCAL_NAMES or name.endswith(".localhost")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddressPolicy:
+    """Which kinds of address may be connected to.
+
+    Unspecified, multicast and broadcast addresses never may. A standalone deliverer allows
+    loopback.
+    """
+
+    allow_loopback: bool = False
+    allow_link_local: bool = False
+    allow_private: bool = True
+    allow_metadata: bool = False
+
+    def check(self, address: IPAddress | str) -> str | None:
+        """Why ``address`` is refused, as a sentence; None when it is allowed.
+
+        Raises:
+            ValueError: a text that is no IP address. (A name is resolved first.)
+        """
+        ip = ip_address(address) if isinstance(address, str) else address
+        kind = classify(ip)
+        if self._allows(kind):
+            return None
+        return f"{ip} is a {kind.value} address, and those are not allowed here"
+
+    def _allows(self, kind: AddressKind) -> bool:
+        return {
+            AddressKind.PUBLIC: True,
+            AddressKind.PRIVATE: self.allow_private,
+            AddressKind.LOOPBACK: self.allow_loopback,
+            AddressKind.LINK_LOCAL: self.allow_link_local,
+            AddressKind.METADATA: self.allow_metadata,
+        }.get(kind, False)
+
+    def check_host(self, host: str) -> str | None:
+        """Why the host of a URL is refused without asking any name server; None when it is not.
+
+        A name that is allowed here still has to pass :meth:`check` after each resolution.
+        """
+        if not host.isascii():
+            return f"{host!r} is outside ASCII; write an international name in its xn-- form"
+        try:
+            ip = parse_host(host)
+        except ValueError as error:
+            return str(error)
+        if ip is None:
+            if is_local_name(host) and not self.allow_loopback:
+                return f"{host} is this machine (loopback), and that is not allowed here"
+            return None
+        if isinstance(ip, IPv4Address) and host.rstrip(".") != str(ip):
+            return f"{host!r} is an unusual spelling of the address {ip}"
+        return self.check(ip)
