@@ -1,0 +1,84 @@
+# Everything runs in .venv, which the first target that needs it makes. A second run finds it there.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+BIN := .venv/bin
+PY := $(BIN)/python
+ROOTS := cim sidecar spark cli
+# Test processes beside each other. Those that start a JVM always run one after the other.
+JOBS ?= 2
+
+.PHONY: help
+help: ## Show this help
+	@echo "Pillion: needs Python >= 3.11 (with venv), a JDK >= 17 and make; the rest it sets up itself."
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.venv/.complete: tools/set-up pyproject.toml requirements/constraints.txt
+	@tools/set-up
+
+.PHONY: set-up
+set-up: .venv/.complete ## Make .venv with all that the other targets need
+
+.PHONY: java
+java:
+	@tools/check-java
+
+.PHONY: demo
+demo: java .venv/.complete ## From a Spark job over real weather records to two real listeners, through a failure
+	@$(PY) examples/demo/run.py
+
+.PHONY: test
+test: lint unit rows integration ## Everything below that can fail, but for the benchmarks
+
+.PHONY: lint
+lint: .venv/.complete ## ruff (rules and format), mypy --strict, import contract
+	@echo "== lint"
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/mypy --no-error-summary $(ROOTS) tools tests/support tests/conftest.py
+	@$(BIN)/lint-imports --no-logo --cache-dir .cache/import-linter | tail -n 3
+
+.PHONY: unit
+unit: .venv/.complete ## Tests of single rooms, in memory
+	@echo "== unit tests"
+	@$(PY) -m pytest tests/unit -q -n $(JOBS) -m "not spark"
+
+.PHONY: integration
+integration: java .venv/.complete ## Tests over real sockets and processes, and with Spark
+	@echo "== integration tests"
+	@$(PY) -m pytest tests/integration -q -n $(JOBS) -m "not spark"
+	@echo "== tests with Spark"
+	@$(PY) -m pytest tests -q -m spark
+
+.PHONY: rows
+rows: .venv/.complete ## Break each worked requirement's line of source and see its tests turn red
+	@echo "== rows"
+	@$(PY) tools/rows.py --jobs $(JOBS)
+
+.PHONY: bench
+bench: java .venv/.complete ## Measure against nginx and wrk (Debian packages nginx-light, wrk)
+	@$(PY) -m benchmarks
+
+.PHONY: docs
+docs: .venv/.complete ## Build the manual into site/; a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "site/index.html"
+
+.PHONY: generate
+generate: .venv/.complete ## Write what is generated: crds/, docs/reference/, docs/rows.md
+	@$(PY) tools/generate.py
+
+.PHONY: format
+format: .venv/.complete ## Let ruff put the source into form
+	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
+
+.PHONY: build
+build: .venv/.complete ## Build wheel and sdist into dist/
+	@$(PY) -m build --no-isolation --outdir dist . | tail -n 1
+
+.PHONY: clean
+clean: ## Remove .venv and everything that was built
+	rm -rf .venv .cache build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
