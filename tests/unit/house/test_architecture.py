@@ -1,0 +1,163 @@
+"""The import contract: each room imports what the design's table allows it, and nothing else."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import grimp
+import pytest
+
+from support.house import ROOT, SOURCE_ROOTS, modules, packages
+
+#: Room -> what it may import beside itself and the standard library. This is the design's table;
+#: a room that is not in it may not exist.
+ALLOWED = {
+    "pillion_cim": {"lxml"},
+    "pillion_sidecar": {
+        "pillion_cim",
+        "aiohttp",
+        "prometheus_client",
+        # Parsers and the resolver: docs/decisions/ says why each was chosen.
+        "aiodns",
+        "httptools",
+        "msgspec",
+        "yaml",
+    },
+    "pyspark_pillion": {"pyspark", "py4j", "pyarrow"},
+    "pillion_operator": {
+        "pillion_cim",
+        "pillion_sidecar",
+        "aiohttp",
+        "cryptography",
+        "kopf",
+        "kubernetes",
+        "prometheus_client",
+    },
+    "pillion_cli": {
+        "pillion_cim",
+        "pillion_operator",
+        "pillion_sidecar",
+        "pyspark_pillion",
+        "aiohttp",
+        "rich",
+    },
+}
+
+#: What the operator, and so a process without an event loop, may take from the deliverer.
+CONFIG = "pillion_sidecar.config"
+
+
+@pytest.fixture(scope="module")
+def graph() -> grimp.ImportGraph:
+    return grimp.build_graph(*packages(), include_external_packages=True, cache_dir=None)
+
+
+def strangers(graph: grimp.ImportGraph, package: str) -> list[str]:
+    """Imports of ``package`` that the table does not allow, as "module -> imported"."""
+    allowed = ALLOWED[package] | {package} | sys.stdlib_module_names
+    return [
+        f"{module} -> {imported}"
+        for module in sorted(graph.modules)
+        if module.split(".")[0] == package
+        for imported in sorted(graph.find_modules_directly_imported_by(module))
+        if imported.split(".")[0] not in allowed
+    ]
+
+
+@pytest.mark.parametrize("package", sorted(packages()))
+def test_a_room_imports_only_what_the_design_allows_it(
+    graph: grimp.ImportGraph, package: str
+) -> None:
+    assert strangers(graph, package) == []
+
+
+def test_a_forbidden_import_is_noticed(graph: grimp.ImportGraph) -> None:
+    graph.add_module("requests", is_squashed=True)
+    graph.add_import(importer="pillion_cim.model", imported="requests")
+    try:
+        assert strangers(graph, "pillion_cim") == ["pillion_cim.model -> requests"]
+    finally:
+        graph.remove_module("requests")
+
+
+def test_every_room_with_code_is_in_the_table_and_under_the_contract() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert set(packages()) <= set(ALLOWED)
+    assert set(project["tool"]["importlinter"]["root_packages"]) == set(packages())
+    shipped = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert {Path(path).name for path in shipped} == set(packages())
+
+
+def test_the_import_contract_of_pyproject_is_kept() -> None:
+    program = "from importlinter import cli; raise SystemExit(cli.lint_imports(no_cache=True))"
+    answer = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+def test_the_operator_takes_nothing_of_the_sidecar_but_its_configuration(
+    graph: grimp.ImportGraph,
+) -> None:
+    taken = {
+        imported
+        for module in graph.modules
+        if module.split(".")[0] == "pillion_operator"
+        for imported in graph.find_modules_directly_imported_by(module)
+        if imported.split(".")[0] == "pillion_sidecar"
+    }
+    assert {name for name in taken if not f"{name}.".startswith(f"{CONFIG}.")} == set()
+
+
+def imported_along_with(names: list[str]) -> set[str]:
+    """What a fresh interpreter has loaded once it has imported ``names``."""
+    program = "import sys; [__import__(name) for name in sys.argv[1:]]; print(*sys.modules)"
+    answer = subprocess.run(
+        [sys.executable, "-c", program, *names], capture_output=True, text=True, check=True
+    )
+    return set(answer.stdout.split())
+
+
+def test_the_configuration_is_loaded_without_the_deliverer() -> None:
+    names = [name for name in modules("pillion_sidecar") if f"{name}.".startswith(f"{CONFIG}.")]
+    loaded = imported_along_with(names)
+    ours = {name for name in loaded if name.startswith("pillion_sidecar.")}
+    assert {name for name in ours if not f"{name}.".startswith(f"{CONFIG}.")} == set()
+    assert loaded.isdisjoint({"aiohttp", "prometheus_client", "aiodns", "httptools"})
+
+
+IMPORT_EACH = """
+import os, sys, traceback
+
+broken = []
+for name in sys.argv[1:]:
+    child = os.fork()
+    if child == 0:
+        try:
+            __import__(name)
+        except BaseException:
+            print(name, traceback.format_exc(), flush=True)
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        broken.append(name)
+sys.exit(bool(broken))
+"""
+
+
+def test_every_module_can_be_the_first_one_imported() -> None:
+    names = [name for package in packages() for name in modules(package)]
+    answer = subprocess.run(
+        [sys.executable, "-W", "error", "-c", IMPORT_EACH, *names],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+def test_no_source_root_and_no_test_folder_is_a_package() -> None:
+    found = [root for root in SOURCE_ROOTS if (ROOT / root / "__init__.py").exists()]
+    found += [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("__init__.py")]
+    assert found == []

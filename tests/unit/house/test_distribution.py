@@ -1,0 +1,43 @@
+"""What a user installs: the wheel holds every room, typed, and the one command."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from support.house import ROOT, packages
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", folder],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    (built,) = folder.glob("pillion-*.whl")
+    return zipfile.ZipFile(built)
+
+
+def test_each_room_is_whole_and_says_that_it_is_typed(wheel: zipfile.ZipFile) -> None:
+    shipped = set(wheel.namelist())
+    for name, folder in packages().items():
+        assert f"{name}/py.typed" in shipped
+        files = [path for path in folder.rglob("*") if path.suffix in {".py", ".json", ".txt"}]
+        assert {str(Path(name, path.relative_to(folder))) for path in files} <= shipped
+
+
+def test_nothing_but_the_rooms_is_shipped(wheel: zipfile.ZipFile) -> None:
+    tops = {entry.split("/")[0] for entry in wheel.namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == set(packages())
+
+
+def test_there_is_one_command(wheel: zipfile.ZipFile) -> None:
+    (entry_points,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
+    assert wheel.read(entry_points).decode() == (
+        "[console_scripts]\npillion = pillion_cli.main:main\n"
+    )
