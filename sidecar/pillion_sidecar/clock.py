@@ -139,5 +139,5 @@ class LoopTimers:
         for timer in self._heap.pop_due(self._loop.time() + 0.0005):
             timer.fire()
         following = self._heap.next_due()
-        if following is not None and (self._armed is None or following < self._armed.when()):
+        if following is not None:
             self._arm(following)

@@ -1,7 +1,7 @@
 """What intake asks of the rooms behind it. The deliverer's own are ``Router`` and
 ``DeliveryService``; tests stand in others."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +17,9 @@ class Target:
     subscription: str
     filter_name: str
     destination: str
+    #: What makes two indications repeats of each other, where the subscription has a
+    #: RepeatNotificationPolicy.
+    event: Hashable = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,97 @@
+"""The dispatcher: starts attempts, fairly, and never polls (S0.5, S0.15, S0.17).
+
+Queues that have something to attempt stand in one round. Each turn takes one indication of each
+queue, so no destination gets ahead of another; a turn is bounded, so that the event loop gets
+round to everybody's sockets. An empty or waiting queue costs nothing but its place in memory.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from pillion_sidecar.clock import Clock
+from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome
+from pillion_sidecar.delivery.queue import DestinationQueue, QueueEntry
+
+#: Attempts started before the event loop gets its turn.
+ATTEMPTS_PER_TURN = 64
+
+
+class Settling(Protocol):
+    """What the dispatcher leaves to the delivery service."""
+
+    def expire(self, queue: DestinationQueue) -> None:
+        """Discard the waiting entries whose lifetime has ended."""
+
+    def conclude(
+        self, queue: DestinationQueue, entry: QueueEntry, outcome: DeliveryOutcome, seconds: float
+    ) -> None:
+        """Settle an entry after its attempt, or put it back."""
+
+
+class Dispatcher:
+    """Starts the attempts of all destination queues."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        call_soon: Callable[[Callable[[], None]], object],
+        settling: Settling,
+    ) -> None:
+        """``call_soon`` is that of the event loop."""
+        self._clock = clock
+        self._call_soon = call_soon
+        self._settling = settling
+        self._round: deque[DestinationQueue] = deque()
+        self._scheduled = False
+        #: Whether failed attempts are marked in CorrelatedIndications (S0.9).
+        self.marks_retries = False
+
+    def ready(self, queue: DestinationQueue) -> None:
+        """Give a queue its place in the round."""
+        if queue.ready:
+            return
+        queue.ready = True
+        self._round.append(queue)
+        if not self._scheduled:
+            self._scheduled = True
+            self._call_soon(self._turn)
+
+    def _turn(self) -> None:
+        for _ in range(min(len(self._round), ATTEMPTS_PER_TURN)):
+            queue = self._round.popleft()
+            queue.ready = False
+            self._attempt(queue)
+        if self._round:
+            self._call_soon(self._turn)
+        else:
+            self._scheduled = False
+
+    def _attempt(self, queue: DestinationQueue) -> None:
+        self._settling.expire(queue)
+        if queue.removed or queue.suspended or queue.next_attempt_at is not None:
+            return
+        entry = queue.take()
+        if entry is None:
+            return
+        now = self._clock.monotonic()
+        queue.last_attempt_at = now
+        delivery = Delivery(
+            indication=entry.indication,
+            filter_name=entry.subscription.resource.filter_name,
+            sequence_context=queue.sequence_context,
+            sequence_number=entry.number if queue.sends_identifiers else None,
+            attempt=entry.attempts + 1,
+            correlated=self.marks_retries and entry.attempts > 0,
+        )
+        queue.handler.deliver(delivery, partial(self._done, queue, entry, now))
+        if queue.in_flight < queue.max_in_flight and queue.waiting:
+            self.ready(queue)
+
+    def _done(
+        self, queue: DestinationQueue, entry: QueueEntry, began: float, outcome: DeliveryOutcome
+    ) -> None:
+        if queue.land(entry):
+            self._settling.conclude(queue, entry, outcome, self._clock.monotonic() - began)

@@ -1,0 +1,86 @@
+"""What delivery writes to the log, each event under its own stable name (S0.11)."""
+
+import logging
+
+from pillion_sidecar.delivery.handler import DeliveryOutcome
+from pillion_sidecar.delivery.queue import DestinationQueue, QueueEntry
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.delivery.subscriptions import Subscription
+
+logger = logging.getLogger("pillion.delivery")
+
+
+def discarded(queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason) -> None:
+    """An indication was discarded: once for each, with identifier and sequence."""
+    logger.warning(
+        "indication discarded: %s",
+        reason.value,
+        extra={
+            "event": "indication-discarded",
+            "reason": reason.value,
+            "destination": queue.name,
+            "subscription": entry.subscription.resource.name,
+            "identifier": entry.indication.identifier,
+            "source": entry.indication.source,
+            "sequence_context": queue.sequence.context,
+            "sequence_number": entry.number,
+            "attempts": entry.attempts,
+        },
+    )
+
+
+def delivery_failed(queue: DestinationQueue, outcome: DeliveryOutcome) -> None:
+    """A destination has begun to fail; the attempts that follow are in the metrics."""
+    logger.warning(
+        "delivery to %s fails: %s",
+        queue.name,
+        outcome.detail,
+        extra={
+            "event": "delivery-failing",
+            "destination": queue.name,
+            "result": outcome.result.value,
+            "detail": outcome.detail,
+            "status": outcome.status,
+        },
+    )
+
+
+def delivery_resumed(queue: DestinationQueue, *, seconds: float) -> None:
+    """A destination that was failing delivers again."""
+    logger.info(
+        "delivery to %s works again after %.1f s",
+        queue.name,
+        seconds,
+        extra={
+            "event": "delivery-resumed",
+            "destination": queue.name,
+            "seconds": round(seconds, 3),
+            "depth": queue.depth,
+        },
+    )
+
+
+def subscription_ended(subscription: Subscription) -> None:
+    """A subscription is no longer active, for a reason other than its own resource's state."""
+    end = subscription.end
+    logger.warning(
+        "subscription %s ended: %s",
+        subscription.resource.name,
+        end.value if end else "",
+        extra={
+            "event": "subscription-ended",
+            "subscription": subscription.resource.name,
+            "destination": subscription.resource.destination_name,
+            "reason": end.value if end else None,
+        },
+    )
+
+
+def left_at_shutdown(queue: DestinationQueue, count: int) -> None:
+    """What a destination had still to get when the deliverer stopped (S0.14)."""
+    logger.warning(
+        "%d indications left for %s at shutdown",
+        count,
+        queue.name,
+        extra={"event": "left-at-shutdown", "destination": queue.name, "count": count},
+    )

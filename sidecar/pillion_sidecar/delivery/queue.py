@@ -1,0 +1,282 @@
+"""A destination queue: what one listener destination has still to get, and its books (S0.3, S0.12).
+
+It holds entries and counts; when to attempt is the dispatcher's, what a failure means is the
+delivery service's.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from pillion_sidecar.clock import Timer
+from pillion_sidecar.config.resources import ListenerDestination, Ordering, QueueFullPolicy
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler
+from pillion_sidecar.delivery.pauses import Pauses
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.delivery.retry import lifetime
+from pillion_sidecar.delivery.sequence import SequenceIdentifiers
+from pillion_sidecar.delivery.subscriptions import Subscription
+from pillion_sidecar.indication import Indication
+
+#: Attempts remembered for ``pillion queues NAME``.
+REMEMBERED_ATTEMPTS = 20
+#: How far ``ordering: Group`` looks for an indication of another group.
+GROUP_SEARCH = 256
+
+
+class QueueEntry:
+    """One (indication, subscription) that waits for its listener."""
+
+    __slots__ = ("attempts", "indication", "number", "subscription")
+
+    def __init__(self, indication: Indication, subscription: Subscription, number: int) -> None:
+        self.indication = indication
+        self.subscription = subscription
+        #: SequenceNumber, the same for every attempt (D.2).
+        self.number = number
+        #: Failed attempts so far.
+        self.attempts = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """One attempt, for people to look at."""
+
+    #: Seconds since the epoch.
+    at: float
+    identifier: str | None
+    sequence_number: int
+    attempt: int
+    result: DeliveryResult
+    detail: str
+    status: int | None
+    seconds: float
+
+
+class DestinationQueue:
+    """The queue of one listener destination.
+
+    ``in_flight`` entries have been taken and are in no other place; at most ``max_in_flight``.
+    """
+
+    def __init__(
+        self,
+        destination: ListenerDestination,
+        *,
+        handler: Handler,
+        sequence: SequenceIdentifiers,
+        created_at: float,
+    ) -> None:
+        """``created_at`` is in seconds since the epoch."""
+        self.handler = handler
+        self.sequence = sequence
+        self.created_at = created_at
+        self.waiting: deque[QueueEntry] = deque()
+        self.flying: list[QueueEntry] = []
+        #: Entries in flight that an administrator gave up: discarded unless they arrive.
+        self.condemned: list[QueueEntry] = []
+        #: Handlers from before a change of the destination, each with its attempts under way.
+        self.retiring: list[tuple[Handler, list[QueueEntry]]] = []
+        self.pauses = Pauses()
+        #: Whether it stands in the dispatcher's round.
+        self.ready = False
+        self.timer: Timer | None = None
+        #: Monotonic; no attempt before it, after a failure (S0.5).
+        self.next_attempt_at: float | None = None
+        #: Failed attempts since the last success, and when (monotonic) the first of them was.
+        self.failures = 0
+        self.failing_since: float | None = None
+        self.removed = False
+        #: Removed with ``removalPolicy: Drain``: delivers what it holds and takes nothing more.
+        self.draining = False
+        self.high_water = 0
+        self.delivered = 0
+        self.attempts: dict[DeliveryResult, int] = dict.fromkeys(DeliveryResult, 0)
+        self.discarded: dict[DiscardReason, int] = dict.fromkeys(DiscardReason, 0)
+        self.last_success_at: float | None = None
+        self.last_attempt_at: float | None = None
+        self.last_outcome: DeliveryOutcome | None = None
+        self._recent: deque[tuple[float, str | None, int, int, DeliveryOutcome, float]] = deque(
+            maxlen=REMEMBERED_ATTEMPTS
+        )
+        self.configure(destination, sends_identifiers=True)
+
+    def configure(self, destination: ListenerDestination, *, sends_identifiers: bool) -> None:
+        """Take over a changed resource; what is queued stays queued."""
+        self.destination = destination
+        self.name = destination.name
+        self.capacity = destination.queue_size
+        self.lifetime = lifetime(destination)
+        self.max_in_flight = destination.max_in_flight
+        self.sends_identifiers = sends_identifiers
+        self._by_group = destination.ordering is Ordering.GROUP
+
+    @property
+    def protocol(self) -> str:
+        return self.destination.protocol.value
+
+    @property
+    def suspended(self) -> bool:
+        return self.destination.suspended
+
+    @property
+    def depth(self) -> int:
+        """Entries waiting and in flight."""
+        return len(self.waiting) + len(self.flying)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self.flying)
+
+    @property
+    def sequence_context(self) -> str | None:
+        return self.sequence.context if self.sends_identifiers else None
+
+    @property
+    def next_sequence_number(self) -> int:
+        return self.sequence.next_number
+
+    @property
+    def oldest_accepted_at(self) -> float | None:
+        """When (monotonic) the oldest entry was accepted; None for an empty queue."""
+        oldest = self.flying[0] if self.flying else None
+        if self.waiting and (oldest is None or self._by_group):
+            first = self.waiting[0]
+            if oldest is None or first.indication.accepted_at < oldest.indication.accepted_at:
+                oldest = first
+        return oldest.indication.accepted_at if oldest else None
+
+    @property
+    def recent(self) -> list[AttemptRecord]:
+        """The last attempts, oldest first."""
+        return [
+            AttemptRecord(
+                at=at,
+                identifier=identifier,
+                sequence_number=number,
+                attempt=attempt,
+                result=outcome.result,
+                detail=outcome.detail,
+                status=outcome.status,
+                seconds=seconds,
+            )
+            for at, identifier, number, attempt, outcome, seconds in self._recent
+        ]
+
+    def refuses(self, places: int, *, now: float) -> bool:
+        """Whether a publisher must be refused ``places`` more entries (the design's "Full queue").
+
+        Adaptive: a full queue that delivers pushes back on publishers; one that fails does not,
+        since then its own oldest entries give way (S0.4).
+        """
+        if len(self.waiting) + places <= self.capacity:
+            return False
+        policy = self.destination.queue_full_policy
+        if policy is QueueFullPolicy.ADAPTIVE:
+            interval = self.destination.retry.interval_seconds
+            return self.last_success_at is not None and now - self.last_success_at <= interval
+        return policy is QueueFullPolicy.REJECT
+
+    def insert_back(self, entry: QueueEntry) -> QueueEntry | None:
+        """Append a new entry; return the oldest one where the queue was full (S0.4)."""
+        evicted = self.waiting.popleft() if len(self.waiting) >= self.capacity else None
+        self.waiting.append(entry)
+        depth = len(self.waiting) + len(self.flying)
+        if depth > self.high_water:
+            self.high_water = depth
+        return evicted
+
+    def insert_front(self, entry: QueueEntry) -> bool:
+        """Put a failed entry back before all others; False where the queue is full (S0.4)."""
+        if len(self.waiting) >= self.capacity:
+            return False
+        self.waiting.appendleft(entry)
+        return True
+
+    def take(self) -> QueueEntry | None:
+        """Take the entry to attempt next; None where order allows none."""
+        if not self.waiting or len(self.flying) >= self.max_in_flight:
+            return None
+        if self._by_group:
+            entry = self._take_of_free_group()
+            if entry is None:
+                return None
+        else:
+            entry = self.waiting.popleft()
+        self.flying.append(entry)
+        return entry
+
+    def _take_of_free_group(self) -> QueueEntry | None:
+        busy = {entry.indication.group for entry in self.flying} - {None}
+        for index, entry in enumerate(islice(self.waiting, GROUP_SEARCH)):
+            if entry.indication.group not in busy:
+                del self.waiting[index]
+                return entry
+        return None
+
+    def expiry(self) -> float | None:
+        """When (monotonic) the first waiting entry's lifetime ends; None without one (D.2)."""
+        if not self.waiting or not self.lifetime:
+            return None
+        accepted_at = self.waiting[0].indication.accepted_at
+        return accepted_at + self.lifetime + self.pauses.since(accepted_at)
+
+    def remove_where(self, condition: Callable[[QueueEntry], bool]) -> list[QueueEntry]:
+        """Remove and return the waiting entries that meet a condition; the others keep order."""
+        removed = [entry for entry in self.waiting if condition(entry)]
+        if removed:
+            self.waiting = deque(entry for entry in self.waiting if not condition(entry))
+        return removed
+
+    def renumber(self) -> None:
+        """Begin a new sequence context for all that is queued: the listener is another one."""
+        self.sequence.renew()
+        for entry in self._all():
+            entry.number = self.sequence.number()
+
+    def _all(self) -> Iterator[QueueEntry]:
+        yield from self.flying
+        yield from self.waiting
+
+    def replace_handler(self, handler: Handler) -> None:
+        """Use another handler from now on; attempts under way end with the one they began with."""
+        if self.flying:
+            self.retiring.append((self.handler, list(self.flying)))
+        else:
+            self.handler.close()
+        self.handler = handler
+
+    def land(self, entry: QueueEntry) -> bool:
+        """Note that an entry is no longer in flight; False where it had been given up."""
+        if entry not in self.flying:
+            return False
+        self.flying.remove(entry)
+        for handler, under_way in self.retiring:
+            if entry in under_way:
+                under_way.remove(entry)
+                if not under_way:
+                    handler.close()
+        if self.retiring:
+            self.retiring = [pair for pair in self.retiring if pair[1]]
+        return True
+
+    def close_handlers(self) -> None:
+        """Release all connections; attempts under way are abandoned."""
+        self.handler.close()
+        for handler, _ in self.retiring:
+            handler.close()
+        self.retiring.clear()
+
+    def record(
+        self, entry: QueueEntry, outcome: DeliveryOutcome, *, at: float, seconds: float
+    ) -> None:
+        """Enter an attempt into the books; ``at`` is in seconds since the epoch."""
+        self.attempts[outcome.result] += 1
+        self.last_outcome = outcome
+        identifier = entry.indication.identifier
+        self._recent.append((at, identifier, entry.number, entry.attempts + 1, outcome, seconds))
+
+    def entries(self) -> Iterable[QueueEntry]:
+        """All entries, in flight first."""
+        return list(self._all())

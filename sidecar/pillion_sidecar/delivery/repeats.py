@@ -1,0 +1,68 @@
+"""RepeatNotificationPolicy of one subscription (D.3): which repeats of an event are sent."""
+
+from collections import OrderedDict, deque
+from collections.abc import Hashable
+
+from pillion_sidecar.config.resources import RepeatNotification, RepeatPolicy
+
+#: Events remembered for each subscription; beyond it the least recent is forgotten, which can
+#: only let a repeat through that would have been suppressed.
+REMEMBERED_EVENTS = 10_000
+
+
+class _Event:
+    __slots__ = ("ignored_until", "seen")
+
+    def __init__(self, count: int) -> None:
+        self.seen: deque[float] = deque(maxlen=count + 1)
+        self.ignored_until = float("-inf")
+
+
+class RepeatNotifications:
+    """Decides for each occurrence of an event whether it is sent.
+
+    * Suppress: the first ``count`` occurrences inside an interval are sent, the others are not; the
+      next occurrence after the interval opens a new one.
+    * Delay: nothing is sent until more than ``count`` occurrences fall inside an interval; that
+      one is sent, and then all are ignored for the gap.
+    """
+
+    def __init__(self, policy: RepeatNotification) -> None:
+        self._policy = policy
+        self._events: OrderedDict[Hashable, _Event] = OrderedDict()
+        #: Occurrences that were not sent.
+        self.suppressed = 0
+
+    def admits(self, event: Hashable, *, now: float) -> bool:
+        """Count one occurrence of ``event`` at ``now`` (monotonic) and say whether it is sent."""
+        known = self._events.get(event)
+        if known is None:
+            known = self._events[event] = _Event(self._policy.count)
+            if len(self._events) > REMEMBERED_EVENTS:
+                self._events.popitem(last=False)
+        else:
+            self._events.move_to_end(event)
+        suppresses = self._policy.policy is RepeatPolicy.SUPPRESS
+        sent = self._suppress(known, now) if suppresses else self._delay(known, now)
+        self.suppressed += not sent
+        return sent
+
+    def _suppress(self, event: _Event, now: float) -> bool:
+        if event.seen and now - event.seen[0] >= self._policy.interval_seconds:
+            event.seen.clear()
+        if len(event.seen) >= self._policy.count:
+            return False
+        event.seen.append(now)
+        return True
+
+    def _delay(self, event: _Event, now: float) -> bool:
+        if now < event.ignored_until:
+            return False
+        event.seen.append(now)
+        while now - event.seen[0] > self._policy.interval_seconds:
+            event.seen.popleft()
+        if len(event.seen) <= self._policy.count:
+            return False
+        event.seen.clear()
+        event.ignored_until = now + self._policy.gap_seconds
+        return True

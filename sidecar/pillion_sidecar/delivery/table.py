@@ -1,0 +1,259 @@
+"""The destination queue table, and how a new revision of the configuration changes it (S0.3)."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from pillion_sidecar.clock import Clock, Timers
+from pillion_sidecar.config.resources import (
+    Configuration,
+    IndicationSubscription,
+    ListenerDestination,
+    Ordering,
+    RemovalPolicy,
+)
+from pillion_sidecar.config.resources import (
+    SequenceIdentifiers as SequenceIdentifiersPolicy,
+)
+from pillion_sidecar.delivery import events
+from pillion_sidecar.delivery.handler import Handler
+from pillion_sidecar.delivery.queue import DestinationQueue
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.delivery.sequence import SequenceIdentifiers
+from pillion_sidecar.delivery.subscriptions import Subscription, SubscriptionEnd
+from pillion_sidecar.intake.ports import Target
+
+
+class HandlerFactory(Protocol):
+    """Makes the handler of a destination."""
+
+    def __call__(self, destination: ListenerDestination) -> Handler: ...
+
+
+class TableActions(Protocol):
+    """What the table has the delivery service do to queues."""
+
+    def arrange(self, queue: DestinationQueue) -> None: ...
+
+    def purge_subscription(self, queue: DestinationQueue, subscription: Subscription) -> None: ...
+
+    def discard_all(self, queue: DestinationQueue, reason: DiscardReason) -> int: ...
+
+
+class DestinationTable:
+    """The queues by destination name, and the subscriptions by name."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        timers: Timers,
+        create_handler: HandlerFactory,
+        deliverer_id: str,
+        actions: TableActions,
+    ) -> None:
+        self._clock = clock
+        self._timers = timers
+        self._create_handler = create_handler
+        self._deliverer_id = deliverer_id
+        self._actions = actions
+        self._queues: dict[str, DestinationQueue] = {}
+        self._draining: list[DestinationQueue] = []
+        self._subscriptions: dict[str, Subscription] = {}
+
+    def queues(self) -> list[DestinationQueue]:
+        """All queues, those that drain last."""
+        return [*self._queues.values(), *self._draining]
+
+    def queue(self, name: str) -> DestinationQueue | None:
+        return self._queues.get(name)
+
+    def resolve(
+        self, targets: Sequence[Target]
+    ) -> list[tuple[Target, Subscription, DestinationQueue]]:
+        """Return the targets whose subscription is active, each with its subscription and queue."""
+        resolved = []
+        for target in targets:
+            subscription = self._subscriptions.get(target.subscription)
+            if subscription is not None and subscription.end is None:
+                resolved.append((target, subscription, self._queues[target.destination]))
+        return resolved
+
+    def subscriptions_of(self, queue: DestinationQueue) -> list[Subscription]:
+        """The active subscriptions to one destination."""
+        return [
+            subscription
+            for subscription in self._subscriptions.values()
+            if subscription.active and subscription.resource.destination_name == queue.name
+        ]
+
+    # ------------------------------------------------------------------ revisions
+
+    def apply(self, configuration: Configuration) -> None:
+        """Make the table what a revision says. A queue whose destination and subscriptions are
+        unchanged is not touched."""
+        shared = Counter(
+            destination.destination for destination in configuration.destinations.values()
+        )
+        for name, destination in configuration.destinations.items():
+            sends = sends_identifiers(destination, sole=shared[destination.destination] == 1)
+            queue = self._queues.get(name)
+            if queue is not None and queue.destination.uid != destination.uid:
+                # Deleted and made anew between two revisions.
+                self._remove(queue)
+                queue = None
+            if queue is None:
+                self._queues[name] = self._create(configuration, destination, sends)
+            else:
+                self._change(queue, destination, sends)
+        # Destinations go before subscriptions, so that discards are told by their true reason.
+        for name in self._queues.keys() - configuration.destinations.keys():
+            self._remove(self._queues[name])
+        self._apply_subscriptions(configuration.subscriptions)
+
+    def _create(
+        self, configuration: Configuration, destination: ListenerDestination, sends: bool
+    ) -> DestinationQueue:
+        queue = DestinationQueue(
+            destination,
+            handler=self._create_handler(destination),
+            sequence=SequenceIdentifiers(
+                service=configuration.service.name,
+                deliverer_id=self._deliverer_id,
+                destination_uid=destination.uid,
+            ),
+            created_at=self._clock.time(),
+        )
+        queue.configure(destination, sends_identifiers=sends)
+        if destination.suspended:
+            queue.pauses.begin(self._clock.monotonic())
+        return queue
+
+    def _change(
+        self, queue: DestinationQueue, destination: ListenerDestination, sends: bool
+    ) -> None:
+        before = queue.destination
+        if before == destination and queue.sends_identifiers == sends:
+            return
+        queue.configure(destination, sends_identifiers=sends)
+        if connection(before) != connection(destination):
+            queue.replace_handler(self._create_handler(destination))
+            # Another listener, or this one met in another way: worth an attempt at once.
+            queue.next_attempt_at = None
+        if (before.destination, before.protocol) != (destination.destination, destination.protocol):
+            queue.renumber()
+        now = self._clock.monotonic()
+        if destination.suspended:
+            queue.pauses.begin(now)
+        else:
+            queue.pauses.finish(now)
+        self._actions.arrange(queue)
+
+    def _remove(self, queue: DestinationQueue) -> None:
+        if queue.depth and queue.destination.removal_policy is RemovalPolicy.DRAIN:
+            del self._queues[queue.name]
+            queue.draining = True
+            self._draining.append(queue)
+            return
+        self.retire(queue)
+        self._actions.discard_all(queue, DiscardReason.DESTINATION_REMOVED)
+
+    def retire(self, queue: DestinationQueue) -> None:
+        """Take a queue out of the table; no further attempt is made."""
+        queue.removed = True
+        if queue.timer is not None:
+            queue.timer.cancel()
+        queue.close_handlers()
+        if queue.draining:
+            self._draining.remove(queue)
+        else:
+            del self._queues[queue.name]
+
+    # ------------------------------------------------------------------ subscriptions
+
+    def _apply_subscriptions(self, resources: Mapping[str, IndicationSubscription]) -> None:
+        before, self._subscriptions = self._subscriptions, {}
+        for name, resource in resources.items():
+            known = before.pop(name, None)
+            if known is not None and known.resource == resource:
+                self._subscriptions[name] = known
+                continue
+            self._subscriptions[name] = self._replace(known, resource)
+        for subscription in before.values():
+            self._end(subscription, SubscriptionEnd.REMOVED)
+
+    def _replace(
+        self, known: Subscription | None, resource: IndicationSubscription
+    ) -> Subscription:
+        subscription = Subscription(resource)
+        if known is not None:
+            if same_subscription(known.resource, resource) and subscription.active:
+                # What is queued for it stays queued: the running object is what entries point to.
+                self._cancel_expiry(known)
+                known.resource, known.end, known.repeats = (
+                    resource,
+                    subscription.end,
+                    subscription.repeats,
+                )
+                subscription = known
+            else:
+                self._end(known, SubscriptionEnd.DISABLED)
+        self._start_duration(subscription)
+        return subscription
+
+    def _start_duration(self, subscription: Subscription) -> None:
+        resource = subscription.resource
+        if resource.duration_seconds is None or not subscription.active:
+            return
+        elapsed = 0.0
+        if resource.created_at is not None:
+            elapsed = max(0.0, self._clock.time() - resource.created_at)
+        subscription.expiry = self._timers.call_later(
+            max(0.0, resource.duration_seconds - elapsed),
+            lambda: self.end_subscription(subscription, SubscriptionEnd.EXPIRED),
+        )
+
+    def end_subscription(self, subscription: Subscription, end: SubscriptionEnd) -> None:
+        """End a subscription while its resource stays as it is (D.3), and say so in the log."""
+        if subscription.active:
+            self._end(subscription, end)
+            events.subscription_ended(subscription)
+
+    def _end(self, subscription: Subscription, end: SubscriptionEnd) -> None:
+        self._cancel_expiry(subscription)
+        subscription.end = end
+        queue = self._queues.get(subscription.resource.destination_name)
+        if queue is not None:
+            self._actions.purge_subscription(queue, subscription)
+
+    def _cancel_expiry(self, subscription: Subscription) -> None:
+        if subscription.expiry is not None:
+            subscription.expiry.cancel()
+            subscription.expiry = None
+
+
+def connection(destination: ListenerDestination) -> tuple[object, ...]:
+    """What a handler is made from: where any of it differs, another handler is needed."""
+    return (
+        destination.destination,
+        destination.protocol,
+        destination.tls,
+        destination.credentials,
+        destination.timeout_seconds,
+    )
+
+
+def same_subscription(before: IndicationSubscription, after: IndicationSubscription) -> bool:
+    """Whether a changed resource is still the subscription that entries were queued for."""
+    return (before.uid, before.destination_name) == (after.uid, after.destination_name)
+
+
+def sends_identifiers(destination: ListenerDestination, *, sole: bool) -> bool:
+    """Whether sequence identifiers are sent to a destination (the design's "Sequence identifiers").
+
+    ``sole``: no other destination of the configuration has the same URL.
+    """
+    policy = destination.sequence_identifiers
+    if policy is SequenceIdentifiersPolicy.AUTO:
+        return sole and destination.ordering is Ordering.DESTINATION
+    return policy is SequenceIdentifiersPolicy.SEND

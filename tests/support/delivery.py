@@ -1,0 +1,205 @@
+"""A delivery service on fake time with scripted handlers: what the delivery tests stand on."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pillion_sidecar.config.resources import (
+    Configuration,
+    IndicationService,
+    IndicationSubscription,
+    ListenerDestination,
+    Protocol,
+    RetryPolicy,
+)
+from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
+from pillion_sidecar.delivery.queue import DestinationQueue
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.delivery.service import DeliveryService
+from pillion_sidecar.indication import Indication
+from pillion_sidecar.intake.ports import Refusal, Target
+from pillion_sidecar.testing import FakeTime
+
+SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS)
+ERROR = DeliveryOutcome(DeliveryResult.ERROR, "connection refused")
+FATAL_ERROR = DeliveryOutcome(DeliveryResult.FATAL_ERROR, "protocol not supported")
+POST_DELIVERY_ERROR = DeliveryOutcome(DeliveryResult.POST_DELIVERY_ERROR, "no answer")
+
+
+class ScriptedHandler:
+    """Answers each attempt as it is told; without ``answer`` attempts stay in flight."""
+
+    def __init__(self, answer: DeliveryOutcome | None) -> None:
+        self.answer = answer
+        self.attempts: list[Delivery] = []
+        self.times: list[float] = []
+        self.held: deque[Callable[[DeliveryOutcome], None]] = deque()
+        self.closed = False
+        self.now: Callable[[], float] = lambda: 0.0
+
+    def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
+        self.attempts.append(delivery)
+        self.times.append(self.now())
+        if self.answer is None:
+            self.held.append(done)
+        else:
+            done(self.answer)
+
+    def close(self) -> None:
+        self.closed = True
+
+    @property
+    def identifiers(self) -> list[str | None]:
+        """The identifiers of all attempts, in order."""
+        return [delivery.indication.identifier for delivery in self.attempts]
+
+
+class Settlements:
+    """A tracker that remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str | None, str, DiscardReason | None]] = []
+
+    def settled(
+        self, indication: Indication, destination: str, discarded: DiscardReason | None
+    ) -> None:
+        self.seen.append((indication.identifier, destination, discarded))
+
+    @property
+    def delivered(self) -> list[str | None]:
+        return [identifier for identifier, _, reason in self.seen if reason is None]
+
+    def discarded(self, reason: DiscardReason) -> list[str | None]:
+        return [identifier for identifier, _, why in self.seen if why is reason]
+
+
+class NoObserver:
+    def attempted(self, protocol: str, seconds: float) -> None: ...
+
+    def delivered(self, protocol: str, end_to_end_seconds: float) -> None: ...
+
+
+def destination(name: str, **changes: Any) -> ListenerDestination:
+    """A destination with a retry of 3 attempts 30 s apart, unless changed."""
+    values: dict[str, Any] = {
+        "uid": f"uid-{name}",
+        "destination": f"http://{name}.example:5988/",
+        "protocol": Protocol.CIM_XML,
+        "retry": RetryPolicy(attempts=3, interval_seconds=30.0),
+    }
+    return ListenerDestination(name=name, **(values | changes))
+
+
+def subscription(name: str, to: str, **changes: Any) -> IndicationSubscription:
+    values: dict[str, Any] = {"uid": f"uid-{name}", "filter_name": f"filter-of-{name}"}
+    return IndicationSubscription(name=name, destination_name=to, **(values | changes))
+
+
+class Deliverer:
+    """The service under test. ``run()`` lets the event loop have its turns."""
+
+    def __init__(self, *, maximum_destinations: int = 100, draw: float = 0.0) -> None:
+        self.time = FakeTime()
+        self.handlers: dict[str, ScriptedHandler] = {}
+        self.created: list[ScriptedHandler] = []
+        self.answer: DeliveryOutcome | None = SUCCESS
+        self.settlements = Settlements()
+        self.turns = 0
+        self._soon: deque[Callable[[], None]] = deque()
+        self.service = DeliveryService(
+            clock=self.time,
+            timers=self.time,
+            call_soon=self._soon.append,
+            create_handler=self._create_handler,
+            observer=NoObserver(),
+            deliverer_id="run1",
+            maximum_destinations=maximum_destinations,
+            draw=lambda: draw,
+        )
+        self.configuration = Configuration(revision="0")
+
+    def _create_handler(self, resource: ListenerDestination) -> ScriptedHandler:
+        handler = ScriptedHandler(self.answer)
+        handler.now = self.time.monotonic
+        self.handlers[resource.name] = handler
+        self.created.append(handler)
+        return handler
+
+    def apply(
+        self,
+        destinations: Sequence[ListenerDestination],
+        subscriptions: Sequence[IndicationSubscription] | None = None,
+        **service: Any,
+    ) -> None:
+        """Apply a revision; without subscriptions each destination gets one of its own name."""
+        if subscriptions is None:
+            subscriptions = [
+                subscription(resource.name, resource.name) for resource in destinations
+            ]
+        self.configuration = Configuration(
+            revision=str(int(self.configuration.revision) + 1),
+            service=IndicationService(**service),
+            destinations={resource.name: resource for resource in destinations},
+            subscriptions={resource.name: resource for resource in subscriptions},
+        )
+        self.service.apply(self.configuration)
+        self.run()
+
+    def publish(
+        self, identifier: str, *to: str, group: str | None = None, event: object = None
+    ) -> Refusal | None:
+        """Offer one indication to the subscriptions named (all, where none is); no turn is run."""
+        names = to or tuple(self.configuration.subscriptions)
+        targets = [
+            Target(
+                subscription=name,
+                filter_name=self.configuration.subscriptions[name].filter_name,
+                destination=self.configuration.subscriptions[name].destination_name,
+                event=event,
+            )
+            for name in names
+        ]
+        indication = Indication(
+            body=b"{}",
+            class_name="CIM_AlertIndication",
+            accepted_at=self.time.monotonic(),
+            identifier=identifier,
+            group=group,
+            trackers=(self.settlements,),
+        )
+        return self.service.offer(indication, targets)
+
+    def run(self) -> None:
+        """Run what is due now until nothing is."""
+        while self._soon:
+            self.turns += 1
+            self._soon.popleft()()
+
+    def step(self) -> None:
+        """Run one turn of the event loop."""
+        self.turns += 1
+        self._soon.popleft()()
+
+    @property
+    def idle(self) -> bool:
+        return not self._soon and self.time.next_due() is None
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, with the event loop's turns in between."""
+        end = self.time.monotonic() + seconds
+        self.run()
+        while (due := self.time.next_due()) is not None and due <= end:
+            self.time.advance(max(0.0, due - self.time.monotonic()))
+            self.run()
+        self.time.advance(end - self.time.monotonic())
+        self.run()
+
+    def queue(self, name: str) -> DestinationQueue:
+        found = self.service.queue(name)
+        assert found is not None
+        return found
+
+    def answer_held(self, name: str, outcome: DeliveryOutcome) -> None:
+        """Give the oldest attempt in flight its outcome."""
+        self.handlers[name].held.popleft()(outcome)
+        self.run()

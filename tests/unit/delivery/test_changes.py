@@ -1,0 +1,223 @@
+"""Reload, administration, ordering and the end of a deliverer."""
+
+import asyncio
+import logging
+
+import pytest
+from support.delivery import ERROR, SUCCESS, Deliverer, destination, subscription
+
+from pillion_sidecar.config.resources import Ordering, RemovalPolicy, RetryPolicy
+from pillion_sidecar.delivery.reasons import DiscardReason
+
+
+@pytest.fixture
+def deliverer() -> Deliverer:
+    return Deliverer()
+
+
+def test_a_reload_leaves_unchanged_queues_alone(deliverer):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops")])
+    deliverer.publish("a")
+    deliverer.advance(10)
+    queue, handler = deliverer.queue("ops"), deliverer.handlers["ops"]
+    deliverer.apply([destination("ops"), destination("new")])
+    assert deliverer.queue("ops") is queue
+    assert queue.handler is handler
+    assert not handler.closed
+    deliverer.advance(19)
+    assert len(handler.attempts) == 1
+    deliverer.advance(2)
+    assert len(handler.attempts) == 2
+
+
+def test_a_changed_retry_keeps_the_connection_and_the_queue(deliverer):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops")])
+    deliverer.publish("a")
+    deliverer.run()
+    deliverer.apply([destination("ops", retry=RetryPolicy(attempts=1, interval_seconds=30.0))])
+    assert len(deliverer.created) == 1
+    deliverer.advance(30)
+    assert deliverer.settlements.discarded(DiscardReason.ATTEMPTS_EXCEEDED) == ["a"]
+
+
+def test_an_attempt_under_way_ends_with_the_handler_that_it_began_with(deliverer):
+    deliverer.answer = None
+    deliverer.apply([destination("ops")])
+    deliverer.publish("a")
+    deliverer.publish("b")
+    deliverer.run()
+    old = deliverer.handlers["ops"]
+    deliverer.answer = SUCCESS
+    deliverer.apply([destination("ops", timeout_seconds=5.0)])
+    assert not old.closed
+    old.held.popleft()(SUCCESS)
+    deliverer.run()
+    assert old.closed
+    assert deliverer.settlements.delivered == ["a", "b"]
+    assert deliverer.handlers["ops"].identifiers == ["b"]
+
+
+def test_a_removed_destination_discards_what_it_holds(deliverer, caplog):
+    deliverer.answer = None
+    deliverer.apply([destination("ops"), destination("gone")])
+    deliverer.publish("a", "gone")
+    deliverer.publish("b", "gone")
+    deliverer.run()
+    handler = deliverer.handlers["gone"]
+    with caplog.at_level(logging.WARNING):
+        deliverer.apply([destination("ops")])
+    assert handler.closed
+    assert deliverer.settlements.discarded(DiscardReason.DESTINATION_REMOVED) == ["a", "b"]
+    assert deliverer.service.queue("gone") is None
+    handler.held.popleft()(SUCCESS)
+    assert deliverer.settlements.delivered == []
+
+
+def test_a_removed_destination_that_drains_delivers_what_it_holds_and_takes_no_more(deliverer):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("gone", removal_policy=RemovalPolicy.DRAIN)])
+    deliverer.publish("a")
+    deliverer.publish("b")
+    deliverer.run()
+    handler = deliverer.handlers["gone"]
+    deliverer.apply([])
+    assert [queue.name for queue in deliverer.service.queues()] == ["gone"]
+    handler.answer = SUCCESS
+    deliverer.advance(31)
+    assert deliverer.settlements.delivered == ["a", "b"]
+    assert handler.closed
+    assert list(deliverer.service.queues()) == []
+
+
+def test_draining_ends_with_the_attempts_of_what_it_holds(deliverer):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("gone", removal_policy=RemovalPolicy.DRAIN)])
+    deliverer.publish("a")
+    deliverer.run()
+    deliverer.apply([])
+    deliverer.advance(1000)
+    assert deliverer.settlements.discarded(DiscardReason.ATTEMPTS_EXCEEDED) == ["a"]
+    assert list(deliverer.service.queues()) == []
+
+
+# ---------------------------------------------------------------- administration
+
+
+def test_skip_gives_up_the_first_and_goes_on_with_the_next(deliverer):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops")])
+    deliverer.publish("poison")
+    deliverer.publish("b")
+    deliverer.run()
+    deliverer.handlers["ops"].answer = SUCCESS
+    assert deliverer.service.skip("ops")
+    deliverer.run()
+    assert deliverer.settlements.discarded(DiscardReason.PURGED) == ["poison"]
+    assert deliverer.settlements.delivered == ["b"]
+
+
+@pytest.mark.parametrize(("outcome", "arrives"), [(SUCCESS, True), (ERROR, False)])
+def test_skip_lets_an_attempt_under_way_arrive_but_does_not_repeat_it(deliverer, outcome, arrives):
+    deliverer.answer = None
+    deliverer.apply([destination("ops")])
+    deliverer.publish("a")
+    deliverer.run()
+    assert deliverer.service.skip("ops")
+    deliverer.answer_held("ops", outcome)
+    assert deliverer.settlements.delivered == (["a"] if arrives else [])
+    assert deliverer.settlements.discarded(DiscardReason.PURGED) == ([] if arrives else ["a"])
+
+
+def test_purge_discards_all_that_waits(deliverer):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops")])
+    for identifier in "abc":
+        deliverer.publish(identifier)
+    deliverer.run()
+    assert deliverer.service.purge("ops") == 3
+    assert deliverer.queue("ops").depth == 0
+    assert deliverer.service.purge("nobody") is None
+    assert not deliverer.service.skip("nobody")
+
+
+# ---------------------------------------------------------------- ordering
+
+
+def test_without_order_as_many_are_in_flight_as_allowed(deliverer):
+    deliverer.answer = None
+    deliverer.apply([destination("ops", ordering=Ordering.NONE, max_in_flight=3)])
+    for identifier in "abcde":
+        deliverer.publish(identifier)
+    deliverer.run()
+    assert deliverer.queue("ops").in_flight == 3
+    deliverer.answer_held("ops", SUCCESS)
+    assert deliverer.handlers["ops"].identifiers == ["a", "b", "c", "d"]
+
+
+def test_group_order_holds_inside_a_group_and_not_across(deliverer):
+    deliverer.answer = None
+    deliverer.apply([destination("ops", ordering=Ordering.GROUP, max_in_flight=4)])
+    for identifier, group in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("x", None), ("y", None)]:
+        deliverer.publish(identifier, group=group)
+    deliverer.run()
+    assert deliverer.handlers["ops"].identifiers == ["a1", "b1", "x", "y"]
+    deliverer.answer_held("ops", SUCCESS)
+    assert deliverer.handlers["ops"].identifiers[-1] == "a2"
+
+
+# ---------------------------------------------------------------- the end (S0.14)
+
+
+async def test_drain_delivers_at_once_what_waits_for_its_retry(deliverer):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops")])
+    deliverer.publish("a")
+    deliverer.run()
+    deliverer.handlers["ops"].answer = SUCCESS
+    draining = asyncio.ensure_future(deliverer.service.drain(10.0))
+    await asyncio.sleep(0)
+    deliverer.run()
+    assert await draining == 0
+    assert deliverer.settlements.delivered == ["a"]
+
+
+async def test_drain_ends_with_its_grace_period_and_tells_what_is_left(deliverer):
+    deliverer.answer = None
+    deliverer.apply([destination("hung")])
+    deliverer.publish("a")
+    deliverer.publish("b")
+    deliverer.run()
+    draining = asyncio.ensure_future(deliverer.service.drain(10.0))
+    await asyncio.sleep(0)
+    deliverer.advance(10.0)
+    assert await draining == 2
+
+
+def test_what_is_left_at_shutdown_is_discarded_and_logged_with_a_line_for_each_destination(
+    deliverer, caplog
+):
+    deliverer.answer = None
+    deliverer.apply([destination("hung"), destination("other")])
+    deliverer.publish("a", "hung")
+    deliverer.publish("b", "hung")
+    deliverer.run()
+    with caplog.at_level(logging.WARNING):
+        deliverer.service.close()
+    assert deliverer.settlements.discarded(DiscardReason.SHUTDOWN) == ["a", "b"]
+    assert all(handler.closed for handler in deliverer.created)
+    events = [record.event for record in caplog.records]
+    assert events == ["indication-discarded", "indication-discarded", "left-at-shutdown"]
+    assert caplog.records[-1].count == 2
+    assert deliverer.service.pending == 0
+
+
+def test_hasten_attempts_at_once_whatever_waits(deliverer):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops")], [subscription("ops", "ops")])
+    deliverer.publish("a")
+    deliverer.run()
+    deliverer.service.hasten()
+    deliverer.run()
+    assert len(deliverer.handlers["ops"].attempts) == 2

@@ -1,0 +1,256 @@
+"""Subscription state, duration, fatal errors, removal action, repeat notification (D.3, S0.10, S0.19)."""
+
+import logging
+
+import pytest
+from support.delivery import ERROR, FATAL_ERROR, SUCCESS, Deliverer, destination, subscription
+
+from pillion_sidecar.config.resources import (
+    RemovalAction,
+    RepeatNotification,
+    RepeatPolicy,
+    SubscriptionState,
+)
+from pillion_sidecar.delivery.reasons import DiscardReason
+
+
+@pytest.fixture
+def deliverer() -> Deliverer:
+    return Deliverer()
+
+
+def backlog(deliverer: Deliverer, *names: str) -> None:
+    """A failing destination with one indication queued for each of its subscriptions."""
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops")], [subscription(name, "ops") for name in names])
+    for name in names:
+        deliverer.publish(f"for-{name}", name)
+    deliverer.run()
+
+
+@pytest.mark.parametrize("how", ["disabled", "deleted"])
+def test_what_waits_for_a_subscription_that_is_not_active_is_discarded_and_logged(
+    deliverer, how, caplog
+):
+    backlog(deliverer, "kept", "gone")
+    rest = [subscription("kept", "ops")]
+    if how == "disabled":
+        rest.append(subscription("gone", "ops", state=SubscriptionState.DISABLED))
+    with caplog.at_level(logging.WARNING):
+        deliverer.apply([destination("ops")], rest)
+    assert deliverer.settlements.seen == [
+        ("for-gone", "ops", DiscardReason.SUBSCRIPTION_NOT_ACTIVE)
+    ]
+    discards = [record for record in caplog.records if record.event == "indication-discarded"]
+    assert [record.subscription for record in discards] == ["gone"]
+    assert deliverer.queue("ops").depth == 1
+
+
+def test_an_attempt_under_way_for_a_deleted_subscription_is_not_repeated(deliverer):
+    deliverer.answer = None
+    deliverer.apply([destination("ops")], [subscription("gone", "ops")])
+    deliverer.publish("a")
+    deliverer.run()
+    deliverer.apply([destination("ops")], [])
+    deliverer.answer_held("ops", ERROR)
+    assert deliverer.settlements.discarded(DiscardReason.SUBSCRIPTION_NOT_ACTIVE) == ["a"]
+    assert deliverer.queue("ops").depth == 0
+
+
+def test_a_disabled_subscription_is_no_target(deliverer):
+    off = subscription("off", "ops", state=SubscriptionState.DISABLED)
+    deliverer.apply([destination("ops")], [off])
+    deliverer.publish("a")
+    deliverer.run()
+    assert deliverer.handlers["ops"].attempts == []
+
+
+def test_a_changed_subscription_keeps_what_is_queued_for_it(deliverer):
+    backlog(deliverer, "ops")
+    changed = subscription("ops", "ops", on_fatal_error_policy=RemovalAction.DISABLE)
+    deliverer.apply([destination("ops")], [changed])
+    deliverer.handlers["ops"].answer = SUCCESS
+    deliverer.advance(31)
+    assert deliverer.settlements.delivered == ["for-ops"]
+
+
+def test_a_subscription_ends_with_its_duration(deliverer):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops")], [subscription("ops", "ops", duration_seconds=50.0)])
+    deliverer.publish("a")
+    deliverer.advance(49)
+    assert deliverer.settlements.seen == []
+    deliverer.advance(2)
+    assert deliverer.settlements.discarded(DiscardReason.SUBSCRIPTION_NOT_ACTIVE) == ["a"]
+    deliverer.publish("b")
+    assert deliverer.queue("ops").depth == 0
+
+
+def test_a_duration_counts_from_the_creation_of_the_resource(deliverer):
+    created = deliverer.time.time() - 40
+    old = subscription("ops", "ops", duration_seconds=50.0, created_at=created)
+    deliverer.apply([destination("ops")], [old])
+    deliverer.advance(9)
+    deliverer.publish("a")
+    deliverer.advance(2)
+    deliverer.publish("b")
+    deliverer.run()
+    assert deliverer.settlements.delivered == ["a"]
+
+
+def test_a_reload_does_not_start_a_duration_again(deliverer):
+    resource = subscription("ops", "ops", duration_seconds=50.0)
+    deliverer.apply([destination("ops")], [resource])
+    deliverer.advance(40)
+    deliverer.apply([destination("ops"), destination("more")], [resource])
+    deliverer.advance(11)
+    deliverer.publish("a")
+    deliverer.run()
+    assert deliverer.handlers["ops"].attempts == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "active"),
+    [(RemovalAction.IGNORE, True), (RemovalAction.DISABLE, False), (RemovalAction.REMOVE, False)],
+)
+def test_a_fatal_error_does_to_the_subscription_what_its_policy_says(deliverer, policy, active):
+    deliverer.answer = FATAL_ERROR
+    bad = subscription("bad", "ops", on_fatal_error_policy=policy)
+    deliverer.apply([destination("ops")], [bad, subscription("other", "ops")])
+    deliverer.publish("a", "bad")
+    deliverer.run()
+    deliverer.handlers["ops"].answer = SUCCESS
+    deliverer.publish("b")
+    deliverer.run()
+    assert deliverer.settlements.delivered == (["b", "b"] if active else ["b"])
+
+
+def test_a_subscription_that_ended_stays_ended_until_its_resource_changes(deliverer):
+    deliverer.answer = FATAL_ERROR
+    bad = subscription("bad", "ops", on_fatal_error_policy=RemovalAction.DISABLE)
+    deliverer.apply([destination("ops")], [bad])
+    deliverer.publish("a")
+    deliverer.run()
+    deliverer.handlers["ops"].answer = SUCCESS
+    deliverer.apply([destination("ops"), destination("more")], [bad])
+    deliverer.publish("b")
+    deliverer.run()
+    assert deliverer.settlements.delivered == []
+    deliverer.apply([destination("ops")], [subscription("bad", "ops")])
+    deliverer.publish("c")
+    deliverer.run()
+    assert deliverer.settlements.delivered == ["c"]
+
+
+@pytest.mark.parametrize("action", [RemovalAction.DISABLE, RemovalAction.REMOVE])
+def test_the_removal_action_is_taken_after_its_interval_without_a_success(deliverer, action):
+    deliverer.answer = ERROR
+    settings = {
+        "subscription_removal_action": action,
+        "subscription_removal_time_interval_seconds": 300.0,
+    }
+    deliverer.apply([destination("ops"), destination("other")], **settings)
+    deliverer.publish("a", "ops")
+    deliverer.advance(290)
+    deliverer.publish("b", "ops")
+    assert deliverer.queue("ops").depth == 1
+    deliverer.advance(31)
+    assert deliverer.settlements.discarded(DiscardReason.SUBSCRIPTION_NOT_ACTIVE) == ["b"]
+    deliverer.publish("c", "ops")
+    deliverer.publish("d", "other")
+    assert (deliverer.queue("ops").depth, deliverer.queue("other").depth) == (0, 1)
+
+
+def test_a_success_starts_the_removal_interval_again(deliverer):
+    deliverer.answer = ERROR
+    deliverer.apply(
+        [destination("ops")],
+        subscription_removal_action=RemovalAction.DISABLE,
+        subscription_removal_time_interval_seconds=300.0,
+    )
+    deliverer.publish("a")
+    deliverer.advance(80)
+    deliverer.handlers["ops"].answer = SUCCESS
+    deliverer.advance(20)
+    deliverer.handlers["ops"].answer = ERROR
+    deliverer.publish("b")
+    deliverer.advance(299)
+    deliverer.publish("c")
+    deliverer.run()
+    assert deliverer.settlements.discarded(DiscardReason.SUBSCRIPTION_NOT_ACTIVE) == []
+
+
+def test_removal_is_ignored_by_default(deliverer):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops")], subscription_removal_time_interval_seconds=1.0)
+    for identifier in "abc":
+        deliverer.publish(identifier)
+        deliverer.advance(200)
+    assert deliverer.settlements.discarded(DiscardReason.SUBSCRIPTION_NOT_ACTIVE) == []
+
+
+# ---------------------------------------------------------------- repeat notification
+
+
+def repeating(deliverer: Deliverer, policy: RepeatPolicy, **values) -> None:
+    repeat = RepeatNotification(policy=policy, **values)
+    deliverer.apply([destination("ops")], [subscription("ops", "ops", repeat_notification=repeat)])
+
+
+def test_suppress_sends_the_first_of_each_interval(deliverer):
+    repeating(deliverer, RepeatPolicy.SUPPRESS, interval_seconds=60.0, count=2)
+    for identifier in "abcd":
+        deliverer.publish(identifier, event="disk-1")
+        deliverer.advance(10)
+    deliverer.advance(20)
+    deliverer.publish("e", event="disk-1")
+    deliverer.run()
+    assert deliverer.settlements.delivered == ["a", "b", "e"]
+
+
+def test_suppress_tells_events_apart(deliverer):
+    repeating(deliverer, RepeatPolicy.SUPPRESS, interval_seconds=60.0, count=1)
+    deliverer.publish("a", event="disk-1")
+    deliverer.publish("b", event="disk-2")
+    deliverer.publish("c", event="disk-1")
+    deliverer.run()
+    assert deliverer.settlements.delivered == ["a", "b"]
+
+
+def test_delay_sends_what_exceeds_the_count_inside_an_interval_and_then_keeps_the_gap(deliverer):
+    repeating(deliverer, RepeatPolicy.DELAY, interval_seconds=60.0, count=2, gap_seconds=100.0)
+    for identifier in "abcd":
+        deliverer.publish(identifier, event="disk-1")
+        deliverer.advance(10)
+    assert deliverer.settlements.delivered == ["c"]
+    deliverer.advance(80)
+    for identifier in "efg":
+        deliverer.publish(identifier, event="disk-1")
+        deliverer.advance(1)
+    assert deliverer.settlements.delivered == ["c", "g"]
+
+
+def test_delay_forgets_what_lies_before_the_interval(deliverer):
+    repeating(deliverer, RepeatPolicy.DELAY, interval_seconds=60.0, count=1, gap_seconds=1.0)
+    for identifier in "abc":
+        deliverer.publish(identifier, event="disk-1")
+        deliverer.advance(61)
+    assert deliverer.settlements.delivered == []
+
+
+def test_a_refused_indication_does_not_count_as_an_occurrence(deliverer):
+    repeat = RepeatNotification(policy=RepeatPolicy.SUPPRESS, interval_seconds=60.0, count=1)
+    deliverer.apply(
+        [destination("ops", queue_size=1)],
+        [subscription("ops", "ops", repeat_notification=repeat), subscription("fill", "ops")],
+    )
+    deliverer.publish("first", "fill")
+    deliverer.run()
+    deliverer.handlers["ops"].answer = None
+    for identifier in "xy":
+        deliverer.publish(identifier, "fill")
+        deliverer.run()
+    assert deliverer.publish("a", "ops", event="disk-1") is not None
+    deliverer.answer_held("ops", SUCCESS)
+    assert deliverer.publish("a", "ops", event="disk-1") is None
+    assert deliverer.queue("ops").depth == 2
