@@ -5,7 +5,7 @@ delivery service's.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -106,19 +106,13 @@ class DestinationQueue:
         """Take over a changed resource; what is queued stays queued."""
         self.destination = destination
         self.name = destination.name
+        self.protocol = destination.protocol.value
+        self.suspended = destination.suspended
         self.capacity = destination.queue_size
         self.lifetime = lifetime(destination)
         self.max_in_flight = destination.max_in_flight
         self.sends_identifiers = sends_identifiers
         self._by_group = destination.ordering is Ordering.GROUP
-
-    @property
-    def protocol(self) -> str:
-        return self.destination.protocol.value
-
-    @property
-    def suspended(self) -> bool:
-        return self.destination.suspended
 
     @property
     def depth(self) -> int:
@@ -277,6 +271,9 @@ class DestinationQueue:
         identifier = entry.indication.identifier
         self._recent.append((at, identifier, entry.number, entry.attempts + 1, outcome, seconds))
 
-    def entries(self) -> Iterable[QueueEntry]:
-        """All entries, in flight first."""
-        return list(self._all())
+    def surrender(self) -> list[QueueEntry]:
+        """Give up and return all entries, in flight first."""
+        entries = list(self._all())
+        self.flying.clear()
+        self.waiting.clear()
+        return entries

@@ -11,18 +11,15 @@ class SequenceIdentifiers:
     delivered or not: a listener sees what was discarded as a gap.
     """
 
-    __slots__ = ("_epoch", "_origin", "next_number")
+    __slots__ = ("_epoch", "_origin", "context", "next_number")
 
     def __init__(self, *, service: str, deliverer_id: str, destination_uid: str) -> None:
         """``deliverer_id`` is random for each start of a deliverer without a journal, since nobody
         may continue a context that somebody else began."""
         self._origin = f"{service}#{deliverer_id}#{destination_uid}"
         self._epoch = 0
+        self.context = f"{self._origin}#{self._epoch}"
         self.next_number = 0
-
-    @property
-    def context(self) -> str:
-        return f"{self._origin}#{self._epoch}"
 
     def number(self) -> int:
         """Return the number of a new indication."""
@@ -33,4 +30,5 @@ class SequenceIdentifiers:
     def renew(self) -> None:
         """Begin a new context, for a listener that knows nothing of the present one."""
         self._epoch += 1
+        self.context = f"{self._origin}#{self._epoch}"
         self.next_number = 0

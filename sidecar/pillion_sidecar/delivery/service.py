@@ -6,7 +6,8 @@ settles them. All on one event loop, so nothing here is locked.
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Protocol
 
 from pillion_sidecar.clock import Clock, Timers
@@ -24,6 +25,8 @@ from pillion_sidecar.intake.ports import Refusal, Target
 
 #: What a publisher who met a full queue is told to wait, in seconds.
 FULL_QUEUE_RETRY_AFTER = 1.0
+#: Discards, each with its log line, before the event loop gets its turn.
+DISCARDS_PER_TURN = 128
 
 
 class AttemptObserver(Protocol):
@@ -62,6 +65,7 @@ class DeliveryService:
         """``deliverer_id`` makes this run's sequence contexts its own; ``draw`` gives jitter."""
         self._clock = clock
         self._timers = timers
+        self._call_soon = call_soon
         self._observer = observer
         self._maximum_destinations = maximum_destinations
         self._draw = draw
@@ -162,8 +166,11 @@ class DeliveryService:
         if queue.suspended:
             return
         now = self._clock.monotonic()
+        expired = []
         while (expiry := queue.expiry()) is not None and expiry <= now:
-            self._discard(queue, queue.waiting.popleft(), DiscardReason.LIFETIME_EXPIRED)
+            expired.append(queue.waiting.popleft())
+        if expired:
+            self._discard_in_turns(queue, iter(expired), DiscardReason.LIFETIME_EXPIRED)
 
     def conclude(
         self, queue: DestinationQueue, entry: QueueEntry, outcome: DeliveryOutcome, seconds: float
@@ -261,20 +268,23 @@ class DeliveryService:
 
     def purge_subscription(self, queue: DestinationQueue, subscription: Subscription) -> None:
         """Discard what waits for a subscription that is no longer active (S0.10)."""
-        for entry in queue.remove_where(lambda entry: entry.subscription is subscription):
-            self._discard(queue, entry, DiscardReason.SUBSCRIPTION_NOT_ACTIVE)
+        ended = queue.remove_where(lambda entry: entry.subscription is subscription)
+        self._discard_in_turns(queue, iter(ended), DiscardReason.SUBSCRIPTION_NOT_ACTIVE)
         self.arrange(queue)
 
-    def discard_all(self, queue: DestinationQueue, reason: DiscardReason) -> int:
-        """Discard everything that a queue holds, in flight too; return how many."""
-        entries = queue.entries()
-        queue.flying.clear()
-        queue.waiting.clear()
-        count = 0
-        for entry in entries:
+    def purge_removed(self, queue: DestinationQueue) -> None:
+        """Discard everything that the queue of a removed destination holds, in flight too."""
+        entries = iter(queue.surrender())
+        self._discard_in_turns(queue, entries, DiscardReason.DESTINATION_REMOVED)
+
+    def _discard_in_turns(
+        self, queue: DestinationQueue, entries: Iterator[QueueEntry], reason: DiscardReason
+    ) -> None:
+        for entry in islice(entries, DISCARDS_PER_TURN):
             self._discard(queue, entry, reason)
-            count += 1
-        return count
+        if (following := next(entries, None)) is not None:
+            rest = chain((following,), entries)
+            self._call_soon(lambda: self._discard_in_turns(queue, rest, reason))
 
     def _discard(self, queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason) -> None:
         queue.discarded[reason] += 1
@@ -330,8 +340,7 @@ class DeliveryService:
             return None
         queue.condemned = list(queue.flying)
         purged = queue.remove_where(lambda _: True)
-        for entry in purged:
-            self._discard(queue, entry, DiscardReason.PURGED)
+        self._discard_in_turns(queue, iter(purged), DiscardReason.PURGED)
         self.arrange(queue)
         return len(purged)
 
@@ -357,5 +366,8 @@ class DeliveryService:
         """Stop; discard what is left, each logged, with one line for each destination (S0.14)."""
         for queue in self._table.queues():
             self._table.retire(queue)
-            if count := self.discard_all(queue, DiscardReason.SHUTDOWN):
-                events.left_at_shutdown(queue, count)
+            entries = queue.surrender()
+            for entry in entries:
+                self._discard(queue, entry, DiscardReason.SHUTDOWN)
+            if entries:
+                events.left_at_shutdown(queue, len(entries))

@@ -18,7 +18,6 @@ from pillion_sidecar.config.resources import (
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.handler import Handler
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.sequence import SequenceIdentifiers
 from pillion_sidecar.delivery.subscriptions import Subscription, SubscriptionEnd
 from pillion_sidecar.intake.ports import Target
@@ -37,7 +36,7 @@ class TableActions(Protocol):
 
     def purge_subscription(self, queue: DestinationQueue, subscription: Subscription) -> None: ...
 
-    def discard_all(self, queue: DestinationQueue, reason: DiscardReason) -> int: ...
+    def purge_removed(self, queue: DestinationQueue) -> None: ...
 
 
 class DestinationTable:
@@ -156,7 +155,7 @@ class DestinationTable:
             self._draining.append(queue)
             return
         self.retire(queue)
-        self._actions.discard_all(queue, DiscardReason.DESTINATION_REMOVED)
+        self._actions.purge_removed(queue)
 
     def retire(self, queue: DestinationQueue) -> None:
         """Take a queue out of the table; no further attempt is made."""

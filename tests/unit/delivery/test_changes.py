@@ -4,10 +4,10 @@ import asyncio
 import logging
 
 import pytest
-from support.delivery import ERROR, SUCCESS, Deliverer, destination, subscription
 
 from pillion_sidecar.config.resources import Ordering, RemovalPolicy, RetryPolicy
 from pillion_sidecar.delivery.reasons import DiscardReason
+from support.delivery import ERROR, SUCCESS, Deliverer, destination, subscription
 
 
 @pytest.fixture
@@ -221,3 +221,16 @@ def test_hasten_attempts_at_once_whatever_waits(deliverer):
     deliverer.service.hasten()
     deliverer.run()
     assert len(deliverer.handlers["ops"].attempts) == 2
+
+
+def test_a_large_purge_gives_the_event_loop_its_turns(deliverer):
+    deliverer.answer = None
+    deliverer.apply([destination("ops", queue_size=10_000)])
+    for number in range(1001):
+        deliverer.publish(str(number))
+    deliverer.run()
+    deliverer.service.purge("ops")
+    assert len(deliverer.settlements.seen) < 200
+    assert deliverer.queue("ops").depth == 1
+    deliverer.run()
+    assert len(deliverer.settlements.discarded(DiscardReason.PURGED)) == 1000

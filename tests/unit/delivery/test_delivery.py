@@ -3,6 +3,10 @@
 import logging
 
 import pytest
+
+from pillion_sidecar.config.resources import QueueFullPolicy, RetryPolicy
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
+from pillion_sidecar.delivery.reasons import DiscardReason
 from support.delivery import (
     ERROR,
     FATAL_ERROR,
@@ -12,10 +16,6 @@ from support.delivery import (
     destination,
     subscription,
 )
-
-from pillion_sidecar.config.resources import QueueFullPolicy, RetryPolicy
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
-from pillion_sidecar.delivery.reasons import DiscardReason
 
 
 @pytest.fixture

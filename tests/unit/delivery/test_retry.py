@@ -1,10 +1,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.delivery import destination
 
 from pillion_sidecar.config.resources import Backoff, RetryPolicy
 from pillion_sidecar.delivery.retry import lifetime, retry_span, retry_wait
+from support.delivery import destination
 
 FIXED = RetryPolicy(attempts=3, interval_seconds=30.0)
 EXPONENTIAL = RetryPolicy(

@@ -1,11 +1,11 @@
 """SequenceContext, SequenceNumber and the lifetime of what is queued (D.2)."""
 
 import pytest
-from support.delivery import ERROR, SUCCESS, Deliverer, destination, subscription
 
 from pillion_sidecar.config.resources import Ordering, RetryPolicy, SequenceIdentifiers
 from pillion_sidecar.delivery import sequence
 from pillion_sidecar.delivery.reasons import DiscardReason
+from support.delivery import ERROR, SUCCESS, Deliverer, destination, subscription
 
 
 @pytest.fixture

@@ -1,9 +1,8 @@
-"""Subscription state, duration, fatal errors, removal action, repeat notification (D.3, S0.10, S0.19)."""
+"""Subscriptions while they run: state, duration, fatal errors, removal, repeats (D.3, S0.10)."""
 
 import logging
 
 import pytest
-from support.delivery import ERROR, FATAL_ERROR, SUCCESS, Deliverer, destination, subscription
 
 from pillion_sidecar.config.resources import (
     RemovalAction,
@@ -12,6 +11,7 @@ from pillion_sidecar.config.resources import (
     SubscriptionState,
 )
 from pillion_sidecar.delivery.reasons import DiscardReason
+from support.delivery import ERROR, FATAL_ERROR, SUCCESS, Deliverer, destination, subscription
 
 
 @pytest.fixture
