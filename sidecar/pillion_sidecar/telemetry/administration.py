@@ -1,0 +1,128 @@
+"""What an administrator sees of the destination queues, and may do to them (S0.12).
+
+Mounted on the intake listener, so on loopback alone.
+"""
+
+import heapq
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from aiohttp import web
+
+from pillion_sidecar.clock import Clock
+from pillion_sidecar.telemetry.ports import DeliveryService, DestinationQueue
+from pillion_sidecar.telemetry.status import attempt_status, queue_status
+
+#: Queues to one answer, unless asked otherwise, and at most.
+DEFAULT_LIMIT = 500
+MAXIMUM_LIMIT = 1000
+#: Seconds that ``POST /drain`` waits, unless asked otherwise, and at most.
+DEFAULT_DRAIN_TIMEOUT = 20.0
+MAXIMUM_DRAIN_TIMEOUT = 3600.0
+
+#: Hastens delivery for at most so many seconds; returns how much is then pending.
+Drain: TypeAlias = Callable[[float], Awaitable[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Administration:
+    """What the routes stand on."""
+
+    delivery: DeliveryService
+    clock: Clock
+    #: The revision of the configuration in force; None before the first.
+    revision: Callable[[], str | None]
+    drain: Drain
+
+
+def add_administration_routes(app: web.Application, administration: Administration) -> None:
+    """Mount ``/v1/queues`` and ``/drain``."""
+    routes = _Routes(administration)
+    app.router.add_get("/v1/queues", routes.list_queues)
+    app.router.add_get("/v1/queues/{name}", routes.show_queue)
+    app.router.add_post("/v1/queues/{name}/skip", routes.skip)
+    app.router.add_post("/v1/queues/{name}/purge", routes.purge)
+    app.router.add_post("/drain", routes.drain)
+
+
+class _Routes:
+    def __init__(self, administration: Administration) -> None:
+        self._delivery = administration.delivery
+        self._clock = administration.clock
+        self._revision = administration.revision
+        self._drain = administration.drain
+
+    async def list_queues(self, request: web.Request) -> web.Response:
+        """Queues by name, ``limit`` at a time; ``next`` is the ``after`` of the following page."""
+        limit = int(_number(request, "limit", default=DEFAULT_LIMIT, least=1, most=MAXIMUM_LIMIT))
+        after = request.query.get("after", "")
+        wanted = (queue for queue in self._delivery.queues() if queue.name > after)
+        page = heapq.nsmallest(limit + 1, wanted, key=lambda queue: queue.name)
+        more = len(page) > limit
+        page = page[:limit]
+        return web.json_response(
+            {
+                "revision": self._revision(),
+                "queues": [queue_status(queue, clock=self._clock) for queue in page],
+                "next": page[-1].name if more else None,
+            }
+        )
+
+    async def show_queue(self, request: web.Request) -> web.Response:
+        """One queue with its last attempts, the latest first."""
+        queue = self._found(request)
+        attempts = [attempt_status(record) for record in queue.recent]
+        attempts.reverse()
+        return web.json_response({**queue_status(queue, clock=self._clock), "attempts": attempts})
+
+    async def skip(self, request: web.Request) -> web.Response:
+        """Discard the indication at the front."""
+        name = self._found(request).name
+        return web.json_response({"name": name, "discarded": int(self._delivery.skip(name))})
+
+    async def purge(self, request: web.Request) -> web.Response:
+        """Discard all that is pending."""
+        name = self._found(request).name
+        return web.json_response({"name": name, "discarded": self._delivery.purge(name) or 0})
+
+    async def drain(self, request: web.Request) -> web.Response:
+        """Hasten delivery; 200 when nothing is left, 202 when the time was too short."""
+        timeout = _number(
+            request, "timeout", default=DEFAULT_DRAIN_TIMEOUT, least=0, most=MAXIMUM_DRAIN_TIMEOUT
+        )
+        pending = await self._drain(timeout)
+        left = sorted((queue.name, queue.depth) for queue in self._delivery.queues() if queue.depth)
+        return web.json_response(
+            {
+                "complete": not pending,
+                "pending": pending,
+                "destinations": dict(left[:MAXIMUM_LIMIT]),
+            },
+            status=202 if pending else 200,
+        )
+
+    def _found(self, request: web.Request) -> DestinationQueue:
+        name = request.match_info["name"]
+        queue = self._delivery.queue(name)
+        if queue is None:
+            raise web.HTTPNotFound(
+                text=f"no destination queue named {name!r}; GET /v1/queues lists them\n"
+            )
+        return queue
+
+
+def _number(request: web.Request, name: str, *, default: float, least: float, most: float) -> float:
+    text = request.query.get(name)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not least <= value <= most:
+        raise web.HTTPBadRequest(
+            text=f"{name}={text!r} is not a number from {least:g} to {most:g}\n"
+        )
+    return value

@@ -1,0 +1,163 @@
+"""Every metric that Pillion itself defines. ``docs/reference/metrics.md`` is made from this table.
+
+Base units, bounded labels. ``destination`` is the name of a ListenerDestination, never its URL, and
+no histogram has it: ten thousand destinations with fifteen buckets each would drown a Prometheus.
+"""
+
+from pillion_sidecar.telemetry.exposition import Metric, MetricType
+
+_DESTINATION = ("destination",)
+
+QUEUE_DEPTH = Metric(
+    "pillion_destination_queue_depth",
+    MetricType.GAUGE,
+    "Indications pending in the destination queue, those in flight among them.",
+    _DESTINATION,
+)
+QUEUE_CAPACITY = Metric(
+    "pillion_destination_queue_capacity",
+    MetricType.GAUGE,
+    "Indications that the destination queue can hold (queueSize).",
+    _DESTINATION,
+)
+QUEUE_HIGH_WATER = Metric(
+    "pillion_destination_queue_high_water",
+    MetricType.GAUGE,
+    "The greatest depth since the destination queue was made.",
+    _DESTINATION,
+)
+OLDEST_AGE = Metric(
+    "pillion_destination_oldest_indication_age_seconds",
+    MetricType.GAUGE,
+    "Seconds since the oldest pending indication was accepted; 0 with none pending.",
+    _DESTINATION,
+)
+IN_FLIGHT = Metric(
+    "pillion_destination_in_flight",
+    MetricType.GAUGE,
+    "Attempts under way.",
+    _DESTINATION,
+)
+SUSPENDED = Metric(
+    "pillion_destination_suspended",
+    MetricType.GAUGE,
+    "1 where the destination is suspended, else 0.",
+    _DESTINATION,
+)
+NEXT_ATTEMPT = Metric(
+    "pillion_destination_next_attempt_timestamp_seconds",
+    MetricType.GAUGE,
+    "When the next retry is due, seconds since the epoch; absent while none is scheduled.",
+    _DESTINATION,
+)
+LAST_SUCCESS = Metric(
+    "pillion_destination_last_success_timestamp_seconds",
+    MetricType.GAUGE,
+    "When an indication was last delivered, seconds since the epoch; absent before the first.",
+    _DESTINATION,
+)
+ATTEMPTS = Metric(
+    "pillion_delivery_attempts_total",
+    MetricType.COUNTER,
+    "Attempts to deliver, by result: success, error, fatal-error, post-delivery-error.",
+    ("destination", "result"),
+)
+DELIVERED = Metric(
+    "pillion_indications_delivered_total",
+    MetricType.COUNTER,
+    "Indications delivered.",
+    _DESTINATION,
+)
+DISCARDED = Metric(
+    "pillion_indications_discarded_total",
+    MetricType.COUNTER,
+    "Accepted indications that were discarded undelivered, by reason.",
+    ("destination", "reason"),
+)
+ATTEMPT_DURATION = Metric(
+    "pillion_delivery_attempt_duration_seconds",
+    MetricType.HISTOGRAM,
+    "How long an attempt to deliver took, whatever its result.",
+    ("protocol",),
+)
+END_TO_END = Metric(
+    "pillion_delivery_end_to_end_seconds",
+    MetricType.HISTOGRAM,
+    "From the acceptance of an indication to its delivery, waits and retries included.",
+    ("protocol",),
+)
+INTAKE = Metric(
+    "pillion_intake_indications_total",
+    MetricType.COUNTER,
+    "Indications that publishers sent, by kind of body and by outcome.",
+    ("kind", "outcome"),
+)
+DUPLICATE_ENTRIES = Metric(
+    "pillion_duplicate_memory_entries",
+    MetricType.GAUGE,
+    "Identities of accepted indications that are remembered.",
+)
+DUPLICATE_EVICTIONS = Metric(
+    "pillion_duplicate_memory_evictions_total",
+    MetricType.COUNTER,
+    "Identities forgotten before their time because the memory was full: "
+    "a repeat of one of these is delivered again.",
+)
+CONFIGURATION = Metric(
+    "pillion_configuration_info",
+    MetricType.GAUGE,
+    "1, labelled by the revision of the configuration in force; absent before the first.",
+    ("revision",),
+)
+RELOADS = Metric(
+    "pillion_configuration_reloads_total",
+    MetricType.COUNTER,
+    "Attempts to load a configuration, by outcome.",
+    ("outcome",),
+)
+LAST_RELOAD_SUCCESSFUL = Metric(
+    "pillion_configuration_last_reload_successful",
+    MetricType.GAUGE,
+    "1 where the last attempt to load a configuration succeeded, else 0.",
+)
+LAST_RELOAD_SUCCESS = Metric(
+    "pillion_configuration_last_reload_success_timestamp_seconds",
+    MetricType.GAUGE,
+    "When a configuration was last loaded, seconds since the epoch; absent before the first.",
+)
+LOG_RECORDS_DROPPED = Metric(
+    "pillion_log_records_dropped_total",
+    MetricType.COUNTER,
+    "Log records below WARNING that were dropped because the output could not keep up.",
+)
+BUILD = Metric(
+    "pillion_build_info",
+    MetricType.GAUGE,
+    "1, labelled by the version of Pillion.",
+    ("version",),
+)
+
+METRICS: tuple[Metric, ...] = (
+    QUEUE_DEPTH,
+    QUEUE_CAPACITY,
+    QUEUE_HIGH_WATER,
+    OLDEST_AGE,
+    IN_FLIGHT,
+    SUSPENDED,
+    NEXT_ATTEMPT,
+    LAST_SUCCESS,
+    ATTEMPTS,
+    DELIVERED,
+    DISCARDED,
+    ATTEMPT_DURATION,
+    END_TO_END,
+    INTAKE,
+    DUPLICATE_ENTRIES,
+    DUPLICATE_EVICTIONS,
+    CONFIGURATION,
+    RELOADS,
+    LAST_RELOAD_SUCCESSFUL,
+    LAST_RELOAD_SUCCESS,
+    LOG_RECORDS_DROPPED,
+    BUILD,
+)

@@ -1,0 +1,62 @@
+"""The events that the deliverer logs, under names that stay: scripts and alerts match on them.
+
+Rooms write ``logger.warning("…", extra={"event": "indication-discarded", …})``. A test reads the
+sources and fails when one uses a name that is not here; ``docs/reference/events.md`` is made from
+this table.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What a log record with this name means."""
+
+    name: str
+    level: str
+    meaning: str
+    #: The fields that it has besides those of every record.
+    fields: tuple[str, ...] = ()
+
+
+EVENTS: tuple[Event, ...] = (
+    Event(
+        "indication-discarded",
+        "WARNING",
+        "An accepted indication was discarded undelivered. Exactly one record for each.",
+        (
+            "reason",
+            "destination",
+            "subscription",
+            "identifier",
+            "source",
+            "sequence_context",
+            "sequence_number",
+            "attempts",
+        ),
+    ),
+    Event(
+        "delivery-failing",
+        "WARNING",
+        "A destination has begun to fail. The attempts that follow are counted, not logged.",
+        ("destination", "result", "detail", "status"),
+    ),
+    Event(
+        "delivery-resumed",
+        "INFO",
+        "A destination that was failing delivers again.",
+        ("destination", "seconds", "depth"),
+    ),
+    Event(
+        "subscription-ended",
+        "WARNING",
+        "A subscription is no longer active, for a reason other than its own resource's state.",
+        ("subscription", "destination", "reason"),
+    ),
+    Event(
+        "left-at-shutdown",
+        "WARNING",
+        "What a destination had still to get when the deliverer stopped.",
+        ("destination", "count"),
+    ),
+)

@@ -1,0 +1,67 @@
+"""The Prometheus text format 0.0.4, as far as Pillion writes it by hand.
+
+By hand because a scrape with 10,000 destinations must stay under 50 ms of CPU: the client library's
+metric objects take twenty times that.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_SPECIAL = re.compile(r'[\\"\n]')
+_ESCAPES = {"\\": r"\\", '"': r"\"", "\n": r"\n"}
+
+
+class MetricType(StrEnum):
+    """The types that the text format knows and Pillion uses."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What a metric is called and what it means. The reference page is made from these."""
+
+    name: str
+    type: MetricType
+    #: One line for people, without a line break.
+    help: str
+    labels: tuple[str, ...] = ()
+
+    @property
+    def header(self) -> str:
+        """The HELP and TYPE lines."""
+        text = self.help.replace("\\", r"\\")
+        return f"# HELP {self.name} {text}\n# TYPE {self.name} {self.type}\n"
+
+    def sample(self, value: float, *labels: str) -> str:
+        """One line; ``labels`` are the values of ``self.labels``, in that order."""
+        if not self.labels:
+            return f"{self.name} {number(value)}\n"
+        pairs = ",".join(
+            f"{label}={quoted(text)}" for label, text in zip(self.labels, labels, strict=True)
+        )
+        return f"{self.name}{{{pairs}}} {number(value)}\n"
+
+
+def escaped(text: str) -> str:
+    """Return a label value with backslash, double quote and line feed escaped."""
+    if _SPECIAL.search(text) is None:
+        return text
+    return _SPECIAL.sub(lambda found: _ESCAPES[found[0]], text)
+
+
+def quoted(text: str) -> str:
+    """Return a label value as it stands after the equals sign."""
+    return f'"{escaped(text)}"'
+
+
+def number(value: float) -> str:
+    """Return a sample's value; whole numbers without a point, times to the microsecond kept."""
+    if isinstance(value, int):
+        return str(int(value))
+    return repr(int(value)) if value.is_integer() else repr(value)

@@ -1,0 +1,132 @@
+"""What telemetry reads from the rooms it reports on.
+
+Telemetry only looks: it keeps no second copy of a number that another room counts.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
+from pillion_sidecar.delivery.reasons import DiscardReason
+
+
+class AttemptRecord(Protocol):
+    """One attempt, as a destination queue remembers it."""
+
+    @property
+    def at(self) -> float:
+        """When it ended, seconds since the epoch."""
+
+    @property
+    def identifier(self) -> str | None:
+        """IndicationIdentifier."""
+
+    @property
+    def sequence_number(self) -> int | None:
+        """SequenceNumber (D.2)."""
+
+    @property
+    def attempt(self) -> int:
+        """1 for the original attempt."""
+
+    @property
+    def result(self) -> DeliveryResult:
+        """How it ended."""
+
+    @property
+    def detail(self) -> str:
+        """One line for people."""
+
+    @property
+    def status(self) -> int | None:
+        """The status of the HTTP answer."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+
+
+class DestinationQueue(Protocol):
+    """What an administrator may know of one destination queue (S0.12)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def protocol(self) -> str: ...
+    @property
+    def depth(self) -> int:
+        """Pending indications, those in flight among them."""
+
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def high_water(self) -> int:
+        """The greatest depth since the queue was made."""
+
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def oldest_accepted_at(self) -> float | None:
+        """``Clock.monotonic()`` at the acceptance of the oldest pending indication."""
+
+    @property
+    def delivered(self) -> int: ...
+    @property
+    def attempts(self) -> Mapping[DeliveryResult, int]:
+        """Every result, in the order of the enumeration."""
+
+    @property
+    def discarded(self) -> Mapping[DiscardReason, int]:
+        """Every reason, in the order of the enumeration."""
+
+    @property
+    def next_attempt_at(self) -> float | None:
+        """``Clock.monotonic()`` of the attempt that is scheduled; None without one."""
+
+    @property
+    def last_success_at(self) -> float | None:
+        """``Clock.monotonic()``."""
+
+    @property
+    def last_attempt_at(self) -> float | None:
+        """``Clock.monotonic()``."""
+
+    @property
+    def last_outcome(self) -> DeliveryOutcome | None: ...
+    @property
+    def created_at(self) -> float:
+        """Seconds since the epoch."""
+
+    @property
+    def suspended(self) -> bool: ...
+    @property
+    def sequence_context(self) -> str | None: ...
+    @property
+    def next_sequence_number(self) -> int: ...
+    @property
+    def recent(self) -> Iterable[AttemptRecord]:
+        """The last attempts, oldest first."""
+
+
+class DeliveryService(Protocol):
+    """The destination queue table, as an administrator meets it."""
+
+    def queues(self) -> Iterable[DestinationQueue]: ...
+
+    def queue(self, name: str) -> DestinationQueue | None: ...
+
+    def skip(self, name: str) -> bool:
+        """Discard the indication at the front; whether there was one."""
+
+    def purge(self, name: str) -> int | None:
+        """Discard everything that waits; how much that was, None without such a queue."""
+
+
+class DuplicateMemory(Protocol):
+    """The memory of identities (S1.8), as far as it is counted."""
+
+    @property
+    def entries(self) -> int: ...
+    @property
+    def evictions(self) -> int:
+        """Identities forgotten before their time, because the memory was full."""

@@ -1,0 +1,72 @@
+"""The reference pages of metrics and events, made from their definitions."""
+
+from collections.abc import Iterable
+
+from pillion_sidecar.telemetry.definitions import METRICS
+from pillion_sidecar.telemetry.events import EVENTS
+from pillion_sidecar.telemetry.metrics import ATTEMPT_BOUNDS, END_TO_END_BOUNDS
+
+_METRICS_INTRODUCTION = """\
+# Metrics
+
+<!-- Made by `python -m pillion_cli.reference docs/reference`; do not edit. -->
+
+`GET /metrics` on the telemetry listener answers these in the Prometheus text format, with the usual
+`process_*` metrics beside them.
+
+- Units are base units: seconds, and indications.
+- `destination` is the name of a ListenerDestination. Histograms do not have it.
+- `reason` and `result` are closed sets, and each has its series from the start, so that
+  `increase()` sees the first discard.
+- When a destination is removed, its series end. When it is made anew, they begin at zero, which
+  `rate()` takes for a reset.
+"""
+
+_EVENTS_INTRODUCTION = """\
+# Log events
+
+<!-- Made by `python -m pillion_cli.reference docs/reference`; do not edit. -->
+
+Each line of the log is one record with `time`, `level`, `event`, `message` and `logger`, then the
+fields of its event. Match on `event`: names stay, messages may change. A record of a library has
+its logger's name for an event. Fields without a value are left out.
+
+Lines are written by a thread from a buffer of 10,000 records. When the reader of the log cannot
+keep up, records below WARNING are dropped and counted in `pillion_log_records_dropped_total`; a
+WARNING waits for room, since every discard must be logged.
+"""
+
+
+def metrics_page() -> str:
+    """Return ``docs/reference/metrics.md``."""
+    rows = (
+        (f"`{metric.name}`", metric.type.value, _codes(metric.labels), metric.help)
+        for metric in METRICS
+    )
+    bounds = (
+        f"Buckets of `pillion_delivery_attempt_duration_seconds`: {_list(ATTEMPT_BOUNDS)}.\n\n"
+        f"Buckets of `pillion_delivery_end_to_end_seconds`: {_list(END_TO_END_BOUNDS)}.\n"
+    )
+    table = _table(("Metric", "Type", "Labels", "Meaning"), rows)
+    return f"{_METRICS_INTRODUCTION}\n{table}\n{bounds}"
+
+
+def events_page() -> str:
+    """Return ``docs/reference/events.md``."""
+    rows = (
+        (f"`{event.name}`", event.level, event.meaning, _codes(event.fields)) for event in EVENTS
+    )
+    return f"{_EVENTS_INTRODUCTION}\n{_table(('Event', 'Level', 'Meaning', 'Fields'), rows)}"
+
+
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [heads, tuple("---" for _ in heads), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _codes(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _list(bounds: Iterable[float]) -> str:
+    return ", ".join(f"{bound:g}" for bound in bounds)

@@ -1,0 +1,79 @@
+"""The telemetry listener: the scrape and the probes. Nothing here depends on anything remote."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+
+from pillion_sidecar.telemetry.exposition import CONTENT_TYPE
+
+#: Says what is wrong, or None where nothing is.
+Check: TypeAlias = Callable[[], str | None]
+
+
+def telemetry_app(
+    *, exposition: Callable[[], Iterator[str]], readiness: Mapping[str, Check]
+) -> web.Application:
+    """Return the application for ``/metrics``, ``/livez``, ``/readyz`` and ``/startupz``.
+
+    ``readiness`` names what must be right before publishers are sent here: that a configuration is
+    loaded, that intake is open.
+    """
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    scrape = Scrape(exposition=exposition, process=lambda: generate_latest(registry))
+    app = web.Application()
+    app.router.add_get("/metrics", scrape.answer)
+    app.router.add_get("/livez", Probe({}).answer)
+    # A start waits for nothing but this listener: the configuration may be long in coming, and a
+    # container that is killed meanwhile only loses time.
+    app.router.add_get("/startupz", Probe({}).answer)
+    app.router.add_get("/readyz", Probe(readiness).answer)
+    return app
+
+
+class Scrape:
+    """``GET /metrics``, streamed: the event loop has a turn after each piece."""
+
+    def __init__(
+        self, *, exposition: Callable[[], Iterator[str]], process: Callable[[], bytes]
+    ) -> None:
+        """``process`` reads ``/proc``, so it is called in a thread."""
+        self._exposition = exposition
+        self._process = process
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
+        process = await asyncio.to_thread(self._process)
+        await response.prepare(request)
+        await response.write(process)
+        for piece in self._exposition():
+            await response.write(piece.encode())
+            await asyncio.sleep(0)
+        await response.write_eof()
+        return response
+
+
+class Probe:
+    """One health endpoint: 200 when all of its checks pass, else 503.
+
+    ``?verbose`` answers JSON that names every check; without it the answer is one line.
+    """
+
+    def __init__(self, checks: Mapping[str, Check]) -> None:
+        self._checks = checks
+
+    async def answer(self, request: web.Request) -> web.Response:
+        problems = {name: check() for name, check in self._checks.items()}
+        healthy = not any(problems.values())
+        status = 200 if healthy else 503
+        if "verbose" in request.query:
+            checks = {
+                name: {"healthy": problem is None, "detail": problem or "ok"}
+                for name, problem in problems.items()
+            }
+            return web.json_response({"healthy": healthy, "checks": checks}, status=status)
+        failed = "; ".join(f"{name}: {text}" for name, text in problems.items() if text)
+        return web.Response(text=f"{failed or 'ok'}\n", status=status)

@@ -1,0 +1,68 @@
+"""A destination queue in JSON, after PG_ListenerDestinationQueue (S0.12).
+
+Times are RFC 3339 in UTC; what is zero is left out of the two sets of counts.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from pillion_sidecar.clock import Clock
+from pillion_sidecar.delivery.handler import DeliveryOutcome
+from pillion_sidecar.telemetry.ports import AttemptRecord, DestinationQueue
+
+
+def queue_status(queue: DestinationQueue, *, clock: Clock) -> dict[str, Any]:
+    """What ``GET /v1/queues`` says of one queue."""
+    now = clock.monotonic()
+    epoch = clock.time() - now
+    accepted_at = queue.oldest_accepted_at
+    return {
+        "name": queue.name,
+        "protocol": queue.protocol,
+        "suspended": queue.suspended,
+        "depth": queue.depth,
+        "capacity": queue.capacity,
+        "highWater": queue.high_water,
+        "inFlight": queue.in_flight,
+        "oldestIndicationAgeSeconds": None if accepted_at is None else round(now - accepted_at, 3),
+        "creationTime": timestamp(queue.created_at),
+        "delivered": queue.delivered,
+        "attemptsByResult": {key.value: count for key, count in queue.attempts.items() if count},
+        "discarded": {key.value: count for key, count in queue.discarded.items() if count},
+        "lastAttemptTime": _moment(queue.last_attempt_at, epoch),
+        "lastSuccessTime": _moment(queue.last_success_at, epoch),
+        "lastResult": _outcome(queue.last_outcome),
+        "nextAttemptTime": _moment(queue.next_attempt_at, epoch),
+        "sequenceContext": queue.sequence_context,
+        "nextSequenceNumber": queue.next_sequence_number,
+    }
+
+
+def attempt_status(record: AttemptRecord) -> dict[str, Any]:
+    """What ``GET /v1/queues/{name}`` says of one attempt."""
+    return {
+        "time": timestamp(record.at),
+        "identifier": record.identifier,
+        "sequenceNumber": record.sequence_number,
+        "attempt": record.attempt,
+        "result": record.result.value,
+        "detail": record.detail,
+        "status": record.status,
+        "seconds": round(record.seconds, 6),
+    }
+
+
+def timestamp(at: float) -> str:
+    """Seconds since the epoch as RFC 3339, to the millisecond."""
+    moment = datetime.fromtimestamp(at, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _moment(monotonic: float | None, epoch: float) -> str | None:
+    return None if monotonic is None else timestamp(epoch + monotonic)
+
+
+def _outcome(outcome: DeliveryOutcome | None) -> dict[str, Any] | None:
+    if outcome is None:
+        return None
+    return {"result": outcome.result.value, "detail": outcome.detail, "status": outcome.status}

@@ -1,0 +1,125 @@
+"""What an administrator sees and does (S0.12)."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.telemetry.administration import Administration, add_administration_routes
+from pillion_sidecar.testing import FakeTime
+from support.queues import StillAttempt, StillDelivery, StillQueue
+
+
+@asynccontextmanager
+async def _client(
+    fake_time: FakeTime, *queues: StillQueue, left: int = 0
+) -> AsyncIterator[TestClient]:  # type: ignore[type-arg]
+    async def drain(seconds: float) -> int:
+        fake_time.advance(seconds)
+        return left
+
+    app = web.Application()
+    add_administration_routes(
+        app,
+        Administration(
+            delivery=StillDelivery(*queues), clock=fake_time, revision=lambda: "r7", drain=drain
+        ),
+    )
+    async with TestClient(TestServer(app)) as client:
+        yield client
+
+
+async def test_a_queue_shows_what_an_administrator_asks_for(fake_time: FakeTime) -> None:
+    queue = StillQueue(
+        name="siem",
+        depth=3,
+        capacity=50,
+        high_water=40,
+        in_flight=1,
+        delivered=12,
+        oldest_accepted_at=fake_time.monotonic() - 90,
+        last_success_at=fake_time.monotonic() - 91,
+        next_attempt_at=fake_time.monotonic() + 30,
+        last_outcome=DeliveryOutcome(DeliveryResult.ERROR, "HTTP 503", status=503),
+        sequence_context="default#a#b#1",
+        next_sequence_number=15,
+    )
+    queue.discarded[DiscardReason.QUEUE_FULL] = 2
+    async with _client(fake_time, queue) as client:
+        answer = await (await client.get("/v1/queues")).json()
+    (shown,) = answer["queues"]
+    assert (answer["revision"], answer["next"]) == ("r7", None)
+    assert (shown["name"], shown["depth"], shown["capacity"]) == ("siem", 3, 50)
+    assert (shown["highWater"], shown["inFlight"], shown["delivered"]) == (40, 1, 12)
+    assert shown["discarded"] == {"queue-full": 2}
+    assert shown["creationTime"] == "2023-11-14T22:13:20.000Z"
+    assert shown["lastSuccessTime"] == "2023-11-14T22:11:49.000Z"
+    assert shown["nextAttemptTime"] == "2023-11-14T22:13:50.000Z"
+    assert shown["oldestIndicationAgeSeconds"] == 90
+    assert shown["lastResult"] == {"result": "error", "detail": "HTTP 503", "status": 503}
+    assert (shown["sequenceContext"], shown["nextSequenceNumber"]) == ("default#a#b#1", 15)
+
+
+async def test_one_queue_lists_its_attempts_latest_first(fake_time: FakeTime) -> None:
+    attempts = tuple(StillAttempt(identifier=f"id-{n}", sequence_number=n) for n in range(3))
+    async with _client(fake_time, StillQueue(name="siem", recent=attempts)) as client:
+        shown = await (await client.get("/v1/queues/siem")).json()
+    assert [attempt["identifier"] for attempt in shown["attempts"]] == ["id-2", "id-1", "id-0"]
+    assert shown["attempts"][0]["result"] == "success"
+    assert shown["attempts"][0]["time"] == "2023-11-14T22:13:20.500Z"
+
+
+async def test_queues_are_answered_a_page_at_a_time_by_name(fake_time: FakeTime) -> None:
+    queues = [StillQueue(name=name) for name in ("delta", "alpha", "charlie", "bravo", "echo")]
+    seen: list[str] = []
+    async with _client(fake_time, *queues) as client:
+        after: str | None = ""
+        while after is not None:
+            answer = await (await client.get(f"/v1/queues?limit=2&after={after}")).json()
+            assert len(answer["queues"]) <= 2
+            seen += [queue["name"] for queue in answer["queues"]]
+            after = answer["next"]
+    assert seen == ["alpha", "bravo", "charlie", "delta", "echo"]
+
+
+async def test_a_wrong_limit_is_refused_by_name(fake_time: FakeTime) -> None:
+    async with _client(fake_time) as client:
+        for limit in ("0", "-1", "1001", "many", "nan", "0.5"):
+            answer = await client.get("/v1/queues", params={"limit": limit})
+            assert answer.status == 400
+            assert f"limit={limit!r}" in await answer.text()
+
+
+async def test_skip_discards_the_front_and_purge_the_rest(fake_time: FakeTime) -> None:
+    queue = StillQueue(name="siem", depth=5)
+    async with _client(fake_time, queue) as client:
+        skipped = await (await client.post("/v1/queues/siem/skip")).json()
+        assert (skipped, queue.depth) == ({"name": "siem", "discarded": 1}, 4)
+        purged = await (await client.post("/v1/queues/siem/purge")).json()
+        assert (purged, queue.depth) == ({"name": "siem", "discarded": 4}, 0)
+        again = await (await client.post("/v1/queues/siem/skip")).json()
+        assert again == {"name": "siem", "discarded": 0}
+
+
+async def test_an_unknown_queue_is_not_found(fake_time: FakeTime) -> None:
+    async with _client(fake_time) as client:
+        for method, path in (("GET", ""), ("POST", "/skip"), ("POST", "/purge")):
+            answer = await client.request(method, f"/v1/queues/nobody{path}")
+            assert answer.status == 404
+            assert "'nobody'" in await answer.text()
+
+
+async def test_drain_says_whether_anything_is_left(fake_time: FakeTime) -> None:
+    async with _client(fake_time, StillQueue(name="siem")) as client:
+        done = await client.post("/drain")
+        assert done.status == 200
+        assert await done.json() == {"complete": True, "pending": 0, "destinations": {}}
+    async with _client(fake_time, StillQueue(name="siem", depth=4), left=4) as client:
+        started = fake_time.monotonic()
+        short = await client.post("/drain?timeout=2")
+        assert fake_time.monotonic() == started + 2
+        assert short.status == 202
+        assert await short.json() == {"complete": False, "pending": 4, "destinations": {"siem": 4}}

@@ -1,0 +1,219 @@
+"""The text format, checked by the client library's own parser."""
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from pillion_sidecar.delivery.handler import DeliveryResult
+from pillion_sidecar.delivery.queue import DestinationQueue
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.telemetry import ports
+from pillion_sidecar.telemetry.definitions import METRICS
+from pillion_sidecar.telemetry.destinations import PIECE
+from pillion_sidecar.telemetry.exposition import MetricType
+from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome, Metrics
+from pillion_sidecar.testing import FakeTime
+from support.queues import StillQueue
+
+
+def _metrics(fake_time: FakeTime, *queues: StillQueue) -> Metrics:
+    return Metrics(clock=fake_time, version="0.1.0", queues=lambda: queues)
+
+
+def _samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    text = "".join(metrics.exposition())
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            key = sample.name, frozenset(sample.labels.items())
+            assert key not in found, f"{key} appears twice"
+            found[key] = sample.value
+    return found
+
+
+def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return _samples(metrics).get((name, frozenset(labels.items())))
+
+
+def _sees(queue: DestinationQueue) -> ports.DestinationQueue:
+    """Telemetry can look at delivery's own queues: the type checker reads this."""
+    return queue
+
+
+def test_a_queue_shows_its_depth_capacity_high_water_and_flight(fake_time: FakeTime) -> None:
+    queue = StillQueue(name="siem", depth=7, capacity=50, high_water=9, in_flight=1, delivered=3)
+    metrics = _metrics(fake_time, queue)
+    assert _value(metrics, "pillion_destination_queue_depth", destination="siem") == 7
+    assert _value(metrics, "pillion_destination_queue_capacity", destination="siem") == 50
+    assert _value(metrics, "pillion_destination_queue_high_water", destination="siem") == 9
+    assert _value(metrics, "pillion_destination_in_flight", destination="siem") == 1
+    assert _value(metrics, "pillion_indications_delivered_total", destination="siem") == 3
+    assert _value(metrics, "pillion_destination_suspended", destination="siem") == 0
+
+
+def test_discards_are_counted_by_reason_and_every_reason_is_there_from_the_start(
+    fake_time: FakeTime,
+) -> None:
+    failing, fine = StillQueue(name="failing"), StillQueue(name="fine")
+    failing.discarded[DiscardReason.QUEUE_FULL] = 4
+    failing.discarded[DiscardReason.LIFETIME_EXPIRED] = 2
+    samples = _samples(_metrics(fake_time, failing, fine))
+    for queue in (failing, fine):
+        for reason in DiscardReason:
+            labels = {"destination": queue.name, "reason": reason.value}
+            key = "pillion_indications_discarded_total", frozenset(labels.items())
+            assert samples[key] == queue.discarded[reason]
+
+
+def test_attempts_are_counted_by_result(fake_time: FakeTime) -> None:
+    queue = StillQueue(name="siem")
+    for count, result in enumerate(DeliveryResult, start=1):
+        queue.attempts[result] = count
+    metrics = _metrics(fake_time, queue)
+    for result in DeliveryResult:
+        name = "pillion_delivery_attempts_total"
+        value = _value(metrics, name, destination="siem", result=result.value)
+        assert value == queue.attempts[result]
+
+
+def test_times_are_told_in_seconds_since_the_epoch_and_ages_in_seconds(
+    fake_time: FakeTime,
+) -> None:
+    now = fake_time.monotonic()
+    queue = StillQueue(
+        name="siem",
+        oldest_accepted_at=now - 12.5,
+        next_attempt_at=now + 30,
+        last_success_at=now - 1,
+    )
+    metrics = _metrics(fake_time, queue)
+    names = {
+        "pillion_destination_oldest_indication_age_seconds": 12.5,
+        "pillion_destination_next_attempt_timestamp_seconds": fake_time.time() + 30,
+        "pillion_destination_last_success_timestamp_seconds": fake_time.time() - 1,
+    }
+    for name, value in names.items():
+        assert _value(metrics, name, destination="siem") == pytest.approx(value)
+
+
+def test_a_queue_with_nothing_pending_has_age_zero_and_no_next_attempt(fake_time: FakeTime) -> None:
+    metrics = _metrics(fake_time, StillQueue(name="siem"))
+    age = "pillion_destination_oldest_indication_age_seconds"
+    assert _value(metrics, age, destination="siem") == 0
+    due = "pillion_destination_next_attempt_timestamp_seconds"
+    assert _value(metrics, due, destination="siem") is None
+
+
+@given(name=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0")))
+def test_any_destination_name_survives_the_text_format(name: str) -> None:
+    busy = StillQueue(name=name, depth=3)
+    busy.discarded[DiscardReason.PURGED] = 5
+    metrics = _metrics(FakeTime(), busy)
+    assert _value(metrics, "pillion_destination_queue_depth", destination=name) == 3
+    discarded = "pillion_indications_discarded_total"
+    assert _value(metrics, discarded, destination=name, reason="purged") == 5
+
+
+def test_samples_of_a_metric_stand_together_and_pieces_are_bounded(fake_time: FakeTime) -> None:
+    queues = [StillQueue(name=f"listener-{index}") for index in range(2 * PIECE + 1)]
+    pieces = list(_metrics(fake_time, *queues).exposition())
+    assert max(piece.count("\n") for piece in pieces) <= PIECE * len(DiscardReason)
+    headers = [line for piece in pieces for line in piece.split("\n") if line.startswith("# TYPE")]
+    assert len(headers) == len(set(headers))
+    samples = _samples(_metrics(fake_time, *queues))
+    depths = [key for key in samples if key[0] == "pillion_destination_queue_depth"]
+    assert len(depths) == len(queues)
+
+
+def test_every_metric_of_the_reference_is_exposed_and_no_other(fake_time: FakeTime) -> None:
+    class Memory:
+        entries = 12
+        evictions = 3
+
+    metrics = Metrics(
+        clock=fake_time, version="0.1.0", queues=lambda: [StillQueue()], duplicates=Memory()
+    )
+    text = "".join(metrics.exposition())
+    for metric in METRICS:
+        assert metric.header in text
+    assert text.count("# TYPE") == len(METRICS)
+    assert _value(metrics, "pillion_duplicate_memory_entries") == 12
+    assert _value(metrics, "pillion_duplicate_memory_evictions_total") == 3
+
+
+def test_no_histogram_is_labelled_by_destination() -> None:
+    histograms = [metric for metric in METRICS if metric.type is MetricType.HISTOGRAM]
+    assert len(histograms) == 2
+    assert all("destination" not in metric.labels for metric in histograms)
+
+
+def test_names_follow_the_conventions() -> None:
+    for metric in METRICS:
+        assert metric.name.startswith("pillion_")
+        assert metric.name.endswith("_total") == (metric.type is MetricType.COUNTER)
+        assert "\n" not in metric.help
+
+
+def _buckets(metrics: Metrics, name: str, protocol: str) -> Iterable[tuple[float, float]]:
+    for (sample, labels), value in _samples(metrics).items():
+        pairs = dict(labels)
+        if sample == f"{name}_bucket" and pairs["protocol"] == protocol:
+            yield float(pairs["le"]), value
+
+
+def test_a_histogram_counts_up_to_and_including_each_bound(fake_time: FakeTime) -> None:
+    metrics = _metrics(fake_time)
+    for seconds in (0.0005, 0.3, 0.4, 3600.0):
+        metrics.attempted("CIM-XML", seconds)
+    metrics.attempted("CloudEvents", 0.02)
+    name = "pillion_delivery_attempt_duration_seconds"
+    counts = dict(_buckets(metrics, name, "CIM-XML"))
+    assert (counts[0.0005], counts[0.25], counts[0.5], counts[60]) == (1, 1, 3, 3)
+    assert counts[float("inf")] == 4
+    assert _value(metrics, f"{name}_count", protocol="CIM-XML") == 4
+    assert _value(metrics, f"{name}_sum", protocol="CIM-XML") == pytest.approx(3600.7005)
+    assert _value(metrics, f"{name}_count", protocol="CloudEvents") == 1
+
+
+def test_end_to_end_time_has_a_histogram_of_its_own(fake_time: FakeTime) -> None:
+    metrics = _metrics(fake_time)
+    metrics.delivered("CIM-XML", 90.0)
+    name = "pillion_delivery_end_to_end_seconds"
+    assert _value(metrics, f"{name}_count", protocol="CIM-XML") == 1
+    assert dict(_buckets(metrics, name, "CIM-XML"))[60] == 0
+
+
+def test_unknown_protocols_share_one_label_value(fake_time: FakeTime) -> None:
+    metrics = _metrics(fake_time)
+    metrics.attempted("gopher", 1.0)
+    metrics.attempted("finger", 1.0)
+    name = "pillion_delivery_attempt_duration_seconds_count"
+    assert _value(metrics, name, protocol="other") == 2
+
+
+def test_intake_is_counted_by_kind_and_outcome(fake_time: FakeTime) -> None:
+    metrics = _metrics(fake_time)
+    metrics.received(IntakeKind.NDJSON, IntakeOutcome.ACCEPTED, 990)
+    metrics.received(IntakeKind.NDJSON, IntakeOutcome.ACCEPTED, 5)
+    metrics.received(IntakeKind.NDJSON, IntakeOutcome.INVALID)
+    name = "pillion_intake_indications_total"
+    assert _value(metrics, name, kind="ndjson", outcome="accepted") == 995
+    assert _value(metrics, name, kind="ndjson", outcome="invalid") == 1
+    assert _value(metrics, name, kind="cim-xml", outcome="accepted") == 0
+
+
+def test_a_refused_configuration_leaves_the_revision_and_says_so(fake_time: FakeTime) -> None:
+    metrics = _metrics(fake_time)
+    assert not any(name == "pillion_configuration_info" for name, _ in _samples(metrics))
+    metrics.configuration_loaded("r1")
+    loaded_at = fake_time.time()
+    fake_time.advance(60)
+    metrics.configuration_refused()
+    assert _value(metrics, "pillion_configuration_info", revision="r1") == 1
+    assert _value(metrics, "pillion_configuration_last_reload_successful") == 0
+    at = _value(metrics, "pillion_configuration_last_reload_success_timestamp_seconds")
+    assert at == pytest.approx(loaded_at)
+    assert _value(metrics, "pillion_configuration_reloads_total", outcome="failure") == 1
