@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+import msgspec
+
 from pillion_sidecar.delivery.reasons import DiscardReason
 
 
@@ -18,51 +20,27 @@ class Tracker(Protocol):
         """
 
 
-class Indication:
+class Indication(msgspec.Struct, kw_only=True, eq=False, gc=False):
     """One accepted indication. Not changed after acceptance but for ``unsettled`` and ``rendered``.
 
-    A million of these may be pending, hence slots and as little beside the body as can be.
+    A million of these may be pending: hence a struct that the garbage collector does not walk. It
+    is part of no cycle, and must stay so.
     """
 
-    __slots__ = (
-        "accepted_at",
-        "body",
-        "class_name",
-        "group",
-        "identifier",
-        "languages",
-        "rendered",
-        "source",
-        "trackers",
-        "unsettled",
-    )
-
-    def __init__(
-        self,
-        *,
-        body: bytes,
-        class_name: str,
-        accepted_at: float,
-        source: str | None = None,
-        identifier: str | None = None,
-        group: str | None = None,
-        languages: tuple[str, ...] = (),
-        trackers: tuple[Tracker, ...] = (),
-    ) -> None:
-        #: The instance in its JSON form: ``{"class": …, "properties": {…}}``, UTF-8, one line.
-        self.body = body
-        self.class_name = class_name
-        #: ``Clock.monotonic()`` at acceptance.
-        self.accepted_at = accepted_at
-        self.source = source
-        #: IndicationIdentifier, where the publisher gave one.
-        self.identifier = identifier
-        #: The message group, for ``ordering: Group``.
-        self.group = group
-        #: Content languages (S0.21), as language tags.
-        self.languages = languages
-        self.trackers = trackers
-        #: Targets that are neither delivered nor discarded.
-        self.unsettled = 0
-        #: What handlers keep after the first rendering, by handler; dropped with the indication.
-        self.rendered: dict[str, object] | None = None
+    #: The instance in its JSON form: ``{"class": …, "properties": {…}}``, UTF-8, one line.
+    body: bytes
+    class_name: str
+    #: ``Clock.monotonic()`` at acceptance.
+    accepted_at: float
+    source: str | None = None
+    #: IndicationIdentifier, where the publisher gave one.
+    identifier: str | None = None
+    #: The message group, for ``ordering: Group``.
+    group: str | None = None
+    #: Content languages (S0.21), as language tags.
+    languages: tuple[str, ...] = ()
+    trackers: tuple[Tracker, ...] = ()
+    #: Targets that are neither delivered nor discarded.
+    unsettled: int = 0
+    #: What handlers keep after the first rendering, by handler; dropped with the indication.
+    rendered: dict[str, object] | None = None

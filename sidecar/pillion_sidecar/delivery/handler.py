@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+import msgspec
+
 from pillion_sidecar.indication import Indication
 
 
@@ -34,38 +36,19 @@ class DeliveryOutcome:
     retry_after: float | None = None
 
 
-class Delivery:
+class Delivery(msgspec.Struct, kw_only=True, eq=False, gc=False):
     """One attempt to deliver an indication for a subscription."""
 
-    __slots__ = (
-        "attempt",
-        "correlated",
-        "filter_name",
-        "indication",
-        "sequence_context",
-        "sequence_number",
-    )
-
-    def __init__(
-        self,
-        *,
-        indication: Indication,
-        filter_name: str,
-        sequence_context: str | None,
-        sequence_number: int | None,
-        attempt: int,
-        correlated: bool,
-    ) -> None:
-        self.indication = indication
-        #: The value of IndicationFilterName (S0.20).
-        self.filter_name = filter_name
-        #: SequenceContext and SequenceNumber (D.2); both None where identifiers are omitted.
-        self.sequence_context = sequence_context
-        self.sequence_number = sequence_number
-        #: 1 for the original attempt.
-        self.attempt = attempt
-        #: Whether to mark the retry in CorrelatedIndications (S0.9).
-        self.correlated = correlated
+    indication: Indication
+    #: The value of IndicationFilterName (S0.20).
+    filter_name: str
+    #: SequenceContext and SequenceNumber (D.2); both None where identifiers are omitted.
+    sequence_context: str | None
+    sequence_number: int | None
+    #: 1 for the original attempt.
+    attempt: int
+    #: Whether to mark the retry in CorrelatedIndications (S0.9).
+    correlated: bool
 
 
 class Handler(Protocol):

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+import msgspec
+
 from pillion_sidecar.clock import Timer
 from pillion_sidecar.config.resources import ListenerDestination, Ordering, QueueFullPolicy
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler
@@ -25,18 +27,15 @@ REMEMBERED_ATTEMPTS = 20
 GROUP_SEARCH = 256
 
 
-class QueueEntry:
+class QueueEntry(msgspec.Struct, eq=False, gc=False):
     """One (indication, subscription) that waits for its listener."""
 
-    __slots__ = ("attempts", "indication", "number", "subscription")
-
-    def __init__(self, indication: Indication, subscription: Subscription, number: int) -> None:
-        self.indication = indication
-        self.subscription = subscription
-        #: SequenceNumber, the same for every attempt (D.2).
-        self.number = number
-        #: Failed attempts so far.
-        self.attempts = 0
+    indication: Indication
+    subscription: Subscription
+    #: SequenceNumber, the same for every attempt (D.2).
+    number: int
+    #: Failed attempts so far.
+    attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True)

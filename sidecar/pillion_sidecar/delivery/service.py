@@ -346,7 +346,7 @@ class DeliveryService:
 
     def hasten(self) -> None:
         """Attempt at once whatever waits for a retry interval."""
-        for queue in self._table.queues():
+        for queue in self._table.all_queues():
             queue.next_attempt_at = None
             self.arrange(queue)
 
@@ -364,7 +364,7 @@ class DeliveryService:
 
     def close(self) -> None:
         """Stop; discard what is left, each logged, with one line for each destination (S0.14)."""
-        for queue in self._table.queues():
+        for queue in self._table.all_queues():
             self._table.retire(queue)
             entries = queue.surrender()
             for entry in entries:

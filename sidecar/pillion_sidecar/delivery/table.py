@@ -61,6 +61,10 @@ class DestinationTable:
         self._subscriptions: dict[str, Subscription] = {}
 
     def queues(self) -> list[DestinationQueue]:
+        """All queues, each name once: a queue that drains is hidden by a new one of its name."""
+        return [*({queue.name: queue for queue in self._draining} | self._queues).values()]
+
+    def all_queues(self) -> list[DestinationQueue]:
         """All queues, those that drain last."""
         return [*self._queues.values(), *self._draining]
 

@@ -234,3 +234,15 @@ def test_a_large_purge_gives_the_event_loop_its_turns(deliverer):
     assert deliverer.queue("ops").depth == 1
     deliverer.run()
     assert len(deliverer.settlements.discarded(DiscardReason.PURGED)) == 1000
+
+
+def test_a_queue_that_drains_is_hidden_by_a_new_one_of_its_name(deliverer):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops", removal_policy=RemovalPolicy.DRAIN)])
+    deliverer.publish("a")
+    deliverer.run()
+    deliverer.apply([])
+    deliverer.apply([destination("ops", uid="another")])
+    assert [queue.depth for queue in deliverer.service.queues()] == [0]
+    deliverer.service.close()
+    assert deliverer.settlements.discarded(DiscardReason.SHUTDOWN) == ["a"]
