@@ -1,0 +1,124 @@
+"""The CIM-XML handler: export messages over HTTP, and the strict check of the answer (D.1, S0.1).
+
+An indication is rendered once and the template kept with it; an attempt splices in what differs.
+"""
+
+import itertools
+import json
+from collections.abc import Callable
+
+from pillion_cim.cimxml import ExportResponseError, ExportTemplate, check_export_response
+from pillion_cim.jsonform import JSONFormError, decode_instance
+from pillion_cim.schema import Schema
+from pillion_sidecar.clock import Clock
+from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
+from pillion_sidecar.handlers.http.exchange import Failure, Headers
+from pillion_sidecar.handlers.http.outcome import failure_outcome, later, status_outcome
+from pillion_sidecar.handlers.http.sender import HTTPSender
+from pillion_sidecar.handlers.http.target import HTTPTarget
+from pillion_sidecar.indication import Indication
+
+#: The ports of a URL without one, as OpenPegasus has them (registered for WBEM over HTTP, HTTPS).
+CIM_XML_PORT, CIM_XML_TLS_PORT = 5988, 5989
+
+_RENDERED = "CIM-XML"
+_SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS, "", 200)
+
+
+def export_head(target: HTTPTarget, authorization: bytes) -> bytes:
+    """The request's head up to what differs between indications (DSP0200 3.3; no TE, since
+    OpenPegasus would then answer with trailers)."""
+    return (
+        f"POST {target.request_uri} HTTP/1.1\r\n"
+        f"Host: {target.authority}\r\n"
+        "Accept: */*\r\n"
+        "Content-Type: application/xml; charset=utf-8\r\n"
+        "CIMExport: MethodRequest\r\n"
+        "CIMExportMethod: ExportIndication\r\n"
+    ).encode("ascii") + authorization
+
+
+class CIMXMLHandler:
+    """Delivers export messages to one listener destination."""
+
+    def __init__(
+        self,
+        *,
+        sender: HTTPSender,
+        target: HTTPTarget,
+        authorization: bytes,
+        clock: Clock,
+        schema: Schema,
+    ) -> None:
+        self._sender = sender
+        self._head = export_head(target, authorization)
+        self._clock = clock
+        self._schema = schema
+        self._message_ids = itertools.count(1)
+
+    def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
+        """Begin an attempt; see :class:`pillion_sidecar.delivery.handler.Handler`."""
+        indication = delivery.indication
+        message_id = str(next(self._message_ids))
+        try:
+            body = self._template(indication).render(
+                message_id=message_id,
+                filter_name=delivery.filter_name,
+                sequence_context=delivery.sequence_context,
+                sequence_number=delivery.sequence_number,
+                correlated=delivery.correlated,
+            )
+        except (JSONFormError, ValueError) as error:
+            later(done, DeliveryResult.FATAL_ERROR, f"no CIM-XML can say this: {error}")
+            return
+        head = self._head
+        if indication.languages:
+            head += f"Content-Language: {', '.join(indication.languages)}\r\n".encode("ascii")
+        request = b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
+        self._sender.send(request, _Attempt(message_id, done, self._clock))
+
+    def close(self) -> None:
+        """Release the connections; attempts under way are abandoned."""
+        self._sender.close()
+
+    def _template(self, indication: Indication) -> ExportTemplate:
+        rendered = indication.rendered
+        if rendered is not None:
+            kept = rendered.get(_RENDERED)
+            if isinstance(kept, ExportTemplate):
+                return kept
+        else:
+            rendered = indication.rendered = {}
+        instance = decode_instance(json.loads(indication.body), schema=self._schema)
+        template = ExportTemplate(instance)
+        rendered[_RENDERED] = template
+        return template
+
+
+class _Attempt:
+    """One export message under way."""
+
+    __slots__ = ("_clock", "_done", "_message_id")
+
+    def __init__(
+        self, message_id: str, done: Callable[[DeliveryOutcome], None], clock: Clock
+    ) -> None:
+        self._message_id = message_id
+        self._done = done
+        self._clock = clock
+
+    def answered(self, status: int, headers: Headers, body: bytes) -> None:
+        if not 200 <= status < 300:
+            self._done(status_outcome(status, headers, self._clock))
+            return
+        try:
+            check_export_response(
+                status=status, headers=headers, body=body, message_id=self._message_id
+            )
+        except ExportResponseError as error:
+            self._done(DeliveryOutcome(DeliveryResult.ERROR, str(error), status))
+        else:
+            self._done(_SUCCESS)
+
+    def failed(self, failure: Failure) -> None:
+        self._done(failure_outcome(failure))

@@ -1,0 +1,249 @@
+"""The CloudEvents handler: CloudEvents 1.0 over HTTP, in structured mode, as JSON.
+
+=================  ==============================================================================
+attribute          value
+=================  ==============================================================================
+id                 IndicationIdentifier, else ``SequenceContext#SequenceNumber``, else a random one
+source             the indication's source, else the service's name, as a URI reference
+type               ``org.dmtf.cim.indication.`` and the class, as ``org.dmtf.cim.indication.CIM_…``
+time               IndicationTime, where it is one
+datacontenttype    ``application/json``
+sequence           SequenceNumber, as text (the ``sequence`` extension), where there is one
+data               the instance in its JSON form, IndicationFilterName and the sequence
+                   properties included
+=================  ==============================================================================
+
+The body of an indication is JSON already, so the usual event is spliced together from bytes; an
+instance that holds one of the spliced properties itself is taken apart and put together again.
+"""
+
+import json
+import re
+import uuid
+from collections.abc import Callable
+from datetime import UTC
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from pillion_cim.datetimes import CIMDateTime
+from pillion_sidecar.clock import Clock
+from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
+from pillion_sidecar.handlers.http.exchange import Failure, Headers
+from pillion_sidecar.handlers.http.outcome import failure_outcome, later, status_outcome
+from pillion_sidecar.handlers.http.sender import HTTPSender
+from pillion_sidecar.handlers.http.target import HTTPTarget
+from pillion_sidecar.indication import Indication
+
+#: What ``type`` begins with; the class follows.
+TYPE_PREFIX = "org.dmtf.cim.indication."
+
+_RENDERED = "CloudEvents"
+_SUCCESS = {
+    status: DeliveryOutcome(DeliveryResult.SUCCESS, "", status) for status in (200, 202, 204)
+}
+_encode = msgspec.json.encode
+_OPENING_BRACE = ord("{")
+
+_SPLICED = (
+    b"indicationfiltername",
+    b"sequencecontext",
+    b"sequencenumber",
+    b"correlatedindications",
+)
+_SPLICED_NAMES = frozenset(name.decode() for name in _SPLICED)
+_CANONICAL = re.compile(rb'\{"class": ?"[^"\\]*", ?"properties": ?\{')
+
+
+class _Times(msgspec.Struct):
+    time: Any = msgspec.field(name="IndicationTime", default=None)
+
+
+class _Glance(msgspec.Struct):
+    """All that is read of a body that can be spliced; msgspec skips the rest without decoding."""
+
+    properties: _Times
+
+
+_glance = msgspec.json.Decoder(_Glance)
+
+
+class _Event:
+    """What of an event is the same in each of its deliveries."""
+
+    __slots__ = ("body", "correlated", "end", "identifier", "prefix")
+
+    def __init__(
+        self, *, prefix: bytes, body: bytes, identifier: str | None, correlated: list[Any] | None
+    ) -> None:
+        #: The event up to the value of ``id``.
+        self.prefix = prefix
+        #: The instance without the spliced properties: ``{"class":…,"properties":{…}}``.
+        self.body = body
+        #: Where in ``body`` further properties can follow.
+        self.end = len(body) - 2
+        self.identifier = identifier
+        #: CorrelatedIndications as published.
+        self.correlated = correlated
+
+
+def event_of(indication: Indication, service_name: str) -> _Event:
+    """Make ready what an indication's deliveries share.
+
+    Raises:
+        ValueError: the body is not the JSON form of an instance.
+    """
+    body = indication.body
+    correlated = None
+    lowered = body.lower()
+    if (
+        any(name in lowered for name in _SPLICED)
+        # An escape might hide one of the names.
+        or b"\\u" in lowered
+        or _CANONICAL.match(body) is None
+        or not body.endswith(b"}}")
+    ):
+        body, correlated = _without_spliced(body)
+    time = _rfc3339(_glance.decode(body).properties.time) if b"IndicationTime" in body else None
+    attributes = {
+        "specversion": "1.0",
+        "type": TYPE_PREFIX + indication.class_name,
+        "source": quote(indication.source or service_name, safe="/:?#[]@!$&'()*+,;=%-._~"),
+        "datacontenttype": "application/json",
+    }
+    if time is not None:
+        attributes["time"] = time
+    return _Event(
+        prefix=_encode(attributes)[:-1] + b',"id":',
+        body=body,
+        identifier=indication.identifier,
+        correlated=correlated,
+    )
+
+
+def _without_spliced(body: bytes) -> tuple[bytes, list[Any] | None]:
+    """The body, in its canonical form, without the properties that a delivery states itself, and
+    CorrelatedIndications, where it had them."""
+    instance = json.loads(body)
+    correlated = None
+    properties = {}
+    for name, value in instance["properties"].items():
+        lowered = name.lower()
+        if lowered == "correlatedindications":
+            stated = value.get("value") if isinstance(value, dict) else value
+            correlated = stated if isinstance(stated, list) else None
+        elif lowered not in _SPLICED_NAMES:
+            properties[name] = value
+    return _encode({"class": instance["class"], "properties": properties}), correlated
+
+
+def _rfc3339(value: object) -> str | None:
+    """A CIM datetime as RFC 3339 has it; None for what is none (an interval, wildcards)."""
+    text = value.get("value") if isinstance(value, dict) else value
+    if not isinstance(text, str):
+        return None
+    try:
+        moment = CIMDateTime(text).to_datetime()
+    except ValueError:
+        return None
+    return None if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def render(event: _Event, delivery: Delivery) -> bytes:
+    """The event of one delivery, as JSON."""
+    context, number = delivery.sequence_context, delivery.sequence_number
+    if event.identifier is None and context is None:
+        # Kept, so that a retry has the same one.
+        event.identifier = str(uuid.uuid4())
+    identifier = event.identifier if event.identifier is not None else f"{context}#{number}"
+    parts = [event.prefix, _encode(identifier)]
+    if number is not None:
+        parts.append(b',"sequence":"%d"' % number)
+    parts += (b',"data":', event.body[: event.end])
+    if event.body[event.end - 1] != _OPENING_BRACE:
+        parts.append(b",")
+    parts += (b'"IndicationFilterName":', _encode(delivery.filter_name))
+    if context is not None and number is not None:
+        parts += (b',"SequenceContext":', _encode(context), b',"SequenceNumber":%d' % number)
+    correlated = event.correlated
+    if delivery.correlated:
+        correlated = [*(correlated or ()), delivery.indication.identifier]
+    if correlated is not None:
+        parts += (b',"CorrelatedIndications":', _encode(correlated))
+    parts.append(b"}}}")
+    return b"".join(parts)
+
+
+class CloudEventsHandler:
+    """Delivers CloudEvents to one listener destination. Any 2xx is success."""
+
+    def __init__(
+        self,
+        *,
+        sender: HTTPSender,
+        target: HTTPTarget,
+        authorization: bytes,
+        clock: Clock,
+        service_name: str,
+    ) -> None:
+        self._sender = sender
+        self._head = (
+            f"POST {target.request_uri} HTTP/1.1\r\n"
+            f"Host: {target.authority}\r\n"
+            "Accept: */*\r\n"
+            "Content-Type: application/cloudevents+json; charset=utf-8\r\n"
+        ).encode("ascii") + authorization
+        self._clock = clock
+        self._service_name = service_name
+
+    def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
+        """Begin an attempt; see :class:`pillion_sidecar.delivery.handler.Handler`."""
+        try:
+            body = render(self._event(delivery.indication), delivery)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            later(done, DeliveryResult.FATAL_ERROR, f"no CloudEvent can say this: {error}")
+            return
+        head = self._head
+        if delivery.indication.languages:
+            languages = ", ".join(delivery.indication.languages)
+            head += f"Content-Language: {languages}\r\n".encode("ascii")
+        request = b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
+        self._sender.send(request, _Attempt(done, self._clock))
+
+    def close(self) -> None:
+        """Release the connections; attempts under way are abandoned."""
+        self._sender.close()
+
+    def _event(self, indication: Indication) -> _Event:
+        rendered = indication.rendered
+        if rendered is None:
+            rendered = indication.rendered = {}
+        event = rendered.get(_RENDERED)
+        if not isinstance(event, _Event):
+            event = rendered[_RENDERED] = event_of(indication, self._service_name)
+        return event
+
+
+class _Attempt:
+    """One event under way."""
+
+    __slots__ = ("_clock", "_done")
+
+    def __init__(self, done: Callable[[DeliveryOutcome], None], clock: Clock) -> None:
+        self._done = done
+        self._clock = clock
+
+    def answered(self, status: int, headers: Headers, body: bytes) -> None:
+        if 200 <= status < 300:
+            outcome = _SUCCESS.get(status) or DeliveryOutcome(DeliveryResult.SUCCESS, "", status)
+        else:
+            outcome = status_outcome(status, headers, self._clock)
+        self._done(outcome)
+
+    def failed(self, failure: Failure) -> None:
+        if failure.status is not None and 200 <= failure.status < 300:
+            # The status is the whole answer; that the rest of it went wrong changes nothing.
+            self._done(DeliveryOutcome(DeliveryResult.SUCCESS, failure.detail, failure.status))
+        else:
+            self._done(failure_outcome(failure))

@@ -1,0 +1,191 @@
+"""One slot of a destination: at most one request under way, at most one connection.
+
+One timer per slot serves the attempt's deadline and the idle close. It is armed at most one
+time-out ahead, so that the deadline of a later attempt is never before it: an attempt moves a
+number and touches no heap.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from pillion_sidecar.clock import Clock, Timer, Timers
+from pillion_sidecar.delivery.handler import DeliveryResult
+from pillion_sidecar.handlers.http.exchange import Exchange, Failure, Headers
+from pillion_sidecar.handlers.http.wire import Wire
+
+# Timers may fire this much early.
+_SLACK = 0.001
+
+
+class ConnectError(Exception):
+    """There is no connection to be had. The text says why."""
+
+
+class Connect(Protocol):
+    """Connects a protocol to the destination."""
+
+    async def connect(self, wire: Wire, stage: Callable[[str], None]) -> None:
+        """Return when the wire is open; tell ``stage`` what is being waited for.
+
+        Raises:
+            ConnectError: no address could be connected to.
+        """
+
+
+class Channel:
+    """A slot. ``released`` is called when it can take another request, before the exchange hears
+    what became of its own."""
+
+    __slots__ = (
+        "_buffer", "_clock", "_connector", "_deadline", "_exchange", "_idle_seconds", "_opening",
+        "_released", "_request", "_reused", "_stage", "_timeout", "_timer", "_timers", "_wire",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        connector: Connect,
+        clock: Clock,
+        timers: Timers,
+        buffer: memoryview,
+        timeout: float,
+        idle_seconds: float,
+        released: Callable[["Channel"], None],
+    ) -> None:
+        self._connector = connector
+        self._clock = clock
+        self._timers = timers
+        self._buffer = buffer
+        self._timeout = timeout
+        self._idle_seconds = idle_seconds
+        self._released = released
+        self._request = b""
+        self._exchange: Exchange | None = None
+        self._deadline = 0.0
+        self._timer: Timer | None = None
+        self._wire: Wire | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._reused = False
+        self._stage = ""
+
+    def start(self, request: bytes, exchange: Exchange) -> None:
+        """Send a request, on the connection at hand or on a new one."""
+        self._request = request
+        self._exchange = exchange
+        self._deadline = self._clock.monotonic() + self._timeout
+        if self._timer is None:
+            self._timer = self._timers.call_at(self._deadline, self._due)
+        if self._wire is None:
+            self._open()
+        else:
+            self._reused = True
+            self._wire.send(request)
+
+    def close(self) -> None:
+        """Abandon what is under way and close; the exchange hears nothing."""
+        self._exchange = None
+        self._drop()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # A wire's owner.
+
+    def wire_answered(self, status: int, headers: Headers, body: bytes, *, keep: bool) -> None:
+        if not keep:
+            self._wire = None
+        exchange = self._finish()
+        if exchange is not None:
+            exchange.answered(status, headers, body)
+
+    def wire_lost(self, failure: Failure | None, *, untaken: bool) -> None:
+        self._wire = None
+        if failure is None:
+            return
+        if untaken and self._reused:
+            # The peer closed an idle connection just as it was used again. Nobody has read the
+            # request, so sending it once more on a new connection repeats nothing.
+            self._open()
+        else:
+            self._fail(failure)
+
+    # Opening.
+
+    def _open(self) -> None:
+        self._reused = False
+        self._stage = "connecting"
+        self._opening = asyncio.get_running_loop().create_task(self._connect())
+
+    async def _connect(self) -> None:
+        wire = Wire(owner=self, buffer=self._buffer)
+        try:
+            await self._connector.connect(wire, self._enter)
+        except ConnectError as error:
+            self._opening = None
+            self._fail(Failure(DeliveryResult.ERROR, str(error)))
+        except asyncio.CancelledError:
+            wire.close()
+            raise
+        except Exception as error:  # noqa: BLE001 - a task ends here, and its attempt must not hang
+            self._opening = None
+            wire.close()
+            self._fail(Failure(DeliveryResult.ERROR, f"could not connect: {error!r}"))
+        else:
+            self._opening = None
+            if wire.open:
+                self._wire = wire
+                wire.send(self._request)
+            else:
+                reason = "the listener closed the connection before it had the request"
+                self._fail(Failure(DeliveryResult.ERROR, reason))
+
+    def _enter(self, stage: str) -> None:
+        self._stage = stage
+
+    # Ending.
+
+    def _finish(self) -> Exchange | None:
+        exchange, self._exchange = self._exchange, None
+        self._request = b""
+        self._released(self)
+        return exchange
+
+    def _fail(self, failure: Failure) -> None:
+        exchange = self._finish()
+        if exchange is not None:
+            exchange.failed(failure)
+
+    def _drop(self) -> None:
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            opening.cancel()
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.close()
+
+    def _due(self) -> None:
+        self._timer = None
+        now = self._clock.monotonic() + _SLACK
+        if self._exchange is not None:
+            if now < self._deadline:
+                self._timer = self._timers.call_at(self._deadline, self._due)
+            else:
+                self._time_out()
+        elif self._wire is not None:
+            idle_until = self._deadline - self._timeout + self._idle_seconds
+            if now < idle_until:
+                due = min(idle_until, now + self._timeout)
+                self._timer = self._timers.call_at(due, self._due)
+            else:
+                self._drop()
+
+    def _time_out(self) -> None:
+        waited = f"timed out after {self._timeout:g} s"
+        if self._wire is not None:
+            failure = self._wire.give_up(waited)
+            self._wire = None
+        else:
+            failure = Failure(DeliveryResult.ERROR, f"{waited} while {self._stage}")
+            self._drop()
+        self._fail(failure)

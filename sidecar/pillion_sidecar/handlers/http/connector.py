@@ -1,0 +1,121 @@
+"""From a host name to an open connection: resolve, check each address, connect, shake hands.
+
+No time-out of its own: whoever asks cancels, so one deadline covers all of it.
+"""
+
+import asyncio
+import os
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from pillion_sidecar.handlers.http.channel import ConnectError
+from pillion_sidecar.handlers.http.target import HTTPTarget
+from pillion_sidecar.handlers.http.wire import Wire
+from pillion_sidecar.handlers.resolver import ResolutionError
+
+# The handshake's own time-out never comes first: the attempt's deadline cancels it.
+_NEVER = 86_400.0
+
+
+class AddressCheck(Protocol):
+    """Says which addresses may be connected to (``config.addresses.AddressPolicy``)."""
+
+    def check(self, address: str, /) -> str | None:
+        """Why an address is refused; None when it is not."""
+
+
+class NameResolver(Protocol):
+    """Finds the addresses of a host."""
+
+    async def resolve(self, host: str) -> Sequence[str]:
+        """Return at least one IP address, best first.
+
+        Raises:
+            ResolutionError: there is none.
+        """
+
+
+class Connector:
+    """Connects to one target. Addresses are tried in order until one accepts."""
+
+    def __init__(
+        self,
+        *,
+        target: HTTPTarget,
+        resolver: NameResolver,
+        address_policy: AddressCheck,
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
+    ) -> None:
+        self._target = target
+        self._resolver = resolver
+        self._address_policy = address_policy
+        self._tls = tls
+        self._server_name = server_name or target.host
+        #: The address that the last attempt did not get beyond. Tried last, so that one that
+        #: swallows everything costs a name with several addresses one attempt, not each.
+        self._suspect: str | None = None
+
+    async def connect(self, wire: Wire, stage: Callable[[str], None]) -> None:
+        """Open ``wire``. Raises ConnectError."""
+        stage(f"resolving {self._target.host}")
+        try:
+            addresses = await self._resolver.resolve(self._target.host)
+        except ResolutionError as error:
+            raise ConnectError(str(error)) from None
+        reasons = []
+        for address in sorted(addresses, key=lambda address: address == self._suspect):
+            # Checked here, after resolution: a name can lead anywhere, and change its mind.
+            reason = self._address_policy.check(address)
+            if reason is None:
+                reason = await self._try(address, wire, stage)
+                if reason is None:
+                    return
+            reasons.append(reason)
+        raise ConnectError("; ".join(reasons))
+
+    async def _try(self, address: str, wire: Wire, stage: Callable[[str], None]) -> str | None:
+        self._suspect = address
+        try:
+            await self._open(address, wire, stage)
+        except OSError as error:
+            return _describe(error, f"{address} port {self._target.port}")
+        self._suspect = None
+        return None
+
+    async def _open(self, address: str, wire: Wire, stage: Callable[[str], None]) -> None:
+        loop = asyncio.get_running_loop()
+        stage(f"connecting to {address} port {self._target.port}")
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            await loop.sock_connect(sock, (address, self._target.port))
+            if self._tls is None:
+                await loop.create_connection(lambda: wire, sock=sock)
+                return
+            stage(f"shaking hands (TLS) with {address} port {self._target.port}")
+            await loop.create_connection(
+                lambda: wire,
+                sock=sock,
+                ssl=self._tls,
+                server_hostname=self._server_name,
+                ssl_handshake_timeout=_NEVER,
+            )
+        except BaseException:
+            sock.close()
+            raise
+
+
+def _describe(error: OSError, where: str) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate of {where} is not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        reason = (error.reason or str(error)).replace("_", " ").lower()
+        return f"TLS handshake with {where} failed: {reason}"
+    if isinstance(error, ConnectionRefusedError):
+        return f"connection refused by {where}"
+    text = os.strerror(error.errno) if error.errno else str(error)
+    return f"no connection to {where}: {text or type(error).__name__}"

@@ -1,0 +1,50 @@
+"""One request and what comes of it: the words that the sender and the handlers share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from pillion_sidecar.delivery.handler import DeliveryResult
+
+#: The answer's header fields as they came: names in any case, values without white space around.
+Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
+
+#: Bytes of an answer's head (S "bounded response bodies"): beyond, the connection is closed.
+HEAD_LIMIT = 16 * 1024
+#: Bytes of an answer's body.
+BODY_LIMIT = 64 * 1024
+#: Bytes of an answer in all, with interim answers, chunk sizes and trailers.
+ANSWER_LIMIT = 8 * BODY_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there was no answer that could be used."""
+
+    result: DeliveryResult
+    detail: str
+    #: The status of the answer, where that much of it had come.
+    status: int | None = None
+
+
+class Exchange(Protocol):
+    """Whoever sent a request. Exactly one of the two is called, once, on the event loop, and never
+    from within ``send``."""
+
+    def answered(self, status: int, headers: Headers, body: bytes) -> None:
+        """There is an answer.
+
+        The body is read for a 2xx alone; any other status is told as soon as the head is there,
+        since OpenPegasus ends error answers neither by length nor by closing.
+        """
+
+    def failed(self, failure: Failure) -> None:
+        """There is none."""
+
+
+def field(headers: Headers, name: bytes) -> bytes | None:
+    """The first value of a header field; ``name`` is in lower case. None without one."""
+    for candidate, value in headers:
+        if candidate.lower() == name:
+            return value
+    return None

@@ -1,0 +1,57 @@
+"""Header fields: credentials out, Retry-After in."""
+
+import base64
+import re
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+
+from pillion_sidecar.config.resources import Credentials
+from pillion_sidecar.handlers.http.exchange import Headers, field
+from pillion_sidecar.handlers.http.target import InvalidDestinationError
+
+#: The longest that a Retry-After is believed, in seconds.
+RETRY_AFTER_LIMIT = 86_400.0
+
+_TOKEN68 = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+
+
+def authorization(credentials: Credentials | None) -> bytes:
+    """The Authorization line with its CRLF; empty without credentials.
+
+    Raises:
+        InvalidDestinationError: they cannot be written into a header.
+    """
+    if credentials is None:
+        return b""
+    if credentials.bearer_token is not None:
+        token = credentials.bearer_token.strip()
+        if not _TOKEN68.fullmatch(token):
+            raise InvalidDestinationError("the bearer token has characters that no token has")
+        return b"Authorization: Bearer " + token.encode("ascii") + b"\r\n"
+    if credentials.username is None:
+        return b""
+    if ":" in credentials.username:
+        raise InvalidDestinationError("the username must not hold a colon (RFC 7617)")
+    pair = f"{credentials.username}:{credentials.password or ''}".encode()
+    return b"Authorization: Basic " + base64.b64encode(pair) + b"\r\n"
+
+
+def retry_after(headers: Headers, now: float) -> float | None:
+    """Seconds that Retry-After asks for, 0 to RETRY_AFTER_LIMIT; ``now`` is the epoch time.
+
+    None where it is missing or is neither seconds nor a date (RFC 9110 10.2.3).
+    """
+    value = field(headers, b"retry-after")
+    if value is None:
+        return None
+    text = value.decode("latin-1").strip()
+    if text.isascii() and text.isdigit():
+        # Longer is beyond the limit anyway, and int() of a very long text is slow.
+        return min(float(text[:9]), RETRY_AFTER_LIMIT)
+    try:
+        date = parsedate_to_datetime(text)
+    except (TypeError, ValueError):
+        return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return min(max(date.timestamp() - now, 0.0), RETRY_AFTER_LIMIT)

@@ -1,0 +1,62 @@
+"""The sender of one destination: its slots, and which of them is free."""
+
+from pillion_sidecar.clock import Clock, Timers
+from pillion_sidecar.handlers.http.channel import Channel, Connect
+from pillion_sidecar.handlers.http.exchange import Exchange
+
+#: Seconds after which an idle connection is closed.
+IDLE_SECONDS = 60.0
+#: Bytes of the buffer that a loop's connections receive into.
+RECEIVE_BUFFER = 16 * 1024
+
+
+class HTTPSender:
+    """Sends requests to one destination, each on a connection of its own, kept for the next.
+
+    How many are under way at once is the caller's to bound (``maxInFlight``).
+    """
+
+    def __init__(
+        self,
+        *,
+        connector: Connect,
+        clock: Clock,
+        timers: Timers,
+        buffer: memoryview,
+        timeout: float,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self._connector = connector
+        self._clock = clock
+        self._timers = timers
+        self._buffer = buffer
+        self._timeout = timeout
+        self._idle_seconds = idle_seconds
+        self._channels: list[Channel] = []
+        # Last in, first out: under less load, the rest grow idle and close.
+        self._free: list[Channel] = []
+
+    def send(self, request: bytes, exchange: Exchange) -> None:
+        """Begin to send a request, head and body, and return at once."""
+        channel = self._free.pop() if self._free else self._new()
+        channel.start(request, exchange)
+
+    def _new(self) -> Channel:
+        channel = Channel(
+            connector=self._connector,
+            clock=self._clock,
+            timers=self._timers,
+            buffer=self._buffer,
+            timeout=self._timeout,
+            idle_seconds=self._idle_seconds,
+            released=self._free.append,
+        )
+        self._channels.append(channel)
+        return channel
+
+    def close(self) -> None:
+        """Close all connections; exchanges under way hear nothing more."""
+        for channel in self._channels:
+            channel.close()
+        self._channels.clear()
+        self._free.clear()

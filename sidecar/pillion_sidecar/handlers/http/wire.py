@@ -1,0 +1,281 @@
+"""One connection: writes a request, parses the answer, and tells its owner how it went.
+
+Everything here runs once for each delivery, so it is plain attributes and flags; what a flag
+means for the delivery is decided after the parser has returned, never from within it.
+"""
+
+import asyncio
+import fcntl
+import ssl
+import sys
+import termios
+from typing import Protocol, cast
+
+import httptools
+
+from pillion_sidecar.delivery.handler import DeliveryResult
+from pillion_sidecar.handlers.http.exchange import (
+    ANSWER_LIMIT,
+    BODY_LIMIT,
+    HEAD_LIMIT,
+    Failure,
+    Headers,
+)
+
+
+class WireOwner(Protocol):
+    """Who uses a wire. After ``wire_lost`` and after an answer that does not keep the connection,
+    the wire is closed and calls nothing more."""
+
+    def wire_answered(self, status: int, headers: Headers, body: bytes, *, keep: bool) -> None:
+        """The answer to the request."""
+
+    def wire_lost(self, failure: Failure | None, *, untaken: bool) -> None:
+        """The connection is no more. ``failure`` is None when no request was under way;
+        ``untaken`` when it is certain that the peer did not get the whole request."""
+
+
+class Wire(asyncio.BufferedProtocol):
+    """One connection of HTTP/1.1, one request at a time.
+
+    ``buffer`` is where the loop puts what it receives. All wires of a loop may share one, since
+    nothing of it is kept when ``buffer_updated`` returns.
+    """
+
+    __slots__ = (
+        "_body", "_body_size", "_buffer", "_busy", "_complete", "_excess", "_flushed", "_framed",
+        "_head_done", "_headers", "_interim", "_owner", "_parser", "_received", "_refused",
+        "_status", "_transport",
+    )  # fmt: skip
+
+    def __init__(self, *, owner: WireOwner, buffer: memoryview) -> None:
+        self._owner: WireOwner | None = owner
+        self._buffer = buffer
+        self._transport: asyncio.Transport | None = None
+        self._busy = False
+        self._flushed = True
+        self._refused = False
+        self._parser = httptools.HttpResponseParser(self)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._body: list[bytes] = []
+        self._body_size = 0
+        self._received = 0
+        self._status = 0
+        self._head_done = False
+        self._framed = False
+        self._interim = False
+        self._complete = False
+        self._excess = False
+
+    # What the owner asks.
+
+    def send(self, request: bytes) -> None:
+        """Write a request; the owner is told what came of it, later."""
+        transport = self._transport
+        assert transport is not None
+        self._reset()
+        self._busy = True
+        transport.write(request)
+        # The first write failed at once: nothing of this request has left.
+        self._refused = transport.is_closing()
+
+    @property
+    def open(self) -> bool:
+        """Whether a request can be sent."""
+        return self._transport is not None and self._owner is not None
+
+    def close(self) -> None:
+        """Close at once; the owner hears nothing more."""
+        self._owner = None
+        self._busy = False
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            # Over TLS, close() says good-bye and would then wait for the peer to do so too.
+            transport.close()
+            transport.abort()
+
+    def give_up(self, reason: str) -> Failure:
+        """Close with a request under way, and say what that means for it."""
+        failure = self._failure(reason, untaken=not self._flushed and not self._received)
+        self.close()
+        return failure
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if self._owner is None:
+            self.close()
+            return
+        # Pausing at the first byte that is left over is how a write that is not through is known.
+        self._transport.set_write_buffer_limits(high=1, low=0)
+
+    def pause_writing(self) -> None:
+        self._flushed = False
+
+    def resume_writing(self) -> None:
+        self._flushed = True
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if not self._busy:
+            # An answer that nobody asked for, as a 408 before an idle close.
+            self._lost(None, untaken=False)
+            return
+        self._received += nbytes
+        try:
+            self._parser.feed_data(self._buffer[:nbytes])
+        except httptools.HttpParserUpgrade:
+            self._invalid("it switches protocols")
+        except httptools.HttpParserError as error:
+            self._unparsable(error)
+        else:
+            self._progress()
+
+    def eof_received(self) -> None:
+        if self._owner is None:
+            return
+        if self._busy and self._head_done and not self._framed and not self._interim:
+            self._answered(keep=False)
+            return
+        self._ended("the listener closed the connection", untaken=self._unacknowledged())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._owner is None:
+            return
+        if isinstance(exc, ssl.SSLError):
+            # A TLS 1.3 listener refuses a client's certificate only after the handshake.
+            untaken = self._refused or "ALERT" in (exc.reason or "")
+            self._ended(
+                f"TLS: {(exc.reason or 'error').replace('_', ' ').lower()}", untaken=untaken
+            )
+        elif isinstance(exc, OSError):
+            self._ended(f"the connection broke: {exc.strerror or exc}", untaken=self._refused)
+        else:
+            self._ended("the connection was closed", untaken=self._refused)
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        self._excess = self._complete
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        if self._complete:
+            return
+        status = self._parser.get_status_code()
+        if status < 200:
+            self._interim = True
+            return
+        self._status = status
+        self._head_done = True
+        for name, value in self._headers:
+            # Only these two lengths; a look at the length first spares most lower() calls.
+            if (len(name) == 14 and name.lower() == b"content-length") or (
+                len(name) == 17
+                and name.lower() == b"transfer-encoding"
+                and b"chunked" in value.lower()
+            ):
+                self._framed = True
+
+    def on_body(self, body: bytes) -> None:
+        self._body_size += len(body)
+        if self._body_size <= BODY_LIMIT:
+            self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        if self._interim and not self._head_done:
+            self._interim = False
+            self._headers.clear()
+            return
+        self._complete = True
+
+    # What it comes to.
+
+    def _progress(self) -> None:
+        if self._head_done:
+            if self._received > HEAD_LIMIT and self._head_size() > HEAD_LIMIT:
+                self._invalid(f"its head is longer than {HEAD_LIMIT} bytes")
+            elif not 200 <= self._status < 300:
+                self._answered(keep=False)
+            elif self._body_size > BODY_LIMIT:
+                self._invalid(f"its body is longer than {BODY_LIMIT} bytes")
+            elif self._complete:
+                keep = self._flushed and not self._excess and self._parser.should_keep_alive()
+                self._answered(keep=keep)
+            elif self._received > ANSWER_LIMIT:
+                self._invalid(f"it is longer than {ANSWER_LIMIT} bytes")
+        elif self._received > HEAD_LIMIT:
+            self._invalid(f"its head is longer than {HEAD_LIMIT} bytes")
+
+    def _head_size(self) -> int:
+        return sum(len(name) + len(value) + 4 for name, value in self._headers)
+
+    def _unparsable(self, error: httptools.HttpParserError) -> None:
+        if self._head_done and (self._complete or not 200 <= self._status < 300):
+            # What follows the answer, or the body of an error answer, is of no interest.
+            self._answered(keep=False)
+            return
+        if not self._status and self._received > 12:
+            self._status = self._parser.get_status_code()
+        self._invalid(f"it is not HTTP ({error})" if not self._status else f"{error}")
+
+    def _invalid(self, reason: str) -> None:
+        status = self._status or None
+        what = f"HTTP {status}, but the answer is invalid" if status else "the answer is invalid"
+        self._lost(Failure(DeliveryResult.ERROR, f"{what}: {reason}", status), untaken=False)
+
+    def _ended(self, reason: str, *, untaken: bool) -> None:
+        untaken = untaken and not self._received
+        self._lost(self._failure(reason, untaken=untaken) if self._busy else None, untaken=untaken)
+
+    def _failure(self, reason: str, *, untaken: bool) -> Failure:
+        status = self._status or None
+        if untaken:
+            return Failure(DeliveryResult.ERROR, f"{reason} before it had the request")
+        if status is not None:
+            reason = f"HTTP {status}, but {reason} in the middle of the answer"
+        elif self._received:
+            reason = f"{reason} in the middle of the answer"
+        else:
+            reason = f"{reason} without an answer"
+        return Failure(DeliveryResult.POST_DELIVERY_ERROR, reason, status)
+
+    def _unacknowledged(self) -> bool:
+        """Whether the peer closed before it had the whole request.
+
+        The peer's FIN acknowledges all that it had received; what is still in the send queue came
+        too late to be read by anyone. (A reset proves nothing of the kind.)
+        """
+        if not self._busy or self._transport is None:
+            return False
+        if not self._flushed:
+            return True
+        sock = self._transport.get_extra_info("socket")
+        try:
+            queued = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4))
+        except OSError:
+            return False
+        return int.from_bytes(queued, sys.byteorder) > 0
+
+    def _answered(self, *, keep: bool) -> None:
+        owner = self._owner
+        assert owner is not None
+        self._busy = False
+        headers, body = self._headers, b"".join(self._body)
+        if not keep:
+            self.close()
+        owner.wire_answered(self._status, headers, body, keep=keep)
+
+    def _lost(self, failure: Failure | None, *, untaken: bool) -> None:
+        owner = self._owner
+        self.close()
+        if owner is not None:
+            owner.wire_lost(failure, untaken=untaken)
