@@ -44,7 +44,7 @@ class Wire(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_body", "_body_size", "_buffer", "_busy", "_complete", "_excess", "_flushed", "_framed",
-        "_head_done", "_headers", "_interim", "_owner", "_parser", "_received", "_refused",
+        "_head_done", "_headers", "_interim", "_keep", "_owner", "_parser", "_received", "_refused",
         "_status", "_transport",
     )  # fmt: skip
 
@@ -69,6 +69,7 @@ class Wire(asyncio.BufferedProtocol):
         self._interim = False
         self._complete = False
         self._excess = False
+        self._keep = False
 
     # What the owner asks.
 
@@ -196,6 +197,8 @@ class Wire(asyncio.BufferedProtocol):
             self._headers.clear()
             return
         self._complete = True
+        # The parser forgets as soon as this returns.
+        self._keep = self._parser.should_keep_alive()
 
     # What it comes to.
 
@@ -208,8 +211,7 @@ class Wire(asyncio.BufferedProtocol):
             elif self._body_size > BODY_LIMIT:
                 self._invalid(f"its body is longer than {BODY_LIMIT} bytes")
             elif self._complete:
-                keep = self._flushed and not self._excess and self._parser.should_keep_alive()
-                self._answered(keep=keep)
+                self._answered(keep=self._keep and self._flushed and not self._excess)
             elif self._received > ANSWER_LIMIT:
                 self._invalid(f"it is longer than {ANSWER_LIMIT} bytes")
         elif self._received > HEAD_LIMIT:
