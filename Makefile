@@ -63,7 +63,7 @@ bench: java .venv/.complete ## Measure against nginx and wrk (Debian packages ng
 
 .PHONY: docs
 docs: .venv/.complete ## Build the manual into site/; a broken link is an error
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict 2> >(grep -v "^INFO" >&2)
 	@echo "site/index.html"
 
 .PHONY: generate

@@ -1,0 +1,40 @@
+"""Writes everything that is generated, and says which files have changed.
+
+Each ``tools/generate_*.py`` writes its own files; the tests compare them with what is committed.
+"""
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import rows
+
+ROOT = Path(__file__).resolve().parent.parent
+#: Where generated files lie.
+FOLDERS = ("crds", "docs")
+
+
+def _sums() -> dict[str, str]:
+    return {
+        str(path.relative_to(ROOT)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for folder in FOLDERS
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.is_file()
+    }
+
+
+def main() -> int:
+    """Run every generator; 0 when each one has done its work."""
+    before = _sums()
+    rows.write_page()
+    for generator in sorted(ROOT.glob("tools/generate_*.py")):
+        subprocess.run([sys.executable, str(generator)], cwd=ROOT, check=True)
+    after = _sums()
+    changed = [name for name in sorted(after) if before.get(name) != after[name]]
+    print("\n".join(f"written: {name}" for name in changed) or "all up to date")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
