@@ -1,11 +1,10 @@
 """A listener that does as its script says, and the sender that is set against it."""
 
 import asyncio
-import socket
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, AsyncIterator
+from typing import Any
 
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.handlers.http.connector import Connector
@@ -84,13 +83,6 @@ class Peer:
     def close(self) -> None:
         self._writer.close()
 
-    def shut(self) -> None:
-        """Close before this returns, whatever the event loop is doing."""
-        transport = self._writer.transport
-        raw = socket.socket(fileno=socket.dup(transport.get_extra_info("socket").fileno()))
-        raw.shutdown(socket.SHUT_WR)
-        raw.close()
-
 
 Script = Callable[[Peer], Coroutine[Any, Any, None]]
 
@@ -143,22 +135,25 @@ async def sending(
     time: FakeTime,
     *,
     tls: ssl.SSLContext | None = None,
-    timeout: float = 30.0,
+    seconds: float = 30.0,
     idle_seconds: float = 60.0,
-    address_policy: AddressPolicy = AddressPolicy(allow_loopback=True),
+    address_policy: AddressPolicy | None = None,
     nameservers: tuple[str, ...] = (),
 ) -> AsyncIterator[HTTPSender]:
     """A sender to ``url`` on fake time."""
     resolver = Resolver(clock=time, nameservers=nameservers)
     connector = Connector(
-        target=parse_target(url), resolver=resolver, address_policy=address_policy, tls=tls
+        target=parse_target(url),
+        resolver=resolver,
+        address_policy=address_policy or AddressPolicy(allow_loopback=True),
+        tls=tls,
     )
     sender = HTTPSender(
         connector=connector,
         clock=time,
         timers=time,
         buffer=memoryview(bytearray(16 * 1024)),
-        timeout=timeout,
+        timeout=seconds,
         idle_seconds=idle_seconds,
     )
     try:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 
 from pillion_cim.cimxml import ExportResponseError, ExportTemplate, check_export_response
-from pillion_cim.jsonform import JSONFormError, decode_instance
+from pillion_cim.jsonform import decode_instance
 from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
@@ -68,7 +68,7 @@ class CIMXMLHandler:
                 sequence_number=delivery.sequence_number,
                 correlated=delivery.correlated,
             )
-        except (JSONFormError, ValueError) as error:
+        except ValueError as error:
             later(done, DeliveryResult.FATAL_ERROR, f"no CIM-XML can say this: {error}")
             return
         head = self._head

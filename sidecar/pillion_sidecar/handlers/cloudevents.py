@@ -242,7 +242,7 @@ class _Attempt:
         self._done(outcome)
 
     def failed(self, failure: Failure) -> None:
-        if failure.status is not None and 200 <= failure.status < 300:
+        if failure.in_body:
             # The status is the whole answer; that the rest of it went wrong changes nothing.
             self._done(DeliveryOutcome(DeliveryResult.SUCCESS, failure.detail, failure.status))
         else:

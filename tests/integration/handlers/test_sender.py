@@ -149,7 +149,7 @@ async def test_an_idle_connection_is_closed_after_its_time(fake_time: FakeTime) 
 
     async with (
         listening(script) as listener,
-        sending(listener.url, fake_time, timeout=7.0, idle_seconds=60.0) as sender,
+        sending(listener.url, fake_time, seconds=7.0, idle_seconds=60.0) as sender,
     ):
         await (await send(sender)).answer()
         fake_time.advance(59.0)
@@ -163,7 +163,7 @@ async def test_an_idle_connection_is_closed_after_its_time(fake_time: FakeTime) 
 async def test_a_connection_that_is_used_is_not_closed_as_idle(fake_time: FakeTime) -> None:
     async with (
         listening(answer_all) as listener,
-        sending(listener.url, fake_time, timeout=30.0, idle_seconds=60.0) as sender,
+        sending(listener.url, fake_time, seconds=30.0, idle_seconds=60.0) as sender,
     ):
         for _ in range(10):
             await (await send(sender)).answer()

@@ -25,6 +25,8 @@ class Failure:
     detail: str
     #: The status of the answer, where that much of it had come.
     status: int | None = None
+    #: Whether the head of the answer had come, whole and valid.
+    in_body: bool = False
 
 
 class Exchange(Protocol):

@@ -23,6 +23,10 @@ from pillion_sidecar.handlers.http.exchange import (
 )
 
 
+class _ExcessError(Exception):
+    """Something follows the answer. Raised in a call-back to stop the parser."""
+
+
 class WireOwner(Protocol):
     """Who uses a wire. After ``wire_lost`` and after an answer that does not keep the connection,
     the wire is closed and calls nothing more."""
@@ -43,7 +47,7 @@ class Wire(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_body", "_body_size", "_buffer", "_busy", "_complete", "_excess", "_flushed", "_framed",
+        "_body", "_body_size", "_buffer", "_busy", "_complete", "_flushed", "_framed",
         "_head_done", "_headers", "_interim", "_keep", "_owner", "_parser", "_received", "_refused",
         "_status", "_transport",
     )  # fmt: skip
@@ -68,7 +72,6 @@ class Wire(asyncio.BufferedProtocol):
         self._framed = False
         self._interim = False
         self._complete = False
-        self._excess = False
         self._keep = False
 
     # What the owner asks.
@@ -163,14 +166,13 @@ class Wire(asyncio.BufferedProtocol):
     # What the parser calls.
 
     def on_message_begin(self) -> None:
-        self._excess = self._complete
+        if self._complete:
+            raise _ExcessError
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        if self._complete:
-            return
         status = self._parser.get_status_code()
         if status < 200:
             self._interim = True
@@ -211,7 +213,7 @@ class Wire(asyncio.BufferedProtocol):
             elif self._body_size > BODY_LIMIT:
                 self._invalid(f"its body is longer than {BODY_LIMIT} bytes")
             elif self._complete:
-                self._answered(keep=self._keep and self._flushed and not self._excess)
+                self._answered(keep=self._keep and self._flushed)
             elif self._received > ANSWER_LIMIT:
                 self._invalid(f"it is longer than {ANSWER_LIMIT} bytes")
         elif self._received > HEAD_LIMIT:
@@ -225,30 +227,32 @@ class Wire(asyncio.BufferedProtocol):
             # What follows the answer, or the body of an error answer, is of no interest.
             self._answered(keep=False)
             return
-        if not self._status and self._received > 12:
-            self._status = self._parser.get_status_code()
-        self._invalid(f"it is not HTTP ({error})" if not self._status else f"{error}")
+        self._invalid(str(error) if self._known_status() else f"it is not HTTP ({error})")
+
+    def _known_status(self) -> int | None:
+        """The status, once its line has come and unless it is an interim one."""
+        if self._received <= len(b"HTTP/1.1 200"):
+            return None
+        status = self._parser.get_status_code()
+        return status if 200 <= status <= 599 else None
 
     def _invalid(self, reason: str) -> None:
-        status = self._status or None
+        status = self._known_status()
         what = f"HTTP {status}, but the answer is invalid" if status else "the answer is invalid"
-        self._lost(Failure(DeliveryResult.ERROR, f"{what}: {reason}", status), untaken=False)
+        failure = Failure(DeliveryResult.ERROR, f"{what}: {reason}", status, self._head_done)
+        self._lost(failure, untaken=False)
 
     def _ended(self, reason: str, *, untaken: bool) -> None:
         untaken = untaken and not self._received
         self._lost(self._failure(reason, untaken=untaken) if self._busy else None, untaken=untaken)
 
     def _failure(self, reason: str, *, untaken: bool) -> Failure:
-        status = self._status or None
         if untaken:
             return Failure(DeliveryResult.ERROR, f"{reason} before it had the request")
-        if status is not None:
-            reason = f"HTTP {status}, but {reason} in the middle of the answer"
-        elif self._received:
-            reason = f"{reason} in the middle of the answer"
-        else:
-            reason = f"{reason} without an answer"
-        return Failure(DeliveryResult.POST_DELIVERY_ERROR, reason, status)
+        status = self._known_status()
+        where = "in the middle of the answer" if self._received else "without an answer"
+        detail = f"HTTP {status}, but {reason} {where}" if status else f"{reason} {where}"
+        return Failure(DeliveryResult.POST_DELIVERY_ERROR, detail, status, self._head_done)
 
     def _unacknowledged(self) -> bool:
         """Whether the peer closed before it had the whole request.
