@@ -1,0 +1,9 @@
+"""Filter queries: WQL and the useful part of DMTF:CQL, compiled once, evaluated often (D.4).
+
+Only :func:`compile_filter` is needed from outside.
+"""
+
+from pillion_cim.filters.errors import FilterError
+from pillion_cim.filters.filter import Filter, compile_filter
+
+__all__ = ["Filter", "FilterError", "compile_filter"]

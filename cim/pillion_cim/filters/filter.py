@@ -1,0 +1,78 @@
+"""A compiled filter: which classes it is for, and which of their indications."""
+
+from dataclasses import dataclass
+
+from pillion_cim.filters.compiler import Compiler
+from pillion_cim.filters.dialect import CQL, WQL, find_dialect
+from pillion_cim.filters.errors import FilterError
+from pillion_cim.filters.evaluation import Test
+from pillion_cim.filters.parser import parse
+from pillion_cim.filters.scope import ClassTest, Scope
+from pillion_cim.model import CIMInstance
+from pillion_cim.schema import Schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """A query that tells which indications are wanted (D.4).
+
+    ``properties`` are those that the query selects, as the class spells them; None for ``*``. The
+    filter itself takes nothing away from an indication.
+    """
+
+    query: str
+    language: str
+    class_names: tuple[str, ...]
+    properties: tuple[str, ...] | None
+    _class_test: ClassTest
+    _condition: Test | None
+
+    @property
+    def has_condition(self) -> bool:
+        """Whether there is a WHERE."""
+        return self._condition is not None
+
+    def selects(self, class_name: str) -> bool:
+        """Whether ``class_name`` is the class after FROM or a subclass of it."""
+        return self._class_test[class_name]
+
+    def condition(self, instance: CIMInstance) -> bool | None:
+        """The truth of WHERE, whatever the class; None where it is unknown, True without one."""
+        return True if self._condition is None else self._condition(instance)
+
+    def evaluate(self, instance: CIMInstance) -> bool | None:
+        """The truth of the whole query: False for another class, else that of WHERE."""
+        return self.condition(instance) if self._class_test[instance.class_name] else False
+
+    def matches(self, instance: CIMInstance) -> bool:
+        """Whether the indication is wanted: its class is, and WHERE is true (not unknown)."""
+        if not self._class_test[instance.class_name]:
+            return False
+        return self._condition is None or self._condition(instance) is True
+
+
+def compile_filter(query: str, *, language: str, schema: Schema) -> Filter:
+    """Compile a query in ``WQL`` or ``DMTF:CQL`` (also named ``CIM:CQL``).
+
+    A class that ``schema`` does not know can be selected, and nothing can be checked then.
+
+    Raises:
+        FilterError: what is wrong, with line, column and remedy.
+    """
+    dialect = find_dialect(language)
+    if dialect is None:
+        message = f"the query language {language!r} is not known"
+        remedy = f"Set it to {CQL.name} or {WQL.name}."
+        raise FilterError(message, query=query, offset=0, remedy=remedy)
+    tree = parse(query, dialect)
+    scope = Scope(tree, text=query, schema=schema)
+    compiler = Compiler(scope, percent=dialect.extended)
+    selected = None if tree.selected is None else tuple(map(scope.property_name, tree.selected))
+    return Filter(
+        query=query,
+        language=dialect.name,
+        class_names=(tree.class_name,),
+        properties=selected,
+        _class_test=scope.class_test(tree.class_name),
+        _condition=None if tree.condition is None else compiler.condition(tree.condition),
+    )

@@ -1,0 +1,158 @@
+"""Characters to tokens. A token knows where it stands, so that every error can say it."""
+
+import math
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from pillion_cim.filters.dialect import Dialect
+from pillion_cim.filters.errors import FilterError
+
+_SPACE = re.compile(r"\s*")
+_NAME = re.compile(r"[^\W\d]\w*")
+_NUMBER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)")
+_SYMBOL = re.compile(r"<=|>=|<>|!=|::|[=<>().,*\[\]]")
+_LONGEST_NUMBER = 60
+
+
+class TokenKind(Enum):
+    """What a token is."""
+
+    NAME = "a name"
+    NUMBER = "a number"
+    STRING = "a string"
+    SYMBOL = "a symbol"
+    END = "the end of the query"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token. ``text`` is a name or symbol as written, or a string's body between its quotes.
+
+    ``quote`` is the character around a string; ``number`` the value of a number.
+    """
+
+    kind: TokenKind
+    text: str
+    offset: int
+    quote: str = ""
+    number: int | float = 0
+
+    def __str__(self) -> str:
+        if self.kind is TokenKind.END:
+            return str(self.kind.value)
+        return f"{self.quote}{self.text[:40]}{self.quote}" if self.quote else repr(self.text[:40])
+
+
+def tokenize(query: str, dialect: Dialect) -> list[Token]:
+    """The tokens of ``query``, ending with one END.
+
+    Raises:
+        FilterError: something that is no token of the dialect.
+    """
+    tokens: list[Token] = []
+    offset = _skip_space(query, 0)
+    while offset < len(query):
+        token, offset = _next_token(query, offset, dialect)
+        tokens.append(token)
+        offset = _skip_space(query, offset)
+    tokens.append(Token(TokenKind.END, "", len(query)))
+    return tokens
+
+
+def _skip_space(query: str, offset: int) -> int:
+    match = _SPACE.match(query, offset)
+    return match.end() if match else offset
+
+
+def _next_token(query: str, offset: int, dialect: Dialect) -> tuple[Token, int]:
+    if query[offset] in "\"'":
+        return _string(query, offset, dialect)
+    if match := _NAME.match(query, offset):
+        return Token(TokenKind.NAME, match[0], offset), match.end()
+    if match := _NUMBER.match(query, offset):
+        return _number(query, match, dialect), match.end()
+    if match := _SYMBOL.match(query, offset):
+        return Token(TokenKind.SYMBOL, match[0], offset), match.end()
+    raise FilterError(
+        f"{query[offset]!r} has no meaning in {dialect.name}", query=query, offset=offset
+    )
+
+
+def _string(query: str, start: int, dialect: Dialect) -> tuple[Token, int]:
+    quote = query[start]
+    if quote not in dialect.quotes:
+        raise FilterError(
+            f"a string in {dialect.name} stands in single quotes",
+            query=query,
+            offset=start,
+            remedy="Write 'text' instead of \"text\".",
+        )
+    offset = start + 1
+    while offset < len(query):
+        if (dialect.escapes and query[offset] == "\\") or query.startswith(quote * 2, offset):
+            offset += 2
+        elif query[offset] == quote:
+            body = query[start + 1 : offset]
+            return Token(TokenKind.STRING, body, start, quote=quote), offset + 1
+        else:
+            offset += 1
+    remedy = f"Close it with {quote} (a quote inside the string is written twice)."
+    raise FilterError("this string does not end", query=query, offset=start, remedy=remedy)
+
+
+def _number(query: str, match: re.Match[str], dialect: Dialect) -> Token:
+    text, offset = match[0], match.start()
+    digits = text.lstrip("+-")
+    problem, remedy = "", ""
+    if _NAME.match(query, match.end()) or query[match.end() : match.end() + 1] == ".":
+        problem, remedy = "this is neither a number nor a name", "Put a text in quotes."
+    elif len(text) > _LONGEST_NUMBER:
+        problem = "this number is too long"
+    elif digits[:2] in ("0x", "0X") and not dialect.extended:
+        problem, remedy = "WQL has no hexadecimal numbers", "Write the number in decimal."
+    elif len(digits) > 1 and digits.isdecimal() and digits[0] == "0":
+        problem, remedy = "a number has no leading zero", f"Write {digits.lstrip('0') or '0'}."
+    elif isinstance(value := _value(text), float) and not math.isfinite(value):
+        problem = "this number is out of the range of a real64"
+    if problem:
+        raise FilterError(problem, query=query, offset=offset, remedy=remedy)
+    return Token(TokenKind.NUMBER, text, offset, number=_value(text))
+
+
+def _value(text: str) -> int | float:
+    if "x" in text.lower():
+        return int(text, 16)
+    if any(character in text for character in ".eE"):
+        return float(text)
+    return int(text)
+
+
+def plain_text(token: Token, *, query: str, dialect: Dialect) -> str:
+    """What a string token says: doubled quotes are one, and CQL's escapes are undone.
+
+    In CQL a backslash escapes a quote or a backslash, and nothing else: what DSP0202 gives further
+    escapes for is refused, so that a Windows path never turns into tabs.
+
+    Raises:
+        FilterError: another escape.
+    """
+    text = token.text
+    if not dialect.escapes:
+        return text.replace(token.quote * 2, token.quote)
+
+    def undo(match: re.Match[str]) -> str:
+        if match[0] not in ("''", "\\'", "\\\\"):
+            offset = token.offset + 1 + match.start()
+            remedy = "Write \\\\ for a backslash and \\' or '' for a quote."
+            raise FilterError(
+                f"{match[0]} is no escape in a string", query=query, offset=offset, remedy=remedy
+            )
+        return match[0][1]
+
+    return re.sub(r"''|\\.", undo, text, flags=re.DOTALL)
+
+
+def pattern_text(token: Token) -> str:
+    """A LIKE pattern: doubled quotes are one; backslashes are the pattern's own (see patterns)."""
+    return token.text.replace(token.quote * 2, token.quote)

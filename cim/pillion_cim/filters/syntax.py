@@ -1,0 +1,171 @@
+"""The tree that a query is parsed into. ``offset`` is always a place in the query, for errors."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+
+class Operator(StrEnum):
+    """The six comparisons."""
+
+    EQUAL = "="
+    NOT_EQUAL = "<>"
+    LESS = "<"
+    LESS_EQUAL = "<="
+    GREATER = ">"
+    GREATER_EQUAL = ">="
+
+
+class Quantifier(StrEnum):
+    """Over which items of an array a comparison must hold."""
+
+    ANY = "ANY"
+    EVERY = "EVERY"
+
+
+class Function(StrEnum):
+    """The functions of CQL that a filter may call."""
+
+    CLASSNAME = "CLASSNAME"
+    DATETIME = "DATETIME"
+    LOWERCASE = "LOWERCASE"
+    UPPERCASE = "UPPERCASE"
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant."""
+
+    value: bool | int | float | str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a path: ``scope::name[index]``, both optional but the name."""
+
+    name: str
+    offset: int
+    scope: str | None = None
+    index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A property of the indication, or of what is embedded in it, as it was written."""
+
+    steps: tuple[Step, ...]
+    offset: int
+
+    def __str__(self) -> str:
+        return ".".join(
+            (f"{step.scope}::" if step.scope else "")
+            + step.name
+            + ("" if step.index is None else f"[{step.index}]")
+            for step in self.steps
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of one argument."""
+
+    function: Function
+    argument: "Term"
+    offset: int
+
+
+Term: TypeAlias = Literal | Path | Call
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``left operator right``; with a quantifier, left is an array."""
+
+    operator: Operator
+    left: Term
+    right: Term
+    offset: int
+    quantifier: Quantifier | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """``term LIKE pattern``. ``pattern_offset`` is where the pattern's first character stands."""
+
+    term: Term
+    pattern: str
+    pattern_offset: int
+    offset: int
+    quantifier: Quantifier | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IsA:
+    """``path ISA class``."""
+
+    path: Path
+    class_name: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """``term IS NULL``."""
+
+    term: Term
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """A boolean term that stands as a condition."""
+
+    term: Term
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class IsTruth:
+    """``condition IS TRUE`` or ``IS FALSE``: never unknown."""
+
+    operand: "Condition"
+    wanted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """``NOT condition``."""
+
+    operand: "Condition"
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """Two conditions or more, all of them."""
+
+    operands: tuple["Condition", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Two conditions or more, any of them."""
+
+    operands: tuple["Condition", ...]
+
+
+Condition: TypeAlias = Comparison | Like | IsA | IsNull | Truth | IsTruth | Not | And | Or
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """``SELECT selected FROM class_name [AS alias] [WHERE condition]``.
+
+    ``selected`` is None for ``*``.
+    """
+
+    selected: tuple[Path, ...] | None
+    class_name: str
+    class_offset: int
+    alias: str | None
+    condition: Condition | None
