@@ -1,0 +1,139 @@
+"""An HTTP client for a deliverer: one connection, one request at a time, nothing followed.
+
+It never repeats a request by itself: whether a publish that got no answer may be sent again is for
+the caller to say.
+"""
+
+import http.client
+import json
+import select
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote, urlencode, urlsplit
+
+from pillion_cli.exits import CommandFailed, Exit
+
+#: Bytes of an answer that are read; 10,000 refused lines take some 3 MB.
+MAXIMUM_ANSWER = 64 * 1024 * 1024
+
+
+class Unreachable(CommandFailed):
+    """The deliverer cannot be reached, or did not answer."""
+
+
+class Refused(CommandFailed):
+    """The deliverer answered that it will not, for a reason that waiting does not mend."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer."""
+
+    status: int
+    body: bytes
+    #: Seconds, where the answer has a Retry-After in seconds.
+    retry_after: float | None = None
+
+    def json(self) -> dict[str, Any] | None:
+        """The body as a JSON object; None where it is not one."""
+        try:
+            decoded = json.loads(self.body)
+        except ValueError:
+            return None
+        return decoded if isinstance(decoded, dict) else None
+
+    def text(self) -> str:
+        """The body for people, cut short."""
+        text = self.body[:500].decode(errors="replace").strip()
+        return text or "(no text)"
+
+
+class DelivererClient:
+    """Talks to one deliverer."""
+
+    def __init__(self, url: str, *, timeout: float) -> None:
+        """``timeout`` is in seconds, for each read and write.
+
+        Raises :class:`CommandFailed` for a URL that is not one.
+        """
+        self.url = url if "://" in url else f"http://{url}"
+        try:
+            parts = urlsplit(self.url)
+            host, port = parts.hostname, parts.port
+        except ValueError as error:
+            raise CommandFailed(f"{url!r} is not a URL: {error}", code=Exit.USAGE) from error
+        if parts.scheme not in ("http", "https") or not host:
+            raise CommandFailed(
+                f"{url!r} is not a URL such as http://127.0.0.1:8080", code=Exit.USAGE
+            )
+        self._prefix = parts.path.rstrip("/")
+        self._connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            context = ssl.create_default_context()
+            self._connection = http.client.HTTPSConnection(
+                host, port, timeout=timeout, context=context
+            )
+        else:
+            self._connection = http.client.HTTPConnection(host, port, timeout=timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _e: BaseException | None, _t: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def get(self, path: str, query: Mapping[str, object] | None = None) -> Answer:
+        """Ask for something. Raises :class:`Unreachable`."""
+        return self._request("GET", path, query or {}, None, {})
+
+    def post(
+        self,
+        path: str,
+        query: Mapping[str, object] | None = None,
+        *,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Send something, once. Raises :class:`Unreachable`."""
+        return self._request("POST", path, query or {}, body, headers or {})
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, object],
+        body: bytes | None,
+        headers: Mapping[str, str],
+    ) -> Answer:
+        given = {name: value for name, value in query.items() if value is not None}
+        target = f"{self._prefix}{quote(path)}" + (f"?{urlencode(given)}" if given else "")
+        self._drop_stale_connection()
+        try:
+            self._connection.request(method, target, body=body, headers=dict(headers))
+            response = self._connection.getresponse()
+            content = response.read(MAXIMUM_ANSWER)
+            if response.length:
+                raise http.client.IncompleteRead(content, response.length)
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            why = str(error) or type(error).__name__
+            raise Unreachable(f"no answer from {self.url}: {why}") from error
+        if not response.isclosed():
+            self._connection.close()
+        return Answer(response.status, content, _seconds(response.getheader("Retry-After")))
+
+    def _drop_stale_connection(self) -> None:
+        """Close a kept connection that the peer has closed: a request on it would be lost, and
+        nobody could say whether it had arrived."""
+        sock = self._connection.sock
+        if sock is not None and select.select([sock], [], [], 0)[0]:
+            self._connection.close()
+
+
+def _seconds(text: str | None) -> float | None:
+    return float(text) if text is not None and text.strip().isdecimal() else None

@@ -1,0 +1,197 @@
+"""``pillion queues``: a deliverer's destination queues (S0.12)."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pillion_cli.client import Answer, DelivererClient, Refused
+from pillion_cli.exits import CommandFailed, Exit
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+HELP = """
+Show a deliverer's destination queues: depth, age, what was delivered and discarded, what the last
+attempt came to and when the next is due. With NAME: that queue, and its last 20 attempts.
+
+--skip gives up the indication at the front, so that the next one gets its turn; --purge gives up
+all that is pending. Both are discards: each is logged, counted with the reason `purged`, and told
+to a publisher that asked.
+
+examples:
+  pillion queues --at http://127.0.0.1:8080
+  pillion queues --at http://127.0.0.1:8080 siem
+  pillion queues --at http://127.0.0.1:8080 --skip siem
+  pillion queues --at http://127.0.0.1:8080 --purge siem --yes
+  pillion queues --at http://127.0.0.1:8080 --output json | jq '.queues[] | select(.depth > 0)'
+
+exit codes: 0 done, 1 no such queue, nothing to give up, or no deliverer, 2 a wrong command line.
+"""
+
+#: Seconds for each answer.
+TIMEOUT = 30.0
+#: Queues to a request.
+PAGE = 1000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Define the options."""
+    parser.add_argument("--at", metavar="URL", required=True, help="the deliverer's intake")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("name", metavar="NAME", nargs="?", help="show this queue and its attempts")
+    what.add_argument("--skip", metavar="NAME", help="give up the indication at the front")
+    what.add_argument("--purge", metavar="NAME", help="give up all that is pending")
+    parser.add_argument("--yes", action="store_true", help="do not ask before giving up anything")
+    parser.add_argument(
+        "--output", choices=("table", "json"), default="table", help="how to show it [table]"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show or change; return the exit code."""
+    with DelivererClient(args.at, timeout=TIMEOUT) as client:
+        if args.skip is not None or args.purge is not None:
+            return _give_up(client, args)
+        if args.name is not None:
+            return _show_one(client, args)
+        return _show_all(client, args)
+
+
+def _show_all(client: DelivererClient, args: argparse.Namespace) -> int:
+    pages = list(_pages(client))
+    queues = [queue for page in pages for queue in page["queues"]]
+    if args.output == "json":
+        print(json.dumps({"revision": pages[0].get("revision"), "queues": queues}))
+        return Exit.OK
+    _print(_queue_table(queues))
+    return Exit.OK
+
+
+def _pages(client: DelivererClient) -> Iterator[dict[str, Any]]:
+    after: str | None = ""
+    while after is not None:
+        page = _content(client.get("/v1/queues", {"limit": PAGE, "after": after}))
+        yield page
+        after = page.get("next")
+
+
+def _show_one(client: DelivererClient, args: argparse.Namespace) -> int:
+    queue = _content(client.get(f"/v1/queues/{args.name}"))
+    if args.output == "json":
+        print(json.dumps(queue))
+        return Exit.OK
+    _print(_queue_table([queue]))
+    _print(_attempt_table(queue["attempts"]))
+    return Exit.OK
+
+
+def _give_up(client: DelivererClient, args: argparse.Namespace) -> int:
+    verb, name = ("skip", args.skip) if args.skip is not None else ("purge", args.purge)
+    if not args.yes:
+        depth = _content(client.get(f"/v1/queues/{name}"))["depth"]
+        _confirm(verb, name, depth)
+    discarded = _content(client.post(f"/v1/queues/{name}/{verb}"))["discarded"]
+    if args.output == "json":
+        print(json.dumps({"name": name, "discarded": discarded}))
+    else:
+        print(f"{name}: {discarded:,} given up")
+    return Exit.OK if discarded else Exit.FAILED
+
+
+def _confirm(verb: str, name: str, depth: int) -> None:
+    if not sys.stdin.isatty():
+        raise CommandFailed(f"--{verb} without a terminal to ask on needs --yes", code=Exit.USAGE)
+    what = "the first" if verb == "skip" else "all"
+    answer = input(f"Give up {what} of {depth:,} pending for {name}? [y/N] ")
+    if answer.strip().lower() not in ("y", "yes"):
+        raise CommandFailed("nothing was given up")
+
+
+def _content(answer: Answer) -> dict[str, Any]:
+    content = answer.json() if answer.status == 200 else None
+    if content is None:
+        raise Refused(f"HTTP {answer.status}: {answer.text()}")
+    return content
+
+
+def _print(table: "Table") -> None:
+    from rich.console import Console
+
+    # Without a terminal nothing is cut off to fit one.
+    console = Console(width=None if sys.stdout.isatty() else 240)
+    console.print(table)
+
+
+def _table(*columns: str, right: frozenset[str] = frozenset()) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left")
+    return table
+
+
+def _queue_table(queues: list[dict[str, Any]]) -> "Table":
+    numbers = ("depth", "high water", "oldest", "in flight", "delivered", "discarded")
+    table = _table("name", *numbers, "last result", "next attempt", right=frozenset(numbers))
+    for queue in queues:
+        age = queue["oldestIndicationAgeSeconds"]
+        table.add_row(
+            _plain(queue["name"]),
+            f"{queue['depth']:,}/{queue['capacity']:,}",
+            f"{queue['highWater']:,}",
+            "" if age is None else duration(age),
+            f"{queue['inFlight']:,}",
+            f"{queue['delivered']:,}",
+            f"{sum(queue['discarded'].values()):,}",
+            _plain(_result(queue["lastResult"])),
+            "suspended" if queue["suspended"] else _plain(queue["nextAttemptTime"] or ""),
+        )
+    return table
+
+
+def _attempt_table(attempts: list[dict[str, Any]]) -> "Table":
+    numbers = ("sequence", "attempt", "ms")
+    table = _table("time", "identifier", *numbers, "result", right=frozenset(numbers))
+    for attempt in attempts:
+        number = attempt["sequenceNumber"]
+        table.add_row(
+            _plain(attempt["time"]),
+            _plain(attempt["identifier"] or ""),
+            "" if number is None else str(number),
+            str(attempt["attempt"]),
+            f"{attempt['seconds'] * 1000:,.1f}",
+            _plain(_result(attempt)),
+        )
+    return table
+
+
+def _result(outcome: dict[str, Any] | None) -> str:
+    if outcome is None:
+        return ""
+    detail = outcome["detail"]
+    return f"{outcome['result']}: {detail}" if detail else str(outcome["result"])
+
+
+def _plain(text: str) -> str:
+    """Text of others, in which brackets mean nothing and control characters do nothing."""
+    from rich.markup import escape
+
+    return escape("".join(letter if letter.isprintable() else "�" for letter in text))
+
+
+def duration(seconds: float) -> str:
+    """A length of time as people say it: 4 s, 3 min 20 s, 2 h 5 min, 4 d 2 h."""
+    left = int(seconds)
+    for unit, size, below, part in (
+        ("d", 86400, "h", 3600),
+        ("h", 3600, "min", 60),
+        ("min", 60, "s", 1),
+    ):
+        if left >= size:
+            rest = left % size // part
+            return f"{left // size} {unit}" + (f" {rest} {below}" if rest else "")
+    return f"{left} s"

@@ -1,0 +1,146 @@
+"""What ``pillion publish`` reads: a file's indications, numbered as the file has them."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import PurePath
+from typing import Any, BinaryIO
+
+from pillion_cli.exits import CommandFailed, Exit
+
+#: Bytes of one indication.
+MAXIMUM_LINE = 16 * 1024 * 1024
+#: Bytes of a batch, unless one indication alone is more.
+MAXIMUM_BATCH = 4 * 1024 * 1024
+
+
+class Kind(StrEnum):
+    """How indications are written; the value is the content type of a request with several."""
+
+    NDJSON = "application/x-ndjson"
+    JSON = "application/json"
+    CLOUD_EVENTS = "application/cloudevents-batch+json"
+    CIM_XML = "application/xml"
+
+
+_BY_SUFFIX = {
+    ".ndjson": Kind.NDJSON,
+    ".jsonl": Kind.NDJSON,
+    ".json": Kind.JSON,
+    ".xml": Kind.CIM_XML,
+}
+_BY_CONTENT_TYPE = {
+    "application/x-ndjson": Kind.NDJSON,
+    "application/json": Kind.JSON,
+    "application/cloudevents+json": Kind.CLOUD_EVENTS,
+    "application/cloudevents-batch+json": Kind.CLOUD_EVENTS,
+    "application/xml": Kind.CIM_XML,
+    "text/xml": Kind.CIM_XML,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One indication of the input."""
+
+    #: The line of an NDJSON file, or the place in a JSON array; from 1.
+    number: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one request takes."""
+
+    kind: Kind
+    items: tuple[Item, ...]
+
+    def body(self) -> bytes:
+        """The body of the request."""
+        bodies = [item.body for item in self.items]
+        if self.kind is Kind.CLOUD_EVENTS:
+            return b"[" + b",".join(bodies) + b"]"
+        return b"\n".join(bodies)
+
+    def of(self, items: Sequence[Item]) -> "Batch":
+        """The same with other items."""
+        return Batch(self.kind, tuple(items))
+
+
+def kind_of(path: str, content_type: str | None) -> Kind:
+    """Return how a file is written, by the content type, else by its suffix, else NDJSON.
+
+    Raises :class:`CommandFailed` for a content type that is not one of the five.
+    """
+    if content_type is None:
+        return _BY_SUFFIX.get(PurePath(path).suffix.lower(), Kind.NDJSON)
+    kind = _BY_CONTENT_TYPE.get(content_type.partition(";")[0].strip().lower())
+    if kind is None:
+        known = ", ".join(_BY_CONTENT_TYPE)
+        raise CommandFailed(
+            f"--content-type {content_type!r} is not one of {known}", code=Exit.USAGE
+        )
+    return kind
+
+
+def batches(stream: BinaryIO, kind: Kind, *, size: int) -> Iterator[Batch]:
+    """Read a stream, ``size`` indications at a time; NDJSON is never read ahead of that.
+
+    Raises :class:`CommandFailed` for JSON that is not, naming the place.
+    """
+    if kind is Kind.CIM_XML:
+        yield Batch(kind, (Item(1, stream.read()),))
+        return
+    if kind is Kind.NDJSON:
+        items = _lines(stream)
+    else:
+        kind, items = _elements(stream, kind)
+    yield from _grouped(items, kind, size)
+
+
+def _grouped(items: Iterator[Item], kind: Kind, size: int) -> Iterator[Batch]:
+    batch: list[Item] = []
+    weight = 0
+    for item in items:
+        if batch and (len(batch) >= size or weight + len(item.body) > MAXIMUM_BATCH):
+            yield Batch(kind, tuple(batch))
+            batch, weight = [], 0
+        batch.append(item)
+        weight += len(item.body)
+    if batch:
+        yield Batch(kind, tuple(batch))
+
+
+def _lines(stream: BinaryIO) -> Iterator[Item]:
+    number = 0
+    while line := stream.readline(MAXIMUM_LINE + 1):
+        number += 1
+        if len(line) > MAXIMUM_LINE:
+            raise CommandFailed(f"line {number} is longer than {MAXIMUM_LINE} bytes")
+        body = line.strip()
+        if body:
+            yield Item(number, body)
+
+
+def _elements(stream: BinaryIO, kind: Kind) -> tuple[Kind, Iterator[Item]]:
+    try:
+        document = json.load(stream, object_pairs_hook=_without_repeats)
+    except ValueError as error:
+        raise CommandFailed(f"the input is not JSON: {error}") from error
+    elements: list[Any] = document if isinstance(document, list) else [document]
+    if elements and all(isinstance(one, dict) and "specversion" in one for one in elements):
+        kind = Kind.CLOUD_EVENTS
+    elif kind is Kind.JSON:
+        kind = Kind.NDJSON
+    bodies = (json.dumps(one, ensure_ascii=False).encode() for one in elements)
+    return kind, (Item(number, body) for number, body in enumerate(bodies, start=1))
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {repeated!r} appears twice in one object")
+    return found

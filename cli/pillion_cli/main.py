@@ -1,0 +1,124 @@
+"""The ``pillion`` command: finds the subcommand, and imports no other.
+
+A module of :mod:`pillion_cli.commands` has ``HELP`` (what it is for, with examples),
+``add_arguments(parser)`` and ``run(args) -> int``.
+"""
+
+import argparse
+import difflib
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from typing import NoReturn, Protocol, cast
+
+from pillion_cli.exits import MEANINGS, CommandFailed, Exit
+
+#: Subcommands, in the order in which one meets them, and what each is for in a line.
+COMMANDS: dict[str, str] = {
+    "sidecar": "run a deliverer from a folder of resource files",
+    "validate": "check resource files, and name all that is wrong with them",
+    "publish": "send indications to a deliverer",
+    "listen": "be a listener: print what arrives, and fail on request",
+    "queues": "show a deliverer's destination queues, skip or purge one",
+}
+
+DESCRIPTION = "Pillion delivers CIM indications: kept safe, in order, with retry."
+
+
+class Command(Protocol):
+    """A module of ``pillion_cli.commands``."""
+
+    HELP: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, args: argparse.Namespace) -> int: ...
+
+
+class VersionAction(argparse.Action):
+    """``--version``, looked up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_args: object) -> NoReturn:
+        print(f"pillion {metadata.version('pillion')}")
+        parser.exit()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    name = _chosen(arguments)
+    try:
+        command = load(name)
+        args = command_parser(name, command).parse_args(arguments[1:])
+        return int(command.run(args))
+    except CommandFailed as failure:
+        print(f"pillion {name}: {failure}", file=sys.stderr)
+        return failure.code
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone, as `head` does; what is buffered must not raise at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+
+
+def _chosen(arguments: Sequence[str]) -> str:
+    """The subcommand's name; does not return for ``--help``, ``--version`` and mistakes."""
+    parser = top_parser()
+    args = parser.parse_args(arguments[:1])
+    if args.command is None:
+        parser.print_help(sys.stderr)
+        parser.exit(Exit.USAGE)
+    if args.command not in COMMANDS:
+        near = difflib.get_close_matches(args.command, COMMANDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(COMMANDS)}"
+        parser.error(f"there is no command {args.command!r}: {hint}")
+    return str(args.command)
+
+
+def top_parser() -> argparse.ArgumentParser:
+    """The parser of everything before the subcommand."""
+    width = max(map(len, COMMANDS))
+    commands = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
+    codes = "\n".join(f"  {code:<3}  {meaning}" for code, meaning in MEANINGS.items())
+    parser = argparse.ArgumentParser(
+        prog="pillion",
+        usage="pillion COMMAND …",
+        description=f"{DESCRIPTION}\n\ncommands:\n{commands}",
+        epilog=f"exit codes:\n{codes}\n\npillion COMMAND --help tells more, with examples.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=VersionAction, nargs=0, help="print the version")
+    parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
+    return parser
+
+
+def load(name: str) -> Command:
+    """Import the module of a subcommand.
+
+    Raises :class:`CommandFailed` where a package is missing that an extra would bring.
+    """
+    try:
+        return cast(Command, importlib.import_module(f"pillion_cli.commands.{name}"))
+    except ModuleNotFoundError as error:
+        raise CommandFailed(
+            f"{error}; `pip install 'pillion[cli]'` brings what this command needs"
+        ) from error
+
+
+def command_parser(name: str, command: Command) -> argparse.ArgumentParser:
+    """The parser of one subcommand."""
+    parser = argparse.ArgumentParser(
+        prog=f"pillion {name}",
+        description=command.HELP.strip(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_arguments(parser)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,223 @@
+"""Publishes batches in order, and sends again only what was refused for now.
+
+A batch is finished, or given up, before the next is begun: otherwise a line that had to wait for a
+full queue would be overtaken by later ones.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pillion_cli.client import Answer, DelivererClient, Refused, Unreachable
+from pillion_cli.exits import Exit
+from pillion_cli.indications import Batch, Item, Kind
+
+#: Refusals that are kept to be quoted.
+QUOTED_REFUSALS = 10
+#: Seconds between tries where the deliverer does not say, doubled each time up to the last.
+FIRST_WAIT = 0.5
+LONGEST_WAIT = 30.0
+
+_XML_ERROR = re.compile(rb"<ERROR\b[^>]*?>")
+_XML_DESCRIPTION = re.compile(rb"\bDESCRIPTION\s*=\s*[\"']([^\"'>]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why one indication of the input was not accepted."""
+
+    number: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Summary:
+    """What became of the input."""
+
+    accepted: int = 0
+    duplicate: int = 0
+    refused: int = 0
+    #: The first ones.
+    refusals: list[Refusal] = field(default_factory=list)
+    #: With ``--ack delivered``: what is known of delivery.
+    delivered: int = 0
+    pending: int = 0
+    discarded: Counter[str] = field(default_factory=Counter)
+    #: Requests that were sent again, in part.
+    resent: int = 0
+    #: What ended it before the end of the input, and the first line that was not settled.
+    failure: str | None = None
+    unsettled_from: int | None = None
+    #: The answer to the flush, where one was asked for.
+    flush: dict[str, Any] | None = None
+
+    def refuse(self, number: int, reason: str) -> None:
+        self.refused += 1
+        if len(self.refusals) < QUOTED_REFUSALS:
+            self.refusals.append(Refusal(number, reason))
+
+    @property
+    def exit_code(self) -> Exit:
+        """OK: all accepted, and with ``delivered`` all delivered. FAILED: nothing accepted."""
+        taken = self.accepted + self.duplicate
+        if self.failure is not None or self.refused:
+            return Exit.PARTLY if taken else Exit.FAILED
+        if self.pending or self.discarded or not _arrived(self.flush):
+            return Exit.PARTLY
+        return Exit.OK
+
+
+def _arrived(flush: dict[str, Any] | None) -> bool:
+    if flush is None:
+        return True
+    destinations = flush.get("destinations", {}).values()
+    return bool(flush.get("complete")) and not any(one.get("discarded") for one in destinations)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishOptions:
+    """How to publish."""
+
+    ack: str = "accepted"
+    source: str | None = None
+    publisher: str | None = None
+    #: Seconds that a request waits for its acknowledgement, and that lines which are refused for
+    #: now are tried again without progress.
+    timeout: float = 60.0
+
+
+class Publisher:
+    """Publishes to one deliverer. Time is given to it, so that tests need none."""
+
+    def __init__(
+        self,
+        client: DelivererClient,
+        options: PublishOptions,
+        *,
+        monotonic: Callable[[], float],
+        sleep: Callable[[float], None],
+        settled: Callable[[int, int], None] = lambda items, octets: None,
+    ) -> None:
+        """``settled(items, bytes)`` is called as indications are answered for good."""
+        self.summary = Summary()
+        self._client = client
+        self._options = options
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._settled = settled
+
+    def publish(self, batches: Iterable[Batch]) -> None:
+        """Publish; what came of it is in ``summary``, up to the moment of any exception."""
+        for batch in batches:
+            try:
+                if not self._finish(batch):
+                    return
+            except (Unreachable, Refused) as failure:
+                self.summary.failure = str(failure)
+                return
+
+    def flush(self) -> None:
+        """Wait until all that was accepted under the publisher's ID is delivered or discarded."""
+        query = {
+            "publisher": self._options.publisher,
+            "level": "delivered",
+            "timeout": f"{self._options.timeout:g}",
+        }
+        try:
+            answer = self._client.post("/v1/flush", query)
+        except Unreachable as failure:
+            self.summary.failure = str(failure)
+            return
+        self.summary.flush = answer.json() if answer.status in (200, 202) else None
+        if self.summary.flush is None:
+            self.summary.failure = f"flush: HTTP {answer.status}: {answer.text()}"
+
+    def _finish(self, batch: Batch) -> bool:
+        """Send a batch until each line is settled; False where that was given up."""
+        tries = 0
+        deadline = self._monotonic() + self._options.timeout
+        while True:
+            self.summary.unsettled_from = batch.items[0].number
+            answer = self._post(batch)
+            left = self._take(answer, batch)
+            gone = len(batch.items) - len(left)
+            self._settled(gone, _weight(batch.items) - _weight(left))
+            if not left:
+                self.summary.unsettled_from = None
+                return True
+            if gone:
+                tries = 0
+                deadline = self._monotonic() + self._options.timeout
+            batch = batch.of(left)
+            wait = answer.retry_after or min(LONGEST_WAIT, FIRST_WAIT * 2**tries)
+            if self._monotonic() + wait > deadline:
+                self._give_up(batch, answer)
+                return False
+            tries += 1
+            self.summary.resent += 1
+            self._sleep(wait)
+
+    def _give_up(self, batch: Batch, answer: Answer) -> None:
+        refused = (answer.json() or {}).get("refused", ())
+        reasons = [_reason(entry) for entry in refused if entry["status"] == 429]
+        why = reasons[0] if reasons else f"HTTP {answer.status}: {answer.text()}"
+        for item in batch.items:
+            self.summary.refuse(item.number, why)
+        self.summary.failure = f"no progress in {self._options.timeout:g} s: {why}"
+
+    def _post(self, batch: Batch) -> Answer:
+        options = self._options
+        headers = {"Content-Type": batch.kind.value}
+        if options.publisher is not None:
+            headers["Pillion-Publisher"] = options.publisher
+        query: dict[str, object] = {"ack": options.ack, "source": options.source}
+        if options.ack != "accepted":
+            query["timeout"] = f"{options.timeout:g}"
+        return self._client.post("/v1/indications", query, body=batch.body(), headers=headers)
+
+    def _take(self, answer: Answer, batch: Batch) -> list[Item]:
+        """Count what an answer settles; return the items to send again."""
+        content = answer.json()
+        if content is None or "accepted" not in content:
+            return self._take_bare(answer, batch)
+        summary = self.summary
+        summary.accepted += content.get("accepted", 0)
+        summary.duplicate += content.get("duplicate", 0)
+        summary.delivered += content.get("delivered", 0)
+        summary.pending += content.get("pending", 0)
+        summary.discarded.update(entry["reason"] for entry in content.get("discarded", ()))
+        unread = content.get("unreadFrom", len(batch.items))
+        left = []
+        for entry in content.get("refused", ()):
+            item = batch.items[entry["line"]]
+            if entry["status"] == 429:
+                left.append(item)
+            else:
+                summary.refuse(item.number, _reason(entry))
+        return left + list(batch.items[unread:])
+
+    def _take_bare(self, answer: Answer, batch: Batch) -> list[Item]:
+        """An answer without counts: to a CIM-XML message, or to the request as a whole."""
+        if answer.status in (429, 503):
+            return list(batch.items)
+        if batch.kind is not Kind.CIM_XML or answer.status != 200:
+            raise Refused(f"HTTP {answer.status}: {answer.text()}")
+        error = _XML_ERROR.search(answer.body)
+        if error is None:
+            self.summary.accepted += 1
+        else:
+            found = _XML_DESCRIPTION.search(error[0])
+            reason = found[1] if found else error[0]
+            self.summary.refuse(batch.items[0].number, reason.decode(errors="replace"))
+        return []
+
+
+def _reason(entry: dict[str, Any]) -> str:
+    place = entry.get("field") or entry.get("destination")
+    return f"{place}: {entry['reason']}" if place else str(entry["reason"])
+
+
+def _weight(items: Iterable[Item]) -> int:
+    return sum(len(item.body) for item in items)

@@ -1,0 +1,139 @@
+"""``pillion queues`` against a deliverer's own routes."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from pillion_cli.exits import Exit
+from pillion_cli.main import main
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.telemetry.administration import Administration, add_administration_routes
+from pillion_sidecar.testing import FakeTime
+from support.queues import StillAttempt, StillDelivery, StillQueue
+
+Run = Callable[..., Awaitable[int]]
+
+
+@pytest.fixture
+def queue(fake_time: FakeTime) -> StillQueue:
+    queue = StillQueue(
+        name="siem",
+        depth=1200,
+        high_water=4000,
+        delivered=35,
+        oldest_accepted_at=fake_time.monotonic() - 200,
+        next_attempt_at=fake_time.monotonic() + 30,
+        last_outcome=DeliveryOutcome(DeliveryResult.ERROR, "connection [refused]\x1b"),
+        recent=(StillAttempt(identifier="id-9", attempt=2, status=503),),
+    )
+    queue.discarded[DiscardReason.QUEUE_FULL] = 17
+    return queue
+
+
+@pytest_asyncio.fixture
+async def run(queue: StillQueue, fake_time: FakeTime) -> AsyncIterator[Run]:
+    """Runs ``pillion queues`` with some arguments."""
+
+    async def drain(seconds: float) -> int:
+        raise NotImplementedError
+
+    others = [StillQueue(name=f"z-{number:04}") for number in range(1500)]
+    app = web.Application()
+    add_administration_routes(
+        app,
+        Administration(
+            delivery=StillDelivery(queue, *others),
+            clock=fake_time,
+            revision=lambda: "r1",
+            drain=drain,
+        ),
+    )
+    async with TestServer(app) as server:
+        url = str(server.make_url("/"))
+
+        async def run(*arguments: str) -> int:
+            return await asyncio.to_thread(main, ["queues", "--at", url, *arguments])
+
+        yield run
+
+
+async def test_the_table_shows_every_queue(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await run() == Exit.OK
+    shown = capsys.readouterr().out
+    (line,) = [line for line in shown.splitlines() if "siem" in line]
+    for cell in ("1,200/10,000", "4,000", "3 min 20 s", "35", "17", "2023-11-14T22:13:50.000Z"):
+        assert cell in line
+    assert "error: connection [refused]\N{REPLACEMENT CHARACTER}" in line
+    assert shown.count("z-") == 1500
+
+
+async def test_json_has_all_pages_of_queues(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await run("--output", "json") == Exit.OK
+    document = json.loads(capsys.readouterr().out)
+    assert document["revision"] == "r1"
+    assert len({queue["name"] for queue in document["queues"]}) == 1501
+
+
+async def test_one_queue_shows_its_attempts(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await run("siem") == Exit.OK
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "id-9" in line]
+    assert "250.0" in line
+    assert "success" in line
+
+
+async def test_skip_and_purge_say_what_was_given_up(
+    run: Run, queue: StillQueue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run("--skip", "siem", "--yes") == Exit.OK
+    assert queue.depth == 1199
+    assert await run("--purge", "siem", "--yes") == Exit.OK
+    assert queue.depth == 0
+    assert capsys.readouterr().out == "siem: 1 given up\nsiem: 1,199 given up\n"
+    assert await run("--skip", "siem", "--yes") == Exit.FAILED
+
+
+async def test_nothing_is_given_up_unasked_without_a_terminal(
+    run: Run,
+    queue: StillQueue,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    assert await run("--purge", "siem") == Exit.USAGE
+    assert queue.depth == 1200
+    assert "--yes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("answer", "depth"), [("y", 0), ("n", 1200), ("", 1200)])
+async def test_a_terminal_is_asked_first(
+    answer: str, depth: int, run: Run, queue: StillQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def reply(question: str) -> str:
+        asked.append(question)
+        return answer
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", reply)
+    assert await run("--purge", "siem") == (Exit.FAILED if depth else Exit.OK)
+    assert asked == ["Give up all of 1,200 pending for siem? [y/N] "]
+    assert queue.depth == depth
+
+
+async def test_an_unknown_queue_is_a_failure_in_the_deliverers_words(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await run("nobody/here") == Exit.FAILED
+    assert "pillion queues: HTTP 404" in capsys.readouterr().err
+
+
+def test_no_deliverer_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["queues", "--at", "127.0.0.1:1"]) == Exit.FAILED
+    assert "no answer from http://127.0.0.1:1: " in capsys.readouterr().err

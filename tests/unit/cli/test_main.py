@@ -1,0 +1,103 @@
+"""The ``pillion`` command before its subcommand."""
+
+import argparse
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from pillion_cli import main as entry
+from pillion_cli.exits import CommandFailed, Exit
+
+
+def _command(run: object) -> SimpleNamespace:
+    return SimpleNamespace(HELP="x", add_arguments=lambda parser: None, run=run)
+
+
+def test_help_imports_no_subcommand_and_nothing_heavy() -> None:
+    program = (
+        "import sys\n"
+        "from pillion_cli.main import main\n"
+        "try:\n    main(['--help'])\n"
+        "except SystemExit as end:\n    assert end.code == 0\n"
+        "heavy = {'aiohttp', 'lxml', 'pyspark', 'rich', 'yaml', 'prometheus_client', 'asyncio'}\n"
+        "found = heavy & set(sys.modules)\n"
+        "found |= {name for name in sys.modules if name.startswith('pillion_cli.commands.')}\n"
+        "assert not found, found\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for name in entry.COMMANDS:
+        assert f"  {name} " in done.stdout
+
+
+def test_the_five_commands_are_in_the_table() -> None:
+    assert list(entry.COMMANDS) == ["sidecar", "validate", "publish", "listen", "queues"]
+
+
+def test_no_command_shows_the_help_and_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        entry.main([])
+    assert end.value.code == Exit.USAGE
+    assert "commands:" in capsys.readouterr().err
+
+
+def test_an_unknown_command_names_a_near_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        entry.main(["publsh", "--flush"])
+    assert end.value.code == Exit.USAGE
+    assert "'publsh': did you mean publish?" in capsys.readouterr().err
+
+
+def test_version_is_the_distributions(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        entry.main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith("pillion 0.")
+
+
+@pytest.mark.parametrize("name", ["publish", "queues"])
+def test_a_commands_help_teaches_with_examples(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        entry.main([name, "--help"])
+    assert end.value.code == 0
+    shown = capsys.readouterr().out
+    assert f"  pillion {name} " in shown
+    assert "exit codes:" in shown
+
+
+def _fails(_args: argparse.Namespace) -> int:
+    raise CommandFailed("there is no deliverer")
+
+
+def _interrupted(_args: argparse.Namespace) -> int:
+    raise KeyboardInterrupt
+
+
+def test_a_failure_is_one_line_and_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(entry, "load", lambda name: _command(_fails))
+    assert entry.main(["queues"]) == Exit.FAILED
+    assert capsys.readouterr().err == "pillion queues: there is no deliverer\n"
+
+
+def test_ctrl_c_ends_quietly(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(entry, "load", lambda name: _command(_interrupted))
+    assert entry.main(["queues"]) == Exit.INTERRUPTED
+    assert capsys.readouterr().err == ""
+
+
+def test_a_missing_package_names_the_extra_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pillion_cli.commands.queues", None)
+    assert entry.main(["queues"]) == Exit.FAILED
+    assert "pip install 'pillion[cli]'" in capsys.readouterr().err
