@@ -44,6 +44,15 @@ ALLOWED = {
     },
 }
 
+#: Where the deliverer's rooms meet. The import contract lets every room import these.
+PORTS = {
+    "pillion_sidecar.intake.ports",
+    "pillion_sidecar.delivery.handler",
+    "pillion_sidecar.delivery.reasons",
+}
+#: What ports themselves may speak of.
+VALUES = {"pillion_sidecar.indication", "pillion_sidecar.config.resources", "pillion_cim.model"}
+
 #: What the operator, and so a process without an event loop, may take from the deliverer.
 CONFIG = "pillion_sidecar.config"
 
@@ -110,6 +119,16 @@ def test_the_operator_takes_nothing_of_the_sidecar_but_its_configuration(
     assert {name for name in taken if not f"{name}.".startswith(f"{CONFIG}.")} == set()
 
 
+def test_a_port_brings_no_room_along_with_it(graph: grimp.ImportGraph) -> None:
+    brought = {
+        f"{port} -> {imported}"
+        for port in PORTS | {"pillion_sidecar.indication"}
+        for imported in graph.find_modules_directly_imported_by(port)
+        if imported.startswith("pillion_") and imported not in PORTS | VALUES
+    }
+    assert brought == set()
+
+
 def imported_along_with(names: list[str]) -> set[str]:
     """What a fresh interpreter has loaded once it has imported ``names``."""
     program = "import sys; [__import__(name) for name in sys.argv[1:]]; print(*sys.modules)"
@@ -125,6 +144,11 @@ def test_the_configuration_is_loaded_without_the_deliverer() -> None:
     ours = {name for name in loaded if name.startswith("pillion_sidecar.")}
     assert {name for name in ours if not f"{name}.".startswith(f"{CONFIG}.")} == set()
     assert loaded.isdisjoint({"aiohttp", "prometheus_client", "aiodns", "httptools"})
+
+
+def test_the_command_loads_a_room_only_when_its_subcommand_runs() -> None:
+    loaded = {name.split(".")[0] for name in imported_along_with(["pillion_cli.main"])}
+    assert loaded.isdisjoint(ALLOWED["pillion_cli"])
 
 
 IMPORT_EACH = """
