@@ -235,3 +235,5 @@ class Configuration:
     destinations: Mapping[str, ListenerDestination] = field(default_factory=dict)
     filters: Mapping[str, IndicationFilter] = field(default_factory=dict)
     subscriptions: Mapping[str, IndicationSubscription] = field(default_factory=dict)
+    #: What was left aside while it was read, as sentences for a log.
+    warnings: tuple[str, ...] = ()

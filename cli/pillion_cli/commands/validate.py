@@ -1,0 +1,101 @@
+"""``pillion validate DIR``: says everything that is wrong with a folder of resources."""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from pillion_sidecar.config.loader import load_folder
+from pillion_sidecar.config.problems import ConfigurationError, Problem
+from pillion_sidecar.config.resources import Configuration
+
+HELP = "check a folder of resource files and say everything that is wrong"
+
+EPILOG = """\
+Each problem is one line:  file:line: kind/name: field: message (value ...). remedy
+
+exit codes:  0  valid     1  there are problems     2  wrong usage, or no such folder
+
+example:
+  pillion validate examples/first-subscription
+"""
+
+VALID, PROBLEMS, USAGE = 0, 1, 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the subcommand."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "directory", type=Path, metavar="DIR", help="folder with *.yaml, *.yml and *.json files"
+    )
+    parser.add_argument(
+        "--service",
+        metavar="NAME",
+        help="the IndicationService to check for, where there is more than one",
+    )
+    parser.add_argument(
+        "--output", choices=("text", "json"), default="text", help="how to print (default: text)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check the folder, print what is wrong with it, and return the exit code."""
+    if not args.directory.is_dir():
+        print(f"{args.directory} is not a folder. Name the folder with the files.", file=sys.stderr)
+        return USAGE
+    configuration: Configuration | None = None
+    problems: tuple[Problem, ...] = ()
+    try:
+        configuration = load_folder(args.directory, service=args.service)
+    except ConfigurationError as error:
+        problems = error.problems
+    if args.output == "json":
+        print(json.dumps(_document(configuration, problems), indent=2))
+    else:
+        _print_text(configuration, problems)
+    return PROBLEMS if problems else VALID
+
+
+def _counts(configuration: Configuration) -> dict[str, int]:
+    return {
+        "destinations": len(configuration.destinations),
+        "filters": len(configuration.filters),
+        "subscriptions": len(configuration.subscriptions),
+    }
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _document(
+    configuration: Configuration | None, problems: tuple[Problem, ...]
+) -> dict[str, object]:
+    if configuration is None:
+        return {"valid": False, "problems": [asdict(problem) for problem in problems]}
+    return {
+        "valid": True,
+        "revision": configuration.revision,
+        "service": configuration.service.name,
+        **_counts(configuration),
+        "warnings": list(configuration.warnings),
+    }
+
+
+def _print_text(configuration: Configuration | None, problems: tuple[Problem, ...]) -> None:
+    for problem in problems:
+        print(problem)
+    if configuration is None:
+        files = len({problem.file for problem in problems})
+        print(f"{_counted(len(problems), 'problem')} in {_counted(files, 'file')}")
+        return
+    for warning in configuration.warnings:
+        print(f"warning: {warning}")
+    counted = ", ".join(
+        _counted(number, what.removesuffix("s")) for what, number in _counts(configuration).items()
+    )
+    service = configuration.service.name
+    print(f"valid: service {service}, {counted}; revision {configuration.revision}")

@@ -1,0 +1,142 @@
+"""From a checked spec to the value that the deliverer runs on. Pure, and cannot fail."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pillion_sidecar.config.parsing import Resource
+from pillion_sidecar.config.resources import (
+    Acknowledgement,
+    Backoff,
+    Credentials,
+    Durability,
+    IndicationFilter,
+    IndicationService,
+    IndicationSubscription,
+    ListenerDestination,
+    Ordering,
+    Protocol,
+    QueryLanguage,
+    QueueFullPolicy,
+    RemovalAction,
+    RemovalPolicy,
+    RepeatNotification,
+    RepeatPolicy,
+    RetryPolicy,
+    SequenceIdentifiers,
+    SubscriptionState,
+    TLSOptions,
+)
+
+#: queueSize of a service that names none and keeps indications in memory.
+QUEUE_SIZE_IN_MEMORY = 10_000
+#: maximumIntervalSeconds of a destination that names none.
+LONGEST_WAIT_SECONDS = 3600.0
+
+
+def _seconds(value: int | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def build_service(resource: Resource) -> IndicationService:
+    """The service of a checked IndicationService."""
+    spec = resource.spec
+    return IndicationService(
+        name=resource.name,
+        delivery_retry_attempts=spec["deliveryRetryAttempts"],
+        delivery_retry_interval_seconds=float(spec["deliveryRetryIntervalSeconds"]),
+        queue_size=spec.get("queueSize", QUEUE_SIZE_IN_MEMORY),
+        queue_full_policy=QueueFullPolicy(spec["queueFullPolicy"]),
+        indication_lifetime_seconds=_seconds(spec.get("indicationLifetimeSeconds")),
+        duplicate_window_seconds=float(spec["duplicateWindowSeconds"]),
+        duplicate_window_entries=spec["duplicateWindowEntries"],
+        subscription_removal_action=RemovalAction(spec["subscriptionRemovalAction"]),
+        subscription_removal_time_interval_seconds=float(
+            spec["subscriptionRemovalTimeIntervalSeconds"]
+        ),
+        correlated_indications=spec["correlatedIndications"],
+        durability=Durability(spec.get("durability", "Memory")),
+        acknowledgement=Acknowledgement(spec.get("acknowledgement", "Accepted")),
+        shutdown_grace_period_seconds=float(spec["shutdownGracePeriodSeconds"]),
+    )
+
+
+def build_destination(
+    resource: Resource,
+    *,
+    service: IndicationService,
+    uid: str,
+    tls: TLSOptions,
+    credentials: Credentials | None,
+) -> ListenerDestination:
+    """The destination of a checked ListenerDestination, with the service's defaults."""
+    spec = resource.spec
+    lifetime = _seconds(spec.get("indicationLifetimeSeconds"))
+    policy = spec.get("queueFullPolicy")
+    return ListenerDestination(
+        name=resource.name,
+        uid=uid,
+        destination=spec["destination"],
+        protocol=Protocol(spec["protocol"]),
+        timeout_seconds=float(spec["timeoutSeconds"]),
+        tls=tls,
+        credentials=credentials,
+        retry=_retry(spec["retry"], service),
+        queue_size=spec.get("queueSize", service.queue_size),
+        queue_full_policy=QueueFullPolicy(policy) if policy else service.queue_full_policy,
+        indication_lifetime_seconds=(
+            service.indication_lifetime_seconds if lifetime is None else lifetime
+        ),
+        ordering=Ordering(spec["ordering"]),
+        max_in_flight=spec["maxInFlight"],
+        sequence_identifiers=SequenceIdentifiers(spec["sequenceIdentifiers"]),
+        suspended=spec["suspended"],
+        removal_policy=RemovalPolicy(spec["removalPolicy"]),
+    )
+
+
+def _retry(spec: Mapping[str, Any], service: IndicationService) -> RetryPolicy:
+    interval = float(spec.get("intervalSeconds", service.delivery_retry_interval_seconds))
+    return RetryPolicy(
+        attempts=spec.get("attempts", service.delivery_retry_attempts),
+        interval_seconds=interval,
+        backoff=Backoff(spec["backoff"]),
+        maximum_interval_seconds=float(
+            spec.get("maximumIntervalSeconds", max(LONGEST_WAIT_SECONDS, interval))
+        ),
+        jitter=spec["jitterPercent"] / 100,
+        respect_retry_after=spec["respectRetryAfter"],
+    )
+
+
+def build_filter(resource: Resource) -> IndicationFilter:
+    """The filter of a checked IndicationFilter."""
+    spec = resource.spec
+    return IndicationFilter(
+        name=resource.name,
+        query=spec["query"],
+        query_language=QueryLanguage(spec["queryLanguage"]),
+        source_namespaces=tuple(spec.get("sourceNamespaces", ())),
+    )
+
+
+def build_subscription(resource: Resource, *, uid: str) -> IndicationSubscription:
+    """The subscription of a checked IndicationSubscription."""
+    spec = resource.spec
+    return IndicationSubscription(
+        name=resource.name,
+        uid=uid,
+        service=spec["serviceRef"]["name"],
+        filter_name=spec["filterRef"]["name"],
+        destination_name=spec["destinationRef"]["name"],
+        state=SubscriptionState(spec["subscriptionState"]),
+        on_fatal_error_policy=RemovalAction(spec["onFatalErrorPolicy"]),
+        repeat_notification=RepeatNotification(
+            policy=RepeatPolicy(spec["repeatNotificationPolicy"]),
+            interval_seconds=float(spec.get("repeatNotificationIntervalSeconds", 0)),
+            gap_seconds=float(spec.get("repeatNotificationGapSeconds", 0)),
+            count=spec.get("repeatNotificationCount", 1),
+            key=tuple(spec["repeatKey"]),
+        ),
+        duration_seconds=_seconds(spec.get("subscriptionDurationSeconds")),
+        created_at=resource.created_at,
+    )

@@ -1,0 +1,173 @@
+"""The CustomResourceDefinitions, made from the schema: one file for each kind. Pure."""
+
+from typing import Any
+
+import yaml
+
+from pillion_sidecar.config.schema import API_VERSION, GROUP, KINDS, VERSION
+from pillion_sidecar.config.schema.fields import (
+    Boolean,
+    Column,
+    Field,
+    FieldType,
+    Integer,
+    Kind,
+    ListOf,
+    Rule,
+    Struct,
+    Text,
+)
+
+_HEADER = "# Made by `make generate`; change pillion_sidecar.config.schema instead.\n"
+
+JSON = dict[str, Any]
+
+
+def render(kind: Kind) -> str:
+    """The YAML text of the kind's CustomResourceDefinition."""
+    text: str = yaml.safe_dump(
+        definition(kind), sort_keys=False, allow_unicode=True, width=96, default_flow_style=False
+    )
+    return _HEADER + text
+
+
+def file_name(kind: Kind) -> str:
+    """The name of the file under ``crds/``."""
+    return f"{GROUP}_{kind.plural}.yaml"
+
+
+def definition(kind: Kind) -> JSON:
+    """The kind's CustomResourceDefinition as a JSON object."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind.name,
+                "listKind": f"{kind.name}List",
+                "plural": kind.plural,
+                "singular": kind.name.lower(),
+                "shortNames": [kind.short_name],
+                "categories": ["pillion"],
+            },
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": [_column(column) for column in kind.columns],
+                    "schema": {"openAPIV3Schema": _root(kind)},
+                }
+            ],
+        },
+    }
+
+
+def _column(column: Column) -> JSON:
+    rendered: JSON = {
+        "name": column.name,
+        "type": column.type,
+        "jsonPath": column.path,
+        "description": column.description,
+    }
+    if column.priority:
+        rendered["priority"] = column.priority
+    return rendered
+
+
+def _root(kind: Kind) -> JSON:
+    spec = {"description": kind.spec_description, **_type(kind.spec)}
+    if kind.spec_optional:
+        spec["default"] = {}
+    return {
+        "description": kind.description,
+        "type": "object",
+        **({} if kind.spec_optional else {"required": ["spec"]}),
+        "properties": {
+            "apiVersion": {"description": f"Always {API_VERSION}.", "type": "string"},
+            "kind": {"description": f"Always {kind.name}.", "type": "string"},
+            "metadata": {
+                "type": "object",
+                "properties": {"name": {"type": "string", "maxLength": kind.name_length}},
+            },
+            "spec": spec,
+            "status": {
+                "description": "What the operator reports; never written by hand.",
+                **_type(kind.status),
+            },
+        },
+    }
+
+
+def _field(field: Field) -> JSON:
+    description = field.description
+    if field.assumed:
+        description += f" Where it is left out: {field.assumed.replace('`', '')}."
+    rendered = {"description": description, **_type(field.type)}
+    if field.default is not None:
+        rendered["default"] = field.default
+    return rendered
+
+
+def _type(kind: FieldType) -> JSON:
+    match kind:
+        case Text():
+            return _text(kind)
+        case Integer():
+            bounds = {"minimum": kind.minimum, "maximum": kind.maximum}
+            return {"type": "integer", "format": "int64", **bounds}
+        case Boolean():
+            return {"type": "boolean"}
+        case ListOf():
+            return _list(kind)
+        case Struct():
+            return _struct(kind)
+
+
+def _text(kind: Text) -> JSON:
+    rendered: JSON = {"type": "string"}
+    if kind.format:
+        rendered["format"] = kind.format
+    if kind.values:
+        rendered["enum"] = list(kind.values)
+    if kind.min_length:
+        rendered["minLength"] = kind.min_length
+    rendered["maxLength"] = kind.max_length
+    return rendered | _rules(kind.rules)
+
+
+def _list(kind: ListOf) -> JSON:
+    rendered: JSON = {"type": "array", "maxItems": kind.max_items, "items": _type(kind.item)}
+    if kind.key:
+        return rendered | {
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": [kind.key],
+        }
+    return rendered | {"x-kubernetes-list-type": "set"}
+
+
+def _struct(kind: Struct) -> JSON:
+    rendered: JSON = {"type": "object"}
+    required = [field.name for field in kind.fields if field.required]
+    if required:
+        rendered["required"] = required
+    rendered["properties"] = {field.name: _field(field) for field in kind.fields}
+    return rendered | _rules(kind.rules)
+
+
+def _rules(rules: tuple[Rule, ...]) -> JSON:
+    if not rules:
+        return {}
+    return {"x-kubernetes-validations": [_rule(rule) for rule in rules]}
+
+
+def _rule(rule: Rule) -> JSON:
+    subject = f"{rule.field} {rule.message}" if rule.field else rule.message
+    rendered: JSON = {"rule": rule.cel, "message": f"{subject}. {rule.remedy}"}
+    if rule.field:
+        rendered["fieldPath"] = f".{rule.field}"
+    return rendered

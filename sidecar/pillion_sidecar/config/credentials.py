@@ -1,0 +1,152 @@
+"""What a destination takes from Secrets: credentials and certificates.
+
+Only Secrets that carry the label may be used: otherwise whoever may write a destination could have
+any Secret of the namespace sent to a URL of his choice. No complaint shows what a Secret holds.
+"""
+
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from pillion_sidecar.config.parsing import Resource, Resources, Secret
+from pillion_sidecar.config.problems import Problem
+from pillion_sidecar.config.resources import Credentials, TLSOptions
+from pillion_sidecar.config.schema import CREDENTIALS_LABEL
+from pillion_sidecar.config.validation import Path
+
+_CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
+_KEY = b"PRIVATE KEY-----"
+
+
+class SecretReader:
+    """Reads the Secrets that one destination names."""
+
+    def __init__(self, resources: Resources, destination: Resource) -> None:
+        self._secrets = resources.secrets
+        self._problems = resources.problems
+        self._destination = destination
+
+    def tls(self) -> TLSOptions:
+        """The ``tls`` block, with what its Secrets hold."""
+        if not self._destination.sound("tls"):
+            return TLSOptions()
+        spec = self._destination.spec["tls"]
+        certificate, key = self._client_certificate(spec)
+        return TLSOptions(
+            verify=not spec["insecureSkipVerify"],
+            server_name=spec.get("serverName"),
+            ca_certificates=self._authorities(spec),
+            client_certificate=certificate,
+            client_key=key,
+        )
+
+    def credentials(self) -> Credentials | None:
+        """The ``credentials`` block, with what its Secret holds."""
+        if not self._destination.sound("credentials"):
+            return None
+        spec = self._destination.spec["credentials"]
+        if "bearer" in spec:
+            path: Path = ("spec", "credentials", "bearer", "secretRef")
+            reference = spec["bearer"]["secretRef"]
+            return Credentials(bearer_token=self._text(reference, path, reference["key"]))
+        path = ("spec", "credentials", "basic", "secretRef")
+        reference = spec["basic"]["secretRef"]
+        username = self._text(reference, path, "username")
+        if username is not None and ":" in username:
+            self._complain(path, reference, "its username holds a colon", "RFC 7617 forbids it.")
+        return Credentials(username=username, password=self._text(reference, path, "password"))
+
+    def _authorities(self, spec: Mapping[str, Any]) -> bytes | None:
+        if "caSecretRef" not in spec:
+            return None
+        path: Path = ("spec", "tls", "caSecretRef")
+        reference = spec["caSecretRef"]
+        pem = self._bytes(reference, path, reference["key"])
+        if pem is not None and not _are_certificates(pem):
+            self._complain(
+                path,
+                reference,
+                f"its key {reference['key']} holds no certificates in PEM",
+                "Put the authority's certificates there.",
+            )
+        return pem
+
+    def _client_certificate(self, spec: Mapping[str, Any]) -> tuple[bytes | None, bytes | None]:
+        if "clientCertificateSecretRef" not in spec:
+            return None, None
+        path: Path = ("spec", "tls", "clientCertificateSecretRef")
+        reference = spec["clientCertificateSecretRef"]
+        found = []
+        for key, marker in (("tls.crt", _CERTIFICATE), ("tls.key", _KEY)):
+            pem = self._bytes(reference, path, key)
+            found.append(pem)
+            if pem is not None and marker not in pem:
+                message = f"its key {key} is not in PEM"
+                self._complain(path, reference, message, "Make it with kubectl create secret tls.")
+        return found[0], found[1]
+
+    def _text(self, reference: Mapping[str, str], path: Path, key: str) -> str | None:
+        value = self._bytes(reference, path, key)
+        if value is None:
+            return None
+        try:
+            # A newline at the end is what `echo` left behind, not part of the secret.
+            text = value.decode().removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError:
+            text = ""
+        if not text or not text.isprintable():
+            message = f"its key {key} is empty, or holds what no header may hold"
+            self._complain(path, reference, message, "Write a text without control characters.")
+        return text
+
+    def _bytes(self, reference: Mapping[str, str], path: Path, key: str) -> bytes | None:
+        secret = self._permitted(reference["name"], path)
+        if secret is None:
+            return None
+        if key not in secret.data:
+            known = ", ".join(sorted(secret.data)) or "none"
+            self._complain(path, reference, f"has no key {key}", f"Its keys are: {known}.")
+        return secret.data.get(key)
+
+    def _permitted(self, name: str, path: Path) -> Secret | None:
+        secret = self._secrets.get(name)
+        if secret is None:
+            known = ", ".join(sorted(self._secrets)) or "none"
+            self._complain(
+                path, {"name": name}, "no such Secret", f"Secrets here: {known}.", "NotFound"
+            )
+            return None
+        if not secret.permitted:
+            self._complain(
+                path,
+                {"name": name},
+                "this Secret may not be used by destinations",
+                f'Label it {CREDENTIALS_LABEL}: "true" if it is meant to be sent out.',
+                "CredentialsNotPermitted",
+            )
+            return None
+        return secret
+
+    def _complain(
+        self,
+        path: Path,
+        reference: Mapping[str, str],
+        message: str,
+        remedy: str,
+        reason: str = "Invalid",
+    ) -> None:
+        problem: Problem = self._destination.place.problem(
+            reason, (*path, "name"), reference["name"], message, remedy
+        )
+        # Two keys of one Secret are asked for; that it is missing is said once.
+        if problem not in self._problems:
+            self._problems.append(problem)
+
+
+def _are_certificates(pem: bytes) -> bool:
+    try:
+        text = pem.decode("ascii")
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
+    except (ssl.SSLError, ValueError):
+        return False
+    return True

@@ -1,0 +1,326 @@
+"""From documents to resources: each one checked by itself. Pure.
+
+How resources fit together is for :mod:`pillion_sidecar.config.resolving`.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+from pillion_sidecar.config.problems import Problem, show
+from pillion_sidecar.config.schema import API_VERSION, CREDENTIALS_LABEL, GROUP, KINDS
+from pillion_sidecar.config.schema.fields import Kind
+from pillion_sidecar.config.schema.rules import object_name
+from pillion_sidecar.config.validation import Complaints, Path, check, dotted, suggestion
+
+_TOP = ("apiVersion", "kind", "metadata", "spec", "status")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document of a file: its JSON value and the line of each value by path."""
+
+    file: str
+    value: Any
+    lines: Mapping[Path, int] = field(default_factory=dict)
+    #: Where in ``lines`` the value lies; not empty for an item of a List.
+    prefix: Path = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a resource stands, to complain about it."""
+
+    document: Document
+    resource: str = ""
+
+    def line(self, path: Path) -> int:
+        """The line of the value at ``path``, or of the nearest one around it; 0: unknown."""
+        full = (*self.document.prefix, *path)
+        lines = self.document.lines
+        return next(
+            (lines[full[:end]] for end in range(len(full), -1, -1) if full[:end] in lines), 0
+        )
+
+    def problem(self, reason: str, path: Path, value: object, message: str, remedy: str) -> Problem:
+        """A complaint about the value at ``path``."""
+        return Problem(
+            reason=reason,
+            message=message,
+            remedy=remedy,
+            file=self.document.file,
+            line=self.line(path),
+            resource=self.resource,
+            field=dotted(path),
+            value=show(value),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.document.file}:{self.line(())}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """A resource with a good name: ``spec`` is checked and its defaults are filled in.
+
+    A flawed one is kept too, so that what else is wrong with it, and with what refers to it, can
+    be said at once.
+    """
+
+    kind: Kind
+    name: str
+    namespace: str | None
+    uid: str | None
+    #: Seconds since the epoch.
+    created_at: float | None
+    spec: Mapping[str, Any]
+    #: Whether nothing was complained of.
+    valid: bool
+    #: The fields of ``spec`` that were complained of.
+    flawed: frozenset[str]
+    place: Place
+
+    def sound(self, field: str) -> bool:
+        """Whether ``spec`` has this field and nothing was wrong with it."""
+        return field in self.spec and field not in self.flawed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secret:
+    """A Secret: its decoded data."""
+
+    name: str
+    namespace: str | None
+    #: Whether it carries the label that lets a destination use it.
+    permitted: bool
+    data: Mapping[str, bytes]
+    place: Place
+
+    def __repr__(self) -> str:
+        return f"Secret({self.name!r})"
+
+
+_R = TypeVar("_R", Resource, Secret)
+
+
+@dataclass(slots=True)
+class Resources:
+    """All that was read: resources by kind and name, and what was wrong on the way."""
+
+    by_kind: dict[str, dict[str, Resource]] = field(
+        default_factory=lambda: {kind.name: {} for kind in KINDS}
+    )
+    secrets: dict[str, Secret] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def parse_documents(documents: Iterable[Document]) -> Resources:
+    """Check each document by itself. Nothing is raised: what is wrong is in ``problems``."""
+    resources = Resources()
+    for document in _items(documents):
+        _parse(document, resources)
+    return resources
+
+
+def _items(documents: Iterable[Document]) -> Iterator[Document]:
+    for document in documents:
+        value = document.value
+        if isinstance(value, dict) and value.get("kind") == "List" and _is_list(value.get("items")):
+            for number, item in enumerate(value["items"]):
+                prefix = (*document.prefix, "items", number)
+                yield Document(document.file, item, document.lines, prefix)
+        else:
+            yield document
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list)
+
+
+def _parse(document: Document, resources: Resources) -> None:
+    value = document.value
+    place = Place(document)
+    if not isinstance(value, dict) or not all(
+        isinstance(value.get(key), str) for key in ("apiVersion", "kind")
+    ):
+        resources.problems.append(
+            place.problem(
+                "Invalid",
+                (),
+                value,
+                "is not a resource: apiVersion or kind is missing",
+                f"Begin with apiVersion: {API_VERSION} and kind: "
+                f"{', '.join(kind.name for kind in KINDS)}.",
+            )
+        )
+        return
+    version, kind = value["apiVersion"], value["kind"]
+    if (version, kind) == ("v1", "Secret"):
+        _add_secret(document, resources)
+    elif version.partition("/")[0] == GROUP:
+        _add_resource(document, resources)
+    else:
+        resources.warnings.append(f"{place}: {show(kind)} of {show(version)} is ignored")
+
+
+def _add_resource(document: Document, resources: Resources) -> None:
+    value = document.value
+    kind = next((kind for kind in KINDS if kind.name == value["kind"]), None)
+    if kind is None or value["apiVersion"] != API_VERSION:
+        resources.problems.append(_unknown_kind(document, kind))
+        return
+    metadata = value.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    place = Place(document, f"{kind.name}/{name if isinstance(name, str) else '?'}")
+    complaints = Complaints(_collector(resources, place))
+    _check_top(value, complaints)
+    _check_metadata(metadata, kind.name_length, complaints)
+    created_at = _created_at(metadata, complaints)
+    named_well = "name" not in complaints.flawed
+    complaints.flawed.clear()
+    spec = _check_spec(kind, value.get("spec"), complaints)
+    if named_well:
+        resource = Resource(
+            kind=kind,
+            name=metadata["name"],
+            namespace=metadata.get("namespace"),
+            uid=metadata.get("uid"),
+            created_at=created_at,
+            spec=spec,
+            valid=complaints.count == 0,
+            flawed=frozenset(complaints.flawed),
+            place=place,
+        )
+        _add(resources.by_kind[kind.name], resource, resources)
+
+
+def _unknown_kind(document: Document, kind: Kind | None) -> Problem:
+    if kind is None:
+        named = document.value["kind"]
+        known = [kind.name for kind in KINDS]
+        remedy = suggestion(named, known)
+        return Place(document).problem(
+            "Invalid", ("kind",), named, f"is no kind of {GROUP}", remedy
+        )
+    return Place(document).problem(
+        "Invalid",
+        ("apiVersion",),
+        document.value["apiVersion"],
+        "is not a version that this program reads",
+        f"Write {API_VERSION}.",
+    )
+
+
+def _collector(resources: Resources, place: Place) -> Callable[[str, Path, object, str, str], None]:
+    def collect(reason: str, path: Path, value: object, message: str, remedy: str) -> None:
+        resources.problems.append(place.problem(reason, path, value, message, remedy))
+
+    return collect
+
+
+def _add(known: dict[str, _R], resource: _R, resources: Resources) -> None:
+    first = known.setdefault(resource.name, resource)
+    if first is not resource:
+        resources.problems.append(
+            resource.place.problem(
+                "Duplicate",
+                ("metadata", "name"),
+                resource.name,
+                f"is already taken at {first.place}",
+                "Rename or remove one of the two.",
+            )
+        )
+
+
+def _check_top(value: Mapping[str, Any], complaints: Complaints) -> None:
+    for name in value:
+        if name not in _TOP:
+            remedy = suggestion(name, _TOP)
+            complaints.add((name,), None, "is not known", remedy, "UnknownField")
+
+
+def _check_metadata(metadata: Any, name_length: int, complaints: Complaints) -> None:
+    path: Path = ("metadata",)
+    if not isinstance(metadata, dict) or metadata.get("name") is None:
+        complaints.add((*path, "name"), None, "is missing", "Write a name.", "Required")
+        return
+    check(object_name(name_length), metadata["name"], (*path, "name"), complaints)
+    for key in ("namespace", "uid"):
+        if metadata.get(key) is not None:
+            check(object_name(), metadata[key], (*path, key), complaints)
+
+
+def _check_spec(kind: Kind, spec: Any, complaints: Complaints) -> Mapping[str, Any]:
+    if spec is None and not kind.spec_optional:
+        complaints.add(("spec",), None, "is missing", "Write it.", "Required")
+        return {}
+    checked = check(kind.spec, {} if spec is None else spec, ("spec",), complaints)
+    return checked if isinstance(checked, dict) else {}
+
+
+def _created_at(metadata: Any, complaints: Complaints) -> float | None:
+    text = metadata.get("creationTimestamp") if isinstance(metadata, dict) else None
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            return moment.timestamp()
+    except (TypeError, ValueError, OverflowError):
+        pass
+    path = ("metadata", "creationTimestamp")
+    complaints.add(
+        path, text, "is not a time", "Write it like 2026-01-31T12:00:00Z, or leave it out."
+    )
+    return None
+
+
+def _add_secret(document: Document, resources: Resources) -> None:
+    value = document.value
+    metadata = value.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    place = Place(document, f"Secret/{name if isinstance(name, str) else '?'}")
+    complaints = Complaints(_collector(resources, place))
+    _check_metadata(metadata, 253, complaints)
+    data = _secret_data(value, complaints)
+    if complaints.count == 0:
+        labels = metadata.get("labels")
+        secret = Secret(
+            name=metadata["name"],
+            namespace=metadata.get("namespace"),
+            permitted=isinstance(labels, dict) and labels.get(CREDENTIALS_LABEL) == "true",
+            data=data,
+            place=place,
+        )
+        _add(resources.secrets, secret, resources)
+
+
+def _secret_data(value: Mapping[str, Any], complaints: Complaints) -> dict[str, bytes]:
+    data: dict[str, bytes] = {}
+    # stringData wins where both have a key, as in the API server.
+    for section, decode in (("data", _decoded), ("stringData", str.encode)):
+        given = value.get(section) or {}
+        if not isinstance(given, dict):
+            complaints.add((section,), None, "is not an object", "Write keys and texts.")
+            continue
+        for key, text in given.items():
+            try:
+                data[key] = decode(text)
+            except (TypeError, ValueError):
+                what = "base64" if section == "data" else "a text"
+                remedy = "Plain texts go under stringData." if section == "data" else "Quote it."
+                complaints.add((section, key), None, f"is not {what}", remedy)
+    return data
+
+
+def _decoded(text: Any) -> bytes:
+    if not isinstance(text, str):
+        raise TypeError("not a text")
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except binascii.Error as error:
+        raise ValueError(str(error)) from None

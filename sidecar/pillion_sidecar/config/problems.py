@@ -1,0 +1,63 @@
+"""What is wrong with a configuration: every complaint at once, each with its place and remedy."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One complaint. No text of it ever holds what a Secret holds."""
+
+    #: One CamelCase word for programs: Invalid, Required, UnknownField, Duplicate, NotFound,
+    #: CredentialsNotPermitted, AddressNotPermitted, Unreadable.
+    reason: str
+    #: What is wrong, without a full stop.
+    message: str
+    #: What to do about it: a sentence.
+    remedy: str
+    #: The file it stands in; empty when it stands in none.
+    file: str = ""
+    #: Line of the file, from 1; 0: not known.
+    line: int = 0
+    #: ``Kind/name``; empty when it is not known.
+    resource: str = ""
+    #: Path of the field, such as ``spec.retry.attempts``.
+    field: str = ""
+    #: The value complained of, shortened; empty when there is none to show.
+    value: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        where = ": ".join(part for part in (place, self.resource, self.field) if part)
+        value = f" (value {self.value})" if self.value else ""
+        return f"{where}: {self.message}{value}. {self.remedy}".removeprefix(": ")
+
+
+class ConfigurationError(Exception):
+    """A configuration that cannot be used, with all that is wrong with it."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+#: The most characters of a value that a complaint shows.
+_SHOWN = 80
+
+
+def show(value: object) -> str:
+    """``value`` as a complaint shows it: one line, shortened."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return str(value).lower()
+        case str():
+            text = repr(value[: _SHOWN + 1])
+        case dict():
+            text = "an object"
+        case list():
+            text = f"a list of {len(value)}"
+        case _:
+            text = str(value) if not isinstance(value, int) or abs(value) < 10**40 else "huge"
+    return text if len(text) <= _SHOWN + 2 else text[:_SHOWN] + "…"

@@ -1,0 +1,120 @@
+"""The manual's page about the resources, made from the schema. Pure."""
+
+import json
+from collections.abc import Iterator
+
+from pillion_sidecar.config.schema import API_VERSION, KINDS
+from pillion_sidecar.config.schema.fields import (
+    Boolean,
+    Field,
+    FieldType,
+    Integer,
+    Kind,
+    ListOf,
+    Rule,
+    Struct,
+    Text,
+)
+
+_INTRODUCTION = f"""\
+<!-- Made by `make generate`; change pillion_sidecar.config.schema instead. -->
+# Resources
+
+Four kinds of `{API_VERSION}` configure a deliverer: an **IndicationSubscription** puts an
+**IndicationFilter** (which indications) together with a **ListenerDestination** (where to), and
+names the **IndicationService** (how) that serves it. Names are DSP1054's, in camel case; all times
+are whole seconds. In a cluster they are custom resources; a standalone deliverer reads the same
+YAML from a folder: `pillion sidecar --resources DIR`. `pillion validate DIR` says everything that
+is wrong with one, and what to do about it.
+
+Fields that are not listed here are refused. A folder may also hold Secrets (`data` or
+`stringData`) that carry the label `pillion.dev/credentials: "true"`; without it no destination may
+use them. Objects of other APIs are left alone, with a warning. References go by name, within one
+namespace.
+
+"""
+
+
+def render() -> str:
+    """The page, in Markdown."""
+    return _INTRODUCTION + "\n".join("\n".join(_kind(kind)) for kind in KINDS)
+
+
+def _kind(kind: Kind) -> Iterator[str]:
+    yield f"## {kind.name}"
+    yield ""
+    yield kind.description
+    yield ""
+    yield f"Short name `{kind.short_name}`. {kind.spec_description}"
+    yield ""
+    yield "| field | type | where it is left out | what it says |"
+    yield "| --- | --- | --- | --- |"
+    yield from _rows(kind.spec, "")
+    yield ""
+    rules = list(_rules(kind.spec, ""))
+    if rules:
+        yield "Beyond types and bounds:"
+        yield ""
+        yield from rules
+        yield ""
+    yield "`status`:"
+    yield ""
+    yield "| field | what it says |"
+    yield "| --- | --- |"
+    for field in kind.status.fields:
+        yield f"| `{field.name}` | {_cell(field.description)} |"
+    yield ""
+
+
+def _rows(struct: Struct, prefix: str) -> Iterator[str]:
+    for field in struct.fields:
+        name = f"{prefix}{field.name}"
+        absent = _cell(_absent(field))
+        yield f"| `{name}` | {_cell(_type(field.type))} | {absent} | {_cell(field.description)} |"
+        if isinstance(field.type, Struct):
+            yield from _rows(field.type, f"{name}.")
+
+
+def _absent(field: Field) -> str:
+    if field.required:
+        return "**required**"
+    if field.default is not None and not isinstance(field.type, Struct):
+        return f"`{json.dumps(field.default)}`" if field.default != [] else "none"
+    return field.assumed
+
+
+def _type(kind: FieldType) -> str:
+    match kind:
+        case Text(values=values) if values:
+            return " or ".join(f"`{value}`" for value in values)
+        case Text():
+            return f"text, at most {kind.max_length:,} characters"
+        case Integer():
+            return f"whole number, {kind.minimum:,} to {kind.maximum:,}"
+        case Boolean():
+            return "`true` or `false`"
+        case ListOf():
+            return f"list of at most {kind.max_items:,}"
+        case Struct():
+            return "object"
+
+
+def _rules(kind: FieldType, path: str) -> Iterator[str]:
+    match kind:
+        case Struct():
+            for field in kind.fields:
+                yield from _rules(field.type, f"{path}.{field.name}".removeprefix("."))
+            yield from (_rule(rule, path) for rule in kind.rules)
+        case ListOf():
+            yield from _rules(kind.item, f"{path}[]")
+        case Text():
+            yield from (_rule(rule, path) for rule in kind.rules)
+
+
+def _rule(rule: Rule, path: str) -> str:
+    name = f"{path}.{rule.field}".strip(".") if rule.field else path
+    return f"- Refused when `{name}` {rule.message}. {rule.remedy}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,237 @@
+"""From resources to one configuration: references, defaults of the service, addresses. Pure."""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from pillion_sidecar.config.addresses import AddressPolicy
+from pillion_sidecar.config.building import (
+    build_destination,
+    build_filter,
+    build_service,
+    build_subscription,
+)
+from pillion_sidecar.config.credentials import SecretReader
+from pillion_sidecar.config.parsing import Resource, Resources
+from pillion_sidecar.config.problems import ConfigurationError, Problem
+from pillion_sidecar.config.queries import CheckQuery
+from pillion_sidecar.config.resources import (
+    Configuration,
+    IndicationFilter,
+    IndicationService,
+    IndicationSubscription,
+    ListenerDestination,
+)
+from pillion_sidecar.config.validation import Path
+
+#: The service of a subscription that names none, and of a deliverer that is told none.
+DEFAULT_SERVICE = "default"
+
+
+def resolve(
+    resources: Resources,
+    *,
+    service: str | None,
+    addresses: AddressPolicy,
+    check_query: CheckQuery,
+) -> Configuration:
+    """Put ``resources`` together for the service named ``service``.
+
+    None takes the only one there is, or, where there is none, one of defaults named ``default``.
+    All destinations and filters are in the configuration; of subscriptions those of the service.
+
+    Raises:
+        ConfigurationError: with all problems, those that ``resources`` came with included.
+    """
+    resolver = _Resolver(resources, addresses=addresses, check_query=check_query)
+    resolver.check_namespaces()
+    chosen = resolver.service(service)
+    destinations = resolver.destinations(chosen)
+    filters = resolver.filters()
+    subscriptions = resolver.subscriptions(chosen)
+    if resources.problems:
+        raise ConfigurationError(sorted(resources.problems, key=lambda p: (p.file, p.line)))
+    return Configuration(
+        revision=_revision(resources, chosen),
+        service=chosen,
+        destinations=destinations,
+        filters=filters,
+        subscriptions=subscriptions,
+        warnings=tuple(resources.warnings),
+    )
+
+
+class _Resolver:
+    def __init__(
+        self, resources: Resources, *, addresses: AddressPolicy, check_query: CheckQuery
+    ) -> None:
+        self._resources = resources
+        self._services = resources.by_kind["IndicationService"]
+        self._destinations = resources.by_kind["ListenerDestination"]
+        self._filters = resources.by_kind["IndicationFilter"]
+        self._addresses = addresses
+        self._check_query = check_query
+        # What could not be read may hold what a reference names.
+        self._complete = all(problem.reason != "Unreadable" for problem in resources.problems)
+
+    def check_namespaces(self) -> None:
+        """All resources that name a namespace name the same."""
+        named = [
+            resource
+            for kind in self._resources.by_kind.values()
+            for resource in kind.values()
+            if resource.namespace is not None
+        ]
+        first = min(named, key=lambda r: (r.place.document.file, r.place.line(())), default=None)
+        for resource in named:
+            if first is not None and resource.namespace != first.namespace:
+                self._complain(
+                    resource,
+                    ("metadata", "namespace"),
+                    resource.namespace,
+                    f"is not {first.namespace}, the namespace at {first.place}",
+                    "A deliverer serves one namespace: keep each in a folder of its own.",
+                )
+
+    def service(self, name: str | None) -> IndicationService:
+        """The service to run as."""
+        if name is None and len(self._services) == 1:
+            name = next(iter(self._services))
+        found = self._services.get(name or DEFAULT_SERVICE)
+        if found is not None and found.valid:
+            return build_service(found)
+        listed = ", ".join(sorted(self._services))
+        if found is None and (name is not None or self._services) and self._complete:
+            message = f"there is no IndicationService {name or DEFAULT_SERVICE!r} to run as"
+            remedy = f"Choose one with --service: {listed}." if listed else "Add it to the folder."
+            self._resources.problems.append(
+                Problem(reason="NotFound", message=message, remedy=remedy)
+            )
+        return IndicationService(name=name or DEFAULT_SERVICE)
+
+    def destinations(self, service: IndicationService) -> dict[str, ListenerDestination]:
+        """All destinations, with the service's defaults."""
+        built = {}
+        for name, resource in self._destinations.items():
+            reader = SecretReader(self._resources, resource)
+            tls, credentials = reader.tls(), reader.credentials()
+            if resource.sound("destination"):
+                self._check_address(resource)
+            if resource.valid:
+                uid = _uid(resource)
+                built[name] = build_destination(
+                    resource, service=service, uid=uid, tls=tls, credentials=credentials
+                )
+                self._check_retry(resource, built[name])
+        return built
+
+    def _check_address(self, resource: Resource) -> None:
+        url = resource.spec["destination"]
+        host = urlsplit(url).hostname or ""
+        refusal = self._addresses.check_host(host)
+        if refusal is not None:
+            self._complain(
+                resource,
+                ("spec", "destination"),
+                url,
+                refusal,
+                "Write the address of a listener that others can reach, or have it allowed where "
+                "the deliverer is started.",
+                reason="AddressNotPermitted",
+            )
+
+    def _check_retry(self, resource: Resource, destination: ListenerDestination) -> None:
+        given = resource.spec["retry"].get("maximumIntervalSeconds")
+        if given is not None and given < destination.retry.interval_seconds:
+            self._complain(
+                resource,
+                ("spec", "retry", "maximumIntervalSeconds"),
+                given,
+                f"is less than the service's interval of {destination.retry.interval_seconds:g} s",
+                "Raise it, or set retry.intervalSeconds.",
+            )
+
+    def filters(self) -> dict[str, IndicationFilter]:
+        """All filters, their queries understood."""
+        built = {}
+        for name, resource in self._filters.items():
+            if resource.sound("query") and resource.sound("queryLanguage"):
+                self._check_filter(resource)
+            if resource.valid:
+                built[name] = build_filter(resource)
+        return built
+
+    def _check_filter(self, resource: Resource) -> None:
+        query = resource.spec["query"]
+        problem = self._check_query(query, resource.spec["queryLanguage"])
+        if problem is not None:
+            place = f"line {problem.line}, column {problem.column} of the query"
+            message = f"{place}: {problem.message}"
+            self._complain(resource, ("spec", "query"), query, message, problem.remedy)
+
+    def subscriptions(self, service: IndicationService) -> dict[str, IndicationSubscription]:
+        """The subscriptions of the service; the references of all are checked."""
+        built = {}
+        for name, resource in self._resources.by_kind["IndicationSubscription"].items():
+            self._check_reference(resource, "filterRef", "IndicationFilter")
+            self._check_reference(resource, "destinationRef", "ListenerDestination")
+            if not self._serves(resource, service):
+                self._check_reference(resource, "serviceRef", "IndicationService")
+            elif resource.valid:
+                built[name] = build_subscription(resource, uid=_uid(resource))
+        return built
+
+    def _serves(self, resource: Resource, service: IndicationService) -> bool:
+        return resource.sound("serviceRef") and resource.spec["serviceRef"]["name"] == service.name
+
+    def _check_reference(self, resource: Resource, reference: str, kind: str) -> None:
+        known = self._resources.by_kind[kind]
+        name = resource.spec[reference]["name"] if resource.sound(reference) else None
+        if name is None or name in known or not self._complete:
+            return
+        listed = ", ".join(sorted(known)[:10]) + (", …" if len(known) > 10 else "")
+        self._complain(
+            resource,
+            ("spec", reference, "name"),
+            name,
+            f"there is no {kind} of this name",
+            f"There is: {listed}." if known else f"There is no {kind} at all; add one.",
+            reason="NotFound",
+        )
+
+    def _complain(
+        self,
+        resource: Resource,
+        path: Path,
+        value: object,
+        message: str,
+        remedy: str,
+        reason: str = "Invalid",
+    ) -> None:
+        self._resources.problems.append(
+            resource.place.problem(reason, path, value, message, remedy)
+        )
+
+
+def _uid(resource: Resource) -> str:
+    if resource.uid is not None:
+        return resource.uid
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"pillion.dev/{resource.kind.name}/{resource.name}"))
+
+
+def _revision(resources: Resources, service: IndicationService) -> str:
+    """A digest of everything that the configuration was made from, and of nothing else."""
+    content: dict[str, Mapping[str, Any]] = {
+        f"{kind}/{name}": {"uid": resource.uid, "at": resource.created_at, "spec": resource.spec}
+        for kind, known in resources.by_kind.items()
+        for name, resource in known.items()
+    }
+    for name, secret in resources.secrets.items():
+        content[f"Secret/{name}"] = {
+            key: hashlib.sha256(value).hexdigest() for key, value in secret.data.items()
+        }
+    text = json.dumps([service.name, content], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

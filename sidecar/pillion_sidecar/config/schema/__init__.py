@@ -1,0 +1,34 @@
+"""The four kinds of ``pillion.dev/v1alpha1``, described once.
+
+Validation, the CRDs in ``crds/`` and ``docs/reference/resources.md`` all come from here.
+"""
+
+from pillion_sidecar.config.schema.destination import LISTENER_DESTINATION
+from pillion_sidecar.config.schema.filter import INDICATION_FILTER
+from pillion_sidecar.config.schema.service import INDICATION_SERVICE
+from pillion_sidecar.config.schema.subscription import INDICATION_SUBSCRIPTION
+
+GROUP = "pillion.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+#: The label that a Secret must carry, with the value "true", to be used by a destination.
+CREDENTIALS_LABEL = f"{GROUP}/credentials"
+
+KINDS = (
+    INDICATION_SERVICE,
+    LISTENER_DESTINATION,
+    INDICATION_FILTER,
+    INDICATION_SUBSCRIPTION,
+)
+
+__all__ = [
+    "API_VERSION",
+    "CREDENTIALS_LABEL",
+    "GROUP",
+    "INDICATION_FILTER",
+    "INDICATION_SERVICE",
+    "INDICATION_SUBSCRIPTION",
+    "KINDS",
+    "LISTENER_DESTINATION",
+    "VERSION",
+]

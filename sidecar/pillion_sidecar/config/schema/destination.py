@@ -1,0 +1,249 @@
+"""ListenerDestination: where indications are delivered to, after CIM_ListenerDestination."""
+
+from pillion_sidecar.config.resources import (
+    Backoff,
+    Ordering,
+    Protocol,
+    RemovalPolicy,
+    SequenceIdentifiers,
+)
+from pillion_sidecar.config.schema.common import (
+    INTERVAL,
+    MOST_ATTEMPTS,
+    indication_lifetime,
+    one_of,
+    queue_full_policy,
+    queue_size,
+)
+from pillion_sidecar.config.schema.fields import Boolean, Column, Field, Integer, Kind, Rule, Struct
+from pillion_sidecar.config.schema.security import CREDENTIALS, SECURITY_RULES, TLS
+from pillion_sidecar.config.schema.status import AGE, READY, count, moment, status, word
+from pillion_sidecar.config.schema.urls import URL
+
+_RETRY = Struct(
+    fields=(
+        Field(
+            name="attempts",
+            type=Integer(minimum=0, maximum=MOST_ATTEMPTS),
+            assumed="the service's `deliveryRetryAttempts`",
+            description="How often a delivery is tried again after the original attempt has "
+            "failed. 0: never.",
+        ),
+        Field(
+            name="intervalSeconds",
+            type=INTERVAL,
+            assumed="the service's `deliveryRetryIntervalSeconds`",
+            description="How many seconds lie between a failed attempt and the next one; with "
+            "backoff Exponential, between the first two.",
+        ),
+        Field(
+            name="backoff",
+            type=one_of(Backoff),
+            default="Fixed",
+            description="How the wait grows. Fixed: not at all, as DSP1054 has it. Exponential: it "
+            "doubles after each failure, up to maximumIntervalSeconds.",
+        ),
+        Field(
+            name="maximumIntervalSeconds",
+            type=INTERVAL,
+            assumed="3600, or `intervalSeconds` where that is more",
+            description="The most seconds between two attempts, however the wait grows and "
+            "whatever Retry-After asks for. Not less than intervalSeconds.",
+        ),
+        Field(
+            name="jitterPercent",
+            type=Integer(minimum=0, maximum=100),
+            default=0,
+            description="The share of each wait that is drawn at random, so that many deliverers "
+            "do not knock at one moment. The wait only gets shorter by it.",
+        ),
+        Field(
+            name="respectRetryAfter",
+            type=Boolean(),
+            default=True,
+            description="Whether a listener's Retry-After lengthens the wait.",
+        ),
+    ),
+    rules=(
+        Rule(
+            cel="!has(self.maximumIntervalSeconds) || !has(self.intervalSeconds) || "
+            "self.maximumIntervalSeconds >= self.intervalSeconds",
+            holds=lambda retry: (
+                "maximumIntervalSeconds" not in retry
+                or "intervalSeconds" not in retry
+                or retry["maximumIntervalSeconds"] >= retry["intervalSeconds"]
+            ),
+            field="maximumIntervalSeconds",
+            message="is less than intervalSeconds",
+            remedy="Raise it, or leave it out.",
+        ),
+    ),
+)
+
+_ADDRESS = (
+    Field(
+        name="destination",
+        type=URL,
+        required=True,
+        description="The URL of the listener, with its scheme: http://host:port/path or "
+        "https://host:port/path. Addresses of this machine, link-local addresses and those under "
+        "which clouds hand out credentials are refused unless the deliverer allows them.",
+    ),
+    Field(
+        name="protocol",
+        type=one_of(Protocol),
+        required=True,
+        description="How the listener is spoken to. CIM-XML: export messages (DSP0200). "
+        "CloudEvents: one structured event per request (HTTP binding 1.0).",
+    ),
+    Field(
+        name="timeoutSeconds",
+        type=Integer(minimum=1, maximum=3600),
+        default=30,
+        description="How many seconds the listener has to answer one delivery, connecting "
+        "included. Then the attempt has failed.",
+    ),
+    Field(
+        name="tls",
+        type=TLS,
+        description="How a listener behind https is verified, and what it is shown.",
+    ),
+    Field(
+        name="credentials",
+        type=CREDENTIALS,
+        description="Who the deliverer says it is: either basic or bearer.",
+    ),
+)
+
+_ORDER = (
+    Field(
+        name="ordering",
+        type=one_of(Ordering),
+        default="Destination",
+        description="Within what the order of indications holds. Destination: among all that go "
+        "there. Group: among those of one group. None: nowhere.",
+    ),
+    Field(
+        name="maxInFlight",
+        type=Integer(minimum=1, maximum=1000),
+        default=1,
+        description="The most deliveries under way at once. More than 1 needs ordering Group or "
+        "None.",
+    ),
+    Field(
+        name="sequenceIdentifiers",
+        type=one_of(SequenceIdentifiers),
+        default="Auto",
+        description="Whether SequenceContext and SequenceNumber are sent (DSP1054 7.10). Auto: "
+        "where one deliverer alone serves the listener, in order. Send: always, which needs "
+        "ordering Destination; a second deliverer to the same URL would make the listener take "
+        "some indications for late ones. Omit: never.",
+    ),
+)
+
+_LIFE = (
+    Field(
+        name="suspended",
+        type=Boolean(),
+        default=False,
+        description="Whether deliveries wait. Indications are queued meanwhile; the time counts "
+        "neither against attempts nor against lifetime.",
+    ),
+    Field(
+        name="removalPolicy",
+        type=one_of(RemovalPolicy),
+        default="Discard",
+        description="What becomes of queued indications when this resource is deleted. Discard: "
+        "they are discarded and reported. Drain: they are still delivered, or discarded by "
+        "retry and lifetime as ever.",
+    ),
+)
+
+_ORDER_RULES = (
+    Rule(
+        cel='self.maxInFlight == 1 || self.ordering != "Destination"',
+        holds=lambda spec: spec["maxInFlight"] == 1 or spec["ordering"] != "Destination",
+        field="maxInFlight",
+        message="is more than 1, which would break ordering Destination",
+        remedy="Set ordering to Group or None, or maxInFlight to 1.",
+    ),
+    Rule(
+        cel='self.sequenceIdentifiers != "Send" || self.ordering == "Destination"',
+        holds=lambda spec: (
+            spec["sequenceIdentifiers"] != "Send" or spec["ordering"] == "Destination"
+        ),
+        field="sequenceIdentifiers",
+        message="is Send, but numbers mean nothing without ordering Destination",
+        remedy="Set ordering to Destination, or sequenceIdentifiers to Auto or Omit.",
+    ),
+)
+
+LISTENER_DESTINATION = Kind(
+    name="ListenerDestination",
+    plural="listenerdestinations",
+    short_name="ldest",
+    description="Where indications are delivered to, after CIM_ListenerDestination: one listener, "
+    "with a queue of its own. What one destination does, however badly, costs no other anything.",
+    spec_description="The listener: its URL, how it is spoken to, and how patiently.",
+    spec=Struct(
+        fields=(
+            *_ADDRESS,
+            Field(
+                name="retry",
+                type=_RETRY,
+                default={},
+                description="When a failed delivery is tried again, where it differs from the "
+                "service.",
+            ),
+            queue_size(assumed="the service's `queueSize`"),
+            queue_full_policy(default=None, assumed="the service's `queueFullPolicy`"),
+            indication_lifetime(
+                assumed="the service's `indicationLifetimeSeconds`, else ten times the time that "
+                "all retries take"
+            ),
+            *_ORDER,
+            *_LIFE,
+        ),
+        rules=(*_ORDER_RULES, *SECURITY_RULES),
+    ),
+    status=status(
+        count("depth", "How many indications wait, over all deliverers."),
+        count("highWater", "The most that have waited in one deliverer."),
+        moment("oldestIndicationTime", "When the oldest waiting indication was accepted."),
+        word("lastResult", "How the last attempt ended."),
+        moment("nextAttemptTime", "When the next attempt is due."),
+    ),
+    columns=(
+        READY,
+        Column(
+            name="Depth",
+            type="integer",
+            path=".status.depth",
+            description="How many indications wait.",
+        ),
+        Column(
+            name="Oldest",
+            type="date",
+            path=".status.oldestIndicationTime",
+            description="How long the oldest has waited.",
+        ),
+        Column(
+            name="Last Result",
+            path=".status.lastResult",
+            description="How the last attempt ended.",
+        ),
+        Column(
+            name="Protocol",
+            path=".spec.protocol",
+            description="How the listener is spoken to.",
+            priority=1,
+        ),
+        Column(
+            name="Destination",
+            path=".spec.destination",
+            description="The URL of the listener.",
+            priority=1,
+        ),
+        AGE,
+    ),
+)

@@ -1,0 +1,103 @@
+"""Makers of the rules that occur more than once."""
+
+import re
+from collections.abc import Callable
+
+from pillion_sidecar.config.schema.fields import Field, Rule, Struct, Text
+
+#: RFC 1123 subdomain: what Kubernetes takes for the name of an object.
+DNS_SUBDOMAIN = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
+
+
+def cel_text(text: str) -> str:
+    """``text`` as a CEL string literal."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def cel_matches(operand: str, regex: str) -> str:
+    """CEL for "the whole of ``operand`` matches ``regex``"."""
+    return f"{operand}.matches({cel_text(f'^(?:{regex})$')})"
+
+
+def whole(regex: str) -> Callable[[str], bool]:
+    """The same for this program."""
+    pattern = re.compile(regex)
+    return lambda text: pattern.fullmatch(text) is not None
+
+
+def matching(regex: str, *, message: str, remedy: str, when: str = "") -> Rule:
+    """A rule on a text: the whole of it matches ``regex``, or not the whole of it ``when``.
+
+    The expressions are in what RE2 (the API server's engine) and Python's ``re`` share.
+    """
+    wanted = whole(regex)
+    concerned = whole(when) if when else None
+    cel = cel_matches("self", regex)
+    return Rule(
+        cel=cel if not when else f"!{cel_matches('self', when)} || {cel}",
+        holds=lambda text: (concerned is not None and not concerned(text)) or wanted(text),
+        message=message,
+        remedy=remedy,
+    )
+
+
+def object_name(max_length: int = 253) -> Text:
+    """The name of an object in the same namespace."""
+    return Text(
+        min_length=1,
+        max_length=max_length,
+        rules=(
+            matching(
+                DNS_SUBDOMAIN,
+                message="is not the name of an object",
+                remedy="Use lower-case letters, digits, '-' and '.', "
+                "beginning and ending with a letter or digit.",
+            ),
+        ),
+    )
+
+
+def reference(what: str, *, max_length: int = 253, default: str | None = None) -> Struct:
+    """A reference by name in the same namespace."""
+    return Struct(
+        fields=(
+            Field(
+                name="name",
+                type=object_name(max_length),
+                required=default is None,
+                default=default,
+                description=f"The name of the {what}, in the same namespace.",
+            ),
+        )
+    )
+
+
+def secret_key_reference(what: str, *, key: str) -> Struct:
+    """A reference to one key of a Secret."""
+    return Struct(
+        fields=(
+            Field(
+                name="name",
+                type=object_name(),
+                required=True,
+                description="The name of a Secret in the same namespace, labelled "
+                'pillion.dev/credentials: "true".',
+            ),
+            Field(
+                name="key",
+                type=Text(
+                    min_length=1,
+                    max_length=253,
+                    rules=(
+                        matching(
+                            "[-._a-zA-Z0-9]+",
+                            message="is not a key of a Secret",
+                            remedy="Use letters, digits, '-', '_' and '.'.",
+                        ),
+                    ),
+                ),
+                default=key,
+                description=f"The key of the Secret under which {what} is kept.",
+            ),
+        )
+    )

@@ -1,0 +1,138 @@
+"""How a destination is trusted, and told who calls: the ``tls`` and ``credentials`` blocks."""
+
+from pillion_sidecar.config.schema.fields import Boolean, Field, JSONObject, Rule, Struct, Text
+from pillion_sidecar.config.schema.rules import (
+    cel_matches,
+    matching,
+    reference,
+    secret_key_reference,
+    whole,
+)
+from pillion_sidecar.config.schema.urls import LOOPBACK, PLAIN
+
+_LABELLED = 'labelled pillion.dev/credentials: "true"'
+
+TLS = Struct(
+    fields=(
+        Field(
+            name="insecureSkipVerify",
+            type=Boolean(),
+            default=False,
+            description="Whether any certificate is accepted. For trying things out: whoever can "
+            "get between can then read and answer everything.",
+        ),
+        Field(
+            name="serverName",
+            type=Text(
+                min_length=1,
+                max_length=253,
+                rules=(
+                    matching(
+                        "[A-Za-z0-9.:_-]+",
+                        message="is not a host name",
+                        remedy="Write the name that the listener's certificate is made out to.",
+                    ),
+                ),
+            ),
+            assumed="the host of `destination`",
+            description="The name that the listener's certificate must be made out to, where that "
+            "is not the host of the URL.",
+        ),
+        Field(
+            name="caSecretRef",
+            type=secret_key_reference("the certificates, in PEM,", key="ca.crt"),
+            assumed="the authorities that the system trusts",
+            description=f"The Secret, {_LABELLED}, with the authorities that the listener's "
+            "certificate must come from, instead of those that the system trusts.",
+        ),
+        Field(
+            name="clientCertificateSecretRef",
+            type=reference("Secret"),
+            description=f"The Secret of type kubernetes.io/tls, {_LABELLED}, whose tls.crt and "
+            "tls.key the deliverer shows to the listener.",
+        ),
+    ),
+    rules=(
+        Rule(
+            cel="!self.insecureSkipVerify || !has(self.caSecretRef)",
+            holds=lambda tls: not tls["insecureSkipVerify"] or "caSecretRef" not in tls,
+            field="insecureSkipVerify",
+            message="is true, so caSecretRef would have no effect",
+            remedy="Remove one of the two.",
+        ),
+    ),
+)
+
+CREDENTIALS = Struct(
+    fields=(
+        Field(
+            name="basic",
+            type=Struct(
+                fields=(
+                    Field(
+                        name="secretRef",
+                        type=reference("Secret"),
+                        required=True,
+                        description=f"The Secret, {_LABELLED}, with the keys username and "
+                        "password.",
+                    ),
+                )
+            ),
+            description="A user name and a password (RFC 7617).",
+        ),
+        Field(
+            name="bearer",
+            type=Struct(
+                fields=(
+                    Field(
+                        name="secretRef",
+                        type=secret_key_reference("the token", key="token"),
+                        required=True,
+                        description=f"The Secret, {_LABELLED}, with the token.",
+                    ),
+                )
+            ),
+            description="A token (RFC 6750).",
+        ),
+    ),
+    rules=(
+        Rule(
+            cel="has(self.basic) != has(self.bearer)",
+            holds=lambda credentials: ("basic" in credentials) != ("bearer" in credentials),
+            message="holds both basic and bearer, or neither",
+            remedy="Write exactly one of the two.",
+        ),
+    ),
+)
+
+_is_plain = whole(PLAIN)
+_is_loopback = whole(LOOPBACK)
+
+
+def _tls_is_used(spec: JSONObject) -> bool:
+    return "tls" not in spec or not _is_plain(spec["destination"])
+
+
+def _credentials_stay_secret(spec: JSONObject) -> bool:
+    url = spec["destination"]
+    return "credentials" not in spec or not _is_plain(url) or _is_loopback(url)
+
+
+#: Rules over the whole spec of a destination.
+SECURITY_RULES = (
+    Rule(
+        cel=f"!has(self.tls) || !{cel_matches('self.destination', PLAIN)}",
+        holds=_tls_is_used,
+        field="tls",
+        message="has no effect on a destination that is not https",
+        remedy="Write https:// in destination, or remove tls.",
+    ),
+    Rule(
+        cel=f"!has(self.credentials) || !{cel_matches('self.destination', PLAIN)} || "
+        f"{cel_matches('self.destination', LOOPBACK)}",
+        holds=_credentials_stay_secret,
+        field="credentials",
+        message="would travel readable by anyone on the way, since destination is not https",
+        remedy="Write https:// in destination. (Plain http may carry them to loopback only.)",
+    ),
+)

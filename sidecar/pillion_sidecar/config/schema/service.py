@@ -1,0 +1,182 @@
+"""IndicationService: how a namespace delivers, after CIM_IndicationService."""
+
+from pillion_sidecar.config.resources import Acknowledgement, Durability, RemovalAction
+from pillion_sidecar.config.schema.common import (
+    INTERVAL,
+    MOST_ATTEMPTS,
+    TIME,
+    indication_lifetime,
+    one_of,
+    queue_full_policy,
+    queue_size,
+)
+from pillion_sidecar.config.schema.fields import Boolean, Column, Field, Integer, Kind, Rule, Struct
+from pillion_sidecar.config.schema.status import AGE, READY, count, status, word
+
+_RETRY = (
+    Field(
+        name="deliveryRetryAttempts",
+        type=Integer(minimum=0, maximum=MOST_ATTEMPTS),
+        default=3,
+        description="How often the delivery of an indication is tried again after the original "
+        "attempt has failed (DSP1054 DeliveryRetryAttempts). 0: never. A destination's "
+        "retry.attempts overrides it.",
+    ),
+    Field(
+        name="deliveryRetryIntervalSeconds",
+        type=INTERVAL,
+        default=30,
+        description="How many seconds lie between a failed attempt and the next one "
+        "(DSP1054 DeliveryRetryInterval). A destination's retry.intervalSeconds overrides it.",
+    ),
+)
+
+_DUPLICATES = (
+    Field(
+        name="duplicateWindowSeconds",
+        type=TIME,
+        default=86_400,
+        description="How long, in seconds, the identity of an accepted indication is remembered, "
+        "so that the same one published again is not delivered again. 0: not at all.",
+    ),
+    Field(
+        name="duplicateWindowEntries",
+        type=Integer(minimum=1, maximum=100_000_000),
+        default=1_000_000,
+        description="The most identities that are remembered; beyond it the oldest is forgotten, "
+        "which a metric counts.",
+    ),
+)
+
+_SUBSCRIPTIONS = (
+    Field(
+        name="subscriptionRemovalAction",
+        type=one_of(RemovalAction),
+        default="Ignore",
+        description="What happens to a subscription whose listener has failed for "
+        "subscriptionRemovalTimeIntervalSeconds (DSP1054 SubscriptionRemovalAction). Ignore: "
+        "nothing. Disable, Remove: nothing more is delivered for it. Your resource is never "
+        "changed or deleted by it.",
+    ),
+    Field(
+        name="subscriptionRemovalTimeIntervalSeconds",
+        type=TIME,
+        default=2_592_000,
+        description="For how many seconds a listener must have failed without a break before "
+        "subscriptionRemovalAction is taken (DSP1054 SubscriptionRemovalTimeInterval).",
+    ),
+    Field(
+        name="correlatedIndications",
+        type=Boolean(),
+        default=False,
+        description="Whether an indication that is delivered again carries its own "
+        "IndicationIdentifier in CorrelatedIndications, so that its listener can tell a repeat.",
+    ),
+)
+
+_SAFETY = (
+    Field(
+        name="durability",
+        type=one_of(Durability),
+        assumed="`Memory`, until a deliverer has a journal",
+        description="Where accepted indications are kept until they are delivered. Memory: in the "
+        "deliverer alone; they are lost with it. Disk needs the journal, which this version does "
+        "not have: it is refused rather than promised.",
+    ),
+    Field(
+        name="acknowledgement",
+        type=one_of(Acknowledgement),
+        assumed="the highest that durability gives: `Accepted` in memory",
+        description="How far a publish must have come before it is answered, unless the request "
+        "says. Accepted: valid, routed and queued. Delivered: every listener has it. Durable "
+        "needs the journal and Stable needs stores, which this version does not have.",
+    ),
+    Field(
+        name="shutdownGracePeriodSeconds",
+        type=Integer(minimum=0, maximum=3600),
+        default=20,
+        description="For how many seconds delivery goes on after the deliverer was told to stop.",
+    ),
+)
+
+
+_RULES = (
+    Rule(
+        cel='!has(self.durability) || self.durability != "Disk"',
+        holds=lambda spec: spec.get("durability") != "Disk",
+        field="durability",
+        message="needs the journal, which this version does not have",
+        remedy="Leave the field out, or write Memory.",
+    ),
+    Rule(
+        cel='!has(self.acknowledgement) || self.acknowledgement != "Durable"',
+        holds=lambda spec: spec.get("acknowledgement") != "Durable",
+        field="acknowledgement",
+        message="needs durability Disk, which needs the journal that this version does not have",
+        remedy="Write Accepted or Delivered.",
+    ),
+    Rule(
+        cel='!has(self.acknowledgement) || self.acknowledgement != "Stable"',
+        holds=lambda spec: spec.get("acknowledgement") != "Stable",
+        field="acknowledgement",
+        message="needs stores outside the pod, which this version does not have",
+        remedy="Write Accepted or Delivered.",
+    ),
+)
+
+INDICATION_SERVICE = Kind(
+    name="IndicationService",
+    plural="indicationservices",
+    short_name="indsvc",
+    # Its name becomes part of the names of Secrets and the value of labels.
+    name_length=52,
+    description="How the deliverers of this namespace deliver, after CIM_IndicationService: "
+    "retry, queues, duplicates, and how safe an indication is once it was accepted. "
+    "Subscriptions name the service that serves them; the one named default serves the rest.",
+    spec_description="How to deliver. Every field has a default.",
+    spec_optional=True,
+    spec=Struct(
+        fields=(
+            *_RETRY,
+            queue_size(assumed="10,000 in memory"),
+            queue_full_policy(default="Adaptive", assumed=""),
+            indication_lifetime(
+                assumed="ten times the time that all retries of a destination take"
+            ),
+            *_DUPLICATES,
+            *_SUBSCRIPTIONS,
+            *_SAFETY,
+        ),
+        rules=_RULES,
+    ),
+    status=status(
+        word("revision", "The configuration revision that deliverers should be running on."),
+        word("durability", "Where deliverers keep accepted indications.", "Memory", "Disk"),
+        count("destinations", "How many destinations this service delivers to."),
+        count("subscriptions", "How many subscriptions this service serves."),
+        count("deliverers", "How many deliverers run."),
+        count("readyDeliverers", "How many of them run on this revision."),
+    ),
+    columns=(
+        READY,
+        Column(
+            name="Deliverers",
+            type="integer",
+            path=".status.deliverers",
+            description="How many deliverers run.",
+        ),
+        Column(
+            name="Destinations",
+            type="integer",
+            path=".status.destinations",
+            description="How many destinations it delivers to.",
+        ),
+        Column(
+            name="Revision",
+            path=".status.revision",
+            description="The configuration revision.",
+            priority=1,
+        ),
+        AGE,
+    ),
+)

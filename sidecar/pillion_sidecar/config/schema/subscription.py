@@ -1,0 +1,175 @@
+"""IndicationSubscription: filter x destination, after CIM_IndicationSubscription."""
+
+from pillion_sidecar.config.resources import RemovalAction, RepeatPolicy, SubscriptionState
+from pillion_sidecar.config.schema.common import LONGEST_TIME, TIME, one_of
+from pillion_sidecar.config.schema.fields import (
+    Column,
+    Field,
+    Integer,
+    JSONObject,
+    Kind,
+    ListOf,
+    Rule,
+    Struct,
+    Text,
+)
+from pillion_sidecar.config.schema.rules import matching, reference
+from pillion_sidecar.config.schema.status import AGE, READY, status, word
+
+_DURATION = Integer(minimum=1, maximum=LONGEST_TIME)
+
+_REFERENCES = (
+    Field(
+        name="serviceRef",
+        type=reference("IndicationService", max_length=52, default="default"),
+        default={},
+        description="The service whose deliverers serve this subscription.",
+    ),
+    Field(
+        name="filterRef",
+        type=reference("IndicationFilter"),
+        required=True,
+        description="The filter that says which indications are delivered.",
+    ),
+    Field(
+        name="destinationRef",
+        type=reference("ListenerDestination"),
+        required=True,
+        description="The destination that they are delivered to.",
+    ),
+)
+
+_STATE = (
+    Field(
+        name="subscriptionState",
+        type=one_of(SubscriptionState),
+        default="Enabled",
+        description="Whether indications are delivered for this subscription. When it becomes "
+        "Disabled, what is queued for it is discarded and reported.",
+    ),
+    Field(
+        name="onFatalErrorPolicy",
+        type=one_of(RemovalAction),
+        default="Ignore",
+        description="What happens to this subscription when a delivery fails in a way that no "
+        "retry can mend (DSP1054 OnFatalErrorPolicy). Ignore: it goes on. Disable, Remove: nothing "
+        "more is delivered for it. Your resource is never changed or deleted by it.",
+    ),
+    Field(
+        name="subscriptionDurationSeconds",
+        type=_DURATION,
+        assumed="it does not end",
+        description="For how many seconds since its creation this subscription lasts (DSP1054 "
+        "SubscriptionDuration).",
+    ),
+)
+
+_REPEATS = (
+    Field(
+        name="repeatNotificationPolicy",
+        type=one_of(RepeatPolicy),
+        default="None",
+        description="What happens to repeats of one event (DSP1054 RepeatNotificationPolicy). "
+        "None: all are delivered. Suppress: the first repeatNotificationCount within "
+        "repeatNotificationIntervalSeconds are, the rest are not. Delay: nothing is, until more "
+        "than repeatNotificationCount have come within repeatNotificationIntervalSeconds; then one "
+        "is, and none for repeatNotificationGapSeconds.",
+    ),
+    Field(
+        name="repeatNotificationIntervalSeconds",
+        type=_DURATION,
+        description="The interval in which repeats are counted. Suppress and Delay need it.",
+    ),
+    Field(
+        name="repeatNotificationGapSeconds",
+        type=TIME,
+        description="How long repeats are ignored after one was delivered. Delay needs it.",
+    ),
+    Field(
+        name="repeatNotificationCount",
+        type=Integer(minimum=1, maximum=1_000_000),
+        description="How many repeats count as few. Suppress and Delay need it.",
+    ),
+    Field(
+        name="repeatKey",
+        type=ListOf(
+            item=Text(
+                min_length=1,
+                max_length=256,
+                rules=(
+                    matching(
+                        "[A-Za-z_][A-Za-z0-9_]*",
+                        message="is not the name of a CIM property",
+                        remedy="Use letters, digits and '_', not beginning with a digit.",
+                    ),
+                ),
+            ),
+            max_items=16,
+        ),
+        default=["EventID", "AlertingManagedElement"],
+        description="The properties whose values make two indications of one class repeats of one "
+        "event. Empty: the class alone does.",
+    ),
+)
+
+
+def _needs(field: str, *policies: str) -> Rule:
+    def holds(spec: JSONObject) -> bool:
+        return spec["repeatNotificationPolicy"] not in policies or field in spec
+
+    listed = ", ".join(f'"{policy}"' for policy in policies)
+    return Rule(
+        cel=f"!(self.repeatNotificationPolicy in [{listed}]) || has(self.{field})",
+        holds=holds,
+        field="repeatNotificationPolicy",
+        message=f"needs {field}",
+        remedy=f"Write {field}, or set repeatNotificationPolicy to None.",
+    )
+
+
+INDICATION_SUBSCRIPTION = Kind(
+    name="IndicationSubscription",
+    plural="indicationsubscriptions",
+    short_name="indsub",
+    description="A filter put together with a destination, after CIM_IndicationSubscription: every "
+    "indication that the filter means is delivered to the destination, once for this subscription.",
+    spec_description="Which filter, which destination, and how repeats and failures are met.",
+    spec=Struct(
+        fields=(*_REFERENCES, *_STATE, *_REPEATS),
+        rules=(
+            _needs("repeatNotificationIntervalSeconds", "Suppress", "Delay"),
+            _needs("repeatNotificationCount", "Suppress", "Delay"),
+            _needs("repeatNotificationGapSeconds", "Delay"),
+        ),
+    ),
+    status=status(
+        word(
+            "subscriptionState",
+            "Whether indications are delivered for it, after removal actions, fatal-error "
+            "policies and its duration.",
+            "Enabled",
+            "Disabled",
+            "Removed",
+            "Expired",
+        ),
+    ),
+    columns=(
+        READY,
+        Column(
+            name="State",
+            path=".status.subscriptionState",
+            description="Whether indications are delivered for it.",
+        ),
+        Column(name="Filter", path=".spec.filterRef.name", description="The filter."),
+        Column(
+            name="Destination", path=".spec.destinationRef.name", description="The destination."
+        ),
+        Column(
+            name="Service",
+            path=".spec.serviceRef.name",
+            description="The service that serves it.",
+            priority=1,
+        ),
+        AGE,
+    ),
+)

@@ -1,0 +1,169 @@
+"""Checks a value against the schema: types, bounds, unknown fields, defaults, rules.
+
+What passes here passes the CRD, and the other way round: both come from the same description.
+"""
+
+import difflib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pillion_sidecar.config.schema.fields import (
+    Boolean,
+    FieldType,
+    Integer,
+    ListOf,
+    Rule,
+    Struct,
+    Text,
+)
+
+Path = tuple[str | int, ...]
+
+
+class Complaints:
+    """Collects what is wrong, by path. ``sink`` gets reason, path, value, message, remedy."""
+
+    def __init__(self, sink: Callable[[str, Path, object, str, str], None]) -> None:
+        self._sink = sink
+        self.count = 0
+        #: The fields of ``spec`` that were complained of.
+        self.flawed: set[str] = set()
+
+    def add(
+        self, path: Path, value: object, message: str, remedy: str, reason: str = "Invalid"
+    ) -> None:
+        self.count += 1
+        self.flawed.update(str(step) for step in path[1:2])
+        self._sink(reason, path, value, message, remedy)
+
+
+def check(kind: FieldType, value: Any, path: Path, complaints: Complaints) -> Any:
+    """Return ``value`` with defaults filled in, having complained of all that is wrong with it.
+
+    Rules of a node are asked only where the node itself and all below it are sound. As in the API
+    server, a null counts as left out.
+    """
+    before = complaints.count
+    checked = _check(kind, value, path, complaints)
+    if isinstance(kind, Text | Struct) and complaints.count == before:
+        _rules(kind.rules, checked, path, complaints)
+    return checked
+
+
+def _check(kind: FieldType, value: Any, path: Path, complaints: Complaints) -> Any:
+    match kind:
+        case Text():
+            return _text(kind, value, path, complaints)
+        case Integer():
+            return _integer(kind, value, path, complaints)
+        case Boolean():
+            return _boolean(value, path, complaints)
+        case ListOf():
+            return _list(kind, value, path, complaints)
+        case Struct():
+            return _struct(kind, value, path, complaints)
+
+
+def _rules(rules: Sequence[Rule], value: Any, path: Path, complaints: Complaints) -> None:
+    for rule in rules:
+        if not rule.holds(value):
+            at = (*path, rule.field) if rule.field else path
+            shown = value.get(rule.field) if rule.field else value
+            complaints.add(at, shown, rule.message, rule.remedy)
+
+
+def _wrong_type(what: str, value: Any, path: Path, complaints: Complaints) -> None:
+    remedy = f"Write {what}."
+    if isinstance(value, str) and what != "a text":
+        remedy = f"Write {what}, without quotes."
+    elif what == "a text" and not isinstance(value, dict | list):
+        remedy = "Put it into quotes."
+    complaints.add(path, value, f"is not {what}", remedy)
+
+
+def _text(kind: Text, value: Any, path: Path, complaints: Complaints) -> Any:
+    if not isinstance(value, str):
+        _wrong_type("a text", value, path, complaints)
+    elif kind.values and value not in kind.values:
+        near = difflib.get_close_matches(value.lower(), [v.lower() for v in kind.values], n=1)
+        meant = next((v for v in kind.values if near and v.lower() == near[0]), None)
+        remedy = f"Did you mean {meant}?" if meant else f"Write one of {', '.join(kind.values)}."
+        complaints.add(path, value, f"is none of {', '.join(kind.values)}", remedy)
+    elif len(value) < kind.min_length:
+        complaints.add(path, value, "is empty", "Write something, or leave the field out.")
+    elif len(value) > kind.max_length:
+        message = f"is {len(value):,} characters long, more than {kind.max_length:,}"
+        complaints.add(path, value, message, "Shorten it.")
+    return value
+
+
+def _integer(kind: Integer, value: Any, path: Path, complaints: Complaints) -> Any:
+    if not isinstance(value, int) or isinstance(value, bool):
+        _wrong_type("a whole number", value, path, complaints)
+    elif not kind.minimum <= value <= kind.maximum:
+        message = f"is not within {kind.minimum:,} to {kind.maximum:,}"
+        complaints.add(path, value, message, "Write a number within it.")
+    return value
+
+
+def _boolean(value: Any, path: Path, complaints: Complaints) -> Any:
+    if not isinstance(value, bool):
+        complaints.add(path, value, "is not true or false", "Write true or false, without quotes.")
+    return value
+
+
+def _list(kind: ListOf, value: Any, path: Path, complaints: Complaints) -> Any:
+    if not isinstance(value, list):
+        _wrong_type("a list", value, path, complaints)
+        return value
+    if len(value) > kind.max_items:
+        message = f"holds {len(value):,} items, more than {kind.max_items:,}"
+        complaints.add(path, value, message, "Shorten it.")
+        return value
+    checked = [
+        check(kind.item, item, (*path, number), complaints) for number, item in enumerate(value)
+    ]
+    if not kind.key:
+        for number, item in enumerate(checked):
+            if item in checked[:number]:
+                complaints.add((*path, number), item, "stands there twice", "Keep one of the two.")
+    return checked
+
+
+def _struct(kind: Struct, value: Any, path: Path, complaints: Complaints) -> Any:
+    if not isinstance(value, dict):
+        _wrong_type("an object", value, path, complaints)
+        return value
+    known = [field.name for field in kind.fields]
+    for name in value:
+        if name not in known:
+            complaints.add(
+                (*path, name), None, "is not known", suggestion(name, known), "UnknownField"
+            )
+    checked: dict[str, Any] = {}
+    for field in kind.fields:
+        given = value.get(field.name)
+        if given is None:
+            given = field.default
+        if given is not None:
+            checked[field.name] = check(field.type, given, (*path, field.name), complaints)
+        elif field.required:
+            complaints.add((*path, field.name), None, "is missing", "Write it.", "Required")
+    return checked
+
+
+def suggestion(name: str, known: Sequence[str]) -> str:
+    """What may have been meant by an unknown name, as a sentence."""
+    lowered = {candidate.lower(): candidate for candidate in known}
+    near = difflib.get_close_matches(name[:100].lower(), lowered, n=1, cutoff=0.6)
+    if near:
+        return f"Did you mean {lowered[near[0]]}?"
+    return f"Remove it; known here are {', '.join(known)}."
+
+
+def dotted(path: Path) -> str:
+    """A path as it is written in complaints: ``spec.sourceNamespaces[0]``."""
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step[:100]}"
+    return text.removeprefix(".")

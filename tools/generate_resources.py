@@ -1,0 +1,21 @@
+"""Writes what comes from the resource schema: ``crds/`` and ``docs/reference/resources.md``."""
+
+from pathlib import Path
+
+from pillion_sidecar.config import crd, reference
+from pillion_sidecar.config.schema import KINDS
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main() -> None:
+    """Write the files."""
+    for kind in KINDS:
+        (ROOT / "crds" / crd.file_name(kind)).write_text(crd.render(kind), encoding="utf-8")
+    page = ROOT / "docs" / "reference" / "resources.md"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(reference.render(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
