@@ -69,6 +69,10 @@ class Peer:
                 length = int(line.partition(b":")[2])
         return head, await self._reader.readexactly(length)
 
+    async def some(self) -> bytes:
+        """Wait for whatever comes first."""
+        return await self._reader.read(65536)
+
     async def closed(self) -> None:
         """Wait until the sender has closed the connection."""
         try:
@@ -141,7 +145,7 @@ async def sending(
     nameservers: tuple[str, ...] = (),
 ) -> AsyncIterator[HTTPSender]:
     """A sender to ``url`` on fake time."""
-    resolver = Resolver(clock=time, nameservers=nameservers)
+    resolver = Resolver(nameservers=nameservers)
     connector = Connector(
         target=parse_target(url),
         resolver=resolver,

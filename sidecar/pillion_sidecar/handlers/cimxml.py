@@ -89,7 +89,7 @@ class CIMXMLHandler:
                 return kept
         else:
             rendered = indication.rendered = {}
-        instance = decode_instance(json.loads(indication.body), schema=self._schema)
+        instance = decode_instance(json.loads(indication.body), schema=self._schema, complete=False)
         template = ExportTemplate(instance)
         rendered[_RENDERED] = template
         return template

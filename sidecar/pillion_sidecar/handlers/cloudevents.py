@@ -21,7 +21,7 @@ import json
 import re
 import uuid
 from collections.abc import Callable
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -146,8 +146,19 @@ def _rfc3339(value: object) -> str | None:
     try:
         moment = CIMDateTime(text).to_datetime()
     except ValueError:
+        moment = _from_rfc3339(text)
+    if moment is None:
         return None
-    return None if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _from_rfc3339(text: str) -> datetime | None:
+    # The JSON form takes points in time so, too.
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if moment.tzinfo is None else moment
 
 
 def render(event: _Event, delivery: Delivery) -> bytes:

@@ -1,7 +1,6 @@
 """From a destination to its handler: the one place that knows which protocols there are (S0.13)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Clock, Timers
@@ -17,34 +16,81 @@ from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationE
 from pillion_sidecar.handlers.http.tls import TLSContexts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandlerServices:
-    """What all handlers of a deliverer share."""
+class HandlerRegistry:
+    """Makes handlers, and holds what all of a deliverer's handlers share."""
 
-    clock: Clock
-    timers: Timers
-    resolver: NameResolver
-    address_policy: AddressCheck
-    schema: Schema
-    service_name: str
-    tls_contexts: TLSContexts = field(default_factory=TLSContexts)
-    idle_seconds: float = IDLE_SECONDS
-    buffer: memoryview = field(default_factory=lambda: memoryview(bytearray(RECEIVE_BUFFER)))
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        timers: Timers,
+        resolver: NameResolver,
+        address_policy: AddressCheck,
+        schema: Schema,
+        service_name: str,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self._clock = clock
+        self._timers = timers
+        self._resolver = resolver
+        self._address_policy = address_policy
+        self._schema = schema
+        self._service_name = service_name
+        self._idle_seconds = idle_seconds
+        self._tls_contexts = TLSContexts()
+        self._buffer = memoryview(bytearray(RECEIVE_BUFFER))
 
+    def create_handler(self, destination: ListenerDestination) -> Handler:
+        """Make the handler of a destination.
 
-def create_handler(destination: ListenerDestination, *, services: HandlerServices) -> Handler:
-    """Make the handler of a destination.
+        Never raises for what a destination says: one that nothing can ever be sent to gets a
+        handler that answers FATAL_ERROR with the reason (S0.8).
+        """
+        makers = {Protocol.CIM_XML: self._cim_xml, Protocol.CLOUD_EVENTS: self._cloud_events}
+        make = makers.get(destination.protocol)
+        if make is None:
+            return UnsupportedHandler(f"protocol {destination.protocol!r} is not supported")
+        try:
+            return make(destination)
+        except InvalidDestinationError as error:
+            return UnsupportedHandler(str(error))
 
-    Never raises for what a destination says: one that nothing can ever be sent to gets a handler
-    that answers FATAL_ERROR with the reason (S0.8).
-    """
-    make = _HANDLERS.get(destination.protocol)
-    if make is None:
-        return UnsupportedHandler(f"protocol {destination.protocol!r} is not supported")
-    try:
-        return make(destination, services)
-    except InvalidDestinationError as error:
-        return UnsupportedHandler(str(error))
+    def _cim_xml(self, destination: ListenerDestination) -> Handler:
+        target = parse_target(destination.destination, port=CIM_XML_PORT, tls_port=CIM_XML_TLS_PORT)
+        return CIMXMLHandler(
+            sender=self._sender(destination, target),
+            target=target,
+            authorization=authorization(destination.credentials),
+            clock=self._clock,
+            schema=self._schema,
+        )
+
+    def _cloud_events(self, destination: ListenerDestination) -> Handler:
+        target = parse_target(destination.destination)
+        return CloudEventsHandler(
+            sender=self._sender(destination, target),
+            target=target,
+            authorization=authorization(destination.credentials),
+            clock=self._clock,
+            service_name=self._service_name,
+        )
+
+    def _sender(self, destination: ListenerDestination, target: HTTPTarget) -> HTTPSender:
+        connector = Connector(
+            target=target,
+            resolver=self._resolver,
+            address_policy=self._address_policy,
+            tls=self._tls_contexts.context(destination.tls) if target.tls else None,
+            server_name=destination.tls.server_name,
+        )
+        return HTTPSender(
+            connector=connector,
+            clock=self._clock,
+            timers=self._timers,
+            buffer=self._buffer,
+            timeout=destination.timeout_seconds,
+            idle_seconds=self._idle_seconds,
+        )
 
 
 class UnsupportedHandler:
@@ -59,51 +105,3 @@ class UnsupportedHandler:
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-def _cim_xml(destination: ListenerDestination, services: HandlerServices) -> Handler:
-    target = parse_target(destination.destination, port=CIM_XML_PORT, tls_port=CIM_XML_TLS_PORT)
-    return CIMXMLHandler(
-        sender=_sender(destination, target, services),
-        target=target,
-        authorization=authorization(destination.credentials),
-        clock=services.clock,
-        schema=services.schema,
-    )
-
-
-def _cloud_events(destination: ListenerDestination, services: HandlerServices) -> Handler:
-    target = parse_target(destination.destination)
-    return CloudEventsHandler(
-        sender=_sender(destination, target, services),
-        target=target,
-        authorization=authorization(destination.credentials),
-        clock=services.clock,
-        service_name=services.service_name,
-    )
-
-
-def _sender(
-    destination: ListenerDestination, target: HTTPTarget, services: HandlerServices
-) -> HTTPSender:
-    connector = Connector(
-        target=target,
-        resolver=services.resolver,
-        address_policy=services.address_policy,
-        tls=services.tls_contexts.context(destination.tls) if target.tls else None,
-        server_name=destination.tls.server_name,
-    )
-    return HTTPSender(
-        connector=connector,
-        clock=services.clock,
-        timers=services.timers,
-        buffer=services.buffer,
-        timeout=destination.timeout_seconds,
-        idle_seconds=services.idle_seconds,
-    )
-
-
-_HANDLERS: dict[Protocol, Callable[[ListenerDestination, HandlerServices], Handler]] = {
-    Protocol.CIM_XML: _cim_xml,
-    Protocol.CLOUD_EVENTS: _cloud_events,
-}

@@ -2,21 +2,16 @@
 
 c-ares keeps its own queries in flight, without a thread for each as getaddrinfo(3) would need, so
 a silent name server costs only those who wait for it. One look-up per name is under way however
-many ask; each asker's own deadline ends its wait, c-ares' time-outs end the look-up.
+many ask; each asker's own deadline ends its wait, c-ares' time-outs end the look-up. c-ares also
+keeps answers for as long as DNS says.
 """
 
 import asyncio
 import ipaddress
-from collections import OrderedDict
 from collections.abc import Sequence
 
 import aiodns
 
-from pillion_sidecar.clock import Clock
-
-# Seconds that an answer is used for: DNS says how long, within these bounds.
-_SHORTEST, _LONGEST = 1.0, 30.0
-_CACHE_LIMIT = 4096
 # c-ares: seconds for the first try of a server (it grows with each), and tries.
 _TRY_SECONDS, _TRIES = 2.0, 3
 
@@ -28,14 +23,12 @@ class ResolutionError(Exception):
 class Resolver:
     """Finds addresses: literals and ``localhost`` at once, ``/etc/hosts``, then DNS.
 
-    ``nameservers`` (``IP`` or ``IP:PORT``) replace the system's. Make it on the running loop.
+    ``nameservers`` (``IP`` or ``IP:PORT``) replace the system's.
     """
 
-    def __init__(self, *, clock: Clock, nameservers: Sequence[str] = ()) -> None:
-        self._clock = clock
+    def __init__(self, *, nameservers: Sequence[str] = ()) -> None:
         self._nameservers = list(nameservers)
         self._dns: aiodns.DNSResolver | None = None
-        self._cache: OrderedDict[str, tuple[float, tuple[str, ...]]] = OrderedDict()
         self._lookups: dict[str, asyncio.Task[tuple[str, ...]]] = {}
 
     async def resolve(self, host: str) -> Sequence[str]:
@@ -44,7 +37,7 @@ class Resolver:
         Raises:
             ResolutionError: there are none.
         """
-        known = _without_dns(host) or self._cached(host)
+        known = _without_dns(host)
         if known is not None:
             return known
         lookup = self._lookups.get(host)
@@ -64,12 +57,6 @@ class Resolver:
         if dns is not None:
             await dns.close()
 
-    def _cached(self, host: str) -> tuple[str, ...] | None:
-        entry = self._cache.get(host)
-        if entry is None or entry[0] <= self._clock.monotonic():
-            return None
-        return entry[1]
-
     async def _look_up(self, host: str) -> tuple[str, ...]:
         if self._dns is None:
             self._dns = aiodns.DNSResolver(
@@ -85,15 +72,7 @@ class Resolver:
         addresses = tuple(dict.fromkeys(node.addr[0].decode() for node in found.nodes))
         if not addresses:
             raise ResolutionError(f"{host} has no address")
-        seconds = min(max(min(node.ttl for node in found.nodes), _SHORTEST), _LONGEST)
-        self._remember(host, seconds, addresses)
         return addresses
-
-    def _remember(self, host: str, seconds: float, addresses: tuple[str, ...]) -> None:
-        self._cache[host] = (self._clock.monotonic() + seconds, addresses)
-        self._cache.move_to_end(host)
-        if len(self._cache) > _CACHE_LIMIT:
-            self._cache.popitem(last=False)
 
 
 def _without_dns(host: str) -> tuple[str, ...] | None:

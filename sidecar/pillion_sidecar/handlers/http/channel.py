@@ -137,7 +137,7 @@ class Channel:
                 self._wire = wire
                 wire.send(self._request)
             else:
-                reason = "the listener closed the connection before it had the request"
+                reason = f"{wire.ending} before it had the request"
                 self._fail(Failure(DeliveryResult.ERROR, reason))
 
     def _enter(self, stage: str) -> None:

@@ -85,8 +85,9 @@ def _in_memory(content: bytes) -> Iterator[str]:
     no business on a disk."""
     descriptor = os.memfd_create("pem", os.MFD_CLOEXEC)
     try:
-        with open(descriptor, "wb", closefd=False) as file:
-            file.write(content)
+        # It is memory, and so takes everything at once.
+        os.set_blocking(descriptor, False)
+        os.write(descriptor, content)
         yield f"/proc/self/fd/{descriptor}"
     finally:
         os.close(descriptor)

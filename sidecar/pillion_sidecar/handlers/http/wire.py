@@ -20,6 +20,7 @@ from pillion_sidecar.handlers.http.exchange import (
     HEAD_LIMIT,
     Failure,
     Headers,
+    field,
 )
 
 
@@ -47,15 +48,17 @@ class Wire(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_body", "_body_size", "_buffer", "_busy", "_complete", "_flushed", "_framed",
+        "_body", "_body_size", "_buffer", "_busy", "_complete", "_flushed",
         "_head_done", "_headers", "_interim", "_keep", "_owner", "_parser", "_received", "_refused",
-        "_status", "_transport",
+        "_status", "_transport", "ending",
     )  # fmt: skip
 
     def __init__(self, *, owner: WireOwner, buffer: memoryview) -> None:
         self._owner: WireOwner | None = owner
         self._buffer = buffer
         self._transport: asyncio.Transport | None = None
+        #: Why the connection ended, once it has.
+        self.ending = ""
         self._busy = False
         self._flushed = True
         self._refused = False
@@ -69,7 +72,6 @@ class Wire(asyncio.BufferedProtocol):
         self._received = 0
         self._status = 0
         self._head_done = False
-        self._framed = False
         self._interim = False
         self._complete = False
         self._keep = False
@@ -144,7 +146,7 @@ class Wire(asyncio.BufferedProtocol):
     def eof_received(self) -> None:
         if self._owner is None:
             return
-        if self._busy and self._head_done and not self._framed and not self._interim:
+        if self._busy and self._head_done and not self._complete and not self._framed():
             self._answered(keep=False)
             return
         self._ended("the listener closed the connection", untaken=self._unacknowledged())
@@ -179,14 +181,6 @@ class Wire(asyncio.BufferedProtocol):
             return
         self._status = status
         self._head_done = True
-        for name, value in self._headers:
-            # Only these two lengths; a look at the length first spares most lower() calls.
-            if (len(name) == 14 and name.lower() == b"content-length") or (
-                len(name) == 17
-                and name.lower() == b"transfer-encoding"
-                and b"chunked" in value.lower()
-            ):
-                self._framed = True
 
     def on_body(self, body: bytes) -> None:
         self._body_size += len(body)
@@ -219,6 +213,13 @@ class Wire(asyncio.BufferedProtocol):
         elif self._received > HEAD_LIMIT:
             self._invalid(f"its head is longer than {HEAD_LIMIT} bytes")
 
+    def _framed(self) -> bool:
+        """Whether the answer says itself where it ends, and so not by the end of the connection."""
+        coding = field(self._headers, b"transfer-encoding")
+        if coding is not None:
+            return b"chunked" in coding.lower()
+        return field(self._headers, b"content-length") is not None
+
     def _head_size(self) -> int:
         return sum(len(name) + len(value) + 4 for name, value in self._headers)
 
@@ -244,6 +245,7 @@ class Wire(asyncio.BufferedProtocol):
 
     def _ended(self, reason: str, *, untaken: bool) -> None:
         untaken = untaken and not self._received
+        self.ending = reason
         self._lost(self._failure(reason, untaken=untaken) if self._busy else None, untaken=untaken)
 
     def _failure(self, reason: str, *, untaken: bool) -> Failure:
