@@ -35,7 +35,7 @@ test: lint unit rows integration ## Everything below that can fail, but for the 
 .PHONY: lint
 lint: .venv/.complete ## ruff (rules and format), mypy --strict, import contract
 	@echo "== lint"
-	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff check --quiet --output-format concise .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary $(ROOTS) tools tests/support tests/conftest.py
 	@$(BIN)/lint-imports --no-logo --cache-dir .cache/import-linter | tail -n 3

@@ -1,6 +1,6 @@
 """Writes everything that is generated, and says which files have changed.
 
-Each ``tools/generate_*.py`` writes its own files; the tests compare them with what is committed.
+Each generator writes its own files; the tests compare them with what is committed.
 """
 
 import hashlib
@@ -11,7 +11,12 @@ from pathlib import Path
 import rows
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Where generated files lie.
+#: What writes them, as arguments of Python.
+GENERATORS = (
+    ("tools/generate_resources.py",),
+    ("-m", "pillion_cli.reference", "docs/reference"),
+)
+#: Where they lie.
 FOLDERS = ("crds", "docs")
 
 
@@ -28,8 +33,8 @@ def main() -> int:
     """Run every generator; 0 when each one has done its work."""
     before = _sums()
     rows.write_page()
-    for generator in sorted(ROOT.glob("tools/generate_*.py")):
-        subprocess.run([sys.executable, str(generator)], cwd=ROOT, check=True)
+    for generator in GENERATORS:
+        subprocess.run([sys.executable, *generator], cwd=ROOT, check=True)
     after = _sums()
     changed = [name for name in sorted(after) if before.get(name) != after[name]]
     print("\n".join(f"written: {name}" for name in changed) or "all up to date")
