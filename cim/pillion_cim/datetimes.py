@@ -1,10 +1,154 @@
-"""CIM datetimes: points in time and intervals (DSP0004 5.2.4). (Being built; see the contract.)"""
+"""CIM datetimes: points in time and intervals, exactly 25 characters (DSP0004 5.2.4).
 
+The text is what counts and is sent on unchanged; it is checked once, when the value is made, and
+taken apart only when someone compares or converts it.
+"""
+
+import re
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, timezone
+
+_POINT = re.compile(
+    r"(?:\d{4}|\*{4})(?:0[1-9]|1[0-2]|\*\*)(?:0[1-9]|[12]\d|3[01]|\*\*)"
+    r"(?:[01]\d|2[0-3]|\*\*)(?:[0-5]\d|\*\*)(?:[0-5]\d|\*\*)\.\d{0,6}\*{0,6}[+-](?:\d{3}|\*{3})",
+    re.ASCII,
+)
+_INTERVAL = re.compile(
+    r"(?:\d{8}|\*{8})(?:[01]\d|2[0-3]|\*\*)(?:[0-5]\d|\*\*)(?:[0-5]\d|\*\*)"
+    r"\.\d{0,6}\*{0,6}:000",
+    re.ASCII,
+)
+_LENGTH = 25
+_DAYS_IN_400_YEARS = 146_097
 
 
 @dataclass(frozen=True, slots=True)
 class CIMDateTime:
-    """A CIM datetime, kept as its 25 characters."""
+    """A CIM datetime: ``yyyymmddhhmmss.mmmmmmsutc`` or, an interval, ``ddddddddhhmmss.mmmmmm:000``.
+
+    ``==`` compares the text; :meth:`compare` compares the time. Raises ValueError for a text that
+    is not a datetime of DSP0004.
+    """
 
     text: str
+
+    def __post_init__(self) -> None:
+        text = self.text
+        if len(text) == _LENGTH:
+            pattern = _INTERVAL if text[21] == ":" else _POINT
+            if pattern.fullmatch(text) is not None and _is_consistent(text):
+                return
+        raise ValueError(
+            f"not a CIM datetime: {text[:40]!r}; it has 25 characters, like"
+            " 20261121133000.000000+000, or 00000001060000.000000:000 for an interval"
+        )
+
+    @classmethod
+    def from_datetime(cls, moment: datetime) -> "CIMDateTime":
+        """Make a point in time. Raises ValueError for a datetime without an offset from UTC."""
+        offset = moment.utcoffset()
+        if offset is None:
+            raise ValueError("a point in time needs an offset from UTC")
+        minutes, rest = divmod(offset, timedelta(minutes=1))
+        if rest or abs(minutes) > 999:
+            moment, minutes = moment.astimezone(UTC), 0
+        stamp = moment.replace(tzinfo=None).isoformat(timespec="microseconds")
+        digits = stamp.translate({ord(c): None for c in "-T:"})
+        return cls(f"{digits}{'-' if minutes < 0 else '+'}{abs(minutes):03d}")
+
+    @classmethod
+    def from_timedelta(cls, length: timedelta) -> "CIMDateTime":
+        """Make an interval. Raises ValueError for a negative length."""
+        if length < timedelta():
+            raise ValueError("an interval cannot be negative")
+        minutes, seconds = divmod(length.seconds, 60)
+        hours, minutes = divmod(minutes, 60)
+        clock = f"{hours:02d}{minutes:02d}{seconds:02d}"
+        return cls(f"{length.days:08d}{clock}.{length.microseconds:06d}:000")
+
+    @property
+    def is_interval(self) -> bool:
+        """Whether this is an interval and not a point in time."""
+        return self.text[21] == ":"
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every field is given, none being asterisks."""
+        return "*" not in self.text
+
+    def to_datetime(self) -> datetime | None:
+        """Return the point in time; None for an interval, asterisks, or the year 0."""
+        text = self.text
+        if self.is_interval or not self.is_exact or text.startswith("0000"):
+            return None
+        fields = [int(text[i : i + 2]) for i in range(4, 14, 2)]
+        zone = timezone(timedelta(minutes=int(text[21:])))
+        month, day, hour, minute, second = fields
+        return datetime(
+            int(text[:4]), month, day, hour, minute, second, int(text[15:21]), tzinfo=zone
+        )
+
+    def to_timedelta(self) -> timedelta | None:
+        """Return the length of an interval; None for a point in time or asterisks."""
+        if not self.is_interval or not self.is_exact:
+            return None
+        days = int(self.text[:8])
+        return timedelta(days=days) + timedelta(microseconds=self._clock())
+
+    def microseconds(self) -> int | None:
+        """Return a number that orders datetimes of one kind; None with asterisks.
+
+        Intervals: their length. Points in time: microseconds since the year 1 began, in UTC.
+        """
+        if not self.is_exact:
+            return None
+        text = self.text
+        if self.is_interval:
+            return int(text[:8]) * 86_400_000_000 + self._clock()
+        days = _ordinal(int(text[:4]), int(text[4:6]), int(text[6:8]))
+        return days * 86_400_000_000 + self._clock() - int(text[21:]) * 60_000_000
+
+    def compare(self, other: "CIMDateTime") -> int | None:
+        """Return -1, 0 or 1 as this is before, at or after the other.
+
+        Returns None where they cannot be compared: a point in time with an interval, or asterisks.
+        """
+        if self.is_interval != other.is_interval:
+            return None
+        mine, theirs = self.microseconds(), other.microseconds()
+        if mine is None or theirs is None:
+            return None
+        return (mine > theirs) - (mine < theirs)
+
+    def _clock(self) -> int:
+        """Microseconds since midnight, as the clock fields have it."""
+        text = self.text
+        seconds = int(text[8:10]) * 3600 + int(text[10:12]) * 60 + int(text[12:14])
+        return seconds * 1_000_000 + int(text[15:21])
+
+
+def parse_rfc3339(text: str) -> CIMDateTime:
+    """Convert ``2026-11-21T13:30:00Z``. Raises ValueError, also without an offset from UTC."""
+    if "T" not in text.upper():
+        raise ValueError("neither 25 characters of DSP0004 nor an RFC 3339 time")
+    return CIMDateTime.from_datetime(datetime.fromisoformat(text))
+
+
+def _is_consistent(text: str) -> bool:
+    """Whether the day exists in its month, and after the first asterisk come only asterisks."""
+    if "*" in text:
+        return not text[text.index("*") : 21].replace(".", "").strip("*")
+    if text[21] == ":" or text[6:8] < "29":
+        return True
+    try:
+        _ordinal(int(text[:4]), int(text[4:6]), int(text[6:8]))
+    except ValueError:
+        return False
+    return True
+
+
+def _ordinal(year: int, month: int, day: int) -> int:
+    """The proleptic Gregorian day number; DSP0004 has a year 0, Python has none."""
+    if year == 0:
+        return date(400, month, day).toordinal() - _DAYS_IN_400_YEARS
+    return date(year, month, day).toordinal()

@@ -15,8 +15,11 @@ NULL                  None
 ====================  =========================================
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
 
 
 class CIMType(StrEnum):
@@ -56,3 +59,21 @@ class PropertyType:
     cim_type: CIMType
     is_array: bool = False
     embedded: EmbeddedObject | None = None
+
+
+#: The first and the last value of each integer type.
+INTEGER_RANGES: Final[Mapping[CIMType, tuple[int, int]]] = MappingProxyType(
+    {
+        CIMType.UINT8: (0, 2**8 - 1),
+        CIMType.UINT16: (0, 2**16 - 1),
+        CIMType.UINT32: (0, 2**32 - 1),
+        CIMType.UINT64: (0, 2**64 - 1),
+        CIMType.SINT8: (-(2**7), 2**7 - 1),
+        CIMType.SINT16: (-(2**15), 2**15 - 1),
+        CIMType.SINT32: (-(2**31), 2**31 - 1),
+        CIMType.SINT64: (-(2**63), 2**63 - 1),
+    }
+)
+
+#: The largest finite real32 (IEEE 754 binary32).
+REAL32_MAX: Final = 3.4028234663852886e38

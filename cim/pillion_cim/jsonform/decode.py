@@ -1,0 +1,295 @@
+"""From the JSON form to instances. Whatever is wrong is an InstanceError, never anything else."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pillion_cim.datetimes import CIMDateTime
+from pillion_cim.jsonform.problems import Problems
+from pillion_cim.jsonform.scalars import convert_scalar, describe_remedy
+from pillion_cim.model import CIMInstance, CIMInstanceName, CIMScalar, CIMValue
+from pillion_cim.schema import CIMClass, Schema
+from pillion_cim.types import CIMType, EmbeddedObject, PropertyType
+from pillion_cim.values import check_scalar, is_identifier
+
+#: How deep instances, or references, may be embedded in one another.
+MAX_DEPTH: Final = 8
+
+_STATE_IT: Final = 'state its type, as {"type": "uint16", "value": 3}'
+_TYPES: Final = frozenset(CIMType) | frozenset(EmbeddedObject)
+
+
+def decode_instance(
+    obj: Mapping[str, Any], *, schema: Schema, complete: bool = True
+) -> CIMInstance:
+    """Decode an instance; members other than ``class`` and ``properties`` are not looked at.
+
+    With ``complete``, as for an indication that is being published, the class must not be abstract,
+    its required properties must be given, and a stated type must agree with the class. Without, as
+    for what another CIM exporter sent, the instance is taken as it is.
+
+    Raises InstanceError with every problem that was found.
+    """
+    given = obj.get("properties")
+    class_name = obj.get("class")
+    if type(given) is dict and type(class_name) is str:
+        known = schema.get(class_name)
+        if known is not None and not (complete and known.abstract):
+            values = _plain_values(known, given)
+            if values is not None and not (complete and _lacks(known, values)):
+                return CIMInstance(known.name, values, known.types)
+    decoder = _Decoder(schema=schema, complete=complete)
+    instance = decoder.instance(obj, field="", depth=0)
+    decoder.problems.check()
+    return instance
+
+
+def _plain_values(known: CIMClass, given: dict[str, Any]) -> dict[str, CIMValue] | None:
+    """The values where all is as in nearly every indication: names spelled as the schema spells
+    them, plain values of the class's types, nothing wrong. Otherwise None, and no word why.
+    """
+    quick = known.quick_checks
+    values: dict[str, CIMValue] = given.copy()
+    for name, value in given.items():
+        check = quick.get(name)
+        kind = type(value)
+        if kind is str and check is str:
+            if not value.isprintable():
+                return None
+        elif kind is int and type(check) is tuple:
+            if not check[0] <= value <= check[1]:
+                return None
+        elif value is not None or check is None:
+            converted = _plain_value(value, check)
+            if converted is None:
+                return None
+            values[name] = converted
+    return values
+
+
+def _plain_value(value: Any, check: object) -> CIMValue:
+    """A datetime or an array of text, converted; None where it is anything else."""
+    if check is CIMDateTime and type(value) is str:
+        try:
+            return CIMDateTime(value)
+        except ValueError:
+            return None
+    if check is not list or type(value) is not list:
+        return None
+    plain = all(type(item) is str and item.isprintable() for item in value)
+    return tuple(value) if plain else None
+
+
+def _lacks(known: CIMClass, values: Mapping[str, CIMValue]) -> bool:
+    return any(values.get(name) is None for name in known.required)
+
+
+class _Decoder:
+    """Decodes one instance with all that is embedded in it, gathering problems."""
+
+    __slots__ = ("complete", "problems", "schema")
+
+    def __init__(self, *, schema: Schema, complete: bool) -> None:
+        self.schema = schema
+        self.complete = complete
+        self.problems = Problems()
+
+    def instance(self, obj: Mapping[str, Any], *, field: str, depth: int) -> CIMInstance:
+        """Decode an instance. What is wrong is noted and left out."""
+        class_name, given = obj.get("class"), obj.get("properties")
+        prefix = f"{field}." if field else ""
+        if not isinstance(class_name, str) or not is_identifier(class_name):
+            message = "not the name of a class"
+            self.problems.add(
+                f"{prefix}class", class_name, message, "give the class of the instance"
+            )
+            class_name = ""
+        if not isinstance(given, Mapping):
+            remedy = 'give the properties as an object, {"NAME": VALUE}'
+            self.problems.add(f"{prefix}properties", given, "not an object", remedy)
+            given = {}
+        known = self.schema.get(class_name)
+        instance = self._properties(class_name, given, field=f"{prefix}properties", depth=depth)
+        if known is not None and self.complete and not field:
+            self._check_complete(known, instance)
+        return instance
+
+    def _properties(
+        self, class_name: str, given: Mapping[str, Any], *, field: str, depth: int
+    ) -> CIMInstance:
+        known = self.schema.get(class_name)
+        values: dict[str, CIMValue] = {}
+        stated: dict[str, PropertyType] = {}
+        seen: dict[str, str] = {}
+        for name, value in given.items():
+            if self.problems.full:
+                break
+            where = f"{field}.{name}"
+            spelled = self._spelled(name, known, seen, where)
+            declared = known.types.get(spelled) if known is not None and spelled else None
+            if spelled is None:
+                continue
+            property_type, value = self._type_of(value, declared, class_name, where)
+            if property_type is not None:
+                stated[spelled] = property_type
+                values[spelled] = self._value(value, property_type, where, depth)
+        if known is None:
+            return CIMInstance(class_name, values, stated)
+        own = all(known.types.get(name) == stated[name] for name in values)
+        types = known.types if own else {**known.types, **stated}
+        return CIMInstance(known.name, values, types)
+
+    def _spelled(
+        self, name: object, known: CIMClass | None, seen: dict[str, str], where: str
+    ) -> str | None:
+        """The property's name as it is to be kept; None, and a problem, if it can be none."""
+        if not isinstance(name, str) or not is_identifier(name):
+            remedy = "use letters, digits and underscores, not beginning with a digit"
+            self.problems.add(where, name, "not the name of a property", remedy)
+            return None
+        earlier = seen.setdefault(name.casefold(), name)
+        if earlier != name:
+            message = f"the same property as {earlier[:80]}: case makes no difference"
+            self.problems.add(where, name, message, "give it once")
+            return None
+        return (known.spelling(name) if known is not None else None) or name
+
+    def _type_of(
+        self, value: Any, declared: PropertyType | None, class_name: str, where: str
+    ) -> tuple[PropertyType | None, Any]:
+        """The type of a property and its bare value; None, and a problem, without a type."""
+        if isinstance(value, Mapping) and "type" in value:
+            stated = self._stated(value, where)
+            if stated is not None and declared is not None and self.complete:
+                self._check_agrees(stated, declared, value["type"], where)
+            return stated, value.get("value")
+        if declared is None:
+            if self.schema.get(class_name) is None:
+                message = f"its type is not known, since the class {class_name[:80]} is not"
+            else:
+                message = f"{class_name} has no such property"
+            self.problems.add(where, value, message, _STATE_IT)
+        return declared, value
+
+    def _stated(self, value: Mapping[str, Any], where: str) -> PropertyType | None:
+        text = value["type"]
+        is_array = value.get("array", isinstance(value.get("value"), list | tuple))
+        if not isinstance(text, str) or text not in _TYPES:
+            remedy = f"use one of {', '.join(sorted(_TYPES))}"
+            self.problems.add(f"{where}.type", text, "not a CIM type", remedy)
+        elif not isinstance(is_array, bool):
+            self.problems.add(f"{where}.array", is_array, "neither true nor false", "use true")
+        elif "value" not in value:
+            self.problems.add(where, value, "a type without a value", 'add "value", if only null')
+        elif text in EmbeddedObject.__members__.values():
+            return PropertyType(CIMType.STRING, is_array, EmbeddedObject(text))
+        elif text == CIMType.REFERENCE and is_array:
+            message = "a property cannot be an array of references"
+            self.problems.add(where, value, message, "use several properties")
+        else:
+            return PropertyType(CIMType(text), is_array)
+        return None
+
+    def _check_agrees(
+        self, stated: PropertyType, declared: PropertyType, text: str, where: str
+    ) -> None:
+        # Which kind of embedded object it is, the sender knows better than the class.
+        if stated.cim_type is not declared.cim_type or stated.is_array != declared.is_array:
+            array = " array" if declared.is_array else ""
+            message = f"the class says {declared.cim_type}{array}"
+            self.problems.add(f"{where}.type", text, message, "leave the type out")
+
+    def _value(self, value: Any, property_type: PropertyType, where: str, depth: int) -> CIMValue:
+        if not property_type.is_array:
+            return self._scalar(value, property_type, where, depth)
+        if value is None:
+            return None
+        if not isinstance(value, list | tuple):
+            message = f"not an array, but the property is an array of {property_type.cim_type}"
+            self.problems.add(where, value, message, "put the value in [ ]")
+            return None
+        items: list[CIMScalar | None] = []
+        for index, item in enumerate(value):
+            if self.problems.full:
+                break
+            items.append(self._scalar(item, property_type, f"{where}[{index}]", depth))
+        return tuple(items)
+
+    def _scalar(
+        self, value: Any, property_type: PropertyType, where: str, depth: int
+    ) -> CIMScalar | None:
+        if value is None:
+            return None
+        if property_type.embedded is not None and isinstance(value, Mapping):
+            if self._is_too_deep(value, where, depth):
+                return None
+            return self.instance(value, field=where, depth=depth + 1)
+        if property_type.cim_type is CIMType.REFERENCE and isinstance(value, Mapping):
+            return self._reference(value, where, depth)
+        try:
+            scalar = convert_scalar(value, property_type)
+            check_scalar(scalar, property_type)
+        except ValueError as error:
+            self.problems.add(where, value, str(error), describe_remedy(property_type))
+            return None
+        return scalar
+
+    def _is_too_deep(self, value: Mapping[str, Any], where: str, depth: int) -> bool:
+        if depth < MAX_DEPTH:
+            return False
+        message = f"nested deeper than {MAX_DEPTH} levels"
+        self.problems.add(where, value, message, "leave out the innermost")
+        return True
+
+    def _reference(
+        self, value: Mapping[str, Any], where: str, depth: int
+    ) -> CIMInstanceName | None:
+        class_name, keys = value.get("class"), value.get("keys")
+        parts = {name: value.get(name) for name in ("namespace", "host")}
+        if self._is_too_deep(value, where, depth):
+            return None
+        if not isinstance(class_name, str) or not is_identifier(class_name):
+            self.problems.add(f"{where}.class", class_name, "not the name of a class", "name it")
+            return None
+        if not isinstance(keys, Mapping):
+            self.problems.add(f"{where}.keys", keys, "not an object", 'use {"NAME": VALUE}')
+            return None
+        for name, part in parts.items():
+            self._check_path_part(part, f"{where}.{name}")
+        if parts["host"] is not None and parts["namespace"] is None:
+            self.problems.add(where, value, "a host without a namespace", "add the namespace")
+        found = {
+            name: self._key(name, key, f"{where}.keys.{name}", depth) for name, key in keys.items()
+        }
+        return CIMInstanceName(class_name, found, parts["namespace"], parts["host"])
+
+    def _check_path_part(self, part: object, where: str) -> None:
+        if part is not None and (not isinstance(part, str) or not part or not part.isprintable()):
+            self.problems.add(where, part, "not the text of a path", "use text, or leave it out")
+
+    def _key(
+        self, name: object, value: Any, where: str, depth: int
+    ) -> str | bool | int | float | CIMInstanceName:
+        if not isinstance(name, str) or not is_identifier(name):
+            self.problems.add(where, name, "not the name of a key", "use letters and digits")
+        if isinstance(value, Mapping):
+            return self._reference(value, where, depth + 1) or ""
+        try:
+            if isinstance(value, bool | int):
+                return value
+            if isinstance(value, float):
+                check_scalar(value, PropertyType(CIMType.REAL64))
+                return value
+            check_scalar(value, PropertyType(CIMType.STRING))
+        except ValueError as error:
+            self.problems.add(where, value, str(error), "use text, a number, true or false")
+        return value if isinstance(value, str) else ""
+
+    def _check_complete(self, known: CIMClass, instance: CIMInstance) -> None:
+        if known.abstract:
+            remedy = "use a class that descends from it, such as CIM_AlertIndication"
+            self.problems.add("class", known.name, "an abstract class has no instances", remedy)
+        for name in known.types:
+            if name in known.required and instance.values.get(name) is None:
+                field, remedy = f"properties.{name}", f"give its {known.types[name].cim_type} value"
+                # A value that was refused has its own problem already.
+                self.problems.add_unless_told(field, None, f"{known.name} requires it", remedy)
