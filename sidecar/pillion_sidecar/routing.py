@@ -102,7 +102,7 @@ class Router:
     def _class_routes(self, class_name: str) -> "_ClassRoutes":
         routes = _ClassRoutes([route for route in self._routes if route.filter.selects(class_name)])
         # Class names come from publishers: only those of the schema are remembered.
-        if self._schema.find(class_name) is not None:
+        if self._schema.get(class_name) is not None:
             self._by_class[class_name] = routes
         return routes
 

@@ -1,0 +1,38 @@
+"""What a deliverer is told on its command line, as opposed to by its resources."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pillion_sidecar.config.addresses import AddressPolicy
+
+#: Where publishers find a deliverer, and Prometheus its metrics, unless told otherwise.
+INTAKE_PORT = 8288
+TELEMETRY_PORT = 8289
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen. Port 0: any free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The settings of one deliverer."""
+
+    #: The folder of resource files.
+    resources: Path
+    #: The IndicationService to run as; None: the only one in the folder.
+    service: str | None = None
+    intake: Address = Address("127.0.0.1", INTAKE_PORT)
+    telemetry: Address = Address("127.0.0.1", TELEMETRY_PORT)
+    #: Which addresses destinations may lead to.
+    addresses: AddressPolicy = field(default_factory=lambda: AddressPolicy(allow_loopback=True))
+    maximum_destinations: int = 10_000
+    #: Name servers (``IP`` or ``IP:PORT``) instead of the system's.
+    nameservers: tuple[str, ...] = ()

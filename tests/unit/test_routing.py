@@ -1,0 +1,142 @@
+"""Routing: class first, then namespace, then condition; repeat keys only where they are needed."""
+
+import pytest
+
+from pillion_cim.model import CIMInstance
+from pillion_cim.schema import Schema, load_schema
+from pillion_sidecar.config.resources import (
+    Configuration,
+    IndicationFilter,
+    QueryLanguage,
+    RepeatNotification,
+    RepeatPolicy,
+)
+from pillion_sidecar.routing import Router
+from support.delivery import destination, subscription
+
+
+@pytest.fixture(scope="module")
+def schema() -> Schema:
+    return load_schema()
+
+
+def alert(**values) -> CIMInstance:
+    return CIMInstance("CIM_AlertIndication", values)
+
+
+def router(schema: Schema, **subscriptions) -> Router:
+    """A router with a subscription for each (query, changes), each to a listener of its own."""
+    filters = {}
+    resources = {}
+    for name, (query, changes) in subscriptions.items():
+        filters[name] = IndicationFilter(
+            name=name,
+            query=query,
+            query_language=QueryLanguage.WQL,
+            source_namespaces=changes.pop("source_namespaces", ()),
+        )
+        resources[name] = subscription(name, f"to-{name}", filter_name=name, **changes)
+    return Router(
+        Configuration(
+            revision="1",
+            filters=filters,
+            subscriptions=resources,
+            destinations={f"to-{name}": destination(f"to-{name}") for name in resources},
+        ),
+        schema=schema,
+    )
+
+
+def routed(router: Router, instance: CIMInstance, namespace: str | None = None) -> list[str]:
+    targets = router.route(instance.class_name, lambda: instance, namespace)
+    return [target.subscription for target in targets]
+
+
+def test_a_subscription_to_a_class_gets_its_subclasses_and_no_others(schema):
+    routes = router(
+        schema,
+        alerts=("SELECT * FROM CIM_AlertIndication", {}),
+        all=("SELECT * FROM CIM_Indication", {}),
+        instances=("SELECT * FROM CIM_InstIndication", {}),
+    )
+    assert routed(routes, alert()) == ["alerts", "all"]
+    assert routed(routes, CIMInstance("CIM_ThresholdIndication")) == ["alerts", "all"]
+    assert routed(routes, CIMInstance("CIM_InstCreation")) == ["all", "instances"]
+
+
+def test_a_condition_must_be_true_and_not_merely_unknown(schema):
+    routes = router(
+        schema,
+        severe=("SELECT * FROM CIM_AlertIndication WHERE PerceivedSeverity >= 5", {}),
+        other=("SELECT * FROM CIM_AlertIndication WHERE NOT PerceivedSeverity >= 5", {}),
+    )
+    assert routed(routes, alert(PerceivedSeverity=6)) == ["severe"]
+    assert routed(routes, alert(PerceivedSeverity=2)) == ["other"]
+    assert routed(routes, alert()) == []
+
+
+def test_the_instance_is_not_decoded_where_the_class_decides(schema):
+    routes = router(schema, all=("SELECT * FROM CIM_Indication", {}))
+
+    def undecodable() -> CIMInstance:
+        raise AssertionError("decoded")
+
+    assert len(routes.route("CIM_AlertIndication", undecodable, None)) == 1
+
+
+def test_the_instance_is_decoded_once_for_all_conditions(schema):
+    query = "SELECT * FROM CIM_AlertIndication WHERE PerceivedSeverity = 6"
+    routes = router(schema, one=(query, {}), two=(query, {}))
+    decoded = []
+
+    def instance() -> CIMInstance:
+        decoded.append(1)
+        return alert(PerceivedSeverity=6)
+
+    assert len(routes.route("CIM_AlertIndication", instance, None)) == 2
+    assert len(decoded) == 1
+
+
+@pytest.mark.parametrize(
+    ("namespace", "expected"),
+    [
+        ("root/cimv2", ["some", "any"]),
+        ("ROOT/CIMv2", ["some", "any"]),
+        ("x", ["any"]),
+        (None, ["any"]),
+    ],
+)
+def test_source_namespaces_select_without_regard_to_case(schema, namespace, expected):
+    query = "SELECT * FROM CIM_AlertIndication"
+    routes = router(schema, some=(query, {"source_namespaces": ("root/cimv2",)}), any=(query, {}))
+    assert routed(routes, alert(), namespace) == expected
+
+
+def test_a_target_carries_filter_and_destination(schema):
+    routes = router(schema, all=("SELECT * FROM CIM_Indication", {}))
+    (target,) = routes.route("CIM_AlertIndication", alert, None)
+    assert (target.filter_name, target.destination) == ("all", "to-all")
+
+
+def test_repeats_are_told_by_class_and_key(schema):
+    repeat = RepeatNotification(
+        policy=RepeatPolicy.SUPPRESS, interval_seconds=60.0, key=("EventID",)
+    )
+    query = "SELECT * FROM CIM_AlertIndication"
+    routes = router(schema, all=(query, {"repeat_notification": repeat}))
+
+    def event(instance: CIMInstance) -> object:
+        (target,) = routes.route(instance.class_name, lambda: instance, None)
+        return target.event
+
+    first = event(alert(EventID="disk", Description="one"))
+    assert first == event(alert(EventID="disk", Description="two"))
+    assert first != event(alert(EventID="fan"))
+    assert first != event(CIMInstance("CIM_ThresholdIndication", {"EventID": "disk"}))
+
+
+def test_a_class_that_no_schema_knows_is_routed_by_its_name_and_not_remembered(schema):
+    routes = router(schema, mine=("SELECT * FROM ACME_Alert", {}))
+    assert routed(routes, CIMInstance("ACME_Alert")) == ["mine"]
+    assert routed(routes, CIMInstance("ACME_Other")) == []
+    assert not routes._by_class
