@@ -30,7 +30,7 @@ demo: java .venv/.complete ## From a Spark job over real weather records to two 
 	@$(PY) examples/demo/run.py
 
 .PHONY: test
-test: lint unit rows integration ## Everything below that can fail, but for the benchmarks
+test: java lint unit rows integration ## Everything below that can fail, but for the benchmarks
 
 .PHONY: lint
 lint: .venv/.complete ## ruff (rules and format), mypy --strict, import contract
@@ -53,7 +53,7 @@ integration: java .venv/.complete ## Tests over real sockets and processes, and 
 	@$(PY) -m pytest tests -q -m spark
 
 .PHONY: rows
-rows: .venv/.complete ## Break each worked requirement's line of source and see its tests turn red
+rows: java .venv/.complete ## Break each worked requirement's line of source and see its tests turn red
 	@echo "== rows"
 	@$(PY) tools/rows.py --jobs $(JOBS)
 

@@ -13,6 +13,7 @@ import sys
 import types
 from collections.abc import AsyncIterator, Iterator
 
+import hypothesis
 import pytest
 import pytest_asyncio
 from blockbuster import BlockBuster, BlockBusterFunction
@@ -36,6 +37,10 @@ def pytest_configure() -> None:
     # Spark starts its workers with the first python3 on PATH unless it is told otherwise.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # No deadline: it would assert a duration. Where others wait for the result, the same examples
+    # each time; on one's own machine, new ones.
+    hypothesis.settings.register_profile("house", deadline=None, derandomize="CI" in os.environ)
+    hypothesis.settings.load_profile("house")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
