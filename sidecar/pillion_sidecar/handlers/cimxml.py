@@ -12,9 +12,8 @@ from pillion_cim.jsonform import decode_instance
 from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
-from pillion_sidecar.handlers.http.exchange import Failure, Headers
+from pillion_sidecar.handlers.http.exchange import Failure, Headers, Sender
 from pillion_sidecar.handlers.http.outcome import failure_outcome, later, status_outcome
-from pillion_sidecar.handlers.http.sender import HTTPSender
 from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.indication import Indication
 
@@ -44,7 +43,7 @@ class CIMXMLHandler:
     def __init__(
         self,
         *,
-        sender: HTTPSender,
+        sender: Sender,
         target: HTTPTarget,
         authorization: bytes,
         clock: Clock,

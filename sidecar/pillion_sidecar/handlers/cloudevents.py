@@ -30,9 +30,8 @@ import msgspec
 from pillion_cim.datetimes import CIMDateTime
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
-from pillion_sidecar.handlers.http.exchange import Failure, Headers
+from pillion_sidecar.handlers.http.exchange import Failure, Headers, Sender
 from pillion_sidecar.handlers.http.outcome import failure_outcome, later, status_outcome
-from pillion_sidecar.handlers.http.sender import HTTPSender
 from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.indication import Indication
 
@@ -149,7 +148,10 @@ def _rfc3339(value: object) -> str | None:
         moment = _from_rfc3339(text)
     if moment is None:
         return None
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    try:
+        return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    except OverflowError:
+        return None
 
 
 def _from_rfc3339(text: str) -> datetime | None:
@@ -192,7 +194,7 @@ class CloudEventsHandler:
     def __init__(
         self,
         *,
-        sender: HTTPSender,
+        sender: Sender,
         target: HTTPTarget,
         authorization: bytes,
         clock: Clock,

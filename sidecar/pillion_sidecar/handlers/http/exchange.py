@@ -44,6 +44,17 @@ class Exchange(Protocol):
         """There is none."""
 
 
+class Sender(Protocol):
+    """What a handler asks of :class:`pillion_sidecar.handlers.http.sender.HTTPSender`; tests stand
+    in others."""
+
+    def send(self, request: bytes, exchange: Exchange) -> None:
+        """Begin to send a request, head and body, and return at once."""
+
+    def close(self) -> None:
+        """Close all connections; exchanges under way hear nothing more."""
+
+
 def field(headers: Headers, name: bytes) -> bytes | None:
     """The first value of a header field; ``name`` is in lower case. None without one."""
     for candidate, value in headers:

@@ -267,6 +267,8 @@ class Wire(asyncio.BufferedProtocol):
         if not self._flushed:
             return True
         sock = self._transport.get_extra_info("socket")
+        if sock is None:
+            return False
         try:
             queued = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4))
         except OSError:

@@ -1,0 +1,302 @@
+"""CloudEvents: the attributes, the splicing, and the slow way round it."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
+from pillion_sidecar.handlers.cloudevents import CloudEventsHandler, event_of, render
+from pillion_sidecar.handlers.http.exchange import Exchange, Failure
+from pillion_sidecar.handlers.http.target import parse_target
+from pillion_sidecar.indication import Indication
+from pillion_sidecar.testing import FakeTime
+
+TEST_BODY = b'{"class":"CIM_AlertIndication","properties":{"AlertType":5}}'
+
+
+def indication(body: bytes = TEST_BODY, **given: Any) -> Indication:
+    return Indication(body=body, class_name="CIM_AlertIndication", accepted_at=0.0, **given)
+
+
+def delivery(of: Indication | None = None, **given: Any) -> Delivery:
+    values: dict[str, Any] = {
+        "indication": of or indication(),
+        "filter_name": "severe",
+        "sequence_context": None,
+        "sequence_number": None,
+        "attempt": 1,
+        "correlated": False,
+    }
+    return Delivery(**(values | given))
+
+
+def event(of: Delivery) -> dict[str, Any]:
+    rendered: dict[str, Any] = json.loads(render(event_of(of.indication, "default"), of))
+    return rendered
+
+
+def test_an_indication_becomes_an_event() -> None:
+    body = (
+        b'{"class":"CIM_AlertIndication","properties":'
+        b'{"IndicationTime":"20261121133000.250000+060","AlertType":5}}'
+    )
+    of = delivery(
+        indication(body, source="urn:jobs:weather", identifier="id-1"),
+        sequence_context="context",
+        sequence_number=7,
+    )
+    assert event(of) == {
+        "specversion": "1.0",
+        "id": "id-1",
+        "type": "org.dmtf.cim.indication.CIM_AlertIndication",
+        "source": "urn:jobs:weather",
+        "time": "2026-11-21T12:30:00.250000Z",
+        "datacontenttype": "application/json",
+        "sequence": "7",
+        "data": {
+            "class": "CIM_AlertIndication",
+            "properties": {
+                "IndicationTime": "20261121133000.250000+060",
+                "AlertType": 5,
+                "IndicationFilterName": "severe",
+                "SequenceContext": "context",
+                "SequenceNumber": 7,
+            },
+        },
+    }
+
+
+def test_the_id_is_the_identifier_else_the_sequence_else_one_that_stays() -> None:
+    assert event(delivery(indication(identifier="i")))["id"] == "i"
+    of = delivery(sequence_context="c", sequence_number=3)
+    assert event(of)["id"] == "c#3"
+    shared = event_of(indication(), "default")
+    first, again = (json.loads(render(shared, delivery(attempt=n)))["id"] for n in (1, 2))
+    assert first == again
+    assert event(delivery())["id"] != first
+
+
+def test_the_source_is_a_uri_reference() -> None:
+    assert event(delivery())["source"] == "default"
+    assert event(delivery(indication(source='a b"ä')))["source"] == "a%20b%22%C3%A4"
+
+
+def test_an_instance_without_properties_can_be_spliced() -> None:
+    of = delivery(indication(b'{"class":"CIM_AlertIndication","properties":{}}'))
+    assert event(of)["data"]["properties"] == {"IndicationFilterName": "severe"}
+
+
+def test_an_instance_that_ends_in_an_embedded_one_can_be_spliced() -> None:
+    of = delivery(indication(b'{"class":"C","properties":{"A":{"class":"B","properties":{}}}}'))
+    assert event(of)["data"]["properties"] == {
+        "A": {"class": "B", "properties": {}},
+        "IndicationFilterName": "severe",
+    }
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"class":"C","properties":{"A":1,"indicationFILTERname":"x","SequenceNumber":9}}',
+        b'{"class":"C","properties":{"A":1,"Sequence\\u0043ontext":"other"}}',
+        b'{"properties":{"A":1},"class":"C"}',
+        b'{ "class" : "C" , "properties" : { "A" : 1 } }',
+        b'{"class":"C","properties":{"A":1} }',
+    ],
+)
+def test_no_property_is_there_twice_however_the_body_is_written(body: bytes) -> None:
+    of = delivery(indication(body), sequence_context="c", sequence_number=1)
+    rendered = render(event_of(of.indication, "default"), of)
+    pairs: list[list[str]] = []
+    json.loads(rendered, object_pairs_hook=lambda p: pairs.append([k.lower() for k, _ in p]))
+    assert all(len(names) == len(set(names)) for names in pairs)
+    assert event(of)["data"] == {
+        "class": "C",
+        "properties": {
+            "A": 1,
+            "IndicationFilterName": "severe",
+            "SequenceContext": "c",
+            "SequenceNumber": 1,
+        },
+    }
+
+
+def test_a_publishers_sequence_does_not_go_out_as_the_deliverers() -> None:
+    body = b'{"class":"C","properties":{"SequenceContext":"theirs","SequenceNumber":9}}'
+    assert event(delivery(indication(body)))["data"]["properties"] == {
+        "IndicationFilterName": "severe"
+    }
+
+
+@pytest.mark.parametrize(
+    ("published", "expected"),
+    [
+        (b"", ["id-1"]),
+        (b',"CorrelatedIndications":["id-0"]', ["id-0", "id-1"]),
+        (b',"CorrelatedIndications":null', ["id-1"]),
+        (
+            b',"CorrelatedIndications":{"type":"string","array":true,"value":["id-0"]}',
+            ["id-0", "id-1"],
+        ),
+    ],
+)
+def test_a_marked_retry_names_itself_among_the_correlated(
+    published: bytes, expected: list[str]
+) -> None:
+    of = indication(b'{"class":"C","properties":{"A":1' + published + b"}}", identifier="id-1")
+    properties = event(delivery(of, correlated=True))["data"]["properties"]
+    assert properties["CorrelatedIndications"] == expected
+
+
+def test_a_marked_retry_without_an_identifier_holds_null() -> None:
+    properties = event(delivery(correlated=True))["data"]["properties"]
+    assert properties["CorrelatedIndications"] == [None]
+
+
+def test_what_was_published_as_correlated_goes_out_unmarked() -> None:
+    of = indication(b'{"class":"C","properties":{"CorrelatedIndications":["a"]}}')
+    assert event(delivery(of))["data"]["properties"]["CorrelatedIndications"] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("value", "time"),
+    [
+        ("20261121133000.000000+000", "2026-11-21T13:30:00Z"),
+        ("2026-11-21T14:30:00+01:00", "2026-11-21T13:30:00Z"),
+        ({"type": "datetime", "value": "20261121133000.000000+000"}, "2026-11-21T13:30:00Z"),
+        ("00000001060000.000000:000", None),
+        ("20261121******.******+000", None),
+        ("0001-01-01T00:00:00+10:00", None),
+        ("2026-11-21T14:30:00", None),
+        (5, None),
+        (None, None),
+    ],
+)
+def test_the_time_is_the_indications_where_it_is_one(value: Any, time: str | None) -> None:
+    body = json.dumps({"class": "C", "properties": {"IndicationTime": value}}).encode()
+    assert event(delivery(indication(body))).get("time") == time
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.fixed_dictionaries({"type": st.just("string"), "value": inner})
+    ),
+    max_leaves=5,
+)
+NAMES = st.sampled_from(["A", "Ü", "IndicationTime", "SequenceNumber", "sequencecontext"])
+
+
+@given(st.dictionaries(NAMES | st.text(max_size=5), JSON, max_size=5), st.booleans(), st.text())
+def test_any_instance_comes_out_as_it_went_in(
+    properties: dict[str, Any], escaped: bool, context: str
+) -> None:
+    body = json.dumps({"class": "C", "properties": properties}, ensure_ascii=escaped).encode(
+        "utf-8", "surrogatepass"
+    )
+    of = delivery(indication(body), sequence_context=context, sequence_number=0)
+    spliced = {"IndicationFilterName": "severe", "SequenceContext": context, "SequenceNumber": 0}
+    names = {name.lower() for name in spliced}
+    rest = {name: value for name, value in properties.items() if name.lower() not in names}
+    assert event(of)["data"] == {"class": "C", "properties": rest | spliced}
+
+
+class FakeSender:
+    """Keeps what it is given to send."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[bytes, Exchange]] = []
+        self.closed = False
+
+    def send(self, request: bytes, exchange: Exchange) -> None:
+        self.sent.append((request, exchange))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def sender() -> FakeSender:
+    return FakeSender()
+
+
+@pytest.fixture
+def handler(sender: FakeSender) -> CloudEventsHandler:
+    return CloudEventsHandler(
+        sender=sender,
+        target=parse_target("http://a.example:81/hook?x=1"),
+        authorization=b"Authorization: Bearer t\r\n",
+        clock=FakeTime(),
+        service_name="default",
+    )
+
+
+def test_the_request_has_exactly_these_headers(
+    handler: CloudEventsHandler, sender: FakeSender
+) -> None:
+    handler.deliver(delivery(indication(languages=("de", "en"))), lambda outcome: None)
+    head, _, body = sender.sent[0][0].partition(b"\r\n\r\n")
+    assert head.decode().split("\r\n") == [
+        "POST /hook?x=1 HTTP/1.1",
+        "Host: a.example:81",
+        "Accept: */*",
+        "Content-Type: application/cloudevents+json; charset=utf-8",
+        "Authorization: Bearer t",
+        "Content-Language: de, en",
+        f"Content-Length: {len(body)}",
+    ]
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204])
+def test_any_2xx_is_success(handler: CloudEventsHandler, sender: FakeSender, status: int) -> None:
+    outcomes: list[DeliveryOutcome] = []
+    handler.deliver(delivery(), outcomes.append)
+    sender.sent[0][1].answered(status, [], b"whatever")
+    assert outcomes == [DeliveryOutcome(DeliveryResult.SUCCESS, "", status)]
+
+
+def test_success_is_not_taken_back_by_what_follows_the_head(
+    handler: CloudEventsHandler, sender: FakeSender
+) -> None:
+    outcomes: list[DeliveryOutcome] = []
+    handler.deliver(delivery(), outcomes.append)
+    sender.sent[0][1].failed(Failure(DeliveryResult.ERROR, "too long", 200, in_body=True))
+    assert outcomes[0].result is DeliveryResult.SUCCESS
+
+
+def test_a_failure_before_that_is_the_outcome(
+    handler: CloudEventsHandler, sender: FakeSender
+) -> None:
+    outcomes: list[DeliveryOutcome] = []
+    handler.deliver(delivery(), outcomes.append)
+    sender.sent[0][1].failed(Failure(DeliveryResult.POST_DELIVERY_ERROR, "gone", 200))
+    assert outcomes == [DeliveryOutcome(DeliveryResult.POST_DELIVERY_ERROR, "gone", 200)]
+
+
+def test_an_indication_is_prepared_once(handler: CloudEventsHandler, sender: FakeSender) -> None:
+    of = indication()
+    handler.deliver(delivery(of), lambda outcome: None)
+    kept = dict(of.rendered or {})
+    handler.deliver(delivery(of, attempt=2), lambda outcome: None)
+    assert of.rendered == kept
+    assert sender.sent[0][0] == sender.sent[1][0]
+
+
+def test_closing_releases_the_connections(handler: CloudEventsHandler, sender: FakeSender) -> None:
+    handler.close()
+    assert sender.closed
+
+
+async def test_what_is_no_instance_is_fatal_and_told_later(
+    handler: CloudEventsHandler, sender: FakeSender
+) -> None:
+    told = asyncio.get_running_loop().create_future()
+    handler.deliver(delivery(indication(b'{"class":"C"}')), told.set_result)
+    assert not told.done()
+    assert (await told).result is DeliveryResult.FATAL_ERROR
+    assert sender.sent == []

@@ -1,0 +1,158 @@
+"""A wire told anything at all: it ends in one outcome, within its bounds, and never otherwise."""
+
+import asyncio
+import ssl
+from typing import Any, cast
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pillion_sidecar.delivery.handler import DeliveryResult
+from pillion_sidecar.handlers.http.exchange import BODY_LIMIT, Failure, Headers
+from pillion_sidecar.handlers.http.wire import Wire
+
+
+class FakeTransport:
+    """Takes what is written; ``refuses`` as a broken connection does."""
+
+    def __init__(self, *, refuses: bool = False) -> None:
+        self.written = b""
+        self.closed = False
+        self.refuses = refuses
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return self.closed or self.refuses
+
+    def set_write_buffer_limits(self, high: int, low: int) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def get_extra_info(self, name: str) -> Any:
+        return None
+
+
+class Owner:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, Headers, bytes, bool]] = []
+        self.losses: list[tuple[Failure | None, bool]] = []
+
+    def wire_answered(self, status: int, headers: Headers, body: bytes, *, keep: bool) -> None:
+        self.answers.append((status, headers, body, keep))
+
+    def wire_lost(self, failure: Failure | None, *, untaken: bool) -> None:
+        self.losses.append((failure, untaken))
+
+
+def opened(transport: FakeTransport) -> tuple[Wire, Owner, memoryview]:
+    owner = Owner()
+    buffer = memoryview(bytearray(1024))
+    wire = Wire(owner=owner, buffer=buffer)
+    wire.connection_made(cast(asyncio.Transport, transport))
+    return wire, owner, buffer
+
+
+def receive(wire: Wire, buffer: memoryview, data: bytes) -> None:
+    buffer[: len(data)] = data
+    wire.buffer_updated(len(data))
+
+
+PIECES = st.sampled_from(
+    [
+        b"HTTP/1.1 200 OK\r\n", b"HTTP/1.0 503 No\r\n", b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"HTTP/1.1 204 No Content\r\n", b"Content-Length: 5\r\n", b"Content-Length: 0\r\n",
+        b"Transfer-Encoding: chunked\r\n", b"Connection: close\r\n", b"Upgrade: x\r\n",
+        b"A: b\nc\r\n", b"\r\n", b"\n", b"hello", b"5\r\nhello\r\n", b"0\r\n\r\n", b"\x00",
+        b"x" * 1024,
+    ]
+)  # fmt: skip
+
+
+@given(st.lists(PIECES | st.binary(min_size=1, max_size=40), max_size=200), st.booleans())
+@example([b"x" * 1024] * 200, True)
+@example([b"HTTP/1.1 200 OK\r\n", b"\r\n", *[b"x" * 1024] * 199], True)
+def test_any_answer_ends_in_exactly_one_outcome(pieces: list[bytes], eof: bool) -> None:
+    transport = FakeTransport()
+    wire, owner, buffer = opened(transport)
+    wire.send(b"request")
+    for piece in pieces:
+        if owner.answers or owner.losses:
+            break
+        receive(wire, buffer, piece)
+    if eof and not transport.closed:
+        wire.eof_received()
+    wire.connection_lost(None)
+    wire.connection_lost(ConnectionResetError())
+    under_way = owner.answers + [loss for loss in owner.losses if loss[0] is not None]
+    assert len(under_way) == 1
+    for _, _, body, _ in owner.answers:
+        assert len(body) <= BODY_LIMIT
+
+
+def test_a_reset_is_a_post_delivery_error_unless_nothing_was_written() -> None:
+    for refuses, result in ((False, "post-delivery-error"), (True, "error")):
+        wire, owner, _ = opened(FakeTransport(refuses=refuses))
+        wire.send(b"request")
+        wire.connection_lost(ConnectionResetError(104, "Connection reset by peer"))
+        [(failure, untaken)] = owner.losses
+        assert failure is not None
+        assert failure.result == result
+        assert untaken is refuses
+
+
+def test_a_write_that_is_not_through_was_not_taken() -> None:
+    wire, owner, _ = opened(FakeTransport())
+    wire.send(b"request")
+    wire.pause_writing()
+    failure = wire.give_up("timed out")
+    assert failure == Failure(DeliveryResult.ERROR, "timed out before it had the request")
+    assert owner.losses == []
+
+
+def test_an_answer_to_a_write_that_is_not_through_does_not_keep_the_connection() -> None:
+    transport = FakeTransport()
+    wire, owner, buffer = opened(transport)
+    wire.send(b"request")
+    wire.pause_writing()
+    receive(wire, buffer, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    assert owner.answers == [(200, [(b"Content-Length", b"0")], b"", False)]
+    assert transport.closed
+
+
+@pytest.mark.parametrize(
+    ("reason", "result"),
+    [
+        ("TLSV1_ALERT_UNKNOWN_CA", DeliveryResult.ERROR),
+        ("DECRYPTION_FAILED_OR_BAD_RECORD_MAC", DeliveryResult.POST_DELIVERY_ERROR),
+    ],
+)
+def test_a_tls_alert_says_that_the_request_was_not_taken(
+    reason: str, result: DeliveryResult
+) -> None:
+    wire, owner, _ = opened(FakeTransport())
+    wire.send(b"request")
+    error = ssl.SSLError(1, "x")
+    error.reason = reason
+    wire.connection_lost(error)
+    [(failure, _)] = owner.losses
+    assert failure is not None
+    assert failure.result is result
+    assert reason.replace("_", " ").lower() in failure.detail
+
+
+def test_a_wire_that_was_closed_before_it_opened_closes() -> None:
+    transport = FakeTransport()
+    wire = Wire(owner=Owner(), buffer=memoryview(bytearray(10)))
+    wire.close()
+    wire.connection_made(cast(asyncio.Transport, transport))
+    assert transport.closed
+    assert not wire.open
