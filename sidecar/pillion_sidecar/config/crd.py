@@ -4,7 +4,7 @@ from typing import Any
 
 import yaml
 
-from pillion_sidecar.config.schema import API_VERSION, GROUP, KINDS, VERSION
+from pillion_sidecar.config.schema import API_VERSION, GROUP, VERSION
 from pillion_sidecar.config.schema.fields import (
     Boolean,
     Column,

@@ -14,7 +14,7 @@ from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.config.yamlstream import StreamError, read_documents
 
 #: File names that are read; others are left alone, as are hidden ones.
-SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+SUFFIXES = (".yaml", ".yml", ".json")
 #: The most files in a folder.
 MOST_FILES = 10_000
 #: The most bytes in one file, and in all files of a folder.
@@ -59,10 +59,13 @@ def resource_files(path: Path) -> list[Path]:
         OSError: the folder cannot be read.
     """
     return sorted(
-        entry
-        for entry in path.iterdir()
-        if entry.suffix in SUFFIXES and not entry.name.startswith(".") and not entry.is_dir()
+        entry for entry in path.iterdir() if is_resource_file(entry.name) and not entry.is_dir()
     )
+
+
+def is_resource_file(name: str) -> bool:
+    """Whether a file of this name is read."""
+    return name.endswith(SUFFIXES) and not name.startswith(".")
 
 
 def _files(path: Path, problems: list[Problem]) -> list[Path]:

@@ -97,7 +97,7 @@ def secret_key_reference(what: str, *, key: str) -> Struct:
                     ),
                 ),
                 default=key,
-                description=f"The key of the Secret under which {what} is kept.",
+                description=f"The key of the Secret that holds {what}.",
             ),
         )
     )

@@ -40,7 +40,7 @@ TLS = Struct(
         ),
         Field(
             name="caSecretRef",
-            type=secret_key_reference("the certificates, in PEM,", key="ca.crt"),
+            type=secret_key_reference("the certificates, in PEM", key="ca.crt"),
             assumed="the authorities that the system trusts",
             description=f"The Secret, {_LABELLED}, with the authorities that the listener's "
             "certificate must come from, instead of those that the system trusts.",

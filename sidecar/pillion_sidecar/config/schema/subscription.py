@@ -118,11 +118,12 @@ def _needs(field: str, *policies: str) -> Rule:
         return spec["repeatNotificationPolicy"] not in policies or field in spec
 
     listed = ", ".join(f'"{policy}"' for policy in policies)
+    named = " or ".join(policies)
     return Rule(
         cel=f"!(self.repeatNotificationPolicy in [{listed}]) || has(self.{field})",
         holds=holds,
         field="repeatNotificationPolicy",
-        message=f"needs {field}",
+        message=f"is {named} without {field}",
         remedy=f"Write {field}, or set repeatNotificationPolicy to None.",
     )
 
