@@ -16,6 +16,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from pillion_cli.exits import CommandFailed, Exit
 
+#: Where a deliverer's intake listens unless it was told otherwise.
+DEFAULT_URL = "http://127.0.0.1:8288"
 #: Bytes of an answer that are read; 10,000 refused lines take some 3 MB.
 MAXIMUM_ANSWER = 64 * 1024 * 1024
 
@@ -67,7 +69,7 @@ class DelivererClient:
             raise CommandFailed(f"{url!r} is not a URL: {error}", code=Exit.USAGE) from error
         if parts.scheme not in ("http", "https") or not host:
             raise CommandFailed(
-                f"{url!r} is not a URL such as http://127.0.0.1:8080", code=Exit.USAGE
+                f"{url!r} is not a URL such as http://127.0.0.1:8288", code=Exit.USAGE
             )
         self._prefix = parts.path.rstrip("/")
         self._connection: http.client.HTTPConnection

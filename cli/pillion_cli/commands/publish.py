@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
-from pillion_cli.client import DelivererClient
+from pillion_cli.client import DEFAULT_URL, DelivererClient
 from pillion_cli.exits import CommandFailed
 from pillion_cli.indications import batches, kind_of
 from pillion_cli.publisher import Publisher, PublishOptions, Summary
@@ -25,10 +25,10 @@ that the deliverer refuses for now (a full queue) are sent again, those alone, w
 that are wrong are counted and the first ones quoted.
 
 examples:
-  pillion publish alerts.ndjson --to http://127.0.0.1:8080
-  jq -c .alerts[] report.json | pillion publish - --to http://127.0.0.1:8080 --source weather
-  pillion publish alerts.ndjson --to http://127.0.0.1:8080 --ack delivered --timeout 300
-  pillion publish alerts.ndjson --to http://127.0.0.1:8080 --flush
+  pillion publish alerts.ndjson
+  jq -c .alerts[] report.json | pillion publish - --source weather
+  pillion publish alerts.ndjson --ack delivered --timeout 300
+  pillion publish alerts.ndjson --flush
 
 exit codes: 0 all accepted (with --ack delivered or --flush: and all delivered), 3 a part of it,
 1 nothing accepted or no deliverer, 2 a wrong command line.
@@ -41,7 +41,9 @@ NETWORK_SECONDS = 10.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options."""
     parser.add_argument("file", metavar="FILE", help="what to send; - reads standard input")
-    parser.add_argument("--to", metavar="URL", required=True, help="the deliverer's intake")
+    parser.add_argument(
+        "--to", metavar="URL", default=DEFAULT_URL, help=f"the deliverer's intake [{DEFAULT_URL}]"
+    )
     parser.add_argument(
         "--ack",
         choices=("accepted", "durable", "stable", "delivered"),

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pillion_cli.client import Answer, DelivererClient, Refused
+from pillion_cli.client import DEFAULT_URL, Answer, DelivererClient, Refused
 from pillion_cli.exits import CommandFailed, Exit
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ all that is pending. Both are discards: each is logged, counted with the reason 
 to a publisher that asked.
 
 examples:
-  pillion queues --at http://127.0.0.1:8080
-  pillion queues --at http://127.0.0.1:8080 siem
-  pillion queues --at http://127.0.0.1:8080 --skip siem
-  pillion queues --at http://127.0.0.1:8080 --purge siem --yes
-  pillion queues --at http://127.0.0.1:8080 --output json | jq '.queues[] | select(.depth > 0)'
+  pillion queues
+  pillion queues siem
+  pillion queues --skip siem
+  pillion queues --purge siem --yes
+  pillion queues --output json | jq '.queues[] | select(.depth > 0)'
 
 exit codes: 0 done, 1 no such queue, nothing to give up, or no deliverer, 2 a wrong command line.
 """
@@ -38,7 +38,9 @@ PAGE = 1000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options."""
-    parser.add_argument("--at", metavar="URL", required=True, help="the deliverer's intake")
+    parser.add_argument(
+        "--at", metavar="URL", default=DEFAULT_URL, help=f"the deliverer's intake [{DEFAULT_URL}]"
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("name", metavar="NAME", nargs="?", help="show this queue and its attempts")
     what.add_argument("--skip", metavar="NAME", help="give up the indication at the front")

@@ -89,7 +89,8 @@ END_TO_END = Metric(
 INTAKE = Metric(
     "pillion_intake_indications_total",
     MetricType.COUNTER,
-    "Indications that publishers sent, by kind of body and by outcome.",
+    "Indications that publishers sent, by kind (json, ndjson, cloudevents, cim-xml) and outcome: "
+    "accepted, duplicate, invalid, refused (for now).",
     ("kind", "outcome"),
 )
 DUPLICATE_ENTRIES = Metric(

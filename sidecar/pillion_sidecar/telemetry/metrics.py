@@ -76,7 +76,7 @@ class IntakeOutcome(StrEnum):
 class Metrics:
     """The metrics of one deliverer.
 
-    An ``AttemptObserver`` for delivery, and an observer for intake and configuration.
+    An observer of delivery, intake and configuration, and a reader of all the rest.
     """
 
     def __init__(

@@ -8,7 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from pillion_cli import main as entry
+from pillion_cli.client import DEFAULT_URL
 from pillion_cli.exits import CommandFailed, Exit
+from pillion_sidecar.settings import INTAKE_PORT
+
+
+def test_publishers_look_where_a_deliverer_listens() -> None:
+    assert f"http://127.0.0.1:{INTAKE_PORT}" == DEFAULT_URL
 
 
 def _command(run: object) -> SimpleNamespace:

@@ -1,6 +1,7 @@
 """The text format, checked by the client library's own parser."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.telemetry import ports
 from pillion_sidecar.telemetry.definitions import METRICS
 from pillion_sidecar.telemetry.destinations import PIECE
@@ -129,17 +131,27 @@ def test_samples_of_a_metric_stand_together_and_pieces_are_bounded(fake_time: Fa
 
 
 def test_every_metric_of_the_reference_is_exposed_and_no_other(fake_time: FakeTime) -> None:
-    class Memory:
-        entries = 12
-        evictions = 3
-
     metrics = Metrics(
-        clock=fake_time, version="0.1.0", queues=lambda: [StillQueue()], duplicates=Memory()
+        clock=fake_time,
+        version="0.1.0",
+        queues=lambda: [StillQueue()],
+        duplicates=DuplicateMemory(clock=fake_time, window_seconds=60, capacity=10),
     )
     text = "".join(metrics.exposition())
     for metric in METRICS:
         assert metric.header in text
     assert text.count("# TYPE") == len(METRICS)
+
+
+def test_remembered_identities_and_evictions_are_counted(fake_time: FakeTime) -> None:
+    @dataclass
+    class Memory:
+        entries: int = 12
+        evictions: int = 3
+
+    metrics = Metrics(clock=fake_time, version="0.1.0")
+    assert _value(metrics, "pillion_duplicate_memory_entries") is None
+    metrics.watch(duplicates=Memory())
     assert _value(metrics, "pillion_duplicate_memory_entries") == 12
     assert _value(metrics, "pillion_duplicate_memory_evictions_total") == 3
 
