@@ -7,12 +7,15 @@ import itertools
 import json
 from collections.abc import Callable
 
-from pillion_cim.cimxml import ExportResponseError, ExportTemplate, check_export_response
+from pillion_cim.cimxml.export import ExportTemplate
+from pillion_cim.cimxml.headers import EXPORT_HEADERS
+from pillion_cim.cimxml.response import ExportResponseError, check_export_response
 from pillion_cim.jsonform import decode_instance
 from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
 from pillion_sidecar.handlers.http.exchange import Failure, Headers, Sender
+from pillion_sidecar.handlers.http.fields import content_language
 from pillion_sidecar.handlers.http.outcome import failure_outcome, later, status_outcome
 from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.indication import Indication
@@ -27,14 +30,9 @@ _SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS, "", 200)
 def export_head(target: HTTPTarget, authorization: bytes) -> bytes:
     """The request's head up to what differs between indications (DSP0200 3.3; no TE, since
     OpenPegasus would then answer with trailers)."""
-    return (
-        f"POST {target.request_uri} HTTP/1.1\r\n"
-        f"Host: {target.authority}\r\n"
-        "Accept: */*\r\n"
-        "Content-Type: application/xml; charset=utf-8\r\n"
-        "CIMExport: MethodRequest\r\n"
-        "CIMExportMethod: ExportIndication\r\n"
-    ).encode("ascii") + authorization
+    lines = [f"POST {target.request_uri} HTTP/1.1", f"Host: {target.authority}"]
+    lines += [f"{name}: {value}" for name, value in EXPORT_HEADERS]
+    return "\r\n".join([*lines, ""]).encode("ascii") + authorization
 
 
 class CIMXMLHandler:
@@ -60,6 +58,7 @@ class CIMXMLHandler:
         indication = delivery.indication
         message_id = str(next(self._message_ids))
         try:
+            languages = content_language(indication.languages)
             body = self._template(indication).render(
                 message_id=message_id,
                 filter_name=delivery.filter_name,
@@ -67,14 +66,11 @@ class CIMXMLHandler:
                 sequence_number=delivery.sequence_number,
                 correlated=delivery.correlated,
             )
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             later(done, DeliveryResult.FATAL_ERROR, f"no CIM-XML can say this: {error}")
             return
-        head = self._head
-        if indication.languages:
-            head += f"Content-Language: {', '.join(indication.languages)}\r\n".encode("ascii")
-        request = b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
-        self._sender.send(request, _Attempt(message_id, done, self._clock))
+        head = b"%b%bContent-Length: %d\r\n\r\n" % (self._head, languages, len(body))
+        self._sender.send(head + body, _Attempt(message_id, done, self._clock))
 
     def close(self) -> None:
         """Release the connections; attempts under way are abandoned."""
@@ -110,9 +106,10 @@ class _Attempt:
         if not 200 <= status < 300:
             self._done(status_outcome(status, headers, self._clock))
             return
+        named = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
         try:
             check_export_response(
-                status=status, headers=headers, body=body, message_id=self._message_id
+                status=status, headers=named, body=body, message_id=self._message_id
             )
         except ExportResponseError as error:
             self._done(DeliveryOutcome(DeliveryResult.ERROR, str(error), status))

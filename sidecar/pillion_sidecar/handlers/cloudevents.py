@@ -31,6 +31,7 @@ from pillion_cim.datetimes import CIMDateTime
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
 from pillion_sidecar.handlers.http.exchange import Failure, Headers, Sender
+from pillion_sidecar.handlers.http.fields import content_language
 from pillion_sidecar.handlers.http.outcome import failure_outcome, later, status_outcome
 from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.indication import Indication
@@ -213,16 +214,13 @@ class CloudEventsHandler:
     def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
         """Begin an attempt; see :class:`pillion_sidecar.delivery.handler.Handler`."""
         try:
+            languages = content_language(delivery.indication.languages)
             body = render(self._event(delivery.indication), delivery)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             later(done, DeliveryResult.FATAL_ERROR, f"no CloudEvent can say this: {error}")
             return
-        head = self._head
-        if delivery.indication.languages:
-            languages = ", ".join(delivery.indication.languages)
-            head += f"Content-Language: {languages}\r\n".encode("ascii")
-        request = b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
-        self._sender.send(request, _Attempt(done, self._clock))
+        head = b"%b%bContent-Length: %d\r\n\r\n" % (self._head, languages, len(body))
+        self._sender.send(head + body, _Attempt(done, self._clock))
 
     def close(self) -> None:
         """Release the connections; attempts under way are abandoned."""

@@ -1,7 +1,8 @@
-"""Header fields: credentials out, Retry-After in."""
+"""Header fields: credentials and languages out, Retry-After in."""
 
 import base64
 import re
+from collections.abc import Sequence
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
@@ -12,6 +13,7 @@ from pillion_sidecar.handlers.http.target import InvalidDestinationError
 #: The longest that a Retry-After is believed, in seconds.
 RETRY_AFTER_LIMIT = 86_400.0
 
+_LANGUAGE = re.compile(r"[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*")
 _TOKEN68 = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
@@ -34,6 +36,20 @@ def authorization(credentials: Credentials | None) -> bytes:
         raise InvalidDestinationError("the username must not hold a colon (RFC 7617)")
     pair = f"{credentials.username}:{credentials.password or ''}".encode()
     return b"Authorization: Basic " + base64.b64encode(pair) + b"\r\n"
+
+
+def content_language(languages: Sequence[str]) -> bytes:
+    """The Content-Language line with its CRLF; empty without languages (S0.21).
+
+    Raises:
+        ValueError: one of them is no language tag.
+    """
+    if not languages:
+        return b""
+    for tag in languages:
+        if _LANGUAGE.fullmatch(tag) is None:
+            raise ValueError(f"not a language tag: {tag[:40]!r}")
+    return f"Content-Language: {', '.join(languages)}\r\n".encode("ascii")
 
 
 def retry_after(headers: Headers, now: float) -> float | None:
