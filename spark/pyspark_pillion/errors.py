@@ -1,0 +1,55 @@
+"""What can go wrong. One tree: what the caller wrote, and what became of a task's rows."""
+
+from collections.abc import Sequence
+
+
+class PillionError(Exception):
+    """The base of every error that this package raises itself."""
+
+
+class ConfigurationError(PillionError, ValueError):
+    """Options, columns or a save mode that cannot work; raised on the driver, before any task.
+
+    ``problems`` has every problem that was found, each a sentence naming what, why and the remedy.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(f"- {problem}" for problem in self.problems))
+
+    def __reduce__(self) -> tuple[type["ConfigurationError"], tuple[tuple[str, ...]]]:
+        return type(self), (self.problems,)
+
+
+class PublishError(PillionError):
+    """A task could not hand its rows over. The task fails, and Spark may run it again: what had
+    been accepted is then recognised by its identity."""
+
+
+class DelivererUnavailable(PublishError):
+    """The deliverer did not take a request within ``retrySeconds``."""
+
+
+class RequestRefused(PublishError):
+    """The deliverer refused a whole request, and would refuse it again."""
+
+
+class ProtocolError(PublishError):
+    """The answer is not one that a deliverer gives; nothing can be concluded from it."""
+
+
+class InvalidIndications(PublishError):
+    """Rows are no indications, and ``onInvalid`` is ``fail``."""
+
+
+class PublisherForgotten(PublishError):
+    """The deliverer no longer knows this task attempt: it was restarted after it had accepted
+    rows, so what became of them is not known."""
+
+
+class Undelivered(PublishError):
+    """Accepted indications were discarded, and ``onUndelivered`` is ``fail``."""
+
+
+class FlushTimeout(PublishError):
+    """Not all of the task's indications reached ``flushLevel`` within ``flushTimeoutSeconds``."""

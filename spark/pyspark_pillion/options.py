@@ -1,0 +1,293 @@
+"""The options of the data source, read once on the driver, before any task starts.
+
+Spark hands options over as text under lower-cased names, so names are compared without regard to
+case. All problems are reported at once.
+"""
+
+import difflib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from pyspark_pillion.errors import ConfigurationError
+
+DEFAULT_URL = "http://127.0.0.1:8288"
+
+#: What Spark itself puts among the options of a writer, lower-cased.
+SPARKS_OWN = frozenset({"path", "paths", "queryname", "checkpointlocation"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """One save's or one query's settings. Times are seconds, sizes bytes."""
+
+    source: str
+    url: str | None = None
+    class_name: str = "CIM_AlertIndication"
+    #: Property name by column name.
+    columns: Mapping[str, str]
+    ack: str = "accepted"
+    batch_size: int = 5000
+    batch_bytes: int = 4 * 1024 * 1024
+    timeout: float = 30.0
+    retry: float = 120.0
+    flush_level: str = "delivered"
+    flush_timeout: float = 300.0
+    on_undelivered: str = "fail"
+    on_invalid: str = "fail"
+    rejects_path: str | None = None
+    report_path: str | None = None
+
+    def address(self, environ: Mapping[str, str]) -> tuple[str, int]:
+        """Return host and port of the deliverer that a task with this environment speaks to.
+
+        Raises ConfigurationError where PILLION_URL is no deliverer's address.
+        """
+        try:
+            return split_url(self.url or environ.get("PILLION_URL") or DEFAULT_URL)
+        except ValueError as error:
+            raise ConfigurationError([f"PILLION_URL {error}"]) from None
+
+
+def split_url(url: str) -> tuple[str, int]:
+    """Return host and port of ``http://HOST:PORT``. Raises ValueError saying what is wrong."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ValueError(f"is {url!r}: not a URL; write http://HOST:PORT") from None
+    if parts.scheme != "http" or not parts.hostname:
+        raise ValueError(f"is {url!r}: write http://HOST:PORT, the deliverer's intake address")
+    if parts.path.strip("/") or parts.query or parts.fragment or parts.username is not None:
+        raise ValueError(f"is {url!r}: leave out all but http://HOST:PORT")
+    return parts.hostname, 80 if port is None else port
+
+
+def _url(text: str) -> str:
+    split_url(text)
+    return text
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is empty")
+    if not text.isprintable():
+        raise ValueError(f"is {text!r}: leave out control characters")
+    return text
+
+
+def _choice(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        for choice in choices:
+            if text.strip().lower() == choice:
+                return choice
+        raise ValueError(f"is {text!r}: choose one of {', '.join(choices)}")
+
+    return parse
+
+
+def _ack(text: str) -> str:
+    if text.strip().lower() == "delivered":
+        raise ValueError(
+            "is 'delivered': choose accepted, durable or stable; that a task waits for delivery"
+            " is said by flushLevel"
+        )
+    return _choice("accepted", "durable", "stable")(text)
+
+
+def _integer(least: int, most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise ValueError(f"is {text!r}: write a whole number") from None
+        if not least <= number <= most:
+            raise ValueError(f"is {number}: choose from {least} to {most}")
+        return number
+
+    return parse
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"is {text!r}: write a number of seconds") from None
+    if not 0 < number <= 86400:
+        raise ValueError(f"is {text}: choose more than 0 and at most 86400 seconds")
+    return number
+
+
+def _absolute(text: str) -> str:
+    path = text.removeprefix("file://")
+    if "://" in path or not os.path.isabs(path):
+        raise ValueError(
+            f"is {text!r}: write an absolute path that each executor can write to, such as a"
+            " mounted volume"
+        )
+    return path
+
+
+def _columns(text: str) -> Mapping[str, str]:
+    renamed: dict[str, str] = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, column = (part.strip() for part in pair.partition("="))
+        if not (name and equals and column):
+            raise ValueError(f"has {pair!r}: write Property=column, Property=column")
+        if column in renamed or name in renamed.values():
+            raise ValueError(f"has {pair!r}: {column!r} or {name!r} was there before")
+        renamed[column] = name
+    return renamed
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One row of the table of options in ``docs/spark.md``."""
+
+    name: str
+    field: str
+    default: str
+    parse: Callable[[str], Any]
+    meaning: str
+
+
+TABLE: tuple[Option, ...] = (
+    Option(
+        "source",
+        "source",
+        "required",
+        _text,
+        "who publishes, the same in every run of the job: half of the duplicate key",
+    ),
+    Option(
+        "url",
+        "url",
+        f"`PILLION_URL` in the task's environment, else `{DEFAULT_URL}`",
+        _url,
+        "the deliverer's intake address, as each executor sees it",
+    ),
+    Option(
+        "className",
+        "class_name",
+        "`CIM_AlertIndication`",
+        _text,
+        "class of structured rows",
+    ),
+    Option(
+        "columns",
+        "columns",
+        "none",
+        _columns,
+        "for structured rows: `Property=column, …` where a column is not named as its property",
+    ),
+    Option(
+        "ack",
+        "ack",
+        "`accepted`",
+        _ack,
+        "how far each request must have come when it is answered: `accepted`, `durable`, `stable`",
+    ),
+    Option("batchSize", "batch_size", "`5000`", _integer(1, 100_000), "rows in a request, at most"),
+    Option(
+        "batchBytes",
+        "batch_bytes",
+        "`4194304`",
+        _integer(1024, 64 * 1024 * 1024),
+        "bytes in a request, at most (a longer row goes alone)",
+    ),
+    Option("timeoutSeconds", "timeout", "`30`", _seconds, "to wait for the answer to a request"),
+    Option(
+        "retrySeconds",
+        "retry",
+        "`120`",
+        _seconds,
+        "to go on trying, with back-off, while the deliverer accepts nothing",
+    ),
+    Option(
+        "flushLevel",
+        "flush_level",
+        "`delivered`",
+        _choice("accepted", "durable", "stable", "delivered"),
+        "what a task's rows must have reached before the task ends: `accepted`, `durable`,"
+        " `stable`, `delivered`",
+    ),
+    Option(
+        "flushTimeoutSeconds",
+        "flush_timeout",
+        "`300`",
+        _seconds,
+        "to wait for flushLevel; then the task fails",
+    ),
+    Option(
+        "onUndelivered",
+        "on_undelivered",
+        "`fail`",
+        _choice("fail", "report"),
+        "when accepted rows were discarded: `fail` the task, or `report` the count at commit",
+    ),
+    Option(
+        "onInvalid",
+        "on_invalid",
+        "`fail`",
+        _choice("fail", "rejects"),
+        "when rows are no indications: `fail` the task, or `rejects`: write them to rejectsPath",
+    ),
+    Option(
+        "rejectsPath",
+        "rejects_path",
+        "none",
+        _absolute,
+        "directory on the executor for rejected rows: one NDJSON file for each task attempt",
+    ),
+    Option(
+        "reportPath",
+        "report_path",
+        "none",
+        _absolute,
+        "file on the driver to which each commit appends its counts, as one line of JSON",
+    ),
+)
+
+
+def parse_options(given: Mapping[str, str]) -> Options:
+    """Read the options. Raises ConfigurationError with every problem."""
+    known = {option.name.lower(): option for option in TABLE}
+    values: dict[str, Any] = {"columns": {}}
+    problems: list[str] = []
+    for name, text in given.items():
+        option = known.get(name.lower())
+        if option is None:
+            if name.lower() not in SPARKS_OWN:
+                problems.append(_unknown(name))
+            continue
+        try:
+            values[option.field] = option.parse(str(text))
+        except ValueError as error:
+            problems.append(f"option {option.name} {error}")
+    problems += _together(values, named={name.lower() for name in given})
+    if problems:
+        raise ConfigurationError(problems)
+    return Options(**values)
+
+
+def _together(values: Mapping[str, Any], *, named: set[str]) -> list[str]:
+    problems = []
+    if "source" not in named:
+        problems.append(
+            "option source is missing: name the publisher, the same in every run of the job"
+        )
+    rejects = values.get("on_invalid") == "rejects"
+    if rejects and "rejectspath" not in named:
+        problems.append("option onInvalid is 'rejects': say where with option rejectsPath")
+    if "rejectspath" in named and not rejects:
+        problems.append("option rejectsPath is given: set option onInvalid to 'rejects' as well")
+    return problems
+
+
+def _unknown(name: str) -> str:
+    names = {option.name.lower(): option.name for option in TABLE}
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    remedy = f"did you mean {names[near[0]]}?" if near else f"known are {', '.join(names.values())}"
+    return f"option {name} is unknown: {remedy}"

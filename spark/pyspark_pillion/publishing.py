@@ -1,0 +1,253 @@
+"""``publish()``: columns to indications inside the JVM, the fast way.
+
+An indication's identity is the digest of its source, its class and the columns that the caller
+names: content, and nothing of how Spark happened to cut the rows up. Partitions, attempts and
+sequence differ between a first run and its replay, and whoever drops by those loses rows.
+"""
+
+import datetime
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from pyspark_pillion.columns import property_problems
+from pyspark_pillion.errors import ConfigurationError
+from pyspark_pillion.lines import ENVELOPE
+from pyspark_pillion.options import parse_options
+from pyspark_pillion.source import FORMAT, register
+
+#: A column, or a plain value that is the same in every row. Text is a value.
+Value: TypeAlias = Column | str | int | float | bool | datetime.datetime | list[str] | None
+
+#: CIM datetime text (DSP0004 5.2.4), in UTC whatever the session's time zone.
+CIM_TIME = {"timestampFormat": "yyyyMMddHHmmss.SSSSSS'+000'", "timeZone": "UTC"}
+#: Spark's own format for times without a zone drops the microseconds, and would merge identities.
+IDENTITY_FORMAT = {
+    **CIM_TIME,
+    "timestampNTZFormat": "yyyyMMddHHmmss.SSSSSS",
+    "ignoreNullFields": "false",
+}
+RFC3339_TIME = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'", "timeZone": "UTC"}
+
+IDENTIFIER = "IndicationIdentifier"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What one batch came to. ``delivered`` and ``discarded`` count targets: a row with two
+    listeners counts twice. ``discarded`` counts by ``DESTINATION: REASON``."""
+
+    accepted: int
+    duplicate: int
+    rejected: int
+    delivered: int
+    discarded: Mapping[str, int]
+
+
+def publish(
+    df: DataFrame,
+    *,
+    source: str,
+    identity: Sequence[str | Column],
+    properties: Mapping[str, Value] | None = None,
+    class_name: str = "CIM_AlertIndication",
+    url: str | None = None,
+    options: Mapping[str, str] | None = None,
+    output_mode: str = "append",
+) -> "Published | DataStreamWriter | None":
+    """Publish each row as an indication, and return once the rows have reached ``flushLevel``.
+
+    ``source`` and ``identity`` are what duplicates are told by; see :func:`indications` for these
+    and for ``properties``. ``options`` are those of the data source. Returns the counts, or None
+    where the commit ran on another machine (Spark Connect). For a streaming ``df``, returns the
+    ``DataStreamWriter`` to set up further (checkpoint, trigger) and start; ``output_mode`` is
+    ``append`` or ``update``, which goes by way of ``foreachBatch``.
+
+    Raises ConfigurationError with every problem that can be seen before a task starts; what fails
+    later is Spark's own exception, quoting the PublishError of the task.
+    """
+    given = dict(options or {}) | {"source": source} | ({"url": url} if url is not None else {})
+    problems = _option_problems(given)
+    if output_mode not in ("append", "update"):
+        problems.append(f"output_mode is {output_mode!r}: choose append or update")
+    lines = _indications(
+        df, source, identity=identity, properties=properties, class_name=class_name, found=problems
+    )
+    register(df.sparkSession)
+    if not df.isStreaming:
+        return _save(lines, given)
+    if output_mode == "update":
+        return lines.writeStream.outputMode("update").foreachBatch(
+            lambda batch, _: _append(batch, given)
+        )
+    return lines.writeStream.outputMode("append").format(FORMAT).options(**given)
+
+
+def indications(
+    df: DataFrame,
+    *,
+    source: str,
+    identity: Sequence[str | Column],
+    properties: Mapping[str, Value] | None = None,
+    class_name: str = "CIM_AlertIndication",
+) -> DataFrame:
+    """Return the rows as one column ``value``, each a line of JSON that the data source takes.
+
+    ``identity`` names what tells two indications of the source apart: columns, or expressions of
+    them, whose values are the same whenever the same thing is published again. Never the time of
+    the run, a random number, or a generated row number. IndicationIdentifier is made from them.
+
+    ``properties`` maps property names to columns or plain values (text is a value; write
+    ``col("x")`` for a column); without it, every column is the property of its name. ``group``,
+    ``expires`` and ``sourceNamespace`` go beside the properties. Nulls are left out; timestamps
+    become CIM datetimes in UTC.
+
+    Raises ConfigurationError with every problem.
+    """
+    return _indications(
+        df, source, identity=identity, properties=properties, class_name=class_name, found=[]
+    )
+
+
+def _indications(
+    df: DataFrame,
+    source: str,
+    *,
+    identity: Sequence[str | Column],
+    properties: Mapping[str, Value] | None,
+    class_name: str,
+    found: Sequence[str],
+) -> DataFrame:
+    named = {name: df[_quoted(name)] for name in df.columns} if properties is None else properties
+    problems = [*found, *_shape_problems(df, identity, named)]
+    if problems:
+        raise ConfigurationError(problems)
+    columns = {name: _column(value) for name, value in named.items() if value is not None}
+    keys = [df[_quoted(key)] if isinstance(key, str) else key for key in identity]
+    typed = df.select(
+        *(column.alias(name) for name, column in columns.items()),
+        *(key.alias(f"key {i}") for i, key in enumerate(keys)),
+    ).schema
+    problems = _type_problems(typed, count=len(columns), class_name=class_name)
+    if problems:
+        raise ConfigurationError(problems)
+    columns[IDENTIFIER] = identifier(keys, source=source, class_name=class_name)
+    return df.select(_line(columns, class_name=class_name, schema=typed).alias("value"))
+
+
+def identifier(keys: Sequence[Column], *, source: str, class_name: str) -> Column:
+    """Return the digest of a row's identity, as text.
+
+    What is digested is JSON, so a null differs from the text ``null``, and no two lists of values
+    run together to the same text. Keys count by position: renaming a column changes nothing.
+    """
+    fields = [F.lit(source).alias("source"), F.lit(class_name).alias("class")]
+    fields += [key.alias(str(position)) for position, key in enumerate(keys)]
+    return F.sha2(F.to_json(F.struct(*fields), IDENTITY_FORMAT), 256)
+
+
+def _line(columns: Mapping[str, Column], *, class_name: str, schema: T.StructType) -> Column:
+    envelope = [F.lit(class_name).alias("class")]
+    for name in ENVELOPE:
+        if name in columns:
+            envelope.append(_envelope(columns[name], schema[name].dataType).alias(name))
+    properties = [column.alias(name) for name, column in columns.items() if name not in ENVELOPE]
+    line = F.struct(*envelope, F.struct(*properties).alias("properties"))
+    return F.to_json(line, {**CIM_TIME, "ignoreNullFields": "true"})
+
+
+def _envelope(column: Column, kind: T.DataType) -> Column:
+    if not isinstance(kind, T.TimestampType):
+        return column
+    # to_json has one format for all timestamps of a line, and a line's is the CIM datetime.
+    return F.get_json_object(F.to_json(F.struct(column.alias("t")), RFC3339_TIME), "$.t")
+
+
+def _column(value: Value) -> Column:
+    if isinstance(value, Column):
+        return value
+    if isinstance(value, list):
+        return F.array(*(F.lit(item) for item in value))
+    return F.lit(value)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _option_problems(given: Mapping[str, str]) -> list[str]:
+    try:
+        parse_options(given)
+    except ConfigurationError as error:
+        return list(error.problems)
+    return []
+
+
+def _shape_problems(
+    df: DataFrame, identity: Sequence[str | Column], named: Mapping[str, Value]
+) -> list[str]:
+    problems = []
+    if isinstance(identity, str) or not identity:
+        problems.append("identity is empty: name the columns that tell two indications apart")
+    else:
+        problems += [
+            f"identity has {key!r}, which the rows do not have"
+            for key in identity
+            if isinstance(key, str) and key not in df.columns
+        ]
+    if IDENTIFIER in named:
+        problems.append(f"{IDENTIFIER} is made from identity: leave it out of the properties")
+    if "source" in named:
+        problems.append("source is said once, for all rows: leave it out of the properties")
+    if df.sparkSession.conf.get("spark.sql.legacy.timeParserPolicy") == "LEGACY":
+        problems.append(
+            "spark.sql.legacy.timeParserPolicy is LEGACY, which cannot write microseconds: set it"
+            " to CORRECTED"
+        )
+    problems += [
+        f"{name} is {value}, a time without a zone: give it tzinfo"
+        for name, value in named.items()
+        if isinstance(value, datetime.datetime) and value.tzinfo is None
+    ]
+    return problems
+
+
+def _type_problems(schema: T.StructType, *, count: int, class_name: str) -> list[str]:
+    problems = []
+    for field in schema.fields[:count]:
+        problems += property_problems(field.name, field.dataType, class_name=class_name)
+    for position, field in enumerate(schema.fields[count:]):
+        if not isinstance(field.dataType, T.AtomicType) or isinstance(field.dataType, T.NullType):
+            problems.append(
+                f"identity {position + 1} is {field.dataType.simpleString()}: an identity is made"
+                " of single values"
+            )
+    return problems
+
+
+def _append(lines: DataFrame, given: Mapping[str, str]) -> None:
+    lines.write.format(FORMAT).mode("append").options(**given).save()
+
+
+def _save(lines: DataFrame, given: Mapping[str, str]) -> Published | None:
+    if any(name.lower() == "reportpath" for name in given):
+        _append(lines, given)
+        return None
+    with tempfile.TemporaryDirectory(prefix="pillion-") as directory:
+        path = os.path.join(directory, "report")
+        _append(lines, {**given, "reportPath": path})
+        try:
+            with open(path, encoding="utf-8") as file:
+                counts: dict[str, Any] = json.loads(file.read())
+        except FileNotFoundError:
+            return None
+    names = ("accepted", "duplicate", "rejected", "delivered", "discarded")
+    return Published(**{name: counts[name] for name in names})

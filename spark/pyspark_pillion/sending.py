@@ -1,0 +1,298 @@
+"""One task's conversation with its deliverer: every row is accepted, rejected, or fails the task.
+
+Repeating a request is always safe, since the deliverer knows what it has accepted by its identity.
+Only what was refused for now is sent again, and before anything that follows it, so the order of
+what goes to one destination holds.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
+
+import pyarrow as pa
+
+from pyspark_pillion.answers import (
+    Accepted,
+    Flushed,
+    Refused,
+    Reply,
+    read_accepted,
+    read_flushed,
+    shortened,
+)
+from pyspark_pillion.deliverer import FAILURES, Deliverer
+from pyspark_pillion.errors import (
+    FlushTimeout,
+    PublisherForgotten,
+    RequestRefused,
+    Undelivered,
+)
+from pyspark_pillion.lines import Invalid, body, body_size, halves
+from pyspark_pillion.options import Options
+from pyspark_pillion.pace import Pace, Patience
+from pyspark_pillion.rejects import Rejects
+
+#: Between two polls of a flush, so that a deliverer that answers at once is not hammered.
+POLL_PAUSE = 0.2
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of rows. ``discarded`` counts by ``DESTINATION: REASON``; ``delivered`` and
+    ``discarded`` count targets, so a row with two listeners counts twice."""
+
+    accepted: int = 0
+    duplicate: int = 0
+    rejected: int = 0
+    delivered: int = 0
+    discarded: dict[str, int] = field(default_factory=dict)
+    requests: int = 0
+    pauses: int = 0
+
+    def add(self, other: "Counts") -> None:
+        """Add what another task counted."""
+        self.accepted += other.accepted
+        self.duplicate += other.duplicate
+        self.rejected += other.rejected
+        self.delivered += other.delivered
+        self.discarded = dict(Counter(self.discarded) + Counter(other.discarded))
+        self.requests += other.requests
+        self.pauses += other.pauses
+
+    @property
+    def taken(self) -> int:
+        """Rows that the deliverer has answered for."""
+        return self.accepted + self.duplicate
+
+
+class Verdict(Enum):
+    """What an answer's status says of the request as a whole."""
+
+    ANSWERED = auto()
+    TOO_LONG = auto()
+    LATER = auto()
+    REFUSED = auto()
+
+
+def verdict(reply: Reply) -> Verdict:
+    """Judge an answer to ``POST /v1/indications``."""
+    if reply.status in (200, 207):
+        return Verdict.ANSWERED
+    if reply.status == 413:
+        return Verdict.TOO_LONG
+    if reply.status in (400, 429):
+        # Without refused lines it speaks of the request itself.
+        if b'"refused"' in reply.body:
+            return Verdict.ANSWERED
+        return Verdict.LATER if reply.status == 429 else Verdict.REFUSED
+    return Verdict.LATER if reply.status in (408, 500, 502, 503, 504) else Verdict.REFUSED
+
+
+def again(lines: Any, answer: Accepted) -> Any:
+    """Return the lines that are to be sent again, in order: refused for now, or not read."""
+    waiting = [refused.line for refused in answer.refused if refused.for_now]
+    indices = sorted(waiting) + list(range(answer.unread_from, len(lines)))
+    return lines.take(pa.array(indices, pa.int64()))
+
+
+class Sender:
+    """Sends one task attempt's lines, under one publisher's id."""
+
+    def __init__(
+        self,
+        deliverer: Deliverer,
+        *,
+        options: Options,
+        publisher: str,
+        rejects: Rejects,
+        pace: Pace,
+    ) -> None:
+        self.counts = Counts()
+        self._deliverer = deliverer
+        self._options = options
+        self._publisher = publisher
+        self._rejects = rejects
+        self._pace = pace
+        self._patience = Patience(seconds=options.retry, pace=pace)
+        self._query = {"ack": options.ack, "source": options.source}
+        self._headers = {"Content-Type": "application/x-ndjson", "Pillion-Publisher": publisher}
+        #: The connection over which the deliverer was last known to remember this publisher.
+        self._connection = 0
+
+    def send(self, lines: Any) -> None:
+        """Return once every line of one request is accepted, known as a duplicate, or rejected.
+
+        Raises a PublishError.
+        """
+        while len(lines):
+            reply = self._post(body(lines))
+            if verdict(reply) is Verdict.TOO_LONG:
+                self._send_less(lines, reply)
+                return
+            answer = read_accepted(reply, sent=len(lines))
+            self._count(answer)
+            self._reject(lines, answer)
+            lines = again(lines, answer)
+            if len(lines):
+                self._patience.pause(_back_pressure(answer), at_least=reply.retry_after())
+
+    def _send_less(self, lines: Any, reply: Reply) -> None:
+        if len(lines) > 1:
+            for part in halves(lines, body_size(lines) // 2 + 1):
+                self.send(part)
+            return
+        reason = f"longer than the deliverer takes: {reply.excerpt()}"
+        self._rejects.add([Invalid(lines[0].as_py(), reason)])
+
+    def _count(self, answer: Accepted) -> None:
+        self.counts.accepted += answer.accepted
+        self.counts.duplicate += answer.duplicate
+        if answer.accepted or answer.duplicate:
+            self._patience.progress()
+
+    def _reject(self, lines: Any, answer: Accepted) -> None:
+        wrong = [refused for refused in answer.refused if not refused.for_now]
+        if wrong:
+            self._patience.progress()
+            self._rejects.add(
+                [Invalid(lines[bad.line].as_py(), bad.reason, bad.field) for bad in wrong]
+            )
+
+    def _post(self, content: bytes) -> Reply:
+        """Return the answer to one request of lines, or raise a PublishError."""
+        while True:
+            reply = self._try("/v1/indications", self._query, content)
+            if reply is None:
+                continue
+            judged = verdict(reply)
+            if judged is Verdict.REFUSED:
+                raise self._refused(reply)
+            if judged is not Verdict.LATER:
+                return reply
+            self._later(reply)
+
+    def _try(self, path: str, query: Mapping[str, str], content: bytes = b"") -> Reply | None:
+        """Make one request; None, after a pause, where it did not come to an answer."""
+        try:
+            self._deliverer.connect()
+            if self._remembered():
+                self.counts.requests += 1
+                return self._deliverer.post(path, query=query, body=content, headers=self._headers)
+        except FAILURES as error:
+            trouble = str(error) or type(error).__name__
+            self._patience.pause(f"{self._deliverer.address}: {trouble}")
+        return None
+
+    def _remembered(self) -> bool:
+        """Whether the deliverer still knows this publisher; asked once for each new connection.
+
+        A deliverer that was restarted may have lost what it had accepted; going on would let the
+        flush speak of the rest alone. Raises PublisherForgotten.
+        """
+        if not self.counts.taken:
+            self._connection = self._deliverer.connections
+        if self._connection == self._deliverer.connections:
+            return True
+        asked = self._deliverer.connections
+        query = {"publisher": self._publisher, "level": "accepted", "timeout": "1"}
+        reply = self._deliverer.post("/v1/flush", query=query)
+        if reply.status == 404:
+            raise self._forgotten()
+        if reply.status not in (200, 202):
+            self._later(reply)
+            return False
+        self._connection = asked
+        return asked == self._deliverer.connections
+
+    def flush(self) -> Flushed:
+        """Wait until all that was taken has reached ``flushLevel``; nothing taken, nothing asked.
+
+        Raises FlushTimeout, PublisherForgotten, Undelivered (``onUndelivered`` is ``fail``) or
+        another PublishError.
+        """
+        flushed = Flushed(complete=True, delivered=0, discarded={}, waiting={})
+        if not self.counts.taken:
+            return flushed
+        deadline = self._pace.monotonic() + self._options.flush_timeout
+        self._patience.progress()
+        while (left := deadline - self._pace.monotonic()) > 0:
+            answer = self._poll(min(left, self._options.timeout / 2))
+            if answer is None:
+                continue
+            flushed = answer
+            self._judge(flushed)
+            if flushed.complete:
+                self.counts.delivered = flushed.delivered
+                self.counts.discarded = _by_reason(flushed)
+                return flushed
+            self._pace.sleep(POLL_PAUSE)
+        raise self._too_late(flushed)
+
+    def _poll(self, seconds: float) -> Flushed | None:
+        """Ask how far it has come, waiting so long at most; None where no answer came."""
+        level = self._options.flush_level
+        query = {"publisher": self._publisher, "level": level, "timeout": f"{seconds:.3f}"}
+        reply = self._try("/v1/flush", query)
+        if reply is None:
+            return None
+        if reply.status == 404:
+            raise self._forgotten()
+        if reply.status in (200, 202):
+            self._patience.progress()
+            return read_flushed(reply)
+        if verdict(reply) is not Verdict.LATER:
+            raise self._refused(reply)
+        self._later(reply)
+        return None
+
+    def _judge(self, flushed: Flushed) -> None:
+        if flushed.discarded and self._options.on_undelivered == "fail":
+            what = ", ".join(f"{name} {count}" for name, count in _by_reason(flushed).items())
+            raise Undelivered(
+                f"indications were accepted and then discarded: {what} (option onUndelivered can"
+                " report this instead)"
+            )
+
+    def _later(self, reply: Reply) -> None:
+        trouble = f"{self._deliverer.address} answers HTTP {reply.status}: {reply.excerpt()}"
+        self._patience.pause(trouble, at_least=reply.retry_after())
+
+    def _refused(self, reply: Reply) -> RequestRefused:
+        return RequestRefused(
+            f"{self._deliverer.address} (option url) refuses the request with HTTP {reply.status}:"
+            f" {reply.excerpt()}"
+        )
+
+    def _forgotten(self) -> PublisherForgotten:
+        return PublisherForgotten(
+            f"the deliverer at {self._deliverer.address} was restarted after it had accepted"
+            f" {self.counts.taken} rows of this task; what became of them is not known, so the"
+            " task has to run again"
+        )
+
+    def _too_late(self, flushed: Flushed) -> FlushTimeout:
+        waiting = ", ".join(f"{name} {count}" for name, count in flushed.waiting.items())
+        return FlushTimeout(
+            f"not all had reached {self._options.flush_level} within"
+            f" {self._options.flush_timeout:g} s (option flushTimeoutSeconds); pending:"
+            f" {waiting or 'not known'}"
+        )
+
+    def finish(self) -> Counts:
+        """Return the counts of the finished attempt."""
+        self.counts.rejected = self._rejects.count
+        self.counts.pauses = self._patience.pauses
+        return self.counts
+
+
+def _by_reason(flushed: Flushed) -> dict[str, int]:
+    return {f"{where}: {why}": count for (where, why), count in flushed.discarded.items()}
+
+
+def _back_pressure(answer: Accepted) -> str:
+    busy = sorted({refused.destination for refused in answer.refused if refused.for_now} - {""})
+    first: Refused | None = next((r for r in answer.refused if r.for_now), None)
+    reason = shortened(first.reason) if first else "lines were not read"
+    return f"back-pressure{' of ' + ', '.join(busy[:5]) if busy else ''}: {reason}"

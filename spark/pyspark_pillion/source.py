@@ -1,0 +1,232 @@
+"""The data source itself: what Spark calls on the driver and in each task."""
+
+import json
+import logging
+import os
+import sys
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from pyspark_pillion.columns import column_problems
+from pyspark_pillion.deliverer import Deliverer
+from pyspark_pillion.errors import ConfigurationError
+from pyspark_pillion.lines import Bounds, Lines, line_column, requests, structured_lines, text_lines
+from pyspark_pillion.options import Options, parse_options
+from pyspark_pillion.pace import SystemPace
+from pyspark_pillion.rejects import FailOnInvalid, Rejects, RejectsFile
+from pyspark_pillion.sending import Counts, Sender
+
+FORMAT = "pillion"
+
+log = logging.getLogger("pyspark_pillion")
+
+
+@dataclass(slots=True)
+class TaskCounts(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    counts: Counts
+
+
+class DefaultSource(DataSource):
+    """``df.write.format("pillion")`` and ``df.writeStream.format("pillion")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
+        """Make the writer of one save. Raises ConfigurationError with every problem."""
+        return BatchWriter(_job(self.options, schema, overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":
+        """Make the writer of one micro-batch. Raises ConfigurationError with every problem."""
+        return StreamWriter(_job(self.options, schema, overwrite=overwrite))
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format known to a session, where it is not found by itself (``--py-files``)."""
+    spark.dataSource.register(DefaultSource)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What each task of one save or micro-batch is told; travels pickled."""
+
+    options: Options
+    #: The column that holds whole lines; None where rows are structured.
+    line_column: str | None
+    #: The same for all partitions and attempts of the save.
+    save: str
+
+
+def _job(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Job:
+    problems: list[str] = []
+    if overwrite:
+        problems.append(
+            'nothing can be overwritten at a listener: use mode("append"), or outputMode("append")'
+        )
+    parsed: Options | None = None
+    try:
+        parsed = parse_options(options)
+        parsed.address(os.environ)
+    except ConfigurationError as error:
+        problems += error.problems
+    if parsed is not None:
+        columns, class_name = parsed.columns, parsed.class_name
+        problems += column_problems(schema, class_name=class_name, columns=columns)
+    if problems or parsed is None:
+        raise ConfigurationError(problems)
+    return Job(parsed, line_column(schema.fieldNames()), uuid.uuid4().hex)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """One save."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def write(self, iterator: Iterator[Any]) -> TaskCounts:
+        return publish_partition(iterator, self.job)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        report(messages, self.job.options, batch=None)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        report_abort(messages, batch=None)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """One micro-batch. At commit Spark makes a new one, so all that is counted is in messages."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def write(self, iterator: Iterator[Any]) -> TaskCounts:
+        return publish_partition(iterator, self.job)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        report(messages, self.job.options, batch=batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        report_abort(messages, batch=batchId)
+
+
+def publish_partition(batches: Iterable[Any], job: Job) -> TaskCounts:
+    """Publish one task attempt's rows, and return once they have reached ``flushLevel``.
+
+    Raises a PublishError.
+    """
+    options = job.options
+    host, port = options.address(os.environ)
+    deliverer = Deliverer(host=host, port=port, timeout=options.timeout)
+    attempt = Attempt.current(job)
+    rejects = _rejects(options, attempt)
+    sender = Sender(
+        deliverer, options=options, publisher=attempt.publisher, rejects=rejects, pace=SystemPace()
+    )
+    bounds = Bounds(rows=options.batch_size, size=options.batch_bytes)
+    try:
+        for lines in requests(map(_reader(job), batches), bounds=bounds, invalid=rejects.add):
+            sender.send(lines)
+        sender.flush()
+        rejects.keep()
+    finally:
+        deliverer.close()
+        rejects.drop()
+    return TaskCounts(sender.finish())
+
+
+def _reader(job: Job) -> "partial[Lines]":
+    if job.line_column is not None:
+        return partial(text_lines)
+    options = job.options
+    return partial(structured_lines, class_name=options.class_name, columns=options.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Who this task attempt is. It names a publisher and a file, and is never part of an identity:
+    what a partition holds changes between attempts and replays."""
+
+    publisher: str
+    file: str
+
+    @classmethod
+    def current(cls, job: Job) -> "Attempt":
+        """Return the attempt that this process runs."""
+        context = TaskContext.get()
+        if context is None:
+            return cls(f"spark/{job.save}", job.save)
+        query = context.getLocalProperty("sql.streaming.queryId")
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        work = f"{query}.{batch}" if query else "batch"
+        where = f"{context.stageId()}.{context.partitionId()}.{context.taskAttemptId()}"
+        return cls(f"spark/{work}/{job.save}/{where}", f"part-{where}-{job.save}")
+
+
+def _rejects(options: Options, attempt: Attempt) -> Rejects:
+    if options.rejects_path is None:
+        return FailOnInvalid()
+    return RejectsFile(directory=options.rejects_path, name=attempt.file)
+
+
+def report(
+    messages: list[WriterCommitMessage | None], options: Options, *, batch: int | None
+) -> None:
+    """Log what a save or micro-batch came to, on the driver, and append it to ``reportPath``."""
+    total = _total(messages)
+    where = "save" if batch is None else f"batch {batch}"
+    _log(
+        logging.WARNING if total.discarded or total.rejected else logging.INFO,
+        f"{where} of {options.source}: {total.accepted} accepted, {total.duplicate} duplicate,"
+        f" {total.rejected} rejected, {total.delivered} delivered,"
+        f" {sum(total.discarded.values())} discarded {total.discarded or ''}".rstrip(),
+    )
+    if options.report_path is not None:
+        with open(options.report_path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"batch": batch} | asdict(total)) + "\n")
+
+
+def report_abort(messages: list[WriterCommitMessage | None], *, batch: int | None) -> None:
+    """Log that a save or micro-batch failed. What was accepted stays accepted: a repeat finds it
+    by its identity."""
+    total = _total(messages)
+    failed = sum(message is None for message in messages)
+    where = "save" if batch is None else f"batch {batch}"
+    _log(
+        logging.WARNING,
+        f"{where} failed in {failed} of {len(messages)} tasks; {total.taken} rows of the others"
+        " stay published, and are recognised when they come again",
+    )
+
+
+def _total(messages: list[WriterCommitMessage | None]) -> Counts:
+    total = Counts()
+    for message in messages:
+        if isinstance(message, TaskCounts):
+            total.add(message.counts)
+    return total
+
+
+def _log(level: int, text: str) -> None:
+    # Spark's own processes commit, and they set up no logging; stderr is the driver's log.
+    if not log.hasHandlers():
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+    log.log(level, text)

@@ -1,0 +1,342 @@
+"""publish() and the data source in a real Spark: both shapes, identities, retries, refusals."""
+
+import datetime
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pyspark_pillion import ConfigurationError, Published, indications, publish, register
+from support.fake_deliverer import FakeDeliverer, accept_and_hang_up, full, status
+from support.publisher import identifiers_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+#: The hour of the year's strongest gust at LaGuardia.
+STORM = "20130131080000.000000+000"
+ALERT: dict[str, Any] = {"AlertType": 6, "PerceivedSeverity": 4, "ProbableCause": 52}
+
+
+def alerts(spark: SparkSession, count: int = 10, *, partitions: int = 2) -> DataFrame:
+    return spark.range(0, count, 1, partitions).withColumn("name", F.format_string("n%d", "id"))
+
+
+def save(df: DataFrame, deliverer: FakeDeliverer, **given: str) -> None:
+    register(df.sparkSession)
+    options = {"source": "test", "url": deliverer.url, **given}
+    df.write.format("pillion").mode("append").options(**options).save()
+
+
+def test_publish_makes_indications_and_counts_them(
+    spark: SparkSession, deliverer: FakeDeliverer
+) -> None:
+    published = publish(
+        alerts(spark),
+        source="test",
+        identity=["id"],
+        properties={**ALERT, "EventID": F.col("name"), "Message": 'it\'s "so"', "Trending": None},
+        url=deliverer.url,
+    )
+
+    assert published == Published(accepted=10, duplicate=0, rejected=0, delivered=10, discarded={})
+    line = next(a for a in deliverer.accepted if a["properties"]["EventID"] == "n3")
+    identifier = line["properties"].pop("IndicationIdentifier")
+    assert len(identifier) == 64
+    assert line == {
+        "class": "CIM_AlertIndication",
+        "properties": {**ALERT, "EventID": "n3", "Message": 'it\'s "so"'},
+    }
+    assert {seen.query["source"] for seen in deliverer.published} == {"test"}
+
+
+def test_publishing_again_in_other_partitions_publishes_nothing_twice(
+    spark: SparkSession, deliverer: FakeDeliverer
+) -> None:
+    counts = []
+    for partitions in (2, 3, 1):
+        df = alerts(spark, partitions=partitions)
+        published = publish(df, source="test", identity=["id"], properties=ALERT, url=deliverer.url)
+        assert isinstance(published, Published)
+        counts.append((published.accepted, published.duplicate, published.delivered))
+
+    assert counts == [(10, 0, 10), (0, 10, 10), (0, 10, 10)]
+    assert len(deliverer.accepted) == len(set(identifiers_of(deliverer))) == 10
+
+
+def lines(df: DataFrame, **given: Any) -> list[dict[str, Any]]:
+    made = indications(df, **{"source": "s", "properties": ALERT} | given)
+    return [json.loads(row.value) for row in made.collect()]
+
+
+def identities(df: DataFrame, **given: Any) -> list[str]:
+    return [line["properties"]["IndicationIdentifier"] for line in lines(df, **given)]
+
+
+def test_identities_differ_wherever_their_values_do(spark: SparkSession) -> None:
+    rows = [("a", "bc"), ("ab", "c"), (None, "c"), ("null", "c"), ("", "c"), ("c", None)]
+    df = spark.createDataFrame(rows, "x string, y string")
+
+    found = identities(df, identity=["x", "y"])
+    assert len(set(found)) == len(rows)
+    assert found == identities(df, identity=[F.col("x"), F.col("y")])
+    others = [identities(df, identity=["y", "x"]), identities(df, identity=["x", "y"], source="t")]
+    others.append(identities(df, identity=["x", "y"], class_name="CIM_ThresholdIndication"))
+    assert not any(a == b for other in others for a, b in zip(found, other, strict=True))
+
+
+def test_identities_and_times_do_not_depend_on_the_sessions_zone(spark: SparkSession) -> None:
+    zone = str(spark.conf.get("spark.sql.session.timeZone"))
+    # The hours around New York's change to summer time, and the two that winter time repeats.
+    moments = [1362898800 + 1800 * i for i in range(8)] + [1383454800, 1383458400]
+    df = spark.createDataFrame([(m,) for m in moments], "s long").select(
+        F.timestamp_micros(F.col("s") * 1_000_000 + 7).alias("at")
+    )
+    expected = [
+        datetime.datetime.fromtimestamp(m, datetime.UTC).strftime("%Y%m%d%H%M%S.000007+000")
+        for m in moments
+    ]
+    found = []
+    try:
+        for name in ("America/New_York", "UTC", "Asia/Kathmandu"):
+            spark.conf.set("spark.sql.session.timeZone", name)
+            found.append(
+                lines(
+                    df,
+                    identity=["at"],
+                    properties={"EventTime": F.col("at"), "expires": F.col("at")},
+                )
+            )
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+
+    assert [line["properties"]["EventTime"] for line in found[0]] == expected
+    assert found[0][0]["expires"] == "2013-03-10T07:00:00.000007Z"
+    assert found[0] == found[1] == found[2]
+
+
+def test_times_without_a_zone_keep_identities_apart_by_the_microsecond(
+    spark: SparkSession,
+) -> None:
+    df = spark.sql(
+        "SELECT TIMESTAMP_NTZ'2013-01-01 00:00:00.000001' AS at"
+        " UNION ALL SELECT TIMESTAMP_NTZ'2013-01-01 00:00:00.000002'"
+    )
+    assert len(set(identities(df, identity=["at"]))) == 2
+
+
+def test_every_problem_of_publish_is_told_before_a_task_starts(
+    spark: SparkSession, deliverer: FakeDeliverer
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        publish(
+            alerts(spark),
+            source="",
+            identity=["absent"],
+            properties={
+                "IndicationIdentifier": "x",
+                "source": "y",
+                "EventTime": datetime.datetime(2013, 1, 1),
+            },
+            url=deliverer.url,
+            options={"batchsise": "1"},
+            output_mode="complete",
+        )
+
+    assert len(caught.value.problems) == 7
+    assert deliverer.requests == []
+
+
+def test_types_of_publish_are_told_before_a_task_starts(spark: SparkSession) -> None:
+    df = alerts(spark)
+    properties = {"PerceivedSeverity": F.col("name"), "EventID": F.col("id")}
+    with pytest.raises(ConfigurationError) as caught:
+        indications(df, source="s", identity=[F.array("id")], properties=properties)
+
+    assert [text.split()[0] for text in caught.value.problems] == [
+        "PerceivedSeverity",
+        "EventID",
+        "identity",
+    ]
+
+
+def test_publish_demands_an_identity(spark: SparkSession) -> None:
+    with pytest.raises(ConfigurationError, match="identity is empty"):
+        indications(alerts(spark), source="s", identity=[], properties=ALERT)
+
+
+def test_a_time_parser_that_drops_microseconds_is_refused(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
+    try:
+        with pytest.raises(ConfigurationError, match="timeParserPolicy"):
+            indications(alerts(spark), source="s", identity=["id"], properties=ALERT)
+    finally:
+        spark.conf.unset("spark.sql.legacy.timeParserPolicy")
+
+
+def test_structured_rows_are_published(spark: SparkSession, deliverer: FakeDeliverer) -> None:
+    df = alerts(spark, 3).select(
+        F.col("name").alias("IndicationIdentifier"),
+        F.lit(6).alias("AlertType"),
+        F.timestamp_seconds("id").alias("happened"),
+        F.when(F.col("id") == 1, "one").alias("Message"),
+    )
+    save(df, deliverer, columns="EventTime=happened")
+
+    found = sorted(deliverer.accepted, key=lambda a: str(a["properties"]["EventTime"]))
+    assert [line["properties"] for line in found] == [
+        {"IndicationIdentifier": "n0", "AlertType": 6, "EventTime": "19700101000000.000000+000"},
+        {
+            "IndicationIdentifier": "n1",
+            "AlertType": 6,
+            "EventTime": "19700101000001.000000+000",
+            "Message": "one",
+        },
+        {"IndicationIdentifier": "n2", "AlertType": 6, "EventTime": "19700101000002.000000+000"},
+    ]
+
+
+def test_lines_are_published_as_they_are(spark: SparkSession, deliverer: FakeDeliverer) -> None:
+    line = '{"class":"CIM_AlertIndication","group":"g","properties":{"AlertType":6}}'
+    save(spark.createDataFrame([(line,)], "value string"), deliverer)
+
+    assert deliverer.accepted == [json.loads(line)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "given", "told"),
+    [
+        ("overwrite", {}, "nothing can be overwritten at a listener"),
+        ("append", {"batchSise": "1", "ack": "x"}, "did you mean batchSize"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_any_task(
+    spark: SparkSession, deliverer: FakeDeliverer, mode: str, given: dict[str, str], told: str
+) -> None:
+    register(spark)
+    options = {"source": "s", "url": deliverer.url, **given}
+    writer = alerts(spark).select(F.lit("{}").alias("value")).write.format("pillion")
+    with pytest.raises(AnalysisException, match=told):
+        writer.mode(mode).options(**options).save()
+
+    assert deliverer.requests == []
+
+
+def test_tasks_that_fail_and_run_again_publish_each_row_once(
+    spark: SparkSession, deliverer: FakeDeliverer
+) -> None:
+    # Each breaks off an attempt after it has had rows accepted.
+    broken = status(404, document={"reason": "injected"})
+    deliverer.script += [full(), broken, full(), accept_and_hang_up, full(), broken]
+    published = publish(
+        alerts(spark, 400, partitions=3),
+        source="test",
+        identity=["id"],
+        properties=ALERT,
+        url=deliverer.url,
+        options={"batchSize": "20"},
+    )
+
+    assert isinstance(published, Published)
+    assert published.accepted + published.duplicate == published.delivered == 400
+    assert len(deliverer.accepted) == len(set(identifiers_of(deliverer))) == 400
+    assert deliverer.duplicates > 0
+    publishers = {seen.headers["pillion-publisher"] for seen in deliverer.published}
+    assert len(publishers) == 5
+
+
+def test_a_task_that_keeps_failing_fails_the_save_and_quotes_the_row(
+    spark: SparkSession, deliverer: FakeDeliverer
+) -> None:
+    with pytest.raises(PySparkException, match="99 is no uint16 that CIM knows"):
+        publish(
+            alerts(spark, 1, partitions=1),
+            source="test",
+            identity=["id"],
+            properties={**ALERT, "PerceivedSeverity": 99},
+            url=deliverer.url,
+        )
+
+    assert len(deliverer.published) == 4
+
+
+def test_invalid_rows_can_be_rejected_to_files(
+    spark: SparkSession, deliverer: FakeDeliverer, tmp_path: Path
+) -> None:
+    severity = F.when(F.col("id") % 5 == 0, 99).otherwise(4)
+    published = publish(
+        alerts(spark, 20),
+        source="test",
+        identity=["id"],
+        properties={**ALERT, "PerceivedSeverity": severity},
+        url=deliverer.url,
+        options={"onInvalid": "rejects", "rejectsPath": str(tmp_path)},
+    )
+
+    assert isinstance(published, Published)
+    assert (published.accepted, published.rejected) == (16, 4)
+    files = sorted(tmp_path.iterdir())
+    assert [file.suffix for file in files] == [".ndjson"] * 2
+    rows = [json.loads(row) for file in files for row in file.read_text().splitlines()]
+    assert {row["field"] for row in rows} == {"PerceivedSeverity"}
+    assert len(rows) == 4
+
+
+def test_discarded_indications_fail_the_save_or_are_reported(
+    spark: SparkSession, deliverer: FakeDeliverer
+) -> None:
+    deliverer.discards = {"wbem": {"attempts-exceeded": 1}}
+    arguments: dict[str, Any] = {"source": "test", "identity": ["id"], "properties": ALERT}
+    df = alerts(spark, 4)
+    with pytest.raises(PySparkException, match="wbem: attempts-exceeded 1"):
+        publish(df, **arguments, url=deliverer.url)
+    reported = publish(df, **arguments, url=deliverer.url, options={"onUndelivered": "report"})
+
+    assert isinstance(reported, Published)
+    assert reported.discarded == {"wbem: attempts-exceeded": 2}
+
+
+def test_an_empty_frame_publishes_nothing(spark: SparkSession, deliverer: FakeDeliverer) -> None:
+    published = publish(
+        alerts(spark, 0), source="test", identity=["id"], properties=ALERT, url=deliverer.url
+    )
+
+    assert isinstance(published, Published)
+    assert published.accepted == 0
+    assert deliverer.requests == []
+
+
+def weather_example() -> ModuleType:
+    path = Path(__file__).parents[3] / "examples" / "spark-weather" / "weather_alerts.py"
+    found = importlib.util.spec_from_file_location("weather_alerts", path)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_real_weather_raises_514_distinct_alerts_and_none_twice(
+    spark: SparkSession, deliverer: FakeDeliverer
+) -> None:
+    example = weather_example()
+    weather = example.read_weather(spark, str(example.find_data()))
+    assert weather.count() == 26_115
+    deliverer.script += [accept_and_hang_up, status(503, retry_after="0"), status(404)]
+    first = example.publish_alerts(example.dangerous(weather).repartition(4), url=deliverer.url)
+    again = example.publish_alerts(example.dangerous(weather).repartition(3), url=deliverer.url)
+
+    assert first.accepted + first.duplicate == first.delivered == 514
+    assert (again.accepted, again.duplicate) == (0, 514)
+    assert len(deliverer.accepted) == len(set(identifiers_of(deliverer))) == 514
+    found = [alert["properties"] for alert in deliverer.accepted]
+    assert {alert["PerceivedSeverity"] for alert in found} == {4, 5, 6}
+    assert {(alert["AlertType"], alert["ProbableCause"]) for alert in found} == {(6, 52)}
+    (storm,) = (a for a in found if a["EventTime"] == STORM and a["SystemName"] == "LGA")
+    assert storm["Message"] == "LGA: gusts of 62 mph"
+    assert storm["PerceivedSeverity"] == 6

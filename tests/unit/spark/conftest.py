@@ -1,0 +1,47 @@
+"""What the publisher's tests share: a fake deliverer, and a pace that is moved by hand."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pyspark_pillion.deliverer import Deliverer
+from pyspark_pillion.rejects import FailOnInvalid, Rejects
+from pyspark_pillion.sending import Sender
+from support.fake_deliverer import FakeDeliverer
+from support.publisher import FakePace, make_options
+
+
+@pytest.fixture
+def pace() -> FakePace:
+    return FakePace()
+
+
+@pytest.fixture
+def deliverer() -> Iterator[FakeDeliverer]:
+    with FakeDeliverer() as fake:
+        yield fake
+
+
+MakeSender = Callable[..., Sender]
+
+
+@pytest.fixture
+def make_sender(deliverer: FakeDeliverer, pace: FakePace) -> Iterator[MakeSender]:
+    connections: list[Deliverer] = []
+
+    def make(*, rejects: Rejects | None = None, **given: str) -> Sender:
+        options = make_options(deliverer, **given)
+        host, port = options.address({})
+        connection = Deliverer(host=host, port=port, timeout=options.timeout)
+        connections.append(connection)
+        return Sender(
+            connection,
+            options=options,
+            publisher="spark/test/1",
+            rejects=rejects or FailOnInvalid(),
+            pace=pace,
+        )
+
+    yield make
+    for connection in connections:
+        connection.close()

@@ -1,0 +1,92 @@
+"""Columns are judged on the driver, by name and type."""
+
+import pytest
+from pyspark.sql import types as T
+
+from pyspark_pillion.columns import column_problems, property_problems
+
+
+def problem(name: str, kind: T.DataType, class_name: str = "CIM_AlertIndication") -> str:
+    return "; ".join(property_problems(name, kind, class_name=class_name))
+
+
+def schema(**fields: T.DataType) -> T.StructType:
+    return T.StructType([T.StructField(name, kind) for name, kind in fields.items()])
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("PerceivedSeverity", T.IntegerType()),
+        ("PerceivedSeverity", T.DecimalType(5, 0)),
+        ("SequenceNumber", T.LongType()),
+        ("EventTime", T.TimestampType()),
+        ("EventTime", T.StringType()),
+        ("EventID", T.StringType()),
+        ("RecommendedActions", T.ArrayType(T.StringType())),
+        ("EventID", T.NullType()),
+        ("SomethingNew", T.DoubleType()),
+        ("expires", T.TimestampType()),
+        ("group", T.StringType()),
+        ("Nested", T.StructType([T.StructField("a", T.LongType())])),
+    ],
+)
+def test_types_that_fit_are_let_through(name: str, kind: T.DataType) -> None:
+    assert problem(name, kind) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "remedy"),
+    [
+        ("PerceivedSeverity", T.DoubleType(), 'its CIM type uint16: use .cast("int")'),
+        ("PerceivedSeverity", T.StringType(), '.cast("int")'),
+        ("PerceivedSeverity", T.DecimalType(5, 1), '.cast("int")'),
+        ("EventTime", T.LongType(), '.cast("timestamp")'),
+        ("EventTime", T.DateType(), '.cast("timestamp")'),
+        ("EventTime", T.TimestampNTZType(), "no time zone"),
+        ("EventID", T.LongType(), '.cast("string")'),
+        ("MessageArguments", T.StringType(), '.cast("array<string>")'),
+        ("Anything", T.BinaryType(), "make it text"),
+        ("Anything", T.MapType(T.StringType(), T.StringType()), "make it text"),
+        ("Anything", T.ArrayType(T.TimestampType()), "plain values"),
+        ("Anything", T.ArrayType(T.BinaryType()), "make it text"),
+        ("A", T.StructType([T.StructField("t", T.TimestampType())]), "inside a struct"),
+        ("A", T.StructType([T.StructField("t", T.BinaryType())]), "make it text"),
+        ("expires", T.LongType(), "RFC 3339"),
+        ("group", T.LongType(), "has to be text"),
+    ],
+)
+def test_types_that_do_not_fit_are_refused_with_the_remedy(
+    name: str, kind: T.DataType, remedy: str
+) -> None:
+    found = problem(name, kind)
+    assert found.startswith(f"{name} is {kind.simpleString()}")
+    assert remedy in found
+
+
+def test_other_classes_are_left_to_the_deliverer() -> None:
+    assert problem("PerceivedSeverity", T.DoubleType(), "ACME_Alert") == ""
+    assert problem("EventTime", T.TimestampNTZType(), "ACME_Alert") != ""
+
+
+def test_every_problem_of_the_columns_is_told() -> None:
+    found = column_problems(
+        schema(EventID=T.LongType(), eventid=T.StringType(), b=T.BinaryType()),
+        class_name="CIM_AlertIndication",
+        columns={"absent": "Trending"},
+    )
+
+    assert len(found) == 4
+    assert "'absent'" in found[0]
+    assert "two columns stand for 'eventid'" in found[1]
+
+
+def test_a_property_is_judged_by_the_name_it_is_given() -> None:
+    kinds = schema(gust=T.DoubleType())
+    found = column_problems(kinds, class_name="CIM_AlertIndication", columns={"gust": "Trending"})
+
+    assert found[0].startswith("Trending is double")
+
+
+def test_rows_without_columns_are_refused() -> None:
+    assert column_problems(schema(), class_name="C", columns={}) == ["the rows have no columns"]

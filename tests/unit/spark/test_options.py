@@ -1,0 +1,131 @@
+"""Options are read once, on the driver, and every problem is told at once."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pyspark_pillion.errors import ConfigurationError
+from pyspark_pillion.options import DEFAULT_URL, TABLE, parse_options
+
+
+def problems(**given: str) -> tuple[str, ...]:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_options(given)
+    return caught.value.problems
+
+
+def test_source_alone_is_enough() -> None:
+    options = parse_options({"source": "weather"})
+
+    assert (options.source, options.ack, options.flush_level) == (
+        "weather",
+        "accepted",
+        "delivered",
+    )
+    assert (options.batch_size, options.on_undelivered, options.on_invalid) == (
+        5000,
+        "fail",
+        "fail",
+    )
+
+
+def test_source_is_required() -> None:
+    assert problems() == (
+        "option source is missing: name the publisher, the same in every run of the job",
+    )
+
+
+def test_names_are_compared_without_regard_to_case_as_spark_lowers_them() -> None:
+    options = parse_options({"source": "s", "batchsize": "7", "ONUNDELIVERED": "Report"})
+
+    assert (options.batch_size, options.on_undelivered) == (7, "report")
+
+
+def test_every_problem_is_told_at_once() -> None:
+    found = problems(
+        url="ftp://x", ack="soon", batchSize="0", timeoutSeconds="never", flushLevel="x"
+    )
+
+    assert [text.split()[1] for text in found] == [
+        "url",
+        "ack",
+        "batchSize",
+        "timeoutSeconds",
+        "flushLevel",
+        "source",
+    ]
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
+    assert problems(source="s", batchsise="7") == (
+        "option batchsise is unknown: did you mean batchSize?",
+    )
+    assert "did you mean className?" in problems(source="s", **{"class": "X"})[0]
+
+
+def test_sparks_own_options_are_tolerated() -> None:
+    parse_options({"source": "s", "path": "/p", "queryName": "q", "checkpointLocation": "/c"})
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["127.0.0.1:8288", "https://host:1", "http://", "http://h:99999", "http://h/x", "http://u@h"],
+)
+def test_a_url_that_is_no_intake_address_is_refused(url: str) -> None:
+    assert problems(source="s", url=url)[0].startswith(f"option url is {url!r}")
+
+
+def test_a_task_finds_the_deliverer_by_option_then_environment_then_default() -> None:
+    environ = {"PILLION_URL": "http://gateway:81"}
+
+    assert parse_options({"source": "s"}).address({}) == ("127.0.0.1", 8288)
+    assert DEFAULT_URL == "http://127.0.0.1:8288"
+    assert parse_options({"source": "s"}).address(environ) == ("gateway", 81)
+    given = parse_options({"source": "s", "url": "http://[::1]:82"})
+    assert given.address(environ) == ("::1", 82)
+
+
+def test_a_bad_address_in_the_environment_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="PILLION_URL is 'nonsense'"):
+        parse_options({"source": "s"}).address({"PILLION_URL": "nonsense"})
+
+
+def test_ack_delivered_is_refused_with_the_way_to_wait_for_delivery() -> None:
+    assert "flushLevel" in problems(source="s", ack="delivered")[0]
+
+
+def test_rejects_need_a_path_and_a_path_needs_rejects() -> None:
+    assert "rejectsPath" in problems(source="s", onInvalid="rejects")[0]
+    assert "onInvalid" in problems(source="s", rejectsPath="/tmp/r")[0]
+    options = parse_options({"source": "s", "onInvalid": "rejects", "rejectsPath": "file:///r"})
+    assert options.rejects_path == "/r"
+
+
+@pytest.mark.parametrize("path", ["rejects", "s3a://bucket/rejects"])
+def test_a_rejects_path_is_a_directory_of_the_executor(path: str) -> None:
+    found = problems(source="s", onInvalid="rejects", rejectsPath=path)
+    assert found[0].startswith(f"option rejectsPath is {path!r}: write an absolute path")
+
+
+def test_columns_map_columns_to_properties() -> None:
+    options = parse_options({"source": "s", "columns": "ObservedValue=gust, EventTime = ts"})
+
+    assert options.columns == {"gust": "ObservedValue", "ts": "EventTime"}
+
+
+@pytest.mark.parametrize("columns", ["gust", "=gust", "A=x,A=y", "A=x,B=x"])
+def test_columns_that_cannot_be_read_are_refused(columns: str) -> None:
+    assert problems(source="s", columns=columns)[0].startswith("option columns has ")
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "86401"])
+def test_times_are_bounded(seconds: str) -> None:
+    assert "option retrySeconds is" in problems(source="s", retrySeconds=seconds)[0]
+
+
+def test_the_manual_has_each_option_with_its_default_and_meaning() -> None:
+    manual = (Path(__file__).parents[3] / "docs" / "spark.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \|$", manual, re.MULTILINE)
+
+    assert rows == [(option.name, option.default, option.meaning) for option in TABLE]

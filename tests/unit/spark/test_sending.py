@@ -1,0 +1,426 @@
+"""A task's rows are accepted, rejected, or fail the task; only what may be is sent again."""
+
+import http.client
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pyspark_pillion.answers import Accepted, Refused, Reply
+from pyspark_pillion.errors import (
+    DelivererUnavailable,
+    FlushTimeout,
+    InvalidIndications,
+    ProtocolError,
+    PublisherForgotten,
+    PublishError,
+    RequestRefused,
+    Undelivered,
+)
+from pyspark_pillion.rejects import RejectsFile
+from pyspark_pillion.sending import Verdict, again, verdict
+from support.fake_deliverer import (
+    Answer,
+    FakeDeliverer,
+    accept_and_hang_up,
+    full,
+    hang_up,
+    restart,
+    status,
+)
+from support.publisher import FakePace, identifiers_of, lines_of
+
+WRONG = '{"class":"CIM_AlertIndication","properties":{"PerceivedSeverity":99}}'
+
+
+def with_wrong(*identifiers: str, at: int) -> Any:
+    found = lines_of(*identifiers).to_pylist()
+    return pa.array([*found[:at], WRONG, *found[at:]], pa.string())
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "expected"),
+    [
+        (200, b"{}", Verdict.ANSWERED),
+        (207, b"{}", Verdict.ANSWERED),
+        (400, b'{"refused": []}', Verdict.ANSWERED),
+        (429, b'{"refused": []}', Verdict.ANSWERED),
+        (400, b'{"reason": "ack durable is not available"}', Verdict.REFUSED),
+        (429, b"{}", Verdict.LATER),
+        (413, b"{}", Verdict.TOO_LONG),
+        (408, b"", Verdict.LATER),
+        (500, b"", Verdict.LATER),
+        (502, b"", Verdict.LATER),
+        (503, b"", Verdict.LATER),
+        (202, b"", Verdict.REFUSED),
+        (301, b"", Verdict.REFUSED),
+        (404, b"", Verdict.REFUSED),
+        (415, b"", Verdict.REFUSED),
+    ],
+)
+def test_the_status_says_what_to_do_with_the_request(
+    code: int, body: bytes, expected: Verdict
+) -> None:
+    assert verdict(Reply(code, {}, body)) is expected
+
+
+def test_only_what_was_refused_for_now_or_not_read_is_sent_again_in_order() -> None:
+    refused = (Refused(4, 429, "full"), Refused(1, 429, "full"), Refused(2, 400, "wrong"))
+    answer = Accepted(accepted=2, duplicate=0, refused=refused, unread_from=5)
+
+    assert again(lines_of(*"abcdefg"), answer).equals(lines_of(*"befg"))
+
+
+def test_lines_are_sent_with_publisher_source_and_level(
+    make_sender: Any, deliverer: FakeDeliverer
+) -> None:
+    sender = make_sender(ack="durable", source="wind & rain")
+    sender.send(lines_of("a", "b"))
+
+    (seen,) = deliverer.published
+    assert seen.query == {"ack": "durable", "source": "wind & rain"}
+    assert seen.headers["pillion-publisher"] == "spark/test/1"
+    assert seen.headers["content-type"] == "application/x-ndjson"
+    assert identifiers_of(deliverer) == ["a", "b"]
+    assert (sender.counts.accepted, sender.counts.duplicate) == (2, 0)
+
+
+def test_one_connection_serves_the_whole_task(make_sender: Any, deliverer: FakeDeliverer) -> None:
+    sender = make_sender()
+    for name in "abc":
+        sender.send(lines_of(name))
+    sender.flush()
+
+    assert sender._deliverer.connections == 1
+    assert len(deliverer.requests) == 4
+
+
+def test_back_pressure_holds_what_follows_until_it_ends(
+    make_sender: Any, deliverer: FakeDeliverer, pace: FakePace
+) -> None:
+    deliverer.script += [full(1, 2), full(0, 1), full(1)]
+    sender = make_sender()
+    sender.send(lines_of("a", "b", "c"))
+    sender.send(lines_of("d"))
+
+    assert [len(seen.lines) for seen in deliverer.published] == [3, 2, 2, 1, 1]
+    assert identifiers_of(deliverer) == ["a", "b", "c", "d"]
+    assert len(pace.slept) == 3
+
+
+def test_a_request_refused_for_now_as_a_whole_waits_as_long_as_asked(
+    make_sender: Any, deliverer: FakeDeliverer, pace: FakePace
+) -> None:
+    deliverer.script += [status(503, retry_after="4"), status(429, retry_after="2"), status(500)]
+    make_sender().send(lines_of("a"))
+
+    assert pace.slept == [4.0, 2.0, 0.4]
+    assert identifiers_of(deliverer) == ["a"]
+
+
+def test_lines_that_were_not_read_are_sent_again(
+    make_sender: Any, deliverer: FakeDeliverer
+) -> None:
+    deliverer.script += [full(0, unread_from=2)]
+    make_sender().send(lines_of("a", "b", "c", "d"))
+
+    assert identifiers_of(deliverer) == ["b", "a", "c", "d"]
+
+
+@pytest.mark.parametrize("trouble", [hang_up, accept_and_hang_up])
+def test_a_connection_that_breaks_is_made_anew_and_nothing_is_accepted_twice(
+    make_sender: Any, deliverer: FakeDeliverer, trouble: Any
+) -> None:
+    deliverer.script += [trouble]
+    sender = make_sender()
+    sender.send(lines_of("a", "b"))
+    sender.flush()
+
+    assert identifiers_of(deliverer) == ["a", "b"]
+    assert sender.counts.taken == 2
+    assert sender._deliverer.connections == 2
+
+
+def test_a_deliverer_that_is_not_there_ends_patience(make_sender: Any, pace: FakePace) -> None:
+    sender = make_sender(url="http://127.0.0.1:1", retrySeconds="3")
+    with pytest.raises(DelivererUnavailable, match=r"127\.0\.0\.1:1: .*refused"):
+        sender.send(lines_of("a"))
+
+    assert sum(pace.slept) == pytest.approx(3.0)
+
+
+def test_endless_back_pressure_ends_patience_naming_the_destination(
+    make_sender: Any, deliverer: FakeDeliverer
+) -> None:
+    deliverer.script += [full(0, destination="slow")] * 100
+    with pytest.raises(DelivererUnavailable, match="back-pressure of slow: queue full"):
+        make_sender(retrySeconds="5").send(lines_of("a"))
+
+
+def test_back_pressure_with_progress_never_ends_patience(
+    make_sender: Any, deliverer: FakeDeliverer, pace: FakePace
+) -> None:
+    names = [str(number) for number in range(40)]
+    deliverer.script += [full(*range(1, left)) for left in range(40, 1, -1)]
+    make_sender(retrySeconds="0.15").send(lines_of(*names))
+
+    assert identifiers_of(deliverer) == names
+    assert sum(pace.slept) > 1
+
+
+def test_a_wrong_line_fails_the_task_and_is_quoted(
+    make_sender: Any, deliverer: FakeDeliverer
+) -> None:
+    with pytest.raises(InvalidIndications) as caught:
+        make_sender().send(with_wrong("a", at=1))
+
+    text = str(caught.value)
+    assert "PerceivedSeverity: 99 is no uint16 that CIM knows, in {" in text
+    assert "onInvalid" in text
+
+
+def test_only_the_first_wrong_lines_are_quoted_shortened(make_sender: Any) -> None:
+    wrong = pa.array([WRONG[:-1] + " " * n + ',"x":"' + "y" * 5000 + '"}' for n in range(8)])
+    with pytest.raises(InvalidIndications) as caught:
+        make_sender().send(wrong)
+
+    assert len(str(caught.value).splitlines()) == 7
+    assert "and 3 more" in str(caught.value)
+    assert len(str(caught.value)) < 2000
+
+
+def test_wrong_lines_go_to_the_rejects_and_the_others_are_accepted(
+    make_sender: Any, deliverer: FakeDeliverer, tmp_path: Path
+) -> None:
+    deliverer.script += [full(3)]
+    rejects = RejectsFile(directory=str(tmp_path / "new"), name="part-0")
+    sender = make_sender(rejects=rejects)
+    sender.send(with_wrong("a", "b", "c", at=1))
+    assert os.listdir(tmp_path / "new") == [".part-0.ndjson.tmp"]
+    rejects.keep()
+
+    assert identifiers_of(deliverer) == ["a", "b", "c"]
+    assert sender.finish().rejected == 1
+    assert os.listdir(tmp_path / "new") == ["part-0.ndjson"]
+    (row,) = (tmp_path / "new" / "part-0.ndjson").read_text().splitlines()
+    assert json.loads(row) == {
+        "line": WRONG,
+        "reason": "99 is no uint16 that CIM knows",
+        "field": "PerceivedSeverity",
+    }
+
+
+def test_the_rejects_of_a_failed_attempt_go(make_sender: Any, tmp_path: Path) -> None:
+    rejects = RejectsFile(directory=str(tmp_path), name="part-0")
+    make_sender(rejects=rejects).send(with_wrong(at=0))
+    rejects.drop()
+
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_body_that_is_too_long_is_sent_in_parts(
+    make_sender: Any, deliverer: FakeDeliverer
+) -> None:
+    deliverer.longest_body = 200
+    make_sender().send(lines_of(*"abcdefg"))
+
+    assert identifiers_of(deliverer) == list("abcdefg")
+
+
+def test_a_line_that_is_too_long_by_itself_is_invalid(
+    make_sender: Any, deliverer: FakeDeliverer
+) -> None:
+    deliverer.longest_body = 50
+    with pytest.raises(InvalidIndications, match=r"longer than the deliverer takes: .*50 bytes"):
+        make_sender().send(lines_of("a", "b"))
+
+
+@pytest.mark.parametrize("code", [202, 301, 400, 401, 404, 415])
+def test_a_request_that_would_be_refused_again_fails_at_once(
+    make_sender: Any, deliverer: FakeDeliverer, pace: FakePace, code: int
+) -> None:
+    deliverer.script += [status(code, document={"reason": "not here"})]
+    with pytest.raises(RequestRefused, match=f"HTTP {code}.*not here"):
+        make_sender().send(lines_of("a"))
+
+    assert pace.slept == []
+
+
+def test_an_answer_that_does_not_add_up_fails_the_task(
+    make_sender: Any, deliverer: FakeDeliverer
+) -> None:
+    deliverer.script += [status(200, document={"accepted": 1, "duplicate": 0, "refused": []})]
+    with pytest.raises(ProtocolError, match="2 lines does not add up"):
+        make_sender().send(lines_of("a", "b"))
+
+
+def test_an_answer_without_end_is_not_read_to_the_end(
+    make_sender: Any, deliverer: FakeDeliverer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark_pillion.deliverer.LONGEST_ANSWER", 100)
+    deliverer.script += [status(200, document={"reason": "x" * 200})]
+    with pytest.raises(ProtocolError, match="more than 100 bytes"):
+        make_sender().send(lines_of("a"))
+
+
+def test_a_restart_between_requests_fails_the_task_rather_than_lose_rows(
+    make_sender: Any, deliverer: FakeDeliverer
+) -> None:
+    sender = make_sender()
+    sender.send(lines_of("a"))
+    deliverer.script += [restart]
+    with pytest.raises(PublisherForgotten, match="1 rows"):
+        sender.send(lines_of("b"))
+
+    assert identifiers_of(deliverer) == ["a"]
+
+
+def test_a_broken_connection_without_a_restart_costs_one_question(
+    make_sender: Any, deliverer: FakeDeliverer
+) -> None:
+    sender = make_sender()
+    sender.send(lines_of("a"))
+    deliverer.script += [hang_up]
+    sender.send(lines_of("b"))
+    sender.send(lines_of("c"))
+
+    assert [seen.query["level"] for seen in deliverer.flushed] == ["accepted"]
+    assert identifiers_of(deliverer) == ["a", "b", "c"]
+
+
+def test_the_question_is_put_again_while_the_deliverer_is_not_ready(
+    make_sender: Any, deliverer: FakeDeliverer, pace: FakePace
+) -> None:
+    sender = make_sender()
+    sender.send(lines_of("a"))
+    deliverer.script += [hang_up]
+    deliverer.flush_script += [Answer(503, {}, {"Retry-After": "3"})]
+    sender.send(lines_of("b"))
+
+    assert identifiers_of(deliverer) == ["a", "b"]
+    assert 3.0 in pace.slept
+
+
+def test_flush_waits_for_the_level(make_sender: Any, deliverer: FakeDeliverer) -> None:
+    deliverer.pending_flushes = 3
+    sender = make_sender()
+    sender.send(lines_of("a", "b"))
+    flushed = sender.flush()
+
+    assert flushed.complete
+    assert flushed.delivered == sender.counts.delivered == 2
+    assert [seen.query["level"] for seen in deliverer.flushed] == ["delivered"] * 4
+    assert {seen.query["publisher"] for seen in deliverer.flushed} == {"spark/test/1"}
+
+
+def test_flush_waits_for_duplicates_as_well(make_sender: Any, deliverer: FakeDeliverer) -> None:
+    make_sender().send(lines_of("a"))
+    deliverer.requests.clear()
+    sender = make_sender()
+    sender.send(lines_of("a"))
+    sender.flush()
+
+    assert (sender.counts.accepted, sender.counts.duplicate) == (0, 1)
+    assert len(deliverer.flushed) == 1
+
+
+def test_nothing_accepted_asks_for_no_flush(make_sender: Any, deliverer: FakeDeliverer) -> None:
+    assert make_sender().flush().complete
+    assert deliverer.requests == []
+
+
+def test_flush_asks_for_no_longer_than_the_answer_may_take(
+    make_sender: Any, deliverer: FakeDeliverer
+) -> None:
+    sender = make_sender(timeoutSeconds="8")
+    sender.send(lines_of("a"))
+    sender.flush()
+
+    assert deliverer.flushed[0].query["timeout"] == "4.000"
+
+
+def test_a_flush_that_does_not_complete_fails_the_task_naming_who_is_late(
+    make_sender: Any, deliverer: FakeDeliverer, pace: FakePace
+) -> None:
+    deliverer.pending_flushes = 10_000
+    sender = make_sender(flushTimeoutSeconds="5")
+    sender.send(lines_of("a", "b"))
+    with pytest.raises(FlushTimeout, match=r"delivered within 5 s .*pending: sink 2"):
+        sender.flush()
+
+    assert sum(pace.slept) == pytest.approx(5.0, abs=0.3)
+
+
+def test_what_was_discarded_fails_the_task_naming_destination_and_reason(
+    make_sender: Any, deliverer: FakeDeliverer
+) -> None:
+    deliverer.discards = {"wbem": {"attempts-exceeded": 2}}
+    sender = make_sender()
+    sender.send(lines_of("a"))
+    with pytest.raises(Undelivered, match=r"wbem: attempts-exceeded 2"):
+        sender.flush()
+
+
+def test_what_was_discarded_can_be_reported_instead(
+    make_sender: Any, deliverer: FakeDeliverer
+) -> None:
+    deliverer.discards = {"wbem": {"attempts-exceeded": 2}}
+    sender = make_sender(onUndelivered="report")
+    sender.send(lines_of("a"))
+    sender.flush()
+
+    assert sender.counts.discarded == {"wbem: attempts-exceeded": 2}
+
+
+def test_a_deliverer_that_forgot_the_publisher_fails_the_flush(
+    make_sender: Any, deliverer: FakeDeliverer
+) -> None:
+    sender = make_sender()
+    sender.send(lines_of("a"))
+    deliverer.forget()
+    with pytest.raises(PublisherForgotten):
+        sender.flush()
+
+
+def test_a_flush_that_is_refused_fails_the_task(make_sender: Any, deliverer: FakeDeliverer) -> None:
+    sender = make_sender(flushLevel="stable")
+    sender.send(lines_of("a"))
+    deliverer.flush_script += [Answer(400, {"reason": "level stable needs stores"})]
+    with pytest.raises(RequestRefused, match="needs stores"):
+        sender.flush()
+
+
+def test_a_flush_is_asked_for_again_while_the_deliverer_shuts_down(
+    make_sender: Any, deliverer: FakeDeliverer, pace: FakePace
+) -> None:
+    sender = make_sender()
+    sender.send(lines_of("a"))
+    deliverer.flush_script += [Answer(503, {}, {"Retry-After": "1"})]
+
+    assert sender.flush().complete
+    assert pace.slept == [1.0]
+
+
+@pytest.mark.parametrize(
+    "failure", [http.client.BadStatusLine("garbage"), TimeoutError("timed out")]
+)
+def test_any_failure_of_the_connection_is_tried_again(
+    make_sender: Any, deliverer: FakeDeliverer, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    sender = make_sender()
+    original, failures = http.client.HTTPConnection.getresponse, [failure]
+
+    def getresponse(connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
+        if failures:
+            raise failures.pop()
+        return original(connection)
+
+    monkeypatch.setattr(http.client.HTTPConnection, "getresponse", getresponse)
+    sender.send(lines_of("a"))
+
+    assert identifiers_of(deliverer) == ["a"]
+    assert isinstance(failure, OSError | http.client.HTTPException)
+    assert not isinstance(failure, PublishError)
