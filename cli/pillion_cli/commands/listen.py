@@ -1,0 +1,207 @@
+"""``pillion listen``: a real CIM-XML and CloudEvents listener for trying things (D.5)."""
+
+import argparse
+import asyncio
+import signal
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pillion_cli.exits import CommandFailed, Exit
+
+if TYPE_CHECKING:
+    from pillion_cli.listener.behaviour import Behaviour
+
+HELP = """
+Be a listener: take indications as CIM-XML export messages or CloudEvents (structured JSON) at any
+path, put them in order by the seven rules of DSP1054, and print what arrives. The first line is the
+URL; the last, at Ctrl-C or SIGTERM, is a summary.
+
+  delivered   in order, or without a sequence identifier
+  held        its number is too high: delivered when the gap fills, or its lifetime ends
+  duplicate   its number came before: dropped, and answered with success
+  late        its number is too low, or its context an old one: dropped, answered with success
+  gap         numbers that were given up: the deliverer discarded them
+
+It can be as bad as a real listener. --fail N limits any bad behaviour to the first N requests (by
+itself it means status 503). A behaviour can be changed while it runs: POST the options as JSON to
+/-/behaviour ({} is good behaviour). GET /-/summary counts.
+
+examples:
+  pillion listen --port 5990
+  pillion listen --port 5990 --fail 3 --retry-after 5     503 three times, then good
+  pillion listen --port 5990 --fail 1 --close             take it, hang up: its retry is a duplicate
+  pillion listen --port 5990 --hang                       never answer
+  pillion listen --port 5990 --cim-error 1                200, with a CIM error inside
+  pillion listen --port 0 --output json --count 100 | jq -r .identifier
+  curl -d '{"status": 503}' http://127.0.0.1:5990/-/behaviour
+
+exit codes: 0 ended by --count or a signal, 1 it cannot listen, 2 a wrong command line.
+"""
+
+#: Seconds: 3 attempts, 30 s apart, times 10, as DSP1054's defaults have it.
+LIFETIME = 900.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Define the options."""
+    parser.add_argument(
+        "--port", type=int, default=5988, help="where to listen; 0 takes any free port [5988]"
+    )
+    parser.add_argument(
+        "--address", default="127.0.0.1", help="the address to listen on [127.0.0.1]"
+    )
+    parser.add_argument("--tls-certificate", metavar="FILE", help="serve HTTPS: the chain, PEM")
+    parser.add_argument("--tls-key", metavar="FILE", help="its key, where that file has none")
+    parser.add_argument(
+        "--output", choices=("text", "json"), default="text", help="how to print [text]"
+    )
+    parser.add_argument("--count", type=int, metavar="N", help="end once N are delivered")
+    parser.add_argument(
+        "--lifetime",
+        type=float,
+        default=LIFETIME,
+        metavar="SECONDS",
+        help="of a sequence identifier: attempts x interval x 10 of the sender [900]",
+    )
+    _add_behaviour(parser.add_argument_group("bad behaviour"))
+
+
+def _add_behaviour(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--fail", type=int, metavar="N", help="only to the first N requests")
+    group.add_argument("--status", type=int, metavar="CODE", help="answer with this HTTP status")
+    group.add_argument(
+        "--retry-after", type=int, metavar="SECONDS", help="add Retry-After to that status"
+    )
+    group.add_argument("--hang", action="store_true", help="read, and never answer")
+    group.add_argument(
+        "--close", action="store_true", help="take the indication, close without an answer"
+    )
+    group.add_argument("--garbage", action="store_true", help="answer with what is no HTTP")
+    group.add_argument(
+        "--cim-error", type=int, metavar="CODE", help="answer with this CIM status code"
+    )
+    group.add_argument("--redirect", metavar="URL", help="answer with 307 to there")
+    group.add_argument(
+        "--delay",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="before any answer, even a good one",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Listen until told to end; return the exit code."""
+    from pillion_cli.listener.server import CannotListenError
+
+    _check(args)
+    behaviour, tls = _behaviour(args), _tls(args)
+    try:
+        asyncio.run(_listen(args, behaviour=behaviour, tls=tls))
+    except CannotListenError as error:
+        raise CommandFailed(
+            f"cannot listen on {args.address} port {args.port}: {error};"
+            " choose another --port, or 0 for any"
+        ) from error
+    return Exit.OK
+
+
+def _check(args: argparse.Namespace) -> None:
+    for name, value, low, high in (
+        ("--port", args.port, 0, 65535),
+        ("--count", args.count, 1, None),
+        ("--lifetime", args.lifetime, 0, None),
+    ):
+        # Written so that a lifetime of NaN does not pass.
+        if value is not None and not (value >= low and (high is None or value <= high)):
+            upto = "" if high is None else f" and at most {high}"
+            message = f"{name} must be at least {low}{upto}, and is {value}"
+            raise CommandFailed(message, code=Exit.USAGE)
+    if args.tls_key and not args.tls_certificate:
+        raise CommandFailed("--tls-key needs --tls-certificate", code=Exit.USAGE)
+
+
+def _behaviour(args: argparse.Namespace) -> "Behaviour":
+    from pillion_cli.listener.behaviour import Behaviour, BehaviourError
+
+    try:
+        return Behaviour(
+            fail=args.fail,
+            status=args.status,
+            retry_after=args.retry_after,
+            hang=args.hang,
+            close=args.close,
+            garbage=args.garbage,
+            cim_error=args.cim_error,
+            redirect=args.redirect,
+            delay=args.delay,
+        )
+    except BehaviourError as error:
+        field, _, rest = str(error).partition(":")
+        message = f"--{field.replace('_', '-')}:{rest}"
+        raise CommandFailed(message, code=Exit.USAGE) from error
+
+
+def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
+    if not args.tls_certificate:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(args.tls_certificate, args.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise CommandFailed(
+            f"cannot read the TLS certificate {args.tls_certificate} and its key: {error};"
+            " both must be PEM, without a password"
+        ) from error
+    return context
+
+
+class _Output:
+    """Standard output, line by line. When its reader has gone, the listener ends."""
+
+    def __init__(self) -> None:
+        self.on_lost: Callable[[], None] = lambda: None
+        self.lost: BrokenPipeError | None = None
+
+    def write(self, line: str) -> None:
+        try:
+            print(line, end="", flush=True)
+        except BrokenPipeError as error:
+            self.lost = error
+            self.on_lost()
+
+
+async def _listen(
+    args: argparse.Namespace, *, behaviour: "Behaviour", tls: ssl.SSLContext | None
+) -> None:
+    from pillion_cim.schema import load_schema
+    from pillion_cli.listener.report import JSONReporter, TextReporter
+    from pillion_cli.listener.sequence import Sequencer
+    from pillion_cli.listener.server import Listener, serve
+    from pillion_sidecar.clock import LoopTimers, SystemClock
+
+    loop = asyncio.get_running_loop()
+    timers, output = LoopTimers(loop=loop), _Output()
+    reporter = (JSONReporter if args.output == "json" else TextReporter)(output.write)
+    listener = Listener(
+        schema=load_schema(),
+        clock=SystemClock(),
+        timers=timers,
+        reporter=reporter,
+        sequencer=Sequencer(lifetime=args.lifetime),
+        behaviour=behaviour,
+        count=args.count,
+    )
+    output.on_lost = listener.finished.set
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, listener.finished.set)
+    try:
+        async with serve(listener, address=args.address, port=args.port, tls=tls) as url:
+            reporter.started(url)
+            await listener.finished.wait()
+        listener.end()
+    finally:
+        timers.close()
+    if output.lost is not None:
+        raise output.lost

@@ -1,0 +1,89 @@
+"""From a request's body to the indication in it, as far as a listener must understand it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pillion_cli.listener.sequence import SequenceIdentifier
+
+_SINT64 = range(-(2**63), 2**63)
+
+
+class ArrivalError(ValueError):
+    """A body that is no indication, with the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """One indication that has arrived. ``properties`` are in their JSON form."""
+
+    class_name: str
+    properties: Mapping[str, Any]
+    #: ``CIM-XML`` or ``CloudEvents``.
+    protocol: str
+    path: str
+
+    def text(self, name: str) -> str | None:
+        """A property that is a text."""
+        value = self._value(name)
+        return value if isinstance(value, str) else None
+
+    def sequence(self) -> SequenceIdentifier | None:
+        """SequenceContext and SequenceNumber; None where either is missing.
+
+        Raises:
+            ArrivalError: one that is of another type.
+        """
+        context, number = self._value("SequenceContext"), self._value("SequenceNumber")
+        if context is None or number is None:
+            return None
+        if isinstance(number, str) and number.isdecimal() and number.isascii() and len(number) < 20:
+            number = int(number)
+        if not isinstance(context, str):
+            raise ArrivalError(f"SequenceContext is no string: {context!r:.80}")
+        if not isinstance(number, int) or isinstance(number, bool) or number not in _SINT64:
+            raise ArrivalError(f"SequenceNumber is no sint64: {number!r:.80}")
+        return SequenceIdentifier(context, number)
+
+    def _value(self, name: str) -> Any:
+        value = self.properties.get(name)
+        if value is None:
+            wanted = name.lower()
+            found = (key for key in self.properties if key.lower() == wanted)
+            value = self.properties.get(next(found, ""))
+        # A value may state its type: {"type": "sint64", "value": 7}.
+        return value.get("value") if isinstance(value, dict) and "type" in value else value
+
+
+def read_cloud_event(body: bytes, *, path: str) -> Arrival:
+    """The indication in a CloudEvent in structured mode (JSON).
+
+    Raises:
+        ArrivalError: it is none.
+    """
+    try:
+        event = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ArrivalError(f"the body is not JSON: {error}") from None
+    if not isinstance(event, dict):
+        raise ArrivalError("the body is no JSON object")
+    for attribute in ("specversion", "id", "source", "type"):
+        if not isinstance(event.get(attribute), str) or not event[attribute]:
+            raise ArrivalError(f"the CloudEvent has no {attribute}")
+    if event["specversion"] != "1.0":
+        raise ArrivalError(f"specversion is {event['specversion']!r:.40}, and only 1.0 is known")
+    return read_document(event.get("data"), protocol="CloudEvents", path=path)
+
+
+def read_document(document: object, *, protocol: str, path: str) -> Arrival:
+    """The indication in ``{"class": …, "properties": {…}}``.
+
+    Raises:
+        ArrivalError: it is none.
+    """
+    given = document if isinstance(document, dict) else {}
+    class_name, properties = given.get("class"), given.get("properties")
+    if not isinstance(class_name, str) or not isinstance(properties, dict):
+        raise ArrivalError('the data is no indication, which is {"class": …, "properties": {…}}')
+    return Arrival(class_name=class_name, properties=properties, protocol=protocol, path=path)

@@ -1,0 +1,146 @@
+"""What a listener tells: a line for everything that happens, and a summary at the end."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from pillion_cli.listener.arrival import Arrival
+from pillion_cli.listener.sequence import Outcome, Verdict
+
+#: Characters of a value that a line for people shows.
+_SHOWN = 60
+_SHOWN_PROPERTIES = ("EventID", "PerceivedSeverity", "Message", "Description")
+
+
+@dataclass(slots=True)
+class Summary:
+    """Counts since the start."""
+
+    #: Indications taken; each is then delivered, held, a duplicate or late.
+    received: int = 0
+    delivered: int = 0
+    duplicates: int = 0
+    late: int = 0
+    #: Held now.
+    held: int = 0
+    #: Gaps that were given up, and the numbers in them.
+    gaps: int = 0
+    missing: int = 0
+    #: Requests treated badly as told, and requests that were wrong themselves.
+    refused: int = 0
+    wrong: int = 0
+
+    def add(self, outcome: Outcome[Arrival]) -> None:
+        """Count an outcome."""
+        match outcome.verdict:
+            case Verdict.DELIVERED:
+                self.delivered += 1
+            case Verdict.DUPLICATE:
+                self.duplicates += 1
+            case Verdict.LATE:
+                self.late += 1
+            case Verdict.HELD:
+                pass
+        if outcome.missing:
+            self.gaps += 1
+            self.missing += outcome.missing
+
+    def as_json(self) -> dict[str, int]:
+        """All counts."""
+        return asdict(self)
+
+
+class Reporter(Protocol):
+    """Tells what happens, as it happens."""
+
+    def started(self, url: str) -> None:
+        """The listener can be reached."""
+
+    def happened(self, outcome: Outcome[Arrival]) -> None:
+        """An indication was delivered, held or dropped."""
+
+    def answered(self, what: str, *, path: str) -> None:
+        """A request was not taken, and why."""
+
+    def ended(self, summary: Summary) -> None:
+        """The listener ends."""
+
+
+class JSONReporter:
+    """One JSON object a line; a line for each outcome of an indication, none for refused requests.
+
+    The first line is ``{"listening": URL}``, the last ``{"summary": {…}}``.
+    """
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self._write = write
+
+    def started(self, url: str) -> None:
+        self._line({"listening": url})
+
+    def happened(self, outcome: Outcome[Arrival]) -> None:
+        arrival, identifier = outcome.item, outcome.identifier
+        self._line(
+            {
+                "verdict": outcome.verdict,
+                "reason": outcome.reason,
+                "class": arrival.class_name,
+                "identifier": arrival.text("IndicationIdentifier"),
+                "context": identifier.context if identifier else None,
+                "number": identifier.number if identifier else None,
+                "missing": outcome.missing,
+                "filter": arrival.text("IndicationFilterName"),
+                "protocol": arrival.protocol,
+                "path": arrival.path,
+                "properties": dict(arrival.properties),
+            }
+        )
+
+    def answered(self, what: str, *, path: str) -> None:
+        """Nothing: each line is about an indication. The summary counts it."""
+
+    def ended(self, summary: Summary) -> None:
+        self._line({"summary": summary.as_json()})
+
+    def _line(self, line: dict[str, Any]) -> None:
+        self._write(json.dumps(line) + "\n")
+
+
+class TextReporter:
+    """Lines for people. The first is the URL alone."""
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self._write = write
+
+    def started(self, url: str) -> None:
+        self._write(f"{url}\n")
+
+    def happened(self, outcome: Outcome[Arrival]) -> None:
+        if outcome.missing:
+            self._write(f"{'gap':<10} {outcome.missing} missing, {outcome.reason}\n")
+        arrival, identifier = outcome.item, outcome.identifier
+        parts = [f"{outcome.verdict.value:<10}", _plain(arrival.class_name)]
+        if (name := arrival.text("IndicationIdentifier")) is not None:
+            parts.append(_plain(name))
+        if identifier is not None:
+            parts.append(f"{_plain(identifier.context)} #{identifier.number}")
+        for name in _SHOWN_PROPERTIES:
+            if (value := arrival.properties.get(name)) is not None:
+                parts.append(f"{name}={_plain(json.dumps(value, ensure_ascii=False))}")
+        if outcome.verdict is not Verdict.DELIVERED:
+            parts.append(f"({outcome.reason})")
+        self._write("  ".join(parts) + "\n")
+
+    def answered(self, what: str, *, path: str) -> None:
+        self._write(f"{'answered':<10} {_plain(what, 200)}  {_plain(path)}\n")
+
+    def ended(self, summary: Summary) -> None:
+        counts = summary.as_json()
+        self._write(", ".join(f"{name} {count}" for name, count in counts.items()) + "\n")
+
+
+def _plain(text: str, longest: int = _SHOWN) -> str:
+    """A text of a stranger for a terminal: short, and without control characters."""
+    shown = text if len(text) <= longest else text[: longest - 1] + "…"
+    return "".join(character if character.isprintable() else "�" for character in shown)

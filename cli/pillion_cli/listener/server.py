@@ -1,0 +1,255 @@
+"""The listener over HTTP: any path takes indications, ``/-/`` is for whoever runs it.
+
+A request is answered when its indication has been judged by the seven rules (D.5), and successfully
+whatever the verdict, as a real listener does: a duplicate must not be sent again.
+"""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from pillion_cim.schema import Schema
+from pillion_cli.listener.arrival import Arrival, ArrivalError, read_cloud_event
+from pillion_cli.listener.behaviour import Behaviour, BehaviourError
+from pillion_cli.listener.export import Export, ExportRefusedError, read_export
+from pillion_cli.listener.report import Reporter, Summary
+from pillion_cli.listener.sequence import Outcome, Sequencer
+from pillion_sidecar.clock import Clock, Timer, Timers
+
+#: Bytes of a request's body.
+MAX_BODY = 4 * 1024 * 1024
+
+#: Seconds that requests under way are given at the end.
+GRACE = 2.0
+
+_CLOUD_EVENT = "application/cloudevents+json"
+_OTHER_JSON = frozenset(("application/json", "application/cloudevents-batch+json"))
+_GARBAGE = b"\x16\x03\x01 this is no HTTP\r\n\r\n"
+
+
+class Listener:
+    """Takes indications, or treats requests as badly as it is told to.
+
+    ``count``: :attr:`finished` is set once so many indications are delivered; None for never.
+    """
+
+    def __init__(
+        self,
+        *,
+        schema: Schema,
+        clock: Clock,
+        timers: Timers,
+        reporter: Reporter,
+        sequencer: Sequencer[Arrival],
+        behaviour: Behaviour,
+        count: int | None = None,
+    ) -> None:
+        self._schema = schema
+        self._clock = clock
+        self._timers = timers
+        self._reporter = reporter
+        self._sequencer = sequencer
+        self._count = count
+        self._armed: Timer | None = None
+        self._closing = asyncio.Event()
+        self.behaviour = behaviour
+        self.summary = Summary()
+        self.finished = asyncio.Event()
+
+    def application(self) -> web.Application:
+        """The application to serve."""
+        application = web.Application(client_max_size=MAX_BODY)
+        application.router.add_get("/-/behaviour", self._show_behaviour)
+        application.router.add_post("/-/behaviour", self._change_behaviour)
+        application.router.add_get("/-/summary", self._show_summary)
+        application.router.add_post("/{path:.*}", self._receive)
+        application.on_shutdown.append(self._shut_down)
+        return application
+
+    def end(self) -> None:
+        """Deliver what is held, and tell the summary."""
+        self._tell(self._sequencer.flush())
+        if self._armed is not None:
+            self._armed.cancel()
+        self._reporter.ended(self.summary)
+
+    # --- indications
+
+    async def _receive(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        behaviour = self.behaviour
+        if behaviour.is_bad:
+            self.behaviour = behaviour.after_one()
+        if behaviour.delay and not await self._wait(behaviour.delay):
+            return web.Response(status=503, text="the listener ends\n")
+        try:
+            if behaviour.is_bad:
+                return await self._misbehave(behaviour, request, body)
+            return self._take(request, body)
+        except ArrivalError as error:
+            answer = web.Response(status=400, text=f"{error}\n")
+            return self._wrong(request, answer, f"400: {error}")
+        except ExportRefusedError as error:
+            return self._wrong(request, error.answer, str(error))
+
+    def _take(self, request: web.Request, body: bytes) -> web.StreamResponse:
+        if request.content_type == _CLOUD_EVENT:
+            self._accept(request, read_cloud_event(body, path=request.path))
+            return web.Response(status=204)
+        if request.content_type in _OTHER_JSON:
+            text = f"this listener takes CIM-XML, and single CloudEvents ({_CLOUD_EVENT})\n"
+            answer = web.Response(status=415, text=text)
+            return self._wrong(request, answer, "415: neither CIM-XML nor a single CloudEvent")
+        export = self._read_export(request, body)
+        self._accept(request, export.arrival)
+        return export.success()
+
+    def _read_export(self, request: web.Request, body: bytes) -> Export:
+        return read_export(request.headers, body, schema=self._schema, path=request.path)
+
+    def _accept(self, request: web.Request, arrival: Arrival) -> None:
+        identifier = arrival.sequence()
+        now = self._clock.monotonic()
+        self.summary.received += 1
+        sender = (request.remote, request.path)
+        self._tell(self._sequencer.receive(sender, arrival, identifier, now=now))
+        self._arm()
+
+    def _tell(self, outcomes: list[Outcome[Arrival]]) -> None:
+        for outcome in outcomes:
+            self.summary.add(outcome)
+            self._reporter.happened(outcome)
+        self.summary.held = self._sequencer.held
+        if self._count is not None and self.summary.delivered >= self._count:
+            self.finished.set()
+
+    def _wrong(self, request: web.Request, answer: web.Response, what: str) -> web.Response:
+        self.summary.wrong += 1
+        self._reporter.answered(what, path=request.path)
+        return answer
+
+    # --- the ends of lifetimes
+
+    def _arm(self) -> None:
+        due = self._sequencer.next_due()
+        if self._armed is not None:
+            if self._armed.due == due and not self._armed.cancelled:
+                return
+            self._armed.cancel()
+        self._armed = None if due is None else self._timers.call_at(due, self._expire)
+
+    def _expire(self) -> None:
+        self._tell(self._sequencer.expire(self._clock.monotonic()))
+        self._arm()
+
+    # --- bad behaviour
+
+    async def _misbehave(
+        self, behaviour: Behaviour, request: web.Request, body: bytes
+    ) -> web.StreamResponse:
+        self.summary.refused += 1
+        if behaviour.hang:
+            self._reporter.answered("nothing, as told", path=request.path)
+            await self._closing.wait()
+            return self._hung_up(request)
+        if behaviour.close:
+            self._reporter.answered("nothing, and closed, as told", path=request.path)
+            self._take(request, body)
+            return self._hung_up(request)
+        if behaviour.garbage:
+            self._reporter.answered("garbage, as told", path=request.path)
+            return self._hung_up(request, _GARBAGE)
+        return self._answer_badly(behaviour, request, body)
+
+    def _answer_badly(
+        self, behaviour: Behaviour, request: web.Request, body: bytes
+    ) -> web.StreamResponse:
+        answer: web.StreamResponse
+        if behaviour.redirect is not None:
+            headers = {"Location": behaviour.redirect}
+            answer = web.Response(status=307, headers=headers)
+        elif behaviour.cim_error is not None and request.content_type != _CLOUD_EVENT:
+            export = self._read_export(request, body)
+            answer = export.failure(behaviour.cim_error, "as the listener was told")
+            self._reporter.answered(f"CIM error {behaviour.cim_error}, as told", path=request.path)
+            return answer
+        else:
+            status = behaviour.status or (503 if behaviour.cim_error is None else 500)
+            if status < 300:
+                self._take(request, body)
+            answer = web.Response(status=status)
+            if behaviour.retry_after is not None:
+                answer.headers["Retry-After"] = str(behaviour.retry_after)
+        self._reporter.answered(f"{answer.status}, as told", path=request.path)
+        return answer
+
+    def _hung_up(self, request: web.Request, last: bytes = b"") -> web.StreamResponse:
+        """Close the connection. What is returned goes nowhere, but something must be."""
+        if request.transport is not None:
+            request.transport.write(last)
+            request.transport.close()
+        return web.Response()
+
+    async def _wait(self, seconds: float) -> bool:
+        """Wait, and say whether it was for so long: not if the listener ends before."""
+        over = asyncio.Event()
+        timer = self._timers.call_later(seconds, over.set)
+        waits = [asyncio.ensure_future(event.wait()) for event in (over, self._closing)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+            for wait in waits:
+                wait.cancel()
+        return over.is_set()
+
+    async def _shut_down(self, _application: web.Application) -> None:
+        self._closing.set()
+
+    # --- for whoever runs it
+
+    async def _show_behaviour(self, _request: web.Request) -> web.Response:
+        return web.json_response(self.behaviour.as_json())
+
+    async def _change_behaviour(self, request: web.Request) -> web.Response:
+        try:
+            self.behaviour = self.behaviour.changed(json.loads(await request.read() or b"{}"))
+        except (BehaviourError, ValueError, RecursionError) as error:
+            return web.json_response({"error": str(error)}, status=400)
+        return web.json_response(self.behaviour.as_json())
+
+    async def _show_summary(self, _request: web.Request) -> web.Response:
+        return web.json_response(self.summary.as_json())
+
+
+class CannotListenError(Exception):
+    """The address or the port cannot be listened on; the message says why."""
+
+
+@asynccontextmanager
+async def serve(
+    listener: Listener, *, address: str, port: int, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[str]:
+    """Serve while the context lasts, which is given the URL. Port 0 is any free one.
+
+    Raises:
+        CannotListenError: it cannot.
+    """
+    runner = web.AppRunner(
+        listener.application(), access_log=None, handler_cancellation=True, shutdown_timeout=GRACE
+    )
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, address, port, ssl_context=tls).start()
+        except OSError as error:
+            raise CannotListenError(error.strerror or str(error)) from error
+        host, bound = runner.addresses[0][:2]
+        shown = f"[{host}]" if ":" in host else host
+        yield f"{'http' if tls is None else 'https'}://{shown}:{bound}"
+    finally:
+        await runner.cleanup()

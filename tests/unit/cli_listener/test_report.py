@@ -1,0 +1,82 @@
+"""What is printed, for people and for programs."""
+
+import json
+
+from pillion_cli.listener.arrival import Arrival
+from pillion_cli.listener.report import JSONReporter, Summary, TextReporter
+from pillion_cli.listener.sequence import Outcome, SequenceIdentifier, Verdict
+
+ARRIVAL = Arrival(
+    class_name="CIM_AlertIndication",
+    properties={
+        "IndicationIdentifier": "disk-1",
+        "IndicationFilterName": "severe",
+        "EventID": "E\x1b[31m1",
+        "Message": "m" * 100,
+    },
+    protocol="CIM-XML",
+    path="/siem",
+)
+DELIVERED = Outcome(
+    item=ARRIVAL,
+    identifier=SequenceIdentifier("A", 7),
+    verdict=Verdict.DELIVERED,
+    reason="the gap outlived its lifetime",
+    missing=2,
+)
+DUPLICATE = Outcome(item=ARRIVAL, identifier=None, verdict=Verdict.DUPLICATE, reason="came before")
+
+
+def test_json_is_an_object_a_line() -> None:
+    lines: list[str] = []
+    reporter = JSONReporter(lines.append)
+    summary = Summary(received=2)
+    reporter.started("http://127.0.0.1:1")
+    reporter.happened(DELIVERED)
+    reporter.answered("503", path="/")
+    summary.add(DELIVERED)
+    summary.add(DUPLICATE)
+    reporter.ended(summary)
+    assert all(line.endswith("\n") and line.count("\n") == 1 for line in lines)
+    started, happened, ended = map(json.loads, lines)
+    assert started == {"listening": "http://127.0.0.1:1"}
+    assert happened == {
+        "verdict": "delivered",
+        "reason": "the gap outlived its lifetime",
+        "class": "CIM_AlertIndication",
+        "identifier": "disk-1",
+        "context": "A",
+        "number": 7,
+        "missing": 2,
+        "filter": "severe",
+        "protocol": "CIM-XML",
+        "path": "/siem",
+        "properties": dict(ARRIVAL.properties),
+    }
+    assert ended["summary"] == {
+        "received": 2,
+        "delivered": 1,
+        "duplicates": 1,
+        "late": 0,
+        "held": 0,
+        "gaps": 1,
+        "missing": 2,
+        "refused": 0,
+        "wrong": 0,
+    }
+
+
+def test_text_is_short_and_harmless_to_a_terminal() -> None:
+    lines: list[str] = []
+    reporter = TextReporter(lines.append)
+    reporter.started("http://127.0.0.1:1")
+    reporter.happened(DELIVERED)
+    reporter.happened(DUPLICATE)
+    reporter.answered("503, as told", path="/\x07")
+    assert lines[0] == "http://127.0.0.1:1\n"
+    assert lines[1] == "gap        2 missing, the gap outlived its lifetime\n"
+    assert lines[2].startswith("delivered   CIM_AlertIndication  disk-1  A #7  EventID=")
+    assert lines[3].endswith("(came before)\n")
+    assert lines[4] == "answered   503, as told  /�\n"
+    assert max(map(len, lines)) < 200
+    assert all(line[:-1].isprintable() for line in lines)
