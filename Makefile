@@ -37,7 +37,7 @@ lint: .venv/.complete ## ruff (rules and format), mypy --strict, import contract
 	@echo "== lint"
 	@$(BIN)/ruff check --quiet --output-format concise .
 	@$(BIN)/ruff format --quiet --check .
-	@$(BIN)/mypy --no-error-summary $(ROOTS) tools tests/support tests/conftest.py
+	@$(BIN)/mypy --no-error-summary $(ROOTS) tools tests/support tests/benchmarks tests/conftest.py
 	@$(BIN)/lint-imports --no-logo --cache-dir .cache/import-linter | tail -n 3
 
 .PHONY: unit
@@ -59,7 +59,9 @@ rows: java .venv/.complete ## Break each worked requirement's line of source and
 
 .PHONY: bench
 bench: java .venv/.complete ## Measure against nginx and wrk (Debian packages nginx-light, wrk)
-	@$(PY) -m benchmarks
+	@for program in nginx wrk; do command -v $$program >/dev/null || \
+	  { echo "No $$program. Debian: apt-get install nginx-light wrk" >&2; exit 1; }; done
+	@for bench in tests/benchmarks/bench_*.py; do PYTHONPATH=tests $(PY) $$bench; done
 
 .PHONY: docs
 docs: .venv/.complete ## Build the manual into site/; a broken link is an error
