@@ -48,7 +48,10 @@ class Answer:
         return decoded if isinstance(decoded, dict) else None
 
     def text(self) -> str:
-        """The body for people, cut short."""
+        """The body for people, cut short: its reason, where it is JSON that has one."""
+        content = self.json()
+        if content is not None and isinstance(content.get("reason"), str):
+            return str(content["reason"])
         text = self.body[:500].decode(errors="replace").strip()
         return text or "(no text)"
 

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from html import unescape
 from typing import Any
 
 from pillion_cli.client import Answer, DelivererClient, Refused, Unreachable
@@ -20,6 +21,8 @@ QUOTED_REFUSALS = 10
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 30.0
 
+#: Without them an export message is no export (DSP0200 6.3.4); the method is read from the message.
+_EXPORT_HEADERS = (("CIMExport", "MethodRequest"), ("CIMExportMethod", "ExportIndication"))
 _XML_ERROR = re.compile(rb"<ERROR\b[^>]*?>")
 _XML_DESCRIPTION = re.compile(rb"\bDESCRIPTION\s*=\s*[\"']([^\"'>]*)")
 
@@ -64,7 +67,7 @@ class Summary:
         taken = self.accepted + self.duplicate
         if self.failure is not None or self.refused:
             return Exit.PARTLY if taken else Exit.FAILED
-        if self.pending or self.discarded or not _arrived(self.flush):
+        if self.pending or self.discarded.total() or not _arrived(self.flush):
             return Exit.PARTLY
         return Exit.OK
 
@@ -169,7 +172,8 @@ class Publisher:
 
     def _post(self, batch: Batch) -> Answer:
         options = self._options
-        headers = {"Content-Type": batch.kind.value}
+        headers = dict(_EXPORT_HEADERS if batch.kind is Kind.CIM_XML else ())
+        headers["Content-Type"] = batch.kind.value
         if options.publisher is not None:
             headers["Pillion-Publisher"] = options.publisher
         query: dict[str, object] = {"ack": options.ack, "source": options.source}
@@ -188,6 +192,7 @@ class Publisher:
         summary.delivered += content.get("delivered", 0)
         summary.pending += content.get("pending", 0)
         summary.discarded.update(entry["reason"] for entry in content.get("discarded", ()))
+        summary.discarded["without detail"] += content.get("discardedBeyond", 0)
         unread = content.get("unreadFrom", len(batch.items))
         left = []
         for entry in content.get("refused", ()):
@@ -196,7 +201,11 @@ class Publisher:
                 left.append(item)
             else:
                 summary.refuse(item.number, _reason(entry))
-        return left + list(batch.items[unread:])
+        left += batch.items[unread:]
+        if "reason" in content and len(left) == len(batch.items):
+            # The request was broken off at its first line, and would be again.
+            raise Refused(f"HTTP {answer.status}: {answer.text()}")
+        return left
 
     def _take_bare(self, answer: Answer, batch: Batch) -> list[Item]:
         """An answer without counts: to a CIM-XML message, or to the request as a whole."""
@@ -209,8 +218,8 @@ class Publisher:
             self.summary.accepted += 1
         else:
             found = _XML_DESCRIPTION.search(error[0])
-            reason = found[1] if found else error[0]
-            self.summary.refuse(batch.items[0].number, reason.decode(errors="replace"))
+            reason = unescape((found[1] if found else error[0]).decode(errors="replace"))
+            self.summary.refuse(batch.items[0].number, reason)
         return []
 
 

@@ -169,10 +169,10 @@ def _say(summary: Summary, output: str) -> None:
         return
     counts = [f"{summary.accepted:,} accepted", f"{summary.duplicate:,} duplicate"]
     counts.append(f"{summary.refused:,} refused")
-    if summary.delivered or summary.pending or summary.discarded:
+    if summary.delivered or summary.pending or summary.discarded.total():
         counts.append(f"{summary.delivered:,} delivered")
         counts.append(f"{summary.pending:,} pending")
-        counts += [f"{n:,} discarded ({reason})" for reason, n in summary.discarded.items()]
+        counts += [f"{n:,} discarded ({reason})" for reason, n in summary.discarded.items() if n]
     print(", ".join(counts))
     for refusal in summary.refusals:
         print(f"  line {refusal.number}: {refusal.reason}")
@@ -204,7 +204,7 @@ def _document(summary: Summary) -> dict[str, object]:
         ],
         "delivered": summary.delivered,
         "pending": summary.pending,
-        "discarded": dict(summary.discarded),
+        "discarded": dict(+summary.discarded),
         "resent": summary.resent,
         "failure": summary.failure,
         "unsettledFrom": summary.unsettled_from,

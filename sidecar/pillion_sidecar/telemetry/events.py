@@ -21,6 +21,34 @@ class Event:
 
 EVENTS: tuple[Event, ...] = (
     Event(
+        "deliverer-started",
+        "INFO",
+        "The deliverer listens.",
+        ("intake", "telemetry"),
+    ),
+    Event(
+        "deliverer-stopping",
+        "INFO",
+        "Delivery has ended, at the end of the grace period or with nothing left to deliver.",
+        ("left",),
+    ),
+    Event(
+        "configuration-loaded",
+        "INFO",
+        "A configuration is in force.",
+        ("revision", "destinations", "subscriptions"),
+    ),
+    Event(
+        "configuration-warning",
+        "WARNING",
+        "A resource of the configuration is in force, but may not do what was meant.",
+    ),
+    Event(
+        "configuration-refused",
+        "ERROR",
+        "A changed configuration is wrong; the one before it stays in force.",
+    ),
+    Event(
         "indication-discarded",
         "WARNING",
         "An accepted indication was discarded undelivered. Exactly one record for each.",

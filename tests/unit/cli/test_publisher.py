@@ -167,11 +167,24 @@ def test_nothing_accepted_is_a_failure(fake_time: FakeTime) -> None:
 def test_a_request_refused_as_a_whole_ends_it_with_the_deliverers_words(
     fake_time: FakeTime,
 ) -> None:
-    client = ScriptedClient(Answer(400, b"ack=stable needs stores"))
+    client = ScriptedClient(Answer(400, b'{"reason": "ack=stable needs stores"}'))
     publisher = _publisher(client, fake_time, ack="stable")
     _publish(publisher, "1\n2\n3\n4\n")
     assert publisher.summary.failure == "HTTP 400: ack=stable needs stores"
     assert publisher.summary.exit_code == Exit.FAILED
+
+
+def test_a_request_broken_off_at_its_first_line_is_not_sent_again(fake_time: FakeTime) -> None:
+    reason = "line 0 is longer than 1048576 bytes"
+    client = ScriptedClient(
+        _answer(207, accepted=1, unreadFrom=1, reason=reason),
+        _answer(413, unreadFrom=0, reason=reason),
+    )
+    publisher = _publisher(client, fake_time)
+    _publish(publisher, "1\n2\n3\n")
+    assert [sent.lines for sent in client.sent] == [["1", "2", "3"], ["2", "3"]]
+    assert publisher.summary.failure == f"HTTP 413: {reason}"
+    assert publisher.summary.unsettled_from == 2
 
 
 def test_discards_and_what_is_pending_make_a_delivered_publish_partial(
@@ -191,7 +204,7 @@ def test_discards_and_what_is_pending_make_a_delivered_publish_partial(
     _publish(publisher, "1\n2\n3\n")
     summary = publisher.summary
     assert (summary.delivered, summary.pending) == (1, 1)
-    assert summary.discarded == {"fatal-error": 1}
+    assert +summary.discarded == {"fatal-error": 1}
     assert summary.exit_code == Exit.PARTLY
 
 
@@ -199,7 +212,7 @@ def test_discards_and_what_is_pending_make_a_delivered_publish_partial(
     ("content", "refusals"),
     [
         ("<CIM><SIMPLEEXPRSP/></CIM>", []),
-        ('<CIM><ERROR CODE="4" DESCRIPTION="no class"/></CIM>', ["no class"]),
+        ('<CIM><ERROR CODE="4" DESCRIPTION="no &quot;class&quot;"/></CIM>', ['no "class"']),
         ('<CIM><ERROR CODE="4"/></CIM>', ['<ERROR CODE="4"/>']),
     ],
 )
@@ -211,6 +224,7 @@ def test_a_cim_xml_answer_is_an_acceptance_or_an_error(
     _publish(publisher, "<CIM/>", Kind.CIM_XML)
     assert [refusal.reason for refusal in publisher.summary.refusals] == refusals
     assert publisher.summary.accepted == 1 - len(refusals)
+    assert client.sent[0].headers["CIMExport"] == "MethodRequest"
 
 
 def test_a_flush_waits_for_delivery_and_tells_of_discards(fake_time: FakeTime) -> None:

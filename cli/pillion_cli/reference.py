@@ -1,0 +1,88 @@
+"""Makes the reference pages of ``docs/reference`` from their sources.
+
+``python -m pillion_cli.reference docs/reference`` writes them; a test fails while one is out of
+date. What argparse prints differs between Python versions, so the page of the command line is made
+from the parsers' definitions.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from pillion_cli.exits import MEANINGS
+from pillion_cli.main import COMMANDS, DESCRIPTION, command_parser, load
+from pillion_sidecar.telemetry.reference import events_page, metrics_page
+
+_INTRODUCTION = f"""\
+# The pillion command
+
+<!-- Made by `python -m pillion_cli.reference docs/reference`; do not edit. -->
+
+{DESCRIPTION} `pillion COMMAND --help` says what is said here.
+"""
+
+
+def command_line_page() -> str:
+    """Return ``docs/reference/cli.md``."""
+    codes = "".join(f"| {code:d} | {meaning} |\n" for code, meaning in MEANINGS.items())
+    parts = [
+        _INTRODUCTION,
+        "| Command | What it is for |\n| --- | --- |\n"
+        + "".join(f"| [`{name}`](#pillion-{name}) | {text} |\n" for name, text in COMMANDS.items()),
+        f"## Exit codes\n\n| Code | Meaning |\n| --- | --- |\n{codes}",
+        *(_command(name) for name in COMMANDS),
+    ]
+    return "\n".join(parts)
+
+
+def _command(name: str) -> str:
+    parser = command_parser(name, load(name))
+    rows = "".join(f"| {_spelling(action)} | {_help(action)} |\n" for action in _documented(parser))
+    text = parser.description or ""
+    epilog = f"\n\n{parser.epilog.strip()}" if parser.epilog else ""
+    return (
+        f"## pillion {name}\n\n```text\n{text}{epilog}\n```\n\n"
+        f"| Argument | Meaning |\n| --- | --- |\n{rows}"
+    )
+
+
+def _documented(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    for action in parser._actions:
+        if action.help is not argparse.SUPPRESS and action.dest != "help":
+            yield action
+
+
+def _spelling(action: argparse.Action) -> str:
+    value = "" if action.nargs == 0 else _value_of(action)
+    if not action.option_strings:
+        return f"`{value}`"
+    return ", ".join(f"`{f'{option} {value}'.strip()}`" for option in action.option_strings)
+
+
+def _value_of(action: argparse.Action) -> str:
+    if action.choices is not None:
+        return " or ".join(str(choice) for choice in action.choices)
+    metavar = action.metavar or action.dest.upper()
+    return metavar if isinstance(metavar, str) else " ".join(metavar)
+
+
+def _help(action: argparse.Action) -> str:
+    text = (action.help or "").replace("%(default)s", str(action.default)).replace("%%", "%")
+    text = text.replace("|", "\\|").replace("<", "&lt;")
+    return f"{text}; required" if action.required and action.option_strings else text
+
+
+def main(directory: str) -> None:
+    """Write the pages into a directory."""
+    pages = {
+        "cli.md": command_line_page(),
+        "events.md": events_page(),
+        "metrics.md": metrics_page(),
+    }
+    for name, text in pages.items():
+        Path(directory, name).write_text(text)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:2] or ["docs/reference"])
