@@ -4,7 +4,12 @@ No entity is expanded, nothing is fetched, no limit of the parser is lifted, and
 DOCTYPE is refused: CIM-XML has no use for one, and every XML bomb needs one.
 """
 
+import re
+from typing import Final
+
 from lxml import etree
+
+_ENCODING: Final = re.compile(rb"<\?xml[^>]{0,200}?\sencoding\s*=\s*[\"']([^\"'>]{0,40})[\"']")
 
 
 class XMLRefusedError(Exception):
@@ -38,3 +43,9 @@ def parse_xml(document: bytes) -> etree._Element:
     if root.getroottree().docinfo.internalDTD is not None:
         raise DoctypeRefusedError("a document type declaration is not taken")
     return root
+
+
+def declared_encoding(document: bytes) -> bytes | None:
+    """Return the encoding that the XML declaration names, in small letters; None without one."""
+    found = _ENCODING.match(document)
+    return found.group(1).lower() if found is not None else None

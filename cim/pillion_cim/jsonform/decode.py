@@ -224,7 +224,7 @@ class _Decoder:
                 return None
             return self.instance(value, field=where, depth=depth + 1)
         if property_type.cim_type is CIMType.REFERENCE and isinstance(value, Mapping):
-            return self._reference(value, where, depth)
+            return self._reference(value, where, 0)
         try:
             scalar = convert_scalar(value, property_type)
             check_scalar(scalar, property_type)
@@ -263,8 +263,15 @@ class _Decoder:
         return CIMInstanceName(class_name, found, parts["namespace"], parts["host"])
 
     def _check_path_part(self, part: object, where: str) -> None:
-        if part is not None and (not isinstance(part, str) or not part or not part.isprintable()):
-            self.problems.add(where, part, "not the text of a path", "use text, or leave it out")
+        if part is None:
+            return
+        message = "not the text of a path"
+        if isinstance(part, str) and part.strip("/"):
+            try:
+                return check_scalar(part, PropertyType(CIMType.STRING))
+            except ValueError as error:
+                message = str(error)
+        self.problems.add(where, part, message, "use text, or leave it out")
 
     def _key(
         self, name: object, value: Any, where: str, depth: int

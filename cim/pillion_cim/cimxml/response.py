@@ -1,0 +1,159 @@
+"""The export response: written for whoever exports to us, checked strictly when it comes to us.
+
+A delivery counts only on a valid response without an error (S0.1). What is checked is what
+OpenPegasus's exporter checks; every way in which an answer can fall short has its own kind (D.1).
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from lxml import etree
+
+from pillion_cim.cimxml.escape import escape_lossy
+from pillion_cim.cimxml.headers import find_header
+from pillion_cim.cimxml.parser import DoctypeRefusedError, XMLRefusedError, parse_xml
+from pillion_cim.cimxml.structure import StructureError, attribute, children, only_child
+
+#: A longer response is refused unread; real ones have some 300 bytes.
+MAX_RESPONSE: Final = 65_536
+
+_BEGIN: Final = (
+    '<?xml version="1.0" encoding="utf-8"?>\n<CIM CIMVERSION="2.0" DTDVERSION="2.0"><MESSAGE ID="'
+)
+_RESPONSE: Final = (
+    '" PROTOCOLVERSION="1.0"><SIMPLEEXPRSP><EXPMETHODRESPONSE NAME="ExportIndication"'
+)
+_CLOSE: Final = "</SIMPLEEXPRSP></MESSAGE></CIM>\n"
+
+
+class ResponseFailure(StrEnum):
+    """The ways in which an export response is no success (D.1)."""
+
+    HTTP_STATUS = "http-status"
+    NO_CIM_EXPORT = "no-cim-export-header"
+    WRONG_CIM_EXPORT = "wrong-cim-export-header"
+    NO_CONTENT_TYPE = "no-content-type"
+    EMPTY_BODY = "empty-body"
+    BODY_TOO_LARGE = "body-too-large"
+    NOT_WELL_FORMED = "not-well-formed"
+    DOCTYPE = "doctype"
+    #: XML, but not an export response as DSP0203 has it.
+    NOT_VALID = "not-valid"
+    CIM_VERSION = "unsupported-cim-version"
+    DTD_VERSION = "unsupported-dtd-version"
+    PROTOCOL_VERSION = "unsupported-protocol-version"
+    WRONG_METHOD = "wrong-method"
+    WRONG_MESSAGE_ID = "wrong-message-id"
+    #: The listener answers with an ERROR element; ``code`` says which.
+    CIM_ERROR = "cim-error"
+
+
+class ExportResponseError(Exception):
+    """The listener has not confirmed the indication."""
+
+    def __init__(self, kind: ResponseFailure, detail: str, *, code: int | None = None) -> None:
+        self.kind = kind
+        #: One bounded line for people.
+        self.detail = detail
+        #: The CIM status code of an ERROR element.
+        self.code = code
+        super().__init__(detail)
+
+
+def render_export_response(message_id: str) -> bytes:
+    """Return the body that says an export has succeeded."""
+    return f"{_BEGIN}{escape_lossy(message_id)}{_RESPONSE}/>{_CLOSE}".encode()
+
+
+def render_export_error(message_id: str, code: int, description: str) -> bytes:
+    """Return the body that says an export has failed with a CIM status code."""
+    error = f'<ERROR CODE="{code}" DESCRIPTION="{escape_lossy(description)}"/>'
+    begin = f"{_BEGIN}{escape_lossy(message_id)}{_RESPONSE}"
+    return f"{begin}>{error}</EXPMETHODRESPONSE>{_CLOSE}".encode()
+
+
+def check_export_response(
+    *, status: int, headers: Mapping[str, str], body: bytes, message_id: str
+) -> None:
+    """Return if the listener has confirmed the message; raise ExportResponseError if not."""
+    check_response_head(status=status, headers=headers)
+    check_response_body(body, message_id=message_id)
+
+
+def check_response_head(*, status: int, headers: Mapping[str, str]) -> None:
+    """Check what stands before the body; it needs no body to fail. Raises ExportResponseError."""
+    if status != 200:
+        cim_error = find_header(headers, "CIMError")
+        told = f" ({_line(cim_error)})" if cim_error else ""
+        raise ExportResponseError(ResponseFailure.HTTP_STATUS, f"HTTP status {status}{told}")
+    export = find_header(headers, "CIMExport")
+    if export is None:
+        raise ExportResponseError(ResponseFailure.NO_CIM_EXPORT, "there is no CIMExport header")
+    if export.casefold() != "methodresponse":
+        detail = f"CIMExport is {_line(export)!r}, not MethodResponse"
+        raise ExportResponseError(ResponseFailure.WRONG_CIM_EXPORT, detail)
+    if find_header(headers, "Content-Type") is None:
+        raise ExportResponseError(ResponseFailure.NO_CONTENT_TYPE, "there is no Content-Type")
+
+
+def check_response_body(body: bytes, *, message_id: str) -> None:
+    """Check the body of a response whose head is in order. Raises ExportResponseError."""
+    if len(body) > MAX_RESPONSE:
+        detail = f"the response has more than {MAX_RESPONSE} bytes"
+        raise ExportResponseError(ResponseFailure.BODY_TOO_LARGE, detail)
+    if not body.strip():
+        raise ExportResponseError(ResponseFailure.EMPTY_BODY, "the response has no body")
+    try:
+        _check_document(parse_xml(body), message_id)
+    except DoctypeRefusedError as error:
+        raise ExportResponseError(ResponseFailure.DOCTYPE, str(error)) from None
+    except XMLRefusedError as error:
+        raise ExportResponseError(ResponseFailure.NOT_WELL_FORMED, _line(str(error))) from None
+    except StructureError as error:
+        raise ExportResponseError(ResponseFailure.NOT_VALID, _line(str(error))) from None
+
+
+def _check_document(root: etree._Element, message_id: str) -> None:
+    if root.tag != "CIM":
+        raise StructureError(f"the document is a {str(root.tag)[:80]}, not a CIM")
+    _check_major(attribute(root, "CIMVERSION"), "2.", ResponseFailure.CIM_VERSION)
+    _check_major(attribute(root, "DTDVERSION"), "2.", ResponseFailure.DTD_VERSION)
+    message = only_child(root, "MESSAGE")
+    _check_major(attribute(message, "PROTOCOLVERSION"), "1.", ResponseFailure.PROTOCOL_VERSION)
+    answered = attribute(message, "ID")
+    response = only_child(only_child(message, "SIMPLEEXPRSP"), "EXPMETHODRESPONSE")
+    method = attribute(response, "NAME")
+    if method.casefold() != "exportindication":
+        detail = f"the response is to the method {_line(method)!r}"
+        raise ExportResponseError(ResponseFailure.WRONG_METHOD, detail)
+    if answered != message_id:
+        detail = f"the response is to the message {_line(answered)!r}, not {_line(message_id)!r}"
+        raise ExportResponseError(ResponseFailure.WRONG_MESSAGE_ID, detail)
+    _check_outcome(response)
+
+
+def _check_outcome(response: etree._Element) -> None:
+    outcome = children(response)
+    if not outcome:
+        return
+    if len(outcome) == 1 and outcome[0].tag == "IRETURNVALUE":
+        return
+    error = only_child(response, "ERROR", among=outcome)
+    text = attribute(error, "CODE").strip()
+    if not (text.isascii() and text.isdigit() and len(text) <= 10):
+        raise StructureError(f"ERROR has the CODE {text[:20]!r}")
+    code = int(text)
+    if code != 0:
+        detail = f"CIM error {code}: {_line(error.get('DESCRIPTION', ''))}"
+        raise ExportResponseError(ResponseFailure.CIM_ERROR, detail, code=code)
+
+
+def _check_major(text: str, major: str, kind: ResponseFailure) -> None:
+    if not text.startswith(major):
+        raise ExportResponseError(kind, f"version {_line(text)!r} is not {major}x")
+
+
+def _line(text: str) -> str:
+    """One line of at most 200 characters."""
+    return " ".join(text[:200].split())
