@@ -287,6 +287,17 @@ async def test_the_next_address_is_tried_where_one_refuses(fake_time: FakeTime) 
     assert "closed the connection" in failure.detail
 
 
+async def test_a_listener_that_speaks_first_is_an_error(fake_time: FakeTime) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.send(b"220 mail.example ESMTP\r\n")
+        await peer.closed()
+
+    async with listening(script) as listener, sending(listener.url, fake_time) as sender:
+        failure = await (await send(sender)).failure()
+    assert failure.result is ERROR
+    assert "spoke before it had the request" in failure.detail or "not HTTP" in failure.detail
+
+
 class Raw:
     """A listener in plain blocking calls, for what must happen while no event loop runs."""
 

@@ -176,6 +176,22 @@ async def test_a_handshake_that_stalls_is_given_up_at_the_deadline(
     )
 
 
+async def test_a_listener_that_closes_in_the_handshake_is_an_error(
+    fake_time: FakeTime, client: ssl.SSLContext
+) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.some()
+        peer.close()
+
+    async with listening(script) as listener:
+        url = listener.url.replace("http:", "https:")
+        async with sending(url, fake_time, tls=client) as sender:
+            failure = await (await send(sender)).failure()
+    assert failure.result is DeliveryResult.ERROR
+    assert f"no connection to 127.0.0.1 port {listener.port}" in failure.detail
+    assert "closed the connection" in failure.detail
+
+
 async def test_a_listener_without_tls_is_an_error(
     fake_time: FakeTime, client: ssl.SSLContext
 ) -> None:

@@ -10,28 +10,10 @@ from hypothesis import strategies as st
 
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler, event_of, render
-from pillion_sidecar.handlers.http.exchange import Exchange, Failure
+from pillion_sidecar.handlers.http.exchange import Failure
 from pillion_sidecar.handlers.http.target import parse_target
-from pillion_sidecar.indication import Indication
 from pillion_sidecar.testing import FakeTime
-
-TEST_BODY = b'{"class":"CIM_AlertIndication","properties":{"AlertType":5}}'
-
-
-def indication(body: bytes = TEST_BODY, **given: Any) -> Indication:
-    return Indication(body=body, class_name="CIM_AlertIndication", accepted_at=0.0, **given)
-
-
-def delivery(of: Indication | None = None, **given: Any) -> Delivery:
-    values: dict[str, Any] = {
-        "indication": of or indication(),
-        "filter_name": "severe",
-        "sequence_context": None,
-        "sequence_number": None,
-        "attempt": 1,
-        "correlated": False,
-    }
-    return Delivery(**(values | given))
+from support.handlers import FakeSender, delivery, indication
 
 
 def event(of: Delivery) -> dict[str, Any]:
@@ -206,20 +188,6 @@ def test_any_instance_comes_out_as_it_went_in(
     assert event(of)["data"] == {"class": "C", "properties": rest | spliced}
 
 
-class FakeSender:
-    """Keeps what it is given to send."""
-
-    def __init__(self) -> None:
-        self.sent: list[tuple[bytes, Exchange]] = []
-        self.closed = False
-
-    def send(self, request: bytes, exchange: Exchange) -> None:
-        self.sent.append((request, exchange))
-
-    def close(self) -> None:
-        self.closed = True
-
-
 @pytest.fixture
 def sender() -> FakeSender:
     return FakeSender()
@@ -240,15 +208,14 @@ def test_the_request_has_exactly_these_headers(
     handler: CloudEventsHandler, sender: FakeSender
 ) -> None:
     handler.deliver(delivery(indication(languages=("de", "en"))), lambda outcome: None)
-    head, _, body = sender.sent[0][0].partition(b"\r\n\r\n")
-    assert head.decode().split("\r\n") == [
+    assert sender.heads[0] == [
         "POST /hook?x=1 HTTP/1.1",
         "Host: a.example:81",
         "Accept: */*",
         "Content-Type: application/cloudevents+json; charset=utf-8",
         "Authorization: Bearer t",
         "Content-Language: de, en",
-        f"Content-Length: {len(body)}",
+        f"Content-Length: {len(sender.bodies[0])}",
     ]
 
 
@@ -298,5 +265,14 @@ async def test_what_is_no_instance_is_fatal_and_told_later(
     told = asyncio.get_running_loop().create_future()
     handler.deliver(delivery(indication(b'{"class":"C"}')), told.set_result)
     assert not told.done()
+    assert (await told).result is DeliveryResult.FATAL_ERROR
+    assert sender.sent == []
+
+
+async def test_a_language_tag_cannot_write_a_header(
+    handler: CloudEventsHandler, sender: FakeSender
+) -> None:
+    told = asyncio.get_running_loop().create_future()
+    handler.deliver(delivery(indication(languages=("de\r\nX: y",))), told.set_result)
     assert (await told).result is DeliveryResult.FATAL_ERROR
     assert sender.sent == []

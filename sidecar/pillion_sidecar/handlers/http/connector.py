@@ -117,5 +117,6 @@ def _describe(error: OSError, where: str) -> str:
         return f"TLS handshake with {where} failed: {reason}"
     if isinstance(error, ConnectionRefusedError):
         return f"connection refused by {where}"
-    text = os.strerror(error.errno) if error.errno else str(error)
-    return f"no connection to {where}: {text or type(error).__name__}"
+    # asyncio says so, without a number, when the peer closes in the middle of a TLS handshake.
+    text = os.strerror(error.errno) if error.errno else str(error) or "it closed the connection"
+    return f"no connection to {where}: {text}"

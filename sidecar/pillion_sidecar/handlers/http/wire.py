@@ -131,6 +131,7 @@ class Wire(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if not self._busy:
             # An answer that nobody asked for, as a 408 before an idle close.
+            self.ending = "the listener spoke"
             self._lost(None, untaken=False)
             return
         self._received += nbytes

@@ -1,0 +1,112 @@
+"""From a destination to its handler."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import trustme
+
+from pillion_cim.schema import load_schema
+from pillion_sidecar.config.addresses import AddressPolicy
+from pillion_sidecar.config.resources import Credentials, ListenerDestination, Protocol, TLSOptions
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
+from pillion_sidecar.handlers.cimxml import CIMXMLHandler
+from pillion_sidecar.handlers.cloudevents import CloudEventsHandler
+from pillion_sidecar.handlers.http.target import InvalidDestinationError
+from pillion_sidecar.handlers.http.tls import TLSContexts, build_context
+from pillion_sidecar.handlers.registry import HandlerRegistry
+from pillion_sidecar.testing import FakeTime
+from support.handlers import delivery
+
+
+class NoResolver:
+    """Is not asked."""
+
+    async def resolve(self, host: str) -> Sequence[str]:
+        raise AssertionError(host)
+
+
+@pytest.fixture
+def registry(fake_time: FakeTime) -> HandlerRegistry:
+    return HandlerRegistry(
+        clock=fake_time,
+        timers=fake_time,
+        resolver=NoResolver(),
+        address_policy=AddressPolicy(),
+        schema=load_schema(),
+        service_name="default",
+    )
+
+
+def destination(**given: Any) -> ListenerDestination:
+    values: dict[str, Any] = {
+        "name": "a",
+        "uid": "u",
+        "destination": "http://a.example/",
+        "protocol": Protocol.CIM_XML,
+    }
+    return ListenerDestination(**(values | given))
+
+
+def test_each_protocol_has_its_handler(registry: HandlerRegistry) -> None:
+    cim = registry.create_handler(destination())
+    events = registry.create_handler(destination(protocol=Protocol.CLOUD_EVENTS))
+    assert isinstance(cim, CIMXMLHandler)
+    assert isinstance(events, CloudEventsHandler)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"destination": "ftp://a.example/"}, "ftp"),
+        ({"destination": ""}, "no URL"),
+        ({"destination": None}, "no URL"),
+        ({"destination": 7}, "no URL"),
+        ({"protocol": "SNMP"}, "'SNMP' is not supported"),
+        ({"credentials": Credentials(bearer_token="a b")}, "bearer token"),
+        (
+            {"destination": "https://a/", "tls": TLSOptions(ca_certificates=b"rubbish")},
+            "tls.caCertificates",
+        ),
+        (
+            {"destination": "https://a/", "tls": TLSOptions(client_certificate=b"rubbish")},
+            "tls.clientCertificate",
+        ),
+    ],
+)
+async def test_what_can_never_be_sent_to_is_fatal_and_told_later(
+    registry: HandlerRegistry, given: dict[str, Any], words: str
+) -> None:
+    handler = registry.create_handler(destination(**given))
+    told: asyncio.Future[DeliveryOutcome] = asyncio.get_running_loop().create_future()
+    handler.deliver(delivery(), told.set_result)
+    assert not told.done()
+    outcome = await told
+    assert outcome.result is DeliveryResult.FATAL_ERROR
+    assert words in outcome.detail
+    handler.close()
+
+
+def test_a_context_is_built_once_for_the_same_options() -> None:
+    contexts = TLSContexts()
+    pem = trustme.CA().cert_pem.bytes()
+    first = contexts.context(TLSOptions(ca_certificates=pem))
+    assert contexts.context(TLSOptions(ca_certificates=pem, server_name="other")) is first
+    assert contexts.context(TLSOptions(verify=False)) is not first
+
+
+def test_verification_is_on_unless_it_is_switched_off() -> None:
+    assert build_context(TLSOptions()).check_hostname
+    assert not build_context(TLSOptions(verify=False)).check_hostname
+
+
+def test_a_key_that_is_not_the_certificates_is_refused() -> None:
+    authority = trustme.CA()
+    one, other = authority.issue_cert("a"), authority.issue_cert("b")
+    options = TLSOptions(
+        client_certificate=one.cert_chain_pems[0].bytes(),
+        client_key=other.private_key_pem.bytes(),
+    )
+    with pytest.raises(InvalidDestinationError, match="key values mismatch"):
+        build_context(options)
