@@ -33,7 +33,7 @@ examples:
   pillion listen --port 5990 --fail 1 --close             take it, hang up: its retry is a duplicate
   pillion listen --port 5990 --hang                       never answer
   pillion listen --port 5990 --cim-error 1                200, with a CIM error inside
-  pillion listen --port 0 --output json --count 100 | jq -r .identifier
+  pillion listen --output json | jq -r 'select(.verdict == "delivered").identifier'
   curl -d '{"status": 503}' http://127.0.0.1:5990/-/behaviour
 
 exit codes: 0 ended by --count or a signal, 1 it cannot listen, 2 a wrong command line.

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import pywbem  # type: ignore[import-untyped]
 import trustme
 
 COMMAND = [sys.executable, "-m", "pillion_cli.main", "listen"]
@@ -74,6 +75,22 @@ def test_a_signal_ends_it_with_a_summary(number: signal.Signals) -> None:
         os.kill(process.pid, number)
         assert next_line(process).startswith("received 1, delivered 1, duplicates 0")
         assert process.wait() == 0
+
+
+def test_an_exporter_that_is_not_ours_is_satisfied() -> None:
+    with listening("--output", "json") as process:
+        url = json.loads(next_line(process))["listening"]
+        alert = pywbem.CIMInstance(
+            "CIM_AlertIndication",
+            properties={"IndicationIdentifier": "x1", "AlertType": pywbem.Uint16(5)},
+        )
+        connection = pywbem.WBEMConnection(url)
+        try:
+            connection.ExportIndication(alert)
+        finally:
+            connection.close()
+        told = json.loads(next_line(process))
+        assert (told["identifier"], told["properties"]["AlertType"]) == ("x1", 5)
 
 
 def test_it_ends_when_nobody_reads() -> None:
