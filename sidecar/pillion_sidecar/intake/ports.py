@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pillion_cim.model import CIMInstance
-
 from pillion_sidecar.indication import Indication
 
 

@@ -1,0 +1,183 @@
+"""Whether a decoded line is accepted (S1.2): not expired, not a duplicate, and taken by the queues
+of all its targets or of none. Its identity is remembered only after that, so a refusal leaves no
+trace."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pillion_sidecar.clock import Clock
+from pillion_sidecar.config.resources import Acknowledgement
+from pillion_sidecar.indication import Indication, Tracker
+from pillion_sidecar.intake.decoding import Decoded, InvalidLine
+from pillion_sidecar.intake.ports import Queues, Refusal, Routes, Target
+from pillion_sidecar.intake.statistics import IntakeObserver
+from pillion_sidecar.reliability.duplicates import DuplicateMemory, SequenceTracker
+from pillion_sidecar.reliability.identity import identity_digest, sequence_digest
+from pillion_sidecar.reliability.tracking import Follower
+from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome
+
+#: Refused lines of one request that are told one by one.
+MAXIMUM_REFUSED = 10_000
+
+WRONG = 400
+FOR_NOW = 429
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedLine:
+    """One line that was not accepted."""
+
+    #: 0-based.
+    line: int
+    #: WRONG (never send it again) or FOR_NOW (send it later).
+    status: int
+    reason: str
+    field: str | None = None
+    destination: str | None = None
+
+
+@dataclass(slots=True)
+class Rooms:
+    """The rooms behind intake. ``routes`` and ``acknowledgement`` change with the configuration."""
+
+    clock: Clock
+    memory: DuplicateMemory
+    routes: Routes
+    queues: Queues
+    #: The level of a request that names none.
+    acknowledgement: Acknowledgement = Acknowledgement.ACCEPTED
+
+
+class Submission:
+    """The lines of one request, accepted in their order."""
+
+    def __init__(
+        self,
+        *,
+        rooms: Rooms,
+        source: str | None = None,
+        languages: tuple[str, ...] = (),
+        followers: tuple[Follower, ...] = (),
+    ) -> None:
+        """``source`` counts for the lines that give none."""
+        self.accepted = 0
+        self.duplicate = 0
+        self.refused: list[RefusedLine] = []
+        #: How many of ``refused`` are wrong; the others are refused for now.
+        self.wrong = 0
+        #: Seconds after which what was refused for now is worth sending again.
+        self.retry_after = 0.0
+        self._rooms = rooms
+        self._reported = (0, 0, 0, 0)
+        self._source = source
+        self._languages = languages
+        self._followers = followers
+        self._trackers: tuple[Tracker, ...] = (rooms.memory, *followers)
+        # Destinations that have refused a line: later lines must not overtake it.
+        self._closed: set[str] = set()
+
+    @property
+    def full(self) -> bool:
+        """Whether no further refusal can be told, so that reading must stop."""
+        return len(self.refused) >= MAXIMUM_REFUSED
+
+    def report(self, observer: IntakeObserver, kind: IntakeKind) -> None:
+        """Tell what has come since the last report."""
+        counts = (self.accepted, self.duplicate, self.wrong, len(self.refused) - self.wrong)
+        outcomes = (
+            IntakeOutcome.ACCEPTED,
+            IntakeOutcome.DUPLICATE,
+            IntakeOutcome.INVALID,
+            IntakeOutcome.REFUSED,
+        )
+        for outcome, count, before in zip(outcomes, counts, self._reported, strict=True):
+            if count > before:
+                observer.received(kind, outcome, count - before)
+        self._reported = counts
+
+    def refuse(self, error: InvalidLine, line: int) -> None:
+        """Note a line that is wrong."""
+        self.wrong += 1
+        self.refused.append(
+            RefusedLine(line=line, status=WRONG, reason=error.reason, field=error.field)
+        )
+
+    def accept(self, decoded: Decoded, line: int) -> None:
+        """Accept a line, or note that it is a duplicate or refused."""
+        rooms = self._rooms
+        clock = rooms.clock
+        if decoded.expires is not None and decoded.expires <= clock.time():
+            self.refuse(InvalidLine("expired before it was accepted", field="expires"), line)
+            return
+        source = decoded.source or self._source
+        digest = identity_digest(source, decoded.identifier)
+        trackers = self._trackers
+        if digest is None and decoded.sequence is not None:
+            digest = sequence_digest(source, *decoded.sequence)
+            if digest is not None:
+                trackers = (SequenceTracker(rooms.memory, digest), *self._followers)
+        if digest is not None and self._repeats(digest, line):
+            return
+        now = clock.monotonic()
+        indication = Indication(
+            body=decoded.body,
+            class_name=decoded.class_name,
+            accepted_at=now,
+            source=source,
+            identifier=decoded.identifier,
+            group=decoded.group,
+            languages=self._languages,
+            trackers=trackers,
+        )
+        targets = rooms.routes.route(decoded.class_name, decoded.instance, decoded.source_namespace)
+        if targets and not self._offer(indication, targets, line):
+            return
+        if digest is not None:
+            expires_at = None
+            if decoded.expires is not None:
+                expires_at = now + decoded.expires - clock.time()
+            rooms.memory.add(digest, expires_at=expires_at, pending=indication.unsettled > 0)
+        if not targets:
+            for follower in self._followers:
+                follower.offering(indication, targets, line)
+        self.accepted += 1
+
+    def _repeats(self, digest: bytes, line: int) -> bool:
+        original = self._rooms.memory.find(digest)
+        if original is None:
+            return False
+        self.duplicate += 1
+        for follower in self._followers:
+            follower.repeated(digest, original, line)
+        return True
+
+    def _offer(self, indication: Indication, targets: Sequence[Target], line: int) -> bool:
+        if self._closed:
+            for target in targets:
+                if target.destination in self._closed:
+                    self._refuse_for_now(Refusal(target.destination, 0.0), line)
+                    return False
+        for follower in self._followers:
+            follower.offering(indication, targets, line)
+        refusal = self._rooms.queues.offer(indication, targets)
+        if refusal is not None:
+            for follower in self._followers:
+                follower.withdrawn(indication, targets)
+            self._refuse_for_now(refusal, line)
+            return False
+        if indication.unsettled != len(targets):
+            for follower in self._followers:
+                follower.reduced(indication, targets)
+        return True
+
+    def _refuse_for_now(self, refusal: Refusal, line: int) -> None:
+        self._closed.add(refusal.destination)
+        self.retry_after = max(self.retry_after, refusal.retry_after)
+        self.refused.append(
+            RefusedLine(
+                line=line,
+                status=FOR_NOW,
+                reason=f"the queue of destination {refusal.destination} is full",
+                destination=refusal.destination,
+            )
+        )

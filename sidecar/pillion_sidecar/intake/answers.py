@@ -1,0 +1,92 @@
+"""What publishers are answered: counts, refused lines, what became of what was accepted."""
+
+import math
+from typing import Any
+
+from aiohttp import web
+
+from pillion_sidecar.intake.acceptance import RefusedLine, Submission
+from pillion_sidecar.reliability.publishers import Publisher
+from pillion_sidecar.reliability.tracking import Receipt
+
+
+def refusal(status: int, reason: str, **more: Any) -> web.Response:
+    """Answer a request that was not taken up at all."""
+    return web.json_response({"reason": reason, **more}, status=status)
+
+
+def unavailable(reason: str, *, retry_after: float) -> web.Response:
+    """Answer 503: nothing is wrong with the request, it comes at the wrong time."""
+    response = refusal(503, reason)
+    set_retry_after(response, retry_after)
+    return response
+
+
+def set_retry_after(response: web.StreamResponse, seconds: float) -> None:
+    """Ask the publisher to wait, in whole seconds, at least one."""
+    response.headers["Retry-After"] = str(max(1, math.ceil(seconds)))
+
+
+def submission_document(submission: Submission, *, unread_from: int | None) -> dict[str, Any]:
+    """Return the answer's counts and refused lines; ``unread_from``: where reading stopped."""
+    document: dict[str, Any] = {
+        "accepted": submission.accepted,
+        "duplicate": submission.duplicate,
+        "refused": [_refused(line) for line in submission.refused],
+    }
+    if unread_from is not None:
+        document["unreadFrom"] = unread_from
+    return document
+
+
+def submission_status(submission: Submission) -> int:
+    """Return 200, 207 for some refused, or 400 or 429 where all were refused for one reason."""
+    if not submission.refused:
+        return 200
+    if submission.accepted or submission.duplicate:
+        return 207
+    if submission.wrong == len(submission.refused):
+        return 400
+    return 207 if submission.wrong else 429
+
+
+def receipt_document(receipt: Receipt) -> dict[str, Any]:
+    """Return what has become of a request's lines so far."""
+    document: dict[str, Any] = {
+        "delivered": receipt.delivered,
+        "discarded": [
+            {"line": one.line, "destination": one.destination, "reason": one.reason.value}
+            for one in receipt.discarded
+        ],
+        "pending": receipt.pending,
+    }
+    if receipt.discarded_beyond:
+        document["discardedBeyond"] = receipt.discarded_beyond
+    return document
+
+
+def flush_document(publisher: Publisher, *, complete: bool) -> dict[str, Any]:
+    """Return a publisher's counts by destination."""
+    document: dict[str, Any] = {
+        "complete": complete,
+        "destinations": {
+            name: {
+                "delivered": counts.delivered,
+                "discarded": {reason.value: count for reason, count in counts.discarded.items()},
+                "pending": counts.pending,
+            }
+            for name, counts in publisher.destinations.items()
+        },
+    }
+    if publisher.pending_originals:
+        document["pendingOriginals"] = publisher.pending_originals
+    return document
+
+
+def _refused(line: RefusedLine) -> dict[str, Any]:
+    document: dict[str, Any] = {"line": line.line, "status": line.status, "reason": line.reason}
+    if line.field is not None:
+        document["field"] = line.field
+    if line.destination is not None:
+        document["destination"] = line.destination
+    return document

@@ -1,0 +1,102 @@
+"""Reading request bodies: streamed, bounded in size, and never for longer than they keep coming."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from aiohttp import StreamReader, web
+
+from pillion_sidecar.clock import Timer, Timers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakeLimits:
+    """The bounds of the door. Sizes in bytes, times in seconds."""
+
+    line_bytes: int = 1 << 20
+    #: A streamed body: NDJSON.
+    stream_bytes: int = 1 << 30
+    #: A batch of CloudEvents, which is held whole. Single documents are as long as a line.
+    document_bytes: int = 16 << 20
+    #: A body must bring ``progress_bytes`` in each such period, or end.
+    idle_seconds: float = 30.0
+    progress_bytes: int = 256
+    #: The longest time that a publisher may wait for an answer.
+    wait_seconds: float = 3600.0
+
+
+class BodyTooLarge(Exception):
+    """The body is larger than the door takes."""
+
+    def __init__(self, maximum: int) -> None:
+        super().__init__(f"the body has more than {maximum} bytes; send it in parts")
+
+
+class BodyStalled(Exception):
+    """The body stopped coming."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the body brought nothing for {seconds:g} s")
+
+
+class _Progress:
+    """Breaks a read that waits for a body which does not come (slowloris).
+
+    One timer for a body, however many chunks it has.
+    """
+
+    def __init__(self, content: StreamReader, *, timers: Timers, limits: IntakeLimits) -> None:
+        self._content = content
+        self._timers = timers
+        self._limits = limits
+        self._received = self._seen = 0
+        self._timer = self._arm()
+
+    def _arm(self) -> Timer:
+        return self._timers.call_later(self._limits.idle_seconds, self._check)
+
+    def received(self, count: int) -> None:
+        self._received += count
+
+    def _check(self) -> None:
+        if self._received - self._seen < self._limits.progress_bytes:
+            self._content.set_exception(BodyStalled(self._limits.idle_seconds))
+            return
+        self._seen = self._received
+        self._timer = self._arm()
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+
+async def read_chunks(
+    request: web.BaseRequest, *, timers: Timers, limits: IntakeLimits, maximum: int
+) -> AsyncGenerator[bytes, None]:
+    """Yield a body as it comes in. Close the iterator if it is left early.
+
+    Raises :class:`BodyTooLarge` (with a Content-Length, before anything is read),
+    :class:`BodyStalled`, and what aiohttp raises where the client goes away.
+    """
+    if request.content_length is not None and request.content_length > maximum:
+        raise BodyTooLarge(maximum)
+    content = request.content
+    progress = _Progress(content, timers=timers, limits=limits)
+    total = 0
+    try:
+        while chunk := await content.readany():
+            total += len(chunk)
+            if total > maximum:
+                raise BodyTooLarge(maximum)
+            progress.received(len(chunk))
+            yield chunk
+    finally:
+        progress.stop()
+
+
+async def read_document(
+    request: web.BaseRequest, *, timers: Timers, limits: IntakeLimits, maximum: int
+) -> bytes:
+    """Return a whole body. Raises what :func:`read_chunks` does."""
+    chunks = [
+        chunk async for chunk in read_chunks(request, timers=timers, limits=limits, maximum=maximum)
+    ]
+    return b"".join(chunks)

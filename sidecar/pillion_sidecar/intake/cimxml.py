@@ -1,0 +1,89 @@
+"""The intake as a CIM-XML listener (D.6): any CIM exporter can publish through a deliverer.
+
+A queue that is full for now, or an indication that was discarded, is CIM error 1 (FAILED), as
+pywbem's listener has it, so that an exporter which retries, retries.
+"""
+
+from urllib.parse import quote
+
+from aiohttp import web
+
+from pillion_cim.cimxml.headers import RESPONSE_HEADERS
+from pillion_cim.cimxml.request import (
+    CIM_ERR_FAILED,
+    CIM_ERR_INVALID_PARAMETER,
+    ExportMethodError,
+    ExportRequest,
+    ExportRequestError,
+    parse_export_request,
+)
+from pillion_cim.cimxml.response import render_export_error, render_export_response
+from pillion_cim.schema import Schema
+from pillion_sidecar.intake.acceptance import WRONG, Submission
+from pillion_sidecar.intake.decoding import decoded_instance
+from pillion_sidecar.reliability.tracking import Receipt
+
+_READABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH", "TRACE"})
+
+
+def refuse_method(method: str) -> web.Response | None:
+    """Answer what is not a POST: 405 for HTTP's own methods, 501 for others (M-POST)."""
+    if method == "POST":
+        return None
+    status = 405 if method in _READABLE_METHODS else 501
+    return web.Response(status=status, headers={"Allow": "POST"})
+
+
+def parse_export(
+    request: web.BaseRequest, body: bytes, *, schema: Schema
+) -> ExportRequest | web.Response:
+    """Return an export request, or the answer to one that cannot be understood."""
+    try:
+        return parse_export_request(request.headers, body, schema=schema)
+    except ExportRequestError as error:
+        return request_error(error.status, error.cim_error, error.detail)
+    except ExportMethodError as error:
+        return method_error(error.message_id, error.code, error.description)
+
+
+def submit_export(export: ExportRequest, submission: Submission, *, schema: Schema) -> None:
+    """Submit the indication of an export request."""
+    submission.accept(decoded_instance(export.instance, schema=schema), 0)
+
+
+def export_answer(export: ExportRequest, submission: Submission) -> web.Response:
+    """Answer an export request that was submitted."""
+    if submission.refused:
+        line = submission.refused[0]
+        code = CIM_ERR_INVALID_PARAMETER if line.status == WRONG else CIM_ERR_FAILED
+        return method_error(export.message_id, code, line.reason)
+    return _answer(render_export_response(export.message_id))
+
+
+def delivered_answer(export: ExportRequest, receipt: Receipt, *, timeout: float) -> web.Response:
+    """Answer an export request whose exporter asked for ``delivered`` and has waited for it."""
+    if receipt.discarded:
+        one = receipt.discarded[0]
+        reason = f"discarded at destination {one.destination}: {one.reason.value}"
+    elif receipt.pending:
+        reason = f"accepted, but not delivered within {timeout:g} s"
+    else:
+        return _answer(render_export_response(export.message_id))
+    return method_error(export.message_id, CIM_ERR_FAILED, reason)
+
+
+def method_error(message_id: str, code: int, description: str) -> web.Response:
+    """Answer 200 with a CIM error."""
+    return _answer(render_export_error(message_id, code, description))
+
+
+def request_error(status: int, cim_error: str | None, detail: str) -> web.Response:
+    """Answer a failure at the level of HTTP; the detail is escaped as OpenPegasus does."""
+    headers = {"PGErrorDetail": quote(detail[:400])}
+    if cim_error is not None:
+        headers["CIMError"] = cim_error
+    return web.Response(status=status, headers=headers)
+
+
+def _answer(body: bytes) -> web.Response:
+    return web.Response(body=body, headers=dict(RESPONSE_HEADERS))

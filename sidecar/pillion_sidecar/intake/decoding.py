@@ -1,0 +1,169 @@
+"""From what a publisher sent to a decoded indication: the value and the errors, and the complete
+decoder for one JSON object. The usual line takes the shorter way of
+:mod:`pillion_sidecar.intake.fastpath`, with the same result."""
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from pillion_cim.jsonform import InstanceError, decode_instance, encode_instance
+from pillion_cim.model import CIMInstance
+from pillion_cim.schema import Schema
+from pillion_cim.values import ILLEGAL_IN_XML
+
+#: Properties of a delivery, not of the indication: each delivery has its own (S0.20, D.2). They are
+#: taken out here, once, so that a handler may splice the body's bytes into what it sends.
+OF_A_DELIVERY = ("IndicationFilterName", "SequenceContext", "SequenceNumber")
+
+#: Members of a line beside ``class`` and ``properties``.
+ENVELOPE = ("source", "sourceNamespace", "group", "expires")
+_NOT_YET = frozenset({"sequence", "last", "ordered", "groupExpires", "groupMaxIdleSeconds"})
+_KNOWN = frozenset({"class", "properties", *ENVELOPE})
+_MAXIMUM_PROBLEMS_TOLD = 3
+
+_RFC_3339 = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?[0-9]*"
+    r"(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+
+
+class InvalidLine(Exception):
+    """A line is wrong, and will be however often it is sent: what, in which field."""
+
+    def __init__(self, reason: str, *, field: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.field = field
+
+
+class Decoded(msgspec.Struct, frozen=True, gc=False):
+    """One indication as a publisher sent it, valid."""
+
+    #: ``{"class": …, "properties": {…}}``, one line of UTF-8.
+    body: bytes
+    class_name: str
+    #: Gives the instance, for filters; decodes it the first time only where that was not needed
+    #: for validation.
+    instance: Callable[[], CIMInstance]
+    #: IndicationIdentifier; None where there is none, or an empty one.
+    identifier: str | None = None
+    source: str | None = None
+    source_namespace: str | None = None
+    group: str | None = None
+    #: Seconds since the epoch.
+    expires: float | None = None
+    #: The sequence identifier that the publisher gave, if complete: an identity to fall back on.
+    sequence: tuple[str, int] | None = None
+
+
+def parse_expires(text: str) -> float:
+    """Return an RFC 3339 time in seconds since the epoch. Raises :class:`InvalidLine`."""
+    if _RFC_3339.fullmatch(text) is not None:
+        try:
+            return datetime.fromisoformat(text.upper()).timestamp()
+        except (ValueError, OverflowError):
+            pass
+    raise InvalidLine(
+        f"not an RFC 3339 time: {text[:40]!r}; write one like 2026-11-21T13:30:00Z",
+        field="expires",
+    )
+
+
+def decode_object(obj: Any, *, schema: Schema) -> Decoded:
+    """Decode one JSON object, envelope and all. Raises :class:`InvalidLine`."""
+    if not isinstance(obj, dict):
+        raise InvalidLine('not an object; write {"class": …, "properties": {…}}')
+    for name in obj:
+        if name not in _KNOWN:
+            raise _unknown_member(name)
+    envelope = {name: _text_member(obj, name) for name in ENVELOPE}
+    try:
+        instance = decode_instance(obj, schema=schema)
+    except InstanceError as error:
+        raise invalid_instance(error) from None
+    expires = envelope["expires"]
+    return decoded_instance(
+        instance,
+        schema=schema,
+        source=envelope["source"],
+        source_namespace=envelope["sourceNamespace"],
+        group=envelope["group"],
+        expires=None if expires is None else parse_expires(expires),
+    )
+
+
+def decoded_instance(
+    instance: CIMInstance,
+    *,
+    schema: Schema,
+    source: str | None = None,
+    source_namespace: str | None = None,
+    group: str | None = None,
+    expires: float | None = None,
+) -> Decoded:
+    """Return a valid instance as a decoded indication."""
+    identifier = instance.get("IndicationIdentifier")
+    context, number = instance.get("SequenceContext"), instance.get("SequenceNumber")
+    instance = without_delivery_properties(instance)
+    return Decoded(
+        body=msgspec.json.encode(encode_instance(instance, schema=schema)),
+        class_name=instance.class_name,
+        instance=lambda: instance,
+        identifier=identifier if isinstance(identifier, str) and identifier else None,
+        source=source,
+        source_namespace=source_namespace,
+        group=group,
+        expires=expires,
+        sequence=(context, number)
+        if isinstance(context, str) and isinstance(number, int)
+        else None,
+    )
+
+
+def without_delivery_properties(instance: CIMInstance) -> CIMInstance:
+    """Return the instance without the properties that each delivery sets."""
+    dropped = {name.casefold() for name in OF_A_DELIVERY}
+    if not any(name.casefold() in dropped for name in instance.values):
+        return instance
+    kept = {
+        name: value for name, value in instance.values.items() if name.casefold() not in dropped
+    }
+    return CIMInstance(instance.class_name, kept, instance.types)
+
+
+def invalid_instance(error: InstanceError) -> InvalidLine:
+    """Return an instance's problems as those of a line."""
+    problems = error.problems
+    reason = "; ".join(str(problem) for problem in problems[:_MAXIMUM_PROBLEMS_TOLD])
+    if len(problems) > _MAXIMUM_PROBLEMS_TOLD:
+        reason += f"; and {len(problems) - _MAXIMUM_PROBLEMS_TOLD} more"
+    return InvalidLine(reason, field=problems[0].field if problems else None)
+
+
+def _unknown_member(name: str) -> InvalidLine:
+    shown = name[:40]
+    if name in _NOT_YET:
+        return InvalidLine(
+            f"{shown}: message groups are not available in this version; leave it out", field=shown
+        )
+    return InvalidLine(
+        f"unknown member {shown!r}; beside class and properties a line may have"
+        f" {', '.join(ENVELOPE)}",
+        field=shown,
+    )
+
+
+def _text_member(obj: Mapping[str, Any], name: str) -> str | None:
+    value = obj.get(name)
+    if value is None:
+        if name in obj:
+            raise InvalidLine(f"{name}: null; leave it out, or give text", field=name)
+        return None
+    if not isinstance(value, str) or not value:
+        raise InvalidLine(f"{name}: not a text of at least one character", field=name)
+    if ILLEGAL_IN_XML.search(value) is not None:
+        raise InvalidLine(f"{name}: has a character that XML cannot carry", field=name)
+    return value

@@ -1,0 +1,100 @@
+"""What a publisher asks for beside the body: ``ack``, ``timeout``, ``source``, the headers."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pillion_sidecar.config.resources import Acknowledgement
+
+#: Seconds that ``ack=delivered`` and a flush wait where the publisher does not say.
+DEFAULT_TIMEOUT = 30.0
+MAXIMUM_TEXT = 1024
+
+_LEVELS = {level.value.lower(): level for level in Acknowledgement}
+_MISSING = {
+    Acknowledgement.DURABLE: "needs durability Disk, which this deliverer does not have",
+    Acknowledgement.STABLE: "needs stores outside the pod, which this service does not have",
+}
+_LANGUAGE = re.compile(r"[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*")
+_MAXIMUM_LANGUAGES = 16
+
+
+class BadParameter(Exception):
+    """A parameter or header is wrong; the text says which, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """A publish request's parameters, valid."""
+
+    acknowledgement: Acknowledgement
+    timeout: float
+    source: str | None
+    publisher: str | None
+    languages: tuple[str, ...]
+
+
+def parse_parameters(
+    query: Mapping[str, str],
+    headers: Mapping[str, str],
+    *,
+    default: Acknowledgement,
+    maximum_wait: float,
+) -> Parameters:
+    """Return a publish request's parameters. Raises :class:`BadParameter`."""
+    source = query.get("source")
+    if source is not None and not 0 < len(source) <= MAXIMUM_TEXT:
+        raise BadParameter(f"source: give 1 to {MAXIMUM_TEXT} characters")
+    publisher = headers.get("Pillion-Publisher")
+    if publisher is not None and not 0 < len(publisher) <= MAXIMUM_TEXT:
+        raise BadParameter(f"Pillion-Publisher: give 1 to {MAXIMUM_TEXT} characters")
+    return Parameters(
+        acknowledgement=parse_level(query, name="ack", default=default),
+        timeout=parse_timeout(query, maximum=maximum_wait),
+        source=source,
+        publisher=publisher,
+        languages=parse_languages(headers.get("Content-Language", "")),
+    )
+
+
+def parse_level(
+    query: Mapping[str, str], *, name: str, default: Acknowledgement
+) -> Acknowledgement:
+    """Return the acknowledgement level asked for. Raises :class:`BadParameter`, also where this
+    deployment cannot give it."""
+    text = query.get(name)
+    level = default if text is None else _LEVELS.get(text)
+    if level is None:
+        raise BadParameter(f"{name}: {text!r:.40} is no level; use accepted or delivered")
+    if level in _MISSING:
+        raise BadParameter(
+            f"{name}={level.value.lower()} {_MISSING[level]}; use accepted or delivered"
+        )
+    return level
+
+
+def parse_timeout(query: Mapping[str, str], *, maximum: float) -> float:
+    """Return ``timeout`` in seconds. Raises :class:`BadParameter`."""
+    text = query.get("timeout")
+    if text is None:
+        return min(DEFAULT_TIMEOUT, maximum)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds <= maximum:
+        raise BadParameter(f"timeout: {text!r:.40}; give seconds from 0 to {maximum:g}")
+    return seconds
+
+
+def parse_languages(text: str) -> tuple[str, ...]:
+    """Return the tags of a Content-Language header (S0.21). Raises :class:`BadParameter`."""
+    if not text.strip():
+        return ()
+    tags = tuple(tag.strip() for tag in text.split(","))
+    if len(tags) > _MAXIMUM_LANGUAGES or not all(map(_LANGUAGE.fullmatch, tags)):
+        raise BadParameter(
+            f"Content-Language: {text!r:.60}; give at most {_MAXIMUM_LANGUAGES} language tags"
+        )
+    return tags

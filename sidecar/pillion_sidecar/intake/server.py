@@ -1,0 +1,246 @@
+"""The door for publishers: the HTTP application of the intake listener.
+
+Nothing is answered before it is true: ``accepted`` means in the queues, ``delivered`` means that
+every listener has it.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from pillion_cim.schema import Schema
+from pillion_sidecar.clock import Timers
+from pillion_sidecar.config.resources import Acknowledgement
+from pillion_sidecar.intake import answers, cimxml
+from pillion_sidecar.intake.acceptance import Rooms, Submission
+from pillion_sidecar.intake.bodies import IntakeLimits
+from pillion_sidecar.intake.gate import IntakeGate
+from pillion_sidecar.intake.lines import LineDecoder
+from pillion_sidecar.intake.parameters import (
+    BadParameter,
+    Parameters,
+    parse_level,
+    parse_parameters,
+    parse_timeout,
+)
+from pillion_sidecar.intake.publishing import KINDS, BodyIntake, Interrupted, kind_of
+from pillion_sidecar.intake.statistics import IntakeObserver
+from pillion_sidecar.reliability.publishers import Publishers
+from pillion_sidecar.reliability.tracking import Follower, Receipt, Receipts
+from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome
+
+#: What a publisher that comes at the wrong time is told to wait, in seconds.
+UNAVAILABLE_RETRY_AFTER = 1.0
+
+#: pywbem's exporter posts to /cimom whatever the URL says, OpenPegasus's to / without a path.
+CIM_XML_PATHS = ("/CIMListener", "/CIMListener/{consumer:.*}", "/cimom", "/")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def create_intake(
+    *,
+    rooms: Rooms,
+    schema: Schema,
+    timers: Timers,
+    gate: IntakeGate,
+    observer: IntakeObserver,
+    limits: IntakeLimits | None = None,
+) -> web.Application:
+    """Return the application, for the loopback listener.
+
+    Its runner should have a ``keepalive_timeout`` (aiohttp then also closes a connection whose
+    first request does not come) and ``auto_decompress=False``.
+    """
+    limits = limits or IntakeLimits()
+    intake = _Intake(
+        rooms=rooms, schema=schema, timers=timers, gate=gate, observer=observer, limits=limits
+    )
+    app = web.Application(client_max_size=limits.line_bytes)
+    app.router.add_post("/v1/indications", intake.guarded(intake.publish))
+    app.router.add_get("/v1/receipts/{id}", intake.receipt, allow_head=False)
+    app.router.add_post("/v1/flush", intake.flush)
+    for path in CIM_XML_PATHS:
+        app.router.add_route("*", path, intake.guarded(intake.export))
+    return app
+
+
+class _Intake:
+    def __init__(
+        self,
+        *,
+        rooms: Rooms,
+        schema: Schema,
+        timers: Timers,
+        gate: IntakeGate,
+        observer: IntakeObserver,
+        limits: IntakeLimits,
+    ) -> None:
+        self._rooms = rooms
+        self._schema = schema
+        self._timers = timers
+        self._gate = gate
+        self._observer = observer
+        self._limits = limits
+        self._receipts = Receipts()
+        self._publishers = Publishers(memory=rooms.memory, timers=timers)
+        decoder = LineDecoder(schema, maximum_line_bytes=limits.line_bytes)
+        self._bodies = BodyIntake(decoder=decoder, timers=timers, limits=limits, observer=observer)
+
+    def guarded(self, handler: Handler) -> Handler:
+        """Let requests through while intake is open, and not too many at a time."""
+
+        async def enter(request: web.Request) -> web.StreamResponse:
+            reason = self._gate.enter()
+            if reason is not None:
+                return answers.unavailable(reason, retry_after=UNAVAILABLE_RETRY_AFTER)
+            try:
+                return await handler(request)
+            except BadParameter as error:
+                return answers.refusal(400, str(error))
+            finally:
+                self._gate.leave()
+
+        return enter
+
+    # ------------------------------------------------------------------ publishing
+
+    async def publish(self, request: web.Request) -> web.StreamResponse:
+        """POST /v1/indications."""
+        refusal = _refuse_media(request)
+        if refusal is not None:
+            return refusal
+        if kind_of(request) is IntakeKind.CIM_XML:
+            return await self.export(request)
+        parameters = self._parameters(request)
+        receipt = self._new_receipt(parameters)
+        submission = self._submission(parameters, receipt)
+        interruption = None
+        try:
+            unread_from = await self._bodies.read(request, submission)
+        except Interrupted as error:
+            interruption, unread_from = error, error.unread_from
+        document = answers.submission_document(submission, unread_from=unread_from)
+        status = answers.submission_status(submission)
+        if receipt is not None:
+            settled = await self._wait(receipt, parameters.timeout)
+            document |= answers.receipt_document(receipt)
+            if not settled:
+                status, document["receipt"] = 202, receipt.id
+        if interruption is not None:
+            status, document["reason"] = interruption.status, interruption.reason
+        response = web.json_response(document, status=status)
+        if submission.retry_after:
+            answers.set_retry_after(response, submission.retry_after)
+        return response
+
+    async def export(self, request: web.Request) -> web.StreamResponse:
+        """A CIM-XML export request, at whatever path."""
+        refusal = cimxml.refuse_method(request.method)
+        if refusal is not None:
+            return refusal
+        parameters = self._parameters(request)
+        try:
+            body = await self._bodies.read_document(request)
+        except Interrupted as error:
+            return cimxml.request_error(error.status, None, error.reason)
+        export = cimxml.parse_export(request, body, schema=self._schema)
+        if isinstance(export, web.Response):
+            self._observer.received(IntakeKind.CIM_XML, IntakeOutcome.INVALID)
+            return export
+        receipt = self._new_receipt(parameters)
+        submission = self._submission(parameters, receipt)
+        cimxml.submit_export(export, submission, schema=self._schema)
+        submission.report(self._observer, IntakeKind.CIM_XML)
+        if receipt is not None and not submission.refused:
+            await self._wait(receipt, parameters.timeout)
+            return cimxml.delivered_answer(export, receipt, timeout=parameters.timeout)
+        return cimxml.export_answer(export, submission)
+
+    def _parameters(self, request: web.Request) -> Parameters:
+        return parse_parameters(
+            request.query,
+            request.headers,
+            default=self._rooms.acknowledgement,
+            maximum_wait=self._limits.wait_seconds,
+        )
+
+    def _new_receipt(self, parameters: Parameters) -> Receipt | None:
+        if parameters.acknowledgement is not Acknowledgement.DELIVERED:
+            return None
+        return Receipt(memory=self._rooms.memory, timers=self._timers)
+
+    def _submission(self, parameters: Parameters, receipt: Receipt | None) -> Submission:
+        followers: list[Follower] = []
+        if parameters.publisher is not None:
+            followers.append(self._publishers.meet(parameters.publisher))
+        if receipt is not None:
+            followers.append(receipt)
+        return Submission(
+            rooms=self._rooms,
+            source=parameters.source,
+            languages=parameters.languages,
+            followers=tuple(followers),
+        )
+
+    async def _wait(self, receipt: Receipt, seconds: float) -> bool:
+        # Kept before the wait, so that a publisher who goes away meanwhile leaves it bounded.
+        self._receipts.keep(receipt)
+        receipt.completed()
+        settled = await receipt.settled_all.wait(seconds)
+        if settled:
+            self._receipts.drop(receipt)
+        return settled
+
+    # ------------------------------------------------------------------ asking again
+
+    async def receipt(self, request: web.Request) -> web.StreamResponse:
+        """GET /v1/receipts/ID: what became of the lines of an earlier request."""
+        receipt = self._receipts.find(request.match_info["id"])
+        if receipt is None:
+            return answers.refusal(404, "no such receipt (any more); publish again to be sure")
+        try:
+            seconds = parse_timeout(request.query, maximum=self._limits.wait_seconds)
+        except BadParameter as error:
+            return answers.refusal(400, str(error))
+        settled = await receipt.settled_all.wait(seconds)
+        document = answers.receipt_document(receipt)
+        if not settled:
+            document["receipt"] = receipt.id
+        return web.json_response(document, status=200 if settled else 202)
+
+    async def flush(self, request: web.Request) -> web.StreamResponse:
+        """POST /v1/flush: wait for all that a publisher has published so far."""
+        try:
+            seconds = parse_timeout(request.query, maximum=self._limits.wait_seconds)
+            level = parse_level(request.query, name="level", default=Acknowledgement.DELIVERED)
+        except BadParameter as error:
+            return answers.refusal(400, str(error))
+        publisher_id = request.query.get("publisher")
+        if not publisher_id:
+            return answers.refusal(400, "publisher: give the ID sent as Pillion-Publisher")
+        publisher = self._publishers.find(publisher_id)
+        if publisher is None:
+            return answers.refusal(
+                404, "nothing is known of this publisher; it has not published here, or long ago"
+            )
+        complete = level is Acknowledgement.ACCEPTED or await publisher.flush(seconds)
+        document = answers.flush_document(publisher, complete=complete)
+        return web.json_response(document, status=200 if complete else 202)
+
+
+def _refuse_media(request: web.Request) -> web.Response | None:
+    """Answer 415 to a body whose form is not taken."""
+    if kind_of(request) is None:
+        return answers.refusal(
+            415, f"Content-Type: {request.content_type[:80]!r}; send one of {', '.join(KINDS)}"
+        )
+    encoding = request.headers.get("Content-Encoding", "identity")
+    if encoding.lower() != "identity":
+        return answers.refusal(415, f"Content-Encoding: {encoding[:40]!r}; send the body as it is")
+    if (request.charset or "utf-8").lower() not in ("utf-8", "utf8", "us-ascii"):
+        return answers.refusal(415, f"charset: {request.charset!r:.40}; send UTF-8")
+    return None
+
+
+__all__ = ["IntakeGate", "create_intake"]

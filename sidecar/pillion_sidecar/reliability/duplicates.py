@@ -1,0 +1,209 @@
+"""The memory of identities (S1.2, S1.8): which indications have been accepted, and what became of
+them. Bounded; an identity is added once its indication is in its queues, so a refusal leaves none
+behind."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from pillion_sidecar.clock import Clock
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import Indication
+from pillion_sidecar.reliability.identity import identity_digest
+from pillion_sidecar.reliability.packed import LAST_TICK, TICKS_PER_SECOND, PackedTable
+
+#: Tables of another size that are still asked after the capacity has changed.
+MAXIMUM_OLDER_TABLES = 3
+
+_PENDING = 0
+_DELIVERED = 1
+#: And beyond: discarded, for the reason with this index.
+_DISCARDED = 2
+_REASONS = tuple(DiscardReason)
+#: Names of destinations that can be told apart; the last index stands for all further ones.
+_MAXIMUM_NAMES = (1 << 16) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """What has become of the indication that a duplicate repeats.
+
+    With a ``reason`` at least one target was discarded, ``destination`` being the first of them.
+    """
+
+    pending: bool
+    destination: str | None = None
+    reason: DiscardReason | None = None
+
+
+IN_DELIVERY = Original(pending=True)
+DELIVERED = Original(pending=False)
+
+
+class Waiter(Protocol):
+    """Someone who waits for the original of a duplicate."""
+
+    def original_settled(self, digest: bytes, original: Original) -> None:
+        """The original has been delivered everywhere, or discarded somewhere. Must not raise."""
+
+
+class DuplicateMemory:
+    """Remembers identities until their ``expires``, else for the window.
+
+    Full, it forgets the oldest, which is counted. It is also a ``Tracker``: each accepted
+    indication names it, so that a duplicate can be told what became of the original.
+    """
+
+    def __init__(self, *, clock: Clock, window_seconds: float, capacity: int) -> None:
+        self._clock = clock
+        # Times are kept in few bits, so they count from here.
+        self._epoch = clock.monotonic()
+        self._window = window_seconds
+        self._table = PackedTable(max(1, capacity))
+        self._older: list[PackedTable] = []
+        self._past_evictions = 0
+        self._waiters: dict[bytes, list[Waiter]] = {}
+        self._names: list[str] = []
+        self._indices: dict[str, int] = {}
+
+    @property
+    def entries(self) -> int:
+        """Identities held; those whose time is over but which are not swept yet among them."""
+        return self._table.entries + sum(table.entries for table in self._older)
+
+    @property
+    def evictions(self) -> int:
+        """Identities forgotten before their time, because the memory was full."""
+        return (
+            self._past_evictions
+            + self._table.evictions
+            + sum(table.evictions for table in self._older)
+        )
+
+    def configure(self, *, window_seconds: float, capacity: int) -> None:
+        """Take over another window and capacity; both count for what comes from now on."""
+        self._window = window_seconds
+        if self._table.resize(max(1, capacity)):
+            return
+        self._older.insert(0, self._table)
+        self._table = PackedTable(max(1, capacity))
+        for table in self._older[MAXIMUM_OLDER_TABLES:]:
+            self._past_evictions += table.evictions + table.entries
+        del self._older[MAXIMUM_OLDER_TABLES:]
+
+    # ------------------------------------------------------------------ what intake asks
+
+    def find(self, digest: bytes) -> Original | None:
+        """Return what became of the indication with this identity; None where it is not known."""
+        now = int((self._clock.monotonic() - self._epoch) * TICKS_PER_SECOND)
+        found = self._table.find(digest, now=now)
+        if found is None:
+            if not self._older:
+                return None
+            found = self._find_older(digest, now)
+            if found is None:
+                return None
+        state, name = found
+        if state >= _DISCARDED:
+            reason = _REASONS[state - _DISCARDED]
+            return Original(pending=False, destination=self._names[name], reason=reason)
+        return DELIVERED if state == _DELIVERED else IN_DELIVERY
+
+    def _find_older(self, digest: bytes, now: int) -> tuple[int, int] | None:
+        for table in [table for table in self._older if table.last_expiry <= now]:
+            self._past_evictions += table.evictions
+            self._older.remove(table)
+        for table in self._older:
+            found = table.find(digest, now=now)
+            if found is not None:
+                return found
+        return None
+
+    def add(self, digest: bytes, *, expires_at: float | None, pending: bool) -> None:
+        """Remember an identity that :meth:`find` does not know.
+
+        ``expires_at`` is on ``Clock.monotonic()``, None for the window; ``pending``: whether a
+        target is still to be settled.
+        """
+        seconds = self._clock.monotonic() - self._epoch
+        until = seconds + self._window if expires_at is None else expires_at - self._epoch
+        self._table.add(
+            digest,
+            # Rounded up: remembered for a tick too long rather than for one too short.
+            expiry=min(max(0, int(until * TICKS_PER_SECOND)) + 1, LAST_TICK),
+            state=_PENDING if pending else _DELIVERED,
+            now=int(seconds * TICKS_PER_SECOND),
+        )
+
+    def forget(self, digest: bytes) -> None:
+        """Forget an identity whose indication turned out not to have been kept."""
+        for table in (self._table, *self._older):
+            table.remove(digest)
+
+    # ------------------------------------------------------------------ what became of it
+
+    def settled(
+        self, indication: Indication, destination: str, discarded: DiscardReason | None
+    ) -> None:
+        """See ``Tracker``; an indication without an identifier is concluded by its digest."""
+        if discarded is None and indication.unsettled:
+            return
+        digest = identity_digest(indication.source, indication.identifier)
+        if digest is not None:
+            self.conclude(digest, destination, discarded)
+
+    def conclude(self, digest: bytes, destination: str, discarded: DiscardReason | None) -> None:
+        """Note that all targets of an indication are settled, or that one was discarded."""
+        if discarded is None:
+            state, name, original = _DELIVERED, 0, DELIVERED
+        else:
+            state, name = _DISCARDED + _REASONS.index(discarded), self._index_of(destination)
+            original = Original(pending=False, destination=destination, reason=discarded)
+        # What was discarded for one target stays so, whatever becomes of the others.
+        self._table.update(digest, state=state, name=name, final=_DISCARDED)
+        for table in self._older:
+            table.update(digest, state=state, name=name, final=_DISCARDED)
+        if self._waiters:
+            for waiter in self._waiters.pop(digest, ()):
+                waiter.original_settled(digest, original)
+
+    def _index_of(self, destination: str) -> int:
+        index = self._indices.get(destination)
+        if index is not None:
+            return index
+        if len(self._names) >= _MAXIMUM_NAMES:
+            destination = "(a destination removed since)"
+            if len(self._names) > _MAXIMUM_NAMES:
+                return _MAXIMUM_NAMES
+        self._names.append(destination)
+        self._indices[destination] = len(self._names) - 1
+        return len(self._names) - 1
+
+    # ------------------------------------------------------------------ waiting
+
+    def wait_for(self, digest: bytes, waiter: Waiter) -> None:
+        """Tell ``waiter`` once, when the original is settled."""
+        self._waiters.setdefault(digest, []).append(waiter)
+
+    def stop_waiting(self, digest: bytes, waiter: Waiter) -> None:
+        """Tell ``waiter`` nothing more about this original."""
+        waiting = self._waiters.pop(digest, [])
+        others = [other for other in waiting if other is not waiter]
+        if others:
+            self._waiters[digest] = others
+
+
+class SequenceTracker:
+    """The ``Tracker`` of one indication whose identity is its incoming sequence identifier."""
+
+    __slots__ = ("_digest", "_memory")
+
+    def __init__(self, memory: DuplicateMemory, digest: bytes) -> None:
+        self._memory = memory
+        self._digest = digest
+
+    def settled(
+        self, indication: Indication, destination: str, discarded: DiscardReason | None
+    ) -> None:
+        """See ``Tracker``."""
+        if discarded is not None or not indication.unsettled:
+            self._memory.conclude(self._digest, destination, discarded)

@@ -1,0 +1,230 @@
+"""What publishers published, by destination: the counts and the barrier behind ``/v1/flush``.
+
+Bounded: the publisher that was heard of least recently gives way, one with nothing pending first.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+
+from pillion_sidecar.clock import Timers
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import Indication
+from pillion_sidecar.intake.ports import Target
+from pillion_sidecar.reliability.duplicates import DuplicateMemory, Original
+from pillion_sidecar.reliability.tracking import Signal
+
+MAXIMUM_PUBLISHERS = 10_000
+#: How many of the least recent are asked whether they have nothing pending.
+_ASKED = 16
+
+
+class DestinationCounts:
+    """What became of one publisher's indications at one destination."""
+
+    __slots__ = ("delivered", "discarded", "pending")
+
+    def __init__(self) -> None:
+        self.pending = 0
+        self.delivered = 0
+        self.discarded: Counter[DiscardReason] = Counter()
+
+
+class Barrier:
+    """One flush: waits until each destination has been seen with nothing pending since its start.
+
+    A destination that reached nothing has settled all that came before the flush.
+    """
+
+    __slots__ = ("awaited", "done", "originals")
+
+    def __init__(self, *, awaited: set[str], originals: bool, timers: Timers) -> None:
+        self.awaited = awaited
+        #: Whether originals of duplicates are awaited too.
+        self.originals = originals
+        self.done = Signal(timers=timers)
+        self.check()
+
+    def check(self) -> None:
+        if not self.awaited and not self.originals:
+            self.done.give()
+
+
+class Publisher:
+    """One publisher's counts; a ``Follower`` and a ``Waiter``."""
+
+    def __init__(self, *, memory: DuplicateMemory, timers: Timers) -> None:
+        self.destinations: dict[str, DestinationCounts] = {}
+        self._memory = memory
+        self._timers = timers
+        self._barriers: list[Barrier] = []
+        self._originals: set[bytes] = set()
+        # Of the indication that is being offered right now: how many targets are settled already.
+        self._offered: Indication | None = None
+        self._settled_early = 0
+        # Indications that had fewer targets queued than routed: which, nobody says, so the rest is
+        # taken off once the last one is settled.
+        self._partial: dict[int, list[str]] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is pending and nobody waits."""
+        return not (
+            self._barriers
+            or self._originals
+            or any(counts.pending for counts in self.destinations.values())
+        )
+
+    @property
+    def pending_originals(self) -> int:
+        """Duplicates whose originals are still being delivered."""
+        return len(self._originals)
+
+    async def flush(self, seconds: float) -> bool:
+        """Wait until all that was accepted, or answered ``duplicate``, before this call is settled.
+
+        At most ``seconds``; returns whether it is.
+        """
+        barrier = Barrier(
+            awaited={name for name, counts in self.destinations.items() if counts.pending},
+            originals=bool(self._originals),
+            timers=self._timers,
+        )
+        self._barriers.append(barrier)
+        try:
+            return await barrier.done.wait(seconds)
+        finally:
+            self._barriers.remove(barrier)
+
+    def close(self) -> None:
+        """Follow nothing any more."""
+        for digest in self._originals:
+            self._memory.stop_waiting(digest, self)
+        self._originals.clear()
+
+    # ------------------------------------------------------------------ told by intake
+
+    def offering(self, indication: Indication, targets: Sequence[Target], line: int) -> None:
+        """See ``Follower``."""
+        self._offered = indication
+        self._settled_early = 0
+        for target in targets:
+            self._counts(target.destination).pending += 1
+
+    def withdrawn(self, indication: Indication, targets: Sequence[Target]) -> None:
+        """See ``Follower``."""
+        for target in targets:
+            self._less_pending(target.destination)
+
+    def reduced(self, indication: Indication, targets: Sequence[Target]) -> None:
+        """See ``Follower``."""
+        missing = len(targets) - indication.unsettled - self._settled_early
+        if missing <= 0:
+            return
+        if indication.unsettled:
+            self._partial[id(indication)] = [target.destination for target in targets]
+        else:
+            self.withdrawn(indication, targets)
+
+    def repeated(self, digest: bytes, original: Original, line: int) -> None:
+        """See ``Follower``."""
+        if original.pending:
+            if digest not in self._originals:
+                self._originals.add(digest)
+                self._memory.wait_for(digest, self)
+        else:
+            self._count_original(original)
+
+    # ------------------------------------------------------------------ told by delivery
+
+    def settled(
+        self, indication: Indication, destination: str, discarded: DiscardReason | None
+    ) -> None:
+        """See ``Tracker``."""
+        counts = self._counts(destination)
+        if discarded is None:
+            counts.delivered += 1
+        else:
+            counts.discarded[discarded] += 1
+        self._less_pending(destination)
+        if indication is self._offered:
+            self._settled_early += 1
+        if self._partial:
+            self._settle_partial(indication, destination)
+
+    def _settle_partial(self, indication: Indication, destination: str) -> None:
+        routed = self._partial.get(id(indication))
+        if routed is None:
+            return
+        routed.remove(destination)
+        if not indication.unsettled:
+            for name in self._partial.pop(id(indication)):
+                self._less_pending(name)
+
+    def original_settled(self, digest: bytes, original: Original) -> None:
+        """See ``Waiter``."""
+        self._originals.discard(digest)
+        self._count_original(original)
+        if not self._originals:
+            for barrier in self._barriers:
+                barrier.originals = False
+                barrier.check()
+
+    def _count_original(self, original: Original) -> None:
+        if original.reason is not None and original.destination is not None:
+            self._counts(original.destination).discarded[original.reason] += 1
+
+    def _counts(self, destination: str) -> DestinationCounts:
+        counts = self.destinations.get(destination)
+        if counts is None:
+            counts = self.destinations[destination] = DestinationCounts()
+        return counts
+
+    def _less_pending(self, destination: str) -> None:
+        counts = self._counts(destination)
+        counts.pending -= 1
+        if not counts.pending:
+            for barrier in self._barriers:
+                barrier.awaited.discard(destination)
+                barrier.check()
+
+
+class Publishers:
+    """The publishers by the ID that they gave (``Pillion-Publisher``)."""
+
+    def __init__(
+        self, *, memory: DuplicateMemory, timers: Timers, maximum: int = MAXIMUM_PUBLISHERS
+    ) -> None:
+        self._memory = memory
+        self._timers = timers
+        self._maximum = maximum
+        self._publishers: OrderedDict[str, Publisher] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._publishers)
+
+    def find(self, publisher_id: str) -> Publisher | None:
+        """Return the publisher with an ID; None where it is not known (any more)."""
+        publisher = self._publishers.get(publisher_id)
+        if publisher is not None:
+            self._publishers.move_to_end(publisher_id)
+        return publisher
+
+    def meet(self, publisher_id: str) -> Publisher:
+        """Return the publisher with an ID, who may be new."""
+        publisher = self.find(publisher_id)
+        if publisher is None:
+            if len(self._publishers) >= self._maximum:
+                self._make_room()
+            publisher = Publisher(memory=self._memory, timers=self._timers)
+            self._publishers[publisher_id] = publisher
+        return publisher
+
+    def _make_room(self) -> None:
+        # There are at least as many as may be kept, so the loop below always finds one.
+        least_recent = [name for name, _ in zip(self._publishers, range(_ASKED), strict=False)]
+        for name in least_recent:
+            if self._publishers[name].idle:
+                break
+        else:
+            name = least_recent[0]
+        self._publishers.pop(name).close()

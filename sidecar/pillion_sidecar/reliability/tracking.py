@@ -1,0 +1,218 @@
+"""Who follows what was accepted: receipts (``ack=delivered``), by request and line.
+
+Everything is bounded: receipts in number, discards in detail.
+"""
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pillion_sidecar.clock import Timers
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import Indication, Tracker
+from pillion_sidecar.intake.ports import Target
+from pillion_sidecar.reliability.duplicates import DuplicateMemory, Original
+
+MAXIMUM_RECEIPTS = 10_000
+MAXIMUM_DISCARDS_DETAILED = 10_000
+
+
+class Follower(Tracker, Protocol):
+    """A tracker that intake tells what it hands over, line by line.
+
+    A line is ``offering`` and then, where a queue refused it, ``withdrawn``; where fewer targets
+    were queued than routed (a subscription that suppresses repeats), ``reduced``.
+    """
+
+    def offering(self, indication: Indication, targets: Sequence[Target], line: int) -> None: ...
+
+    def withdrawn(self, indication: Indication, targets: Sequence[Target]) -> None: ...
+
+    def reduced(self, indication: Indication, targets: Sequence[Target]) -> None: ...
+
+    def repeated(self, digest: bytes, original: Original, line: int) -> None:
+        """A line is a duplicate; ``original`` says what became of the first one so far."""
+
+
+class Signal:
+    """Lets any number of coroutines wait for one moment, each with a time-out of its own."""
+
+    def __init__(self, *, timers: Timers) -> None:
+        self._timers = timers
+        self._waiting: set[asyncio.Future[None]] = set()
+        self.given = False
+
+    def give(self) -> None:
+        """The moment has come."""
+        self.given = True
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for the moment, for at most ``seconds``; return whether it has come."""
+        if self.given or seconds <= 0:
+            return self.given
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        timer = self._timers.call_later(seconds, lambda: _wake(future))
+        try:
+            await future
+        finally:
+            timer.cancel()
+            self._waiting.discard(future)
+        return self.given
+
+
+def _wake(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardedLine:
+    """A line one of whose targets was discarded."""
+
+    line: int
+    destination: str
+    reason: DiscardReason
+
+
+class Receipt:
+    """What has become of one request's lines: its own, and the originals of its duplicates.
+
+    A line is *delivered* once every target has it, and *discarded* as soon as one target is.
+    """
+
+    def __init__(self, *, memory: DuplicateMemory, timers: Timers) -> None:
+        self.id = secrets.token_urlsafe(12)
+        self.delivered = 0
+        self.discarded: list[DiscardedLine] = []
+        #: Discards that are counted only, beyond those that ``discarded`` details.
+        self.discarded_beyond = 0
+        self.settled_all = Signal(timers=timers)
+        self._memory = memory
+        # Keyed by identity of the object, which lives at least until its last target is settled.
+        self._lines: dict[int, int] = {}
+        self._failed: set[int] = set()
+        self._originals: dict[bytes, list[int]] = {}
+        self._waiting_originals = 0
+        self._complete = False
+
+    @property
+    def pending(self) -> int:
+        """Lines that are neither delivered nor discarded."""
+        return len(self._lines) - len(self._failed) + self._waiting_originals
+
+    def completed(self) -> None:
+        """No further line comes: the request has been read to its end."""
+        self._complete = True
+        self._check()
+
+    def close(self) -> None:
+        """Follow nothing any more."""
+        for digest in self._originals:
+            self._memory.stop_waiting(digest, self)
+        self._originals.clear()
+
+    # ------------------------------------------------------------------ told by intake
+
+    def offering(self, indication: Indication, targets: Sequence[Target], line: int) -> None:
+        """See ``Follower``."""
+        if targets:
+            self._lines[id(indication)] = line
+        else:
+            self.delivered += 1
+
+    def withdrawn(self, indication: Indication, targets: Sequence[Target]) -> None:
+        """See ``Follower``."""
+        self._lines.pop(id(indication), None)
+        self._failed.discard(id(indication))
+
+    def reduced(self, indication: Indication, targets: Sequence[Target]) -> None:
+        """See ``Follower``."""
+        if not indication.unsettled and self._lines.pop(id(indication), None) is not None:
+            if id(indication) in self._failed:
+                self._failed.remove(id(indication))
+            else:
+                self.delivered += 1
+
+    def repeated(self, digest: bytes, original: Original, line: int) -> None:
+        """See ``Follower``."""
+        if not original.pending:
+            self._conclude(original, line)
+            return
+        self._waiting_originals += 1
+        lines = self._originals.setdefault(digest, [])
+        if not lines:
+            self._memory.wait_for(digest, self)
+        lines.append(line)
+
+    # ------------------------------------------------------------------ told by delivery
+
+    def settled(
+        self, indication: Indication, destination: str, discarded: DiscardReason | None
+    ) -> None:
+        """See ``Tracker``."""
+        key = id(indication)
+        line = self._lines.get(key)
+        if line is None:
+            return
+        if discarded is not None:
+            self._failed.add(key)
+            self._discard(DiscardedLine(line, destination, discarded))
+        if not indication.unsettled:
+            del self._lines[key]
+            if key in self._failed:
+                self._failed.remove(key)
+            else:
+                self.delivered += 1
+        self._check()
+
+    def original_settled(self, digest: bytes, original: Original) -> None:
+        """See ``Waiter``."""
+        for line in self._originals.pop(digest, ()):
+            self._waiting_originals -= 1
+            self._conclude(original, line)
+        self._check()
+
+    def _conclude(self, original: Original, line: int) -> None:
+        if original.reason is None or original.destination is None:
+            self.delivered += 1
+        else:
+            self._discard(DiscardedLine(line, original.destination, original.reason))
+
+    def _discard(self, discarded: DiscardedLine) -> None:
+        if len(self.discarded) < MAXIMUM_DISCARDS_DETAILED:
+            self.discarded.append(discarded)
+        else:
+            self.discarded_beyond += 1
+
+    def _check(self) -> None:
+        if self._complete and not self.pending:
+            self.settled_all.give()
+
+
+class Receipts:
+    """The receipts that a publisher may ask for again; the oldest give way."""
+
+    def __init__(self, *, maximum: int = MAXIMUM_RECEIPTS) -> None:
+        self._maximum = maximum
+        self._receipts: OrderedDict[str, Receipt] = OrderedDict()
+
+    def keep(self, receipt: Receipt) -> None:
+        """Keep a receipt until it is the oldest of too many."""
+        self._receipts[receipt.id] = receipt
+        while len(self._receipts) > self._maximum:
+            self._receipts.popitem(last=False)[1].close()
+
+    def drop(self, receipt: Receipt) -> None:
+        """Keep a receipt no longer: the publisher has been told all."""
+        self._receipts.pop(receipt.id, None)
+
+    def find(self, receipt_id: str) -> Receipt | None:
+        """Return the receipt with an ID; None where there is none (any more)."""
+        return self._receipts.get(receipt_id)

@@ -1,0 +1,197 @@
+"""The rooms behind intake, for tests of the door alone."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import ClientSession, TCPConnector, web
+
+from pillion_cim.schema import Schema, load_schema
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import Indication
+from pillion_sidecar.intake.acceptance import Rooms
+from pillion_sidecar.intake.bodies import IntakeLimits
+from pillion_sidecar.intake.gate import IntakeGate
+from pillion_sidecar.intake.ports import InstanceSource, Refusal, Target
+from pillion_sidecar.intake.server import create_intake
+from pillion_sidecar.reliability.duplicates import DuplicateMemory
+from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome
+from pillion_sidecar.testing import FakeTime
+
+SCHEMA: Schema = load_schema()
+
+
+def target(destination: str = "siem", subscription: str = "all") -> Target:
+    return Target(subscription=subscription, filter_name="every", destination=destination)
+
+
+class ScriptedRoutes:
+    """Sends everything to the same targets, or by class."""
+
+    def __init__(self, *targets: Target) -> None:
+        self.targets: Sequence[Target] = targets
+        self.by_class: dict[str, Sequence[Target]] = {}
+        self.namespaces: list[str | None] = []
+
+    def route(
+        self, class_name: str, instance: InstanceSource, source_namespace: str | None
+    ) -> Sequence[Target]:
+        self.namespaces.append(source_namespace)
+        return self.by_class.get(class_name, self.targets)
+
+
+class HeldQueues:
+    """Takes indications over and settles them when a test says so."""
+
+    def __init__(self) -> None:
+        self.taken: list[Indication] = []
+        self.places: list[list[str]] = []
+        self.arrived = asyncio.Event()
+        #: Destinations that refuse.
+        self.full: set[str] = set()
+        #: Subscriptions that suppress what comes.
+        self.suppressed: set[str] = set()
+
+    def offer(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
+        for one in targets:
+            if one.destination in self.full:
+                return Refusal(one.destination, 2.0)
+        queued = [one.destination for one in targets if one.subscription not in self.suppressed]
+        indication.unsettled = len(queued)
+        self.taken.append(indication)
+        self.arrived.set()
+        self.places.append(queued)
+        return None
+
+    def settle(
+        self,
+        index: int,
+        *,
+        discarded: DiscardReason | None = None,
+        destination: str | None = None,
+    ) -> None:
+        """Settle one target of the indication taken as number ``index``; by default the first."""
+        indication, queued = self.taken[index], self.places[index]
+        name = queued[0] if destination is None else destination
+        queued.remove(name)
+        indication.unsettled -= 1
+        for tracker in indication.trackers:
+            tracker.settled(indication, name, discarded)
+
+    def settle_all(self) -> None:
+        """Deliver whatever is pending."""
+        for index, queued in enumerate(self.places):
+            for _ in range(len(queued)):
+                self.settle(index)
+
+    @property
+    def identifiers(self) -> list[str | None]:
+        return [indication.identifier for indication in self.taken]
+
+
+class Counted:
+    """An ``IntakeObserver``."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, str]] = Counter()
+
+    def received(self, kind: IntakeKind, outcome: IntakeOutcome, indications: int = 1) -> None:
+        self.counts[kind.value, outcome.value] += indications
+
+
+class Door:
+    """An intake over scripted rooms, and a client for it."""
+
+    def __init__(self, *, limits: IntakeLimits | None = None, requests: int = 16) -> None:
+        self.time = FakeTime()
+        self.memory = DuplicateMemory(clock=self.time, window_seconds=3600, capacity=1000)
+        self.routes = ScriptedRoutes(target())
+        self.queues = HeldQueues()
+        self.rooms = Rooms(
+            clock=self.time, memory=self.memory, routes=self.routes, queues=self.queues
+        )
+        self.gate = IntakeGate(maximum_requests=requests)
+        self.observer = Counted()
+        self.app = create_intake(
+            rooms=self.rooms,
+            schema=SCHEMA,
+            timers=self.time,
+            gate=self.gate,
+            observer=self.observer,
+            limits=limits,
+        )
+        self.port = 0
+        self._session: ClientSession | None = None
+
+    @property
+    def session(self) -> ClientSession:
+        assert self._session is not None
+        return self._session
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator["Door"]:
+        """Listen on loopback; the gate is open."""
+        runner = web.AppRunner(
+            self.app, auto_decompress=False, access_log=None, shutdown_timeout=0.1
+        )
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = runner.addresses[0][1]
+        self.gate.open()
+        self._session = ClientSession(connector=TCPConnector(force_close=True))
+        try:
+            yield self
+        finally:
+            await self._session.close()
+            await runner.cleanup()
+
+    async def post(
+        self,
+        body: Any,
+        *,
+        path: str = "/v1/indications",
+        content_type: str = "application/x-ndjson",
+        headers: dict[str, str] | None = None,
+    ) -> tuple[int, Any, dict[str, str]]:
+        """Return status, document and headers of the answer."""
+        async with self.session.post(
+            self.url + path, data=body, headers={"Content-Type": content_type, **(headers or {})}
+        ) as response:
+            text = await response.text()
+            document: Any = (
+                json.loads(text) if response.content_type == "application/json" else text
+            )
+            return response.status, document, dict(response.headers)
+
+    async def get(self, path: str) -> tuple[int, dict[str, Any]]:
+        async with self.session.get(self.url + path) as response:
+            return response.status, await response.json()
+
+    async def taken(self, count: int) -> None:
+        """Wait until so many indications have been taken over."""
+        while len(self.queues.taken) < count:
+            self.queues.arrived.clear()
+            await self.queues.arrived.wait()
+
+
+def alert(identifier: str | None = None, **properties: Any) -> dict[str, Any]:
+    """One line, valid unless ``properties`` make it otherwise."""
+    given: dict[str, Any] = {"AlertType": 6, "PerceivedSeverity": 5, "ProbableCause": 52}
+    if identifier is not None:
+        given["IndicationIdentifier"] = identifier
+    return {"class": "CIM_AlertIndication", "properties": given | properties}
+
+
+def lines(*objects: Any) -> bytes:
+    """NDJSON; bytes are taken as they are."""
+    return b"".join(
+        (one if isinstance(one, bytes) else json.dumps(one).encode()) + b"\n" for one in objects
+    )
