@@ -224,8 +224,13 @@ class Publisher:
 
 
 def _reason(entry: dict[str, Any]) -> str:
-    place = entry.get("field") or entry.get("destination")
-    return f"{place}: {entry['reason']}" if place else str(entry["reason"])
+    reason = str(entry["reason"])
+    field, destination = entry.get("field"), entry.get("destination")
+    if field and not reason.startswith(field):
+        return f"{field}: {reason}"
+    if destination and destination not in reason:
+        return f"{destination}: {reason}"
+    return reason
 
 
 def _weight(items: Iterable[Item]) -> int:

@@ -18,8 +18,9 @@ from pillion_cli.publisher import Publisher, PublishOptions, Summary
 HELP = """
 Send indications to a deliverer, and say what became of each.
 
-FILE has one indication to a line (NDJSON), such as
-  {"class": "CIM_AlertIndication", "properties": {"IndicationIdentifier": "a-1", "AlertType": 5}}
+FILE has one indication to a line (NDJSON), such as (on one line)
+  {"class": "CIM_AlertIndication", "properties": {"IndicationIdentifier": "a-1", "AlertType": 5,
+   "PerceivedSeverity": 6, "ProbableCause": 1}}
 or is a JSON array of these, a CloudEvent or an array of them, or one CIM-XML export message. Lines
 that the deliverer refuses for now (a full queue) are sent again, those alone, when it says; lines
 that are wrong are counted and the first ones quoted.
