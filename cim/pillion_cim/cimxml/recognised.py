@@ -1,7 +1,6 @@
 """Checking the responses of one listener, which nearly always differ in the message's ID alone."""
 
 from collections.abc import Mapping
-
 from typing import Final
 
 from pillion_cim.cimxml.parser import declared_encoding

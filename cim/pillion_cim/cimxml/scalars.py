@@ -24,10 +24,12 @@ def read_scalar(text: str, property_type: PropertyType) -> str | bool | int | fl
 
 
 def read_number(text: str) -> int | float:
-    """Read a numeric key value: an integer if it looks like one. Raises ValueError."""
+    """Read a numeric key value: an integer if it looks like one, and finite. Raises ValueError."""
     text = text.strip()
     if _DECIMAL.fullmatch(text) or _HEXADECIMAL.fullmatch(text):
         return _integer(text)
+    if text.casefold() in _SPECIAL_REALS:
+        raise ValueError("not a number that can be a key")
     return _real(text)
 
 

@@ -1,5 +1,6 @@
 """From the JSON form to instances. Whatever is wrong is an InstanceError, never anything else."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -283,8 +284,7 @@ class _Decoder:
         try:
             if isinstance(value, bool | int):
                 return value
-            if isinstance(value, float):
-                check_scalar(value, PropertyType(CIMType.REAL64))
+            if isinstance(value, float) and math.isfinite(value):
                 return value
             check_scalar(value, PropertyType(CIMType.STRING))
         except ValueError as error:
