@@ -7,6 +7,7 @@ Goals: one connection >= 90 % of ``wrk -t1 -c1``, 32 destinations >= 70 % of ``w
 import argparse
 import asyncio
 import re
+import socket
 import statistics
 import subprocess
 import sys
@@ -48,8 +49,6 @@ REQUEST = (
 @contextmanager
 def nginx(folder: Path) -> Iterator[int]:
     """Run nginx on a free port."""
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -108,7 +107,7 @@ async def pillion(port: int, connections: int, seconds: int) -> float:
     """Requests per second of the sender, one destination for each connection."""
     clock = SystemClock()
     timers = LoopTimers(loop=asyncio.get_running_loop())
-    resolver = Resolver(clock=clock)
+    resolver = Resolver()
     connector = Connector(
         target=parse_target(f"http://127.0.0.1:{port}/"),
         resolver=resolver,
