@@ -2,50 +2,46 @@
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from pillion_cli.exits import CommandFailed, Exit
 from pillion_sidecar.config.loader import load_folder
 from pillion_sidecar.config.problems import ConfigurationError, Problem
 from pillion_sidecar.config.resources import Configuration
 
-HELP = "check a folder of resource files and say everything that is wrong"
+HELP = """
+Check a folder of resource files (*.yaml, *.yml, *.json) as a deliverer would read it, and say
+everything that is wrong with it at once, one problem to a line:
 
-EPILOG = """\
-Each problem is one line:  file:line: kind/name: field: message (value ...). remedy
+  file:line: kind/name: field: message (value ...). remedy
 
-exit codes:  0  valid     1  there are problems     2  wrong usage, or no such folder
-
-example:
+examples:
   pillion validate examples/first-subscription
-"""
+  pillion validate DIR --output json | jq -r '.problems[] | .file + ": " + .remedy'
 
-VALID, PROBLEMS, USAGE = 0, 1, 2
+exit codes: 0 valid, 1 there are problems, 2 a wrong command line or no such folder.
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of the subcommand."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EPILOG
-    parser.add_argument(
-        "directory", type=Path, metavar="DIR", help="folder with *.yaml, *.yml and *.json files"
-    )
+    """Define the options."""
+    parser.add_argument("directory", type=Path, metavar="DIR", help="the folder")
     parser.add_argument(
         "--service",
         metavar="NAME",
         help="the IndicationService to check for, where there is more than one",
     )
     parser.add_argument(
-        "--output", choices=("text", "json"), default="text", help="how to print (default: text)"
+        "--output", choices=("text", "json"), default="text", help="how to show it [text]"
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Check the folder, print what is wrong with it, and return the exit code."""
     if not args.directory.is_dir():
-        print(f"{args.directory} is not a folder. Name the folder with the files.", file=sys.stderr)
-        return USAGE
+        message = f"{args.directory} is not a folder. Name the folder that holds the files."
+        raise CommandFailed(message, code=Exit.USAGE)
     configuration: Configuration | None = None
     problems: tuple[Problem, ...] = ()
     try:
@@ -56,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(_document(configuration, problems), indent=2))
     else:
         _print_text(configuration, problems)
-    return PROBLEMS if problems else VALID
+    return Exit.FAILED if problems else Exit.OK
 
 
 def _counts(configuration: Configuration) -> dict[str, int]:

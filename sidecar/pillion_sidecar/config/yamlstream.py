@@ -130,8 +130,9 @@ def _scalar(event: yaml.ScalarEvent, line: int) -> Any:
             remedy="Write plain values, without tags.",
             line=line,
         )
-    # The first of the two says: plain, and without a tag.
-    return plain_scalar(event.value) if event.implicit[0] else event.value
+    # The first of the two says that no quotes were used.
+    plain = event.tag is None and event.implicit[0]
+    return plain_scalar(event.value) if plain else event.value
 
 
 def plain_scalar(text: str) -> Any:
@@ -166,7 +167,7 @@ def read_documents(text: str) -> Iterator[YAMLDocument]:
         ) from None
     except yaml.YAMLError as error:
         raise StreamError(
-            f"is not YAML: {str(error)[:200]}",
+            f"is not YAML: {' '.join(str(error).split())[:200]}",
             remedy="Write UTF-8 text without control characters.",
             line=0,
         ) from None

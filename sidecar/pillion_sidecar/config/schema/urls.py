@@ -52,7 +52,7 @@ URL = Text(
         ),
         matching(
             f"{_SCHEME}{_HOST}:{_PORT}{_REST}",
-            when=f"{_SCHEME}{_HOST}:[^/?#]*{_REST}",
+            when=f"{_SCHEME}{_HOST}:[^/?#@]*{_REST}",
             message="names a port that is not within 1 to 65535",
             remedy="Write such a port, or none for the scheme's own (80 or 443).",
         ),

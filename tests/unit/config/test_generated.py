@@ -1,0 +1,145 @@
+"""What is made from the schema is up to date, and is what a Kubernetes API server accepts."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pillion_sidecar.config import crd, reference
+from pillion_sidecar.config.schema import KINDS
+from pillion_sidecar.config.schema.fields import Kind
+from pillion_sidecar.config.validation import Complaints, check
+
+ROOT = Path(__file__).resolve().parents[3]
+UP_TO_DATE = "out of date: run `make generate`"
+IDS = [kind.name for kind in KINDS]
+
+#: What a node may say: the part of OpenAPI v3 that structural schemas are made of.
+KNOWN = {
+    *("type", "description", "default", "properties", "required", "items", "enum", "format"),
+    *("minimum", "maximum", "minLength", "maxLength", "maxItems", "x-kubernetes-validations"),
+    *("x-kubernetes-list-type", "x-kubernetes-list-map-keys"),
+}
+
+
+def root(kind: Kind) -> dict[str, Any]:
+    version = crd.definition(kind)["spec"]["versions"][0]
+    schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]
+    return schema
+
+
+def nodes(node: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, node
+    for name, below in node.get("properties", {}).items():
+        yield from nodes(below, f"{path}.{name}")
+    if "items" in node:
+        yield from nodes(node["items"], f"{path}[]")
+
+
+#: What a node of each type must say so that it is bounded.
+BOUNDS = {
+    "object": {"properties"},
+    "array": {"items", "maxItems", "x-kubernetes-list-type"},
+    "string": {"maxLength"},
+    "integer": {"minimum", "maximum", "format"},
+    "boolean": set[str](),
+}
+#: What the API server bounds itself.
+EXEMPT = (".apiVersion", ".kind")
+
+
+def structural_faults(node: dict[str, Any], path: str) -> Iterator[str]:
+    """What keeps a node from being structural, or its rules from being cheap to ask."""
+    if unknown := node.keys() - KNOWN:
+        yield f"{path}: {unknown}"
+    if node.get("type") not in BOUNDS:
+        yield f"{path}: type {node.get('type')}"
+    elif path not in EXEMPT and (missing := BOUNDS[node["type"]] - node.keys()):
+        yield f"{path}: lacks {missing}"
+    if missing := set(node.get("required", ())) - node.get("properties", {}).keys():
+        yield f"{path}: requires {missing}"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_the_definition_is_up_to_date(kind: Kind) -> None:
+    written = (ROOT / "crds" / crd.file_name(kind)).read_text(encoding="utf-8")
+    assert written == crd.render(kind), UP_TO_DATE
+
+
+def test_no_definition_is_left_over() -> None:
+    files = {file.name for file in (ROOT / "crds").glob("*.yaml")}
+    assert files == {crd.file_name(kind) for kind in KINDS}
+
+
+def test_the_manual_is_up_to_date() -> None:
+    written = (ROOT / "docs" / "reference" / "resources.md").read_text(encoding="utf-8")
+    assert written == reference.render(), UP_TO_DATE
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_the_file_says_what_the_schema_says(kind: Kind) -> None:
+    assert yaml.safe_load(crd.render(kind)) == crd.definition(kind)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_the_definition_is_structural_and_bounded(kind: Kind) -> None:
+    faults = [
+        fault for path, node in nodes(root(kind), "") for fault in structural_faults(node, path)
+    ]
+    assert faults == []
+
+
+def test_the_checker_of_structure_finds_faults() -> None:
+    faulty: dict[str, Any] = {
+        "type": "object",
+        "$ref": "#/x",
+        "required": ["c"],
+        "properties": {"a": {}, "b": {"type": "array"}, "d": {"type": "string"}},
+    }
+    found = [fault for path, node in nodes(faulty, "") for fault in structural_faults(node, path)]
+    assert len(found) == 5, found
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_every_field_is_explained(kind: Kind) -> None:
+    for path, node in nodes(root(kind), ""):
+        if not path.startswith(".metadata") and not path.endswith("[]"):
+            assert node.get("description", "").endswith("."), path
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_every_default_is_itself_valid(kind: Kind) -> None:
+    complaints: list[object] = []
+    for field in kind.spec.fields:
+        if field.default is not None:
+            sink = Complaints(lambda *complaint: complaints.append(complaint))
+            check(field.type, field.default, (field.name,), sink)
+    assert complaints == []
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_rules_have_messages_that_the_api_server_takes(kind: Kind) -> None:
+    for path, node in nodes(root(kind), ""):
+        for rule in node.get("x-kubernetes-validations", ()):
+            assert "\n" not in rule["message"], path
+            assert len(rule["message"]) <= 2048
+            # The field that a rule complains of is one that the node has.
+            named = rule.get("fieldPath", "").removeprefix(".")
+            assert not named or named in node["properties"], path
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_kubectl_get_shows_what_an_administrator_asks_first(kind: Kind) -> None:
+    definition = crd.definition(kind)["spec"]
+    columns = {c["name"]: c for c in definition["versions"][0]["additionalPrinterColumns"]}
+    assert "Age" in columns
+    assert "Ready" in columns or "Accepted" in columns
+    assert definition["names"]["categories"] == ["pillion"]
+    assert definition["versions"][0]["subresources"] == {"status": {}}
+
+
+def test_names_are_not_shared() -> None:
+    names = [name for kind in KINDS for name in (kind.plural, kind.short_name, kind.name)]
+    assert len(set(names)) == len(names)
