@@ -11,7 +11,7 @@ from pillion_sidecar.indication import Indication, Tracker
 from pillion_sidecar.intake.decoding import Decoded, InvalidLine
 from pillion_sidecar.intake.ports import Queues, Refusal, Routes, Target
 from pillion_sidecar.intake.statistics import IntakeObserver
-from pillion_sidecar.reliability.duplicates import DuplicateMemory, SequenceTracker
+from pillion_sidecar.reliability.duplicates import DuplicateMemory, Original, SequenceTracker
 from pillion_sidecar.reliability.identity import identity_digest, sequence_digest
 from pillion_sidecar.reliability.tracking import Follower
 from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome
@@ -105,8 +105,8 @@ class Submission:
     def accept(self, decoded: Decoded, line: int) -> None:
         """Accept a line, or note that it is a duplicate or refused."""
         rooms = self._rooms
-        clock = rooms.clock
-        if decoded.expires is not None and decoded.expires <= clock.time():
+        expires = decoded.expires
+        if expires is not None and expires <= rooms.clock.time():
             self.refuse(InvalidLine("expired before it was accepted", field="expires"), line)
             return
         source = decoded.source or self._source
@@ -114,11 +114,13 @@ class Submission:
         trackers = self._trackers
         if digest is None and decoded.sequence is not None:
             digest = sequence_digest(source, *decoded.sequence)
-            if digest is not None:
-                trackers = (SequenceTracker(rooms.memory, digest), *self._followers)
-        if digest is not None and self._repeats(digest, line):
-            return
-        now = clock.monotonic()
+            trackers = (SequenceTracker(rooms.memory, digest), *self._followers)
+        if digest is not None:
+            original = rooms.memory.find(digest)
+            if original is not None:
+                self._repeat(digest, original, line)
+                return
+        now = rooms.clock.monotonic()
         indication = Indication(
             body=decoded.body,
             class_name=decoded.class_name,
@@ -130,26 +132,17 @@ class Submission:
             trackers=trackers,
         )
         targets = rooms.routes.route(decoded.class_name, decoded.instance, decoded.source_namespace)
-        if targets and not self._offer(indication, targets, line):
+        if not self._offer(indication, targets, line):
             return
         if digest is not None:
-            expires_at = None
-            if decoded.expires is not None:
-                expires_at = now + decoded.expires - clock.time()
-            rooms.memory.add(digest, expires_at=expires_at, pending=indication.unsettled > 0)
-        if not targets:
-            for follower in self._followers:
-                follower.offering(indication, targets, line)
+            until = None if expires is None else now + expires - rooms.clock.time()
+            rooms.memory.add(digest, now, expires_at=until, pending=indication.unsettled > 0)
         self.accepted += 1
 
-    def _repeats(self, digest: bytes, line: int) -> bool:
-        original = self._rooms.memory.find(digest)
-        if original is None:
-            return False
+    def _repeat(self, digest: bytes, original: Original, line: int) -> None:
         self.duplicate += 1
         for follower in self._followers:
             follower.repeated(digest, original, line)
-        return True
 
     def _offer(self, indication: Indication, targets: Sequence[Target], line: int) -> bool:
         if self._closed:
@@ -159,13 +152,14 @@ class Submission:
                     return False
         for follower in self._followers:
             follower.offering(indication, targets, line)
-        refusal = self._rooms.queues.offer(indication, targets)
+        # Without targets there is nothing to deliver, and nothing that could refuse.
+        refusal = self._rooms.queues.offer(indication, targets) if targets else None
         if refusal is not None:
             for follower in self._followers:
                 follower.withdrawn(indication, targets)
             self._refuse_for_now(refusal, line)
             return False
-        if indication.unsettled != len(targets):
+        if self._followers and indication.unsettled != len(targets):
             for follower in self._followers:
                 follower.reduced(indication, targets)
         return True

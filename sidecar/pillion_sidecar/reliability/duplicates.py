@@ -2,6 +2,7 @@
 them. Bounded; an identity is added once its indication is in its queues, so a refusal leaves none
 behind."""
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -57,7 +58,7 @@ class DuplicateMemory:
         self._clock = clock
         # Times are kept in few bits, so they count from here.
         self._epoch = clock.monotonic()
-        self._window = window_seconds
+        self._window = _window_ticks(window_seconds)
         self._table = PackedTable(max(1, capacity))
         self._older: list[PackedTable] = []
         self._past_evictions = 0
@@ -81,7 +82,7 @@ class DuplicateMemory:
 
     def configure(self, *, window_seconds: float, capacity: int) -> None:
         """Take over another window and capacity; both count for what comes from now on."""
-        self._window = window_seconds
+        self._window = _window_ticks(window_seconds)
         if self._table.resize(max(1, capacity)):
             return
         self._older.insert(0, self._table)
@@ -94,45 +95,52 @@ class DuplicateMemory:
 
     def find(self, digest: bytes) -> Original | None:
         """Return what became of the indication with this identity; None where it is not known."""
+        found = self._table.find(digest)
+        if found is None and not self._older:
+            return None
+        return self._found(digest, found)
+
+    def _found(self, digest: bytes, found: tuple[int, int, int] | None) -> Original | None:
         now = int((self._clock.monotonic() - self._epoch) * TICKS_PER_SECOND)
-        found = self._table.find(digest, now=now)
+        if found is not None and found[0] <= now:
+            # Left in place, it would hide the record that may now be added.
+            self._table.remove(digest)
+            found = None
         if found is None:
-            if not self._older:
-                return None
             found = self._find_older(digest, now)
             if found is None:
                 return None
-        state, name = found
+        _, state, name = found
         if state >= _DISCARDED:
             reason = _REASONS[state - _DISCARDED]
             return Original(pending=False, destination=self._names[name], reason=reason)
         return DELIVERED if state == _DELIVERED else IN_DELIVERY
 
-    def _find_older(self, digest: bytes, now: int) -> tuple[int, int] | None:
+    def _find_older(self, digest: bytes, now: int) -> tuple[int, int, int] | None:
         for table in [table for table in self._older if table.last_expiry <= now]:
             self._past_evictions += table.evictions
             self._older.remove(table)
         for table in self._older:
-            found = table.find(digest, now=now)
-            if found is not None:
+            found = table.find(digest)
+            if found is not None and found[0] > now:
                 return found
         return None
 
-    def add(self, digest: bytes, *, expires_at: float | None, pending: bool) -> None:
+    def add(self, digest: bytes, now: float, *, expires_at: float | None, pending: bool) -> None:
         """Remember an identity that :meth:`find` does not know.
 
-        ``expires_at`` is on ``Clock.monotonic()``, None for the window; ``pending``: whether a
-        target is still to be settled.
+        ``now`` and ``expires_at`` are on ``Clock.monotonic()``, None for the window; ``pending``:
+        whether a target is still to be settled.
         """
-        seconds = self._clock.monotonic() - self._epoch
-        until = seconds + self._window if expires_at is None else expires_at - self._epoch
-        self._table.add(
-            digest,
-            # Rounded up: remembered for a tick too long rather than for one too short.
-            expiry=min(max(0, int(until * TICKS_PER_SECOND)) + 1, LAST_TICK),
-            state=_PENDING if pending else _DELIVERED,
-            now=int(seconds * TICKS_PER_SECOND),
-        )
+        ticks = int((now - self._epoch) * TICKS_PER_SECOND)
+        # Rounded up: remembered for a tick too long rather than for one too short.
+        if expires_at is None:
+            expiry = ticks + self._window
+        else:
+            expiry = max(0, int((expires_at - self._epoch) * TICKS_PER_SECOND)) + 1
+        if expiry > LAST_TICK:
+            expiry = LAST_TICK
+        self._table.add(digest, expiry, _PENDING if pending else _DELIVERED, ticks)
 
     def forget(self, digest: bytes) -> None:
         """Forget an identity whose indication turned out not to have been kept."""
@@ -190,6 +198,10 @@ class DuplicateMemory:
         others = [other for other in waiting if other is not waiter]
         if others:
             self._waiters[digest] = others
+
+
+def _window_ticks(seconds: float) -> int:
+    return math.ceil(seconds * TICKS_PER_SECOND) + 1
 
 
 class SequenceTracker:

@@ -20,10 +20,8 @@ def identity_digest(source: str | None, identifier: str | None) -> bytes | None:
     return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=DIGEST_SIZE).digest()
 
 
-def sequence_digest(source: str | None, context: str | None, number: int | None) -> bytes | None:
-    """Return the digest of the incoming sequence identifier, or None where it is not complete."""
-    if context is None or number is None:
-        return None
+def sequence_digest(source: str | None, context: str, number: int) -> bytes:
+    """Return the digest of an incoming sequence identifier."""
     origin = source or ""
     key = f"s{len(origin)}:{origin}{number}:{context}"
     return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=DIGEST_SIZE).digest()

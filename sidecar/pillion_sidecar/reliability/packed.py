@@ -19,6 +19,7 @@ LAST_TICK = (1 << 32) - 1
 #: digest, expiry in ticks, state, name.
 _RECORD = Struct(f"<{DIGEST_SIZE}sIBH")
 SIZE = _RECORD.size
+_CONTENT = Struct("<IBH")
 _EXPIRY = Struct("<I")
 _EXPIRY_AT = DIGEST_SIZE
 _STATE = Struct("<BH")
@@ -41,6 +42,8 @@ class PackedTable:
         self.entries = 0
         self.evictions = 0
         self.last_expiry = 0
+        # Before the first expiry there is nothing to look for.
+        self._first_expiry = LAST_TICK
 
     def resize(self, capacity: int) -> bool:
         """Take another capacity, if that needs no other number of buckets; return whether so."""
@@ -49,8 +52,8 @@ class PackedTable:
         self._full = SIZE * _records_for(capacity, len(self._buckets))
         return True
 
-    def find(self, digest: bytes, *, now: int) -> tuple[int, int] | None:
-        """Return (state, name) of a record whose time is not over; None without one."""
+    def find(self, digest: bytes) -> tuple[int, int, int] | None:
+        """Return (expiry, state, name) of a record, even if its time is over; None without one."""
         bucket = self._buckets[hash(digest) & self._mask]
         # The usual answer is "not here", and one search in C says so.
         if bucket is None or (position := bucket.find(digest)) < 0:
@@ -58,25 +61,23 @@ class PackedTable:
         position = _aligned(bucket, digest, position)
         if position < 0:
             return None
-        if _EXPIRY.unpack_from(bucket, position + _EXPIRY_AT)[0] <= now:
-            # Left in place, it would hide the record that may now be added.
-            _wipe(bucket, position)
-            return None
-        state, name = _STATE.unpack_from(bucket, position + _STATE_AT)
-        return state, name
+        expiry, state, name = _CONTENT.unpack_from(bucket, position + DIGEST_SIZE)
+        return expiry, state, name
 
-    def add(self, digest: bytes, *, expiry: int, state: int, now: int) -> None:
+    def add(self, digest: bytes, expiry: int, state: int, now: int) -> None:
         """Add a record that :meth:`find` does not know."""
         index = hash(digest) & self._mask
         bucket = self._buckets[index]
         if bucket is None:
             bucket = self._buckets[index] = bytearray()
-        elif len(bucket) >= self._full or _EXPIRY.unpack_from(bucket, _EXPIRY_AT)[0] <= now:
+        elif len(bucket) >= self._full or self._first_expiry <= now:
             self._make_room(bucket, now)
         bucket += _RECORD.pack(digest, expiry, state, 0)
         self.entries += 1
         if expiry > self.last_expiry:
             self.last_expiry = expiry
+        if expiry < self._first_expiry:
+            self._first_expiry = expiry
 
     def _make_room(self, bucket: bytearray, now: int) -> None:
         while bucket:
