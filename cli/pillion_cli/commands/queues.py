@@ -17,8 +17,8 @@ Show a deliverer's destination queues: depth, age, what was delivered and discar
 attempt came to and when the next is due. With NAME: that queue, and its last 20 attempts.
 
 --skip gives up the indication at the front, so that the next one gets its turn; --purge gives up
-all that is pending. Both are discards: each is logged, counted with the reason `purged`, and told
-to a publisher that asked.
+all that is pending. An attempt that is under way may still succeed; it is not repeated. What is
+given up is a discard: logged, counted with the reason `purged`, told to a publisher that asked.
 
 examples:
   pillion queues

@@ -12,7 +12,7 @@ from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.telemetry import definitions
-from pillion_sidecar.telemetry.exposition import Metric, escaped
+from pillion_sidecar.telemetry.exposition import Metric, all_escaped
 from pillion_sidecar.telemetry.ports import DestinationQueue
 
 #: Destinations to a piece: some 0.3 ms of work.
@@ -27,7 +27,7 @@ Write: TypeAlias = Callable[[Names, Queues], str]
 def destination_samples(queues: Queues, *, clock: Clock) -> Iterator[str]:
     """Yield the text for all queues: headers, then pieces of at most ``PIECE`` destinations."""
     # Two lists, not one of pairs: ten thousand tuples would set the garbage collector off.
-    names = [escaped(queue.name) for queue in queues]
+    names = all_escaped([queue.name for queue in queues])
     pieces = [slice(start, start + PIECE) for start in range(0, len(queues), PIECE)]
     for metric, write in _writers(clock):
         yield metric.header
@@ -60,23 +60,22 @@ def _writers(clock: Clock) -> Iterator[tuple[Metric, Write]]:
 
 def _plain(metric: Metric, value: Callable[[DestinationQueue], object]) -> Write:
     """A sample for each queue."""
-    opening = f'{metric.name}{{destination="'
 
     def write(names: Names, queues: Queues) -> str:
         pairs = zip(names, map(value, queues), strict=True)
-        return "".join([f'{opening}{name}"}} {number}\n' for name, number in pairs])
+        return _lines(metric, [f'{name}"}} {number}' for name, number in pairs])
 
     return write
 
 
 def _ages(metric: Metric, now: float) -> Write:
     """The age of each queue's oldest indication, 0 for an empty queue."""
-    opening = f'{metric.name}{{destination="'
 
     def write(names: Names, queues: Queues) -> str:
         pairs = zip(names, map(attrgetter("oldest_accepted_at"), queues), strict=True)
-        return "".join(
-            [f'{opening}{name}"}} {0.0 if at is None else now - at:.3f}\n' for name, at in pairs]
+        return _lines(
+            metric,
+            [f'{name}"}} 0' if at is None else f'{name}"}} {now - at:.3f}' for name, at in pairs],
         )
 
     return write
@@ -86,15 +85,22 @@ def _timestamps(
     metric: Metric, moment: Callable[[DestinationQueue], float | None], epoch: float
 ) -> Write:
     """A time since the epoch, in whole seconds, for each queue that has the moment."""
-    opening = f'{metric.name}{{destination="'
 
     def write(names: Names, queues: Queues) -> str:
         pairs = zip(names, map(moment, queues), strict=True)
-        return "".join(
-            [f'{opening}{name}"}} {int(epoch + at)}\n' for name, at in pairs if at is not None]
+        return _lines(
+            metric, [f'{name}"}} {int(epoch + at)}' for name, at in pairs if at is not None]
         )
 
     return write
+
+
+def _lines(metric: Metric, rests: Sequence[str]) -> str:
+    """Lines that all begin with the metric and its one label, from what follows in each."""
+    if not rests:
+        return ""
+    opening = f'{metric.name}{{destination="'
+    return opening + f"\n{opening}".join(rests) + "\n"
 
 
 def _counted(

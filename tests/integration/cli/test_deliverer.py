@@ -114,8 +114,10 @@ def test_publish_then_look_then_give_up(
     assert code == Exit.OK
     discarded = frozenset({"destination": "siem", "reason": "purged"}.items())
     samples = deliverer.metrics()
-    count = samples["pillion_indications_discarded_total", discarded]
-    assert said == f"siem: {count:.0f} given up\n"
+    # One that is in flight at the moment is let finish, and only then given up.
+    given_up = re.fullmatch(r"siem: ([23]) given up\n", said)
+    assert given_up is not None
+    assert int(given_up[1]) <= samples["pillion_indications_discarded_total", discarded] <= 3
     duplicates = frozenset({"kind": "ndjson", "outcome": "duplicate"}.items())
     assert samples["pillion_intake_indications_total", duplicates] == 3
 
