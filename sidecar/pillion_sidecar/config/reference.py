@@ -30,7 +30,16 @@ is wrong with one, and what to do about it.
 Fields that are not listed here are refused. A folder may also hold Secrets (`data` or
 `stringData`) that carry the label `pillion.dev/credentials: "true"`; without it no destination may
 use them. Objects of other APIs are left alone, with a warning. References go by name, within one
-namespace.
+namespace. YAML is read by the 1.2 core schema (`on` and `yes` are texts), without aliases; JSON is
+read as YAML.
+
+Two things differ from what DSP1054 or habit may suggest:
+
+- A `destination` needs its scheme. DSP1054 assumes http where it is left out; here that is refused,
+  since a URL that silently means "without TLS" is a mistake more often than a wish.
+- Indications are kept in memory. A service that leaves `durability` out runs, as `Memory`; one that
+  asks for `Disk`, or for an acknowledgement that promises more than memory can hold, is refused
+  until a deliverer has a journal.
 
 """
 
