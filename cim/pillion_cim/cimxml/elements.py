@@ -4,6 +4,7 @@ Built as strings: for a 20-property instance this is some eight times as fast as
 """
 
 import math
+from collections.abc import Collection
 from typing import Final
 
 from pillion_cim.cimxml.escape import escape, escape_markup
@@ -17,9 +18,7 @@ _NULL: Final = "<VALUE.NULL/>"
 def write_instance(instance: CIMInstance) -> str:
     """Return the INSTANCE element. Raises ValueError for text that XML cannot carry."""
     parts = [open_instance(instance)]
-    types = instance.types
-    for name, value in instance.values.items():
-        append_property(parts, name, value, types[name])
+    append_properties(parts, instance)
     parts.append("</INSTANCE>")
     return "".join(parts)
 
@@ -29,31 +28,38 @@ def open_instance(instance: CIMInstance) -> str:
     return f'<INSTANCE CLASSNAME="{escape(instance.class_name)}">'
 
 
+def append_properties(
+    parts: list[str], instance: CIMInstance, *, skip: Collection[str] = frozenset()
+) -> None:
+    """Append all properties but those to be skipped to a list of strings that is to be joined."""
+    types = instance.types
+    for name, value in instance.values.items():
+        if name in skip:
+            continue
+        # Plain values first, without a call for each: they are nearly all there is.
+        kind = type(value)
+        text: object = value
+        if kind is str:
+            text = escape(value)  # type: ignore[arg-type]  # narrowed by its exact type
+        elif kind is CIMDateTime:
+            text = value.text  # type: ignore[union-attr]
+        elif kind is not int:
+            append_property(parts, name, value, types[name])
+            continue
+        # ``_value_`` spares the enumeration's formatting, a fifth of the whole.
+        cim_type = types[name].cim_type._value_
+        if not name.isidentifier():
+            name = escape(name)
+        parts.append(f'<PROPERTY NAME="{name}" TYPE="{cim_type}"><VALUE>{text}</VALUE></PROPERTY>')
+
+
 def append_property(
     parts: list[str], name: str, value: CIMValue, property_type: PropertyType
 ) -> None:
-    """Append one property to a list of strings that is to be joined."""
+    """Append one property of any type."""
+    cim_type = property_type.cim_type
     if not name.isidentifier():
         name = escape(name)
-    # Plain values first, without a further call: they are nearly all there is.
-    text: object = value
-    kind = type(value)
-    if kind is str:
-        text = escape(value)  # type: ignore[arg-type]  # narrowed by its exact type
-    elif kind is CIMDateTime:
-        text = value.text  # type: ignore[union-attr]
-    elif kind is not int:
-        _append_other(parts, name, value, property_type)
-        return
-    # ``_value_`` spares the enumeration's formatting, a fifth of the whole.
-    cim_type = property_type.cim_type._value_
-    parts.append(f'<PROPERTY NAME="{name}" TYPE="{cim_type}"><VALUE>{text}</VALUE></PROPERTY>')
-
-
-def _append_other(
-    parts: list[str], name: str, value: CIMValue, property_type: PropertyType
-) -> None:
-    cim_type = property_type.cim_type
     if property_type.is_array:
         _append_array(parts, name, value, property_type)
     elif cim_type is CIMType.REFERENCE:

@@ -7,7 +7,12 @@ listener takes (D.1: CIM 2.0, DTD 2.0, protocol 1.0).
 
 from typing import Final
 
-from pillion_cim.cimxml.elements import append_property, open_instance, write_item
+from pillion_cim.cimxml.elements import (
+    append_properties,
+    append_property,
+    open_instance,
+    write_item,
+)
 from pillion_cim.cimxml.escape import escape
 from pillion_cim.model import CIMInstance
 from pillion_cim.types import CIMType, PropertyType
@@ -47,21 +52,23 @@ class ExportTemplate:
 
     def __init__(self, instance: CIMInstance) -> None:
         """Compile an indication. Raises ValueError for text that XML cannot carry."""
-        parts = [_CALL, open_instance(instance)]
+        types = instance.types
         correlated: list[str] = []
         identifier = None
-        types = instance.types
+        skip = set()
         for name, value in instance.values.items():
-            target = parts
-            if len(name) in _LENGTHS:
-                folded = name.casefold()
-                if folded in _REPLACED:
-                    continue
-                if folded == _CORRELATED and types[name] == _STRINGS:
-                    target = correlated
-                elif folded == _IDENTIFIER and isinstance(value, str):
-                    identifier = value
-            append_property(target, name, value, types[name])
+            if len(name) not in _LENGTHS:
+                continue
+            folded = name.casefold()
+            if folded in _REPLACED:
+                skip.add(name)
+            elif folded == _CORRELATED and types[name] == _STRINGS:
+                skip.add(name)
+                append_property(correlated, name, value, types[name])
+            elif folded == _IDENTIFIER and isinstance(value, str):
+                identifier = value
+        parts = [_CALL, open_instance(instance)]
+        append_properties(parts, instance, skip=skip)
         self._instance = "".join(parts)
         #: The element of CorrelatedIndications, "" where the indication has none.
         self._correlated = "".join(correlated)

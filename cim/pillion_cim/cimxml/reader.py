@@ -17,7 +17,8 @@ from pillion_cim.values import is_identifier
 #: How deep instances may be embedded in one another.
 MAX_DEPTH: Final = 8
 
-_TYPES: Final = {str(member): member for member in CIMType if member is not CIMType.REFERENCE}
+_SINGLE: Final = {str(one): PropertyType(one) for one in CIMType if one != CIMType.REFERENCE}
+_ARRAYS: Final = {name: PropertyType(one.cim_type, True) for name, one in _SINGLE.items()}
 _KINDS: Final = {str(member): member for member in EmbeddedObject}
 _REFERENCE: Final = PropertyType(CIMType.REFERENCE)
 
@@ -84,7 +85,10 @@ def _property(
 
 def _holder(element: etree._Element, tag: str) -> etree._Element | None:
     """The element that holds a property's value; None where the property is NULL."""
-    found = [child for child in children(element) if child.tag != "QUALIFIER"]
+    found = children(element)
+    if len(found) == 1 and found[0].tag == tag:
+        return found[0]
+    found = [child for child in found if child.tag != "QUALIFIER"]
     if not found:
         return None
     return only_child(element, tag, among=found)
@@ -92,16 +96,16 @@ def _holder(element: etree._Element, tag: str) -> etree._Element | None:
 
 def _type(element: etree._Element, *, is_array: bool) -> PropertyType:
     text = attribute(element, "TYPE")
-    cim_type = _TYPES.get(text)
-    if cim_type is None:
+    property_type = (_ARRAYS if is_array else _SINGLE).get(text)
+    if property_type is None:
         raise StructureError(f"TYPE {text[:80]!r} is not a type of such a property")
     kind = element.get("EmbeddedObject", element.get("EMBEDDEDOBJECT"))
     if kind is None:
-        return PropertyType(cim_type, is_array)
+        return property_type
     embedded = _KINDS.get(kind.casefold())
-    if embedded is None or cim_type is not CIMType.STRING:
+    if embedded is None or property_type.cim_type is not CIMType.STRING:
         raise StructureError(f"EmbeddedObject {kind[:80]!r} cannot stand with TYPE {text}")
-    return PropertyType(cim_type, is_array, embedded)
+    return PropertyType(CIMType.STRING, is_array, embedded)
 
 
 def _item(

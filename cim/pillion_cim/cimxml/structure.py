@@ -12,9 +12,13 @@ class StructureError(ValueError):
 def children(element: etree._Element) -> list[etree._Element]:
     """Return an element's children. Raises StructureError if there is text among them."""
     found = list(element)
-    _refuse_text(element, element.text)
+    # Most elements hold no text at all, not even white space; a call for each would show.
+    if element.text is not None:
+        _refuse_text(element, element.text)
     for child in found:
-        _refuse_text(element, child.tail)
+        tail = child.tail
+        if tail is not None:
+            _refuse_text(element, tail)
     return found
 
 
@@ -44,6 +48,6 @@ def text_of(element: etree._Element) -> str:
     return element.text or ""
 
 
-def _refuse_text(element: etree._Element, text: str | None) -> None:
-    if text is not None and text.strip(" \t\r\n"):
+def _refuse_text(element: etree._Element, text: str) -> None:
+    if text.strip(" \t\r\n"):
         raise StructureError(f"{str(element.tag)[:80]} may not hold text")
