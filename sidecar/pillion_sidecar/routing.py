@@ -2,10 +2,9 @@
 
 from collections.abc import Hashable, Sequence
 
-from pillion_cim.schema import Schema
-
 from pillion_cim.filters import Filter, compile_filter
 from pillion_cim.model import CIMInstance
+from pillion_cim.schema import Schema
 from pillion_sidecar.config.resources import Configuration, IndicationSubscription, RepeatPolicy
 from pillion_sidecar.intake.ports import InstanceSource, Target
 

@@ -78,7 +78,7 @@ class DeliveryService:
             actions=self,
         )
         self._pending = 0
-        self._emptied: asyncio.Event | None = None
+        self._emptied: set[asyncio.Event] = set()
         self._configuration = Configuration(revision="")
 
     # ------------------------------------------------------------------ configuration
@@ -299,8 +299,9 @@ class DeliveryService:
         indication.unsettled -= 1
         for tracker in indication.trackers:
             tracker.settled(indication, queue.name, reason)
-        if not self._pending and self._emptied is not None:
-            self._emptied.set()
+        if not self._pending:
+            for emptied in self._emptied:
+                emptied.set()
 
     # ------------------------------------------------------------------ administration
 
@@ -355,11 +356,15 @@ class DeliveryService:
     async def drain(self, grace_seconds: float) -> int:
         """Deliver for at most ``grace_seconds``; return how many pairs are left (S0.14)."""
         if self._pending and grace_seconds > 0:
-            emptied = self._emptied = asyncio.Event()
+            emptied = asyncio.Event()
+            self._emptied.add(emptied)
             self.hasten()
             deadline = self._timers.call_later(grace_seconds, emptied.set)
-            await emptied.wait()
-            deadline.cancel()
+            try:
+                await emptied.wait()
+            finally:
+                deadline.cancel()
+                self._emptied.discard(emptied)
         return self._pending
 
     def close(self) -> None:

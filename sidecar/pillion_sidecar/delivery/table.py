@@ -1,8 +1,8 @@
 """The destination queue table, and how a new revision of the configuration changes it (S0.3)."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import (
@@ -22,11 +22,8 @@ from pillion_sidecar.delivery.sequence import SequenceIdentifiers
 from pillion_sidecar.delivery.subscriptions import Subscription, SubscriptionEnd
 from pillion_sidecar.intake.ports import Target
 
-
-class HandlerFactory(Protocol):
-    """Makes the handler of a destination."""
-
-    def __call__(self, destination: ListenerDestination) -> Handler: ...
+#: Makes the handler of a destination.
+HandlerFactory: TypeAlias = Callable[[ListenerDestination], Handler]
 
 
 class TableActions(Protocol):

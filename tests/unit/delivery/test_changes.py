@@ -246,3 +246,14 @@ def test_a_queue_that_drains_is_hidden_by_a_new_one_of_its_name(deliverer):
     assert [queue.depth for queue in deliverer.service.queues()] == [0]
     deliverer.service.close()
     assert deliverer.settlements.discarded(DiscardReason.SHUTDOWN) == ["a"]
+
+
+async def test_two_who_drain_are_both_told_when_nothing_is_left(deliverer):
+    deliverer.answer = None
+    deliverer.apply([destination("ops")])
+    deliverer.publish("a")
+    deliverer.run()
+    both = asyncio.gather(deliverer.service.drain(10.0), deliverer.service.drain(10.0))
+    await asyncio.sleep(0)
+    deliverer.answer_held("ops", SUCCESS)
+    assert await both == [0, 0]

@@ -111,8 +111,10 @@ def test_a_turn_is_bounded_so_that_the_event_loop_gets_its_own(deliverer):
 
 def test_an_idle_deliverer_holds_no_timer_and_schedules_nothing(deliverer):
     deliverer.apply([destination("ops")])
+    deliverer.turns = 0
     deliverer.publish("a")
     deliverer.run()
+    assert deliverer.turns == 1
     assert deliverer.idle
 
 

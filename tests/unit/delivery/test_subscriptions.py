@@ -219,15 +219,15 @@ def test_suppress_tells_events_apart(deliverer):
 
 def test_delay_sends_what_exceeds_the_count_inside_an_interval_and_then_keeps_the_gap(deliverer):
     repeating(deliverer, RepeatPolicy.DELAY, interval_seconds=60.0, count=2, gap_seconds=100.0)
-    for identifier in "abcd":
+    for identifier in "abcdefg":
         deliverer.publish(identifier, event="disk-1")
         deliverer.advance(10)
     assert deliverer.settlements.delivered == ["c"]
-    deliverer.advance(80)
-    for identifier in "efg":
+    deliverer.advance(50)
+    for identifier in "hij":
         deliverer.publish(identifier, event="disk-1")
         deliverer.advance(1)
-    assert deliverer.settlements.delivered == ["c", "g"]
+    assert deliverer.settlements.delivered == ["c", "j"]
 
 
 def test_delay_forgets_what_lies_before_the_interval(deliverer):

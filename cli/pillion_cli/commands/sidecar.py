@@ -1,0 +1,146 @@
+"""``pillion sidecar``: run a deliverer."""
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from pillion_cli.exits import CommandFailed, Exit
+from pillion_sidecar.app import Deliverer, StartFailed
+from pillion_sidecar.config.addresses import AddressPolicy
+from pillion_sidecar.settings import INTAKE_PORT, TELEMETRY_PORT, Address, Settings
+from pillion_sidecar.telemetry.logs import LogFormat, configure_logging
+
+HELP = f"""\
+Run a deliverer: take indications at the door for publishers, and deliver each to every
+subscribed listener, in order, with retry.
+
+The folder holds YAML files of kinds IndicationService, ListenerDestination, IndicationFilter and
+IndicationSubscription (apiVersion pillion.dev/v1alpha1), and of Secrets that destinations name.
+A change of the folder is in force within a second; a broken one is reported, and the last good
+one stays. SIGTERM closes the door, delivers for shutdownGracePeriodSeconds, and ends.
+
+The first line of output is {{"intake": URL, "telemetry": URL}}; logs go to standard error.
+
+examples:
+  pillion sidecar --resources examples/first-subscription
+  pillion sidecar --resources DIR --intake 127.0.0.1:0 --telemetry 0.0.0.0:{TELEMETRY_PORT}
+  pillion sidecar --resources DIR --log-format logfmt --log-level DEBUG
+
+exit codes: 0 stopped by SIGTERM or Ctrl-C, 1 it could not start or failed, 2 a wrong command line.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "--resources", metavar="DIR", type=Path, required=True, help="the folder of resource files"
+    )
+    parser.add_argument(
+        "--service",
+        metavar="NAME",
+        help="the IndicationService to run as [the only one in the folder]",
+    )
+    parser.add_argument(
+        "--intake",
+        metavar="HOST:PORT",
+        type=address,
+        default=Address("127.0.0.1", INTAKE_PORT),
+        help="where publishers find it [%(default)s]; port 0 takes a free one",
+    )
+    parser.add_argument(
+        "--telemetry",
+        metavar="HOST:PORT",
+        type=address,
+        default=Address("127.0.0.1", TELEMETRY_PORT),
+        help="where /metrics and the probes are [%(default)s]",
+    )
+    parser.add_argument(
+        "--refuse-loopback",
+        action="store_true",
+        help="refuse destinations on this machine, as a deliverer in a pod does",
+    )
+    parser.add_argument(
+        "--allow-link-local",
+        action="store_true",
+        help="let destinations lead to link-local addresses; metadata services stay refused",
+    )
+    parser.add_argument(
+        "--max-destinations",
+        metavar="N",
+        type=int,
+        default=10_000,
+        help="destination queues kept at most, a guard for memory [%(default)s]",
+    )
+    parser.add_argument(
+        "--nameserver",
+        metavar="IP[:PORT]",
+        action="append",
+        default=[],
+        help="ask this name server instead of the system's; may be repeated",
+    )
+    parser.add_argument(
+        "--log-format",
+        choices=[chosen.value for chosen in LogFormat],
+        default=LogFormat.JSON.value,
+        help="how a log line is written [%(default)s]",
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=["DEBUG", "INFO", "WARNING", "ERROR"],
+        default="INFO",
+        help="the least level that is logged [%(default)s]",
+    )
+
+
+def address(text: str) -> Address:
+    """Read HOST:PORT; an IPv6 address stands in brackets."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, as in 127.0.0.1:8288")
+    return Address(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run until SIGTERM or SIGINT."""
+    settings = Settings(
+        resources=args.resources,
+        service=args.service,
+        intake=args.intake,
+        telemetry=args.telemetry,
+        addresses=AddressPolicy(
+            allow_loopback=not args.refuse_loopback, allow_link_local=args.allow_link_local
+        ),
+        maximum_destinations=args.max_destinations,
+        nameservers=tuple(args.nameserver),
+    )
+    output = configure_logging(LogFormat(args.log_format), args.log_level)
+    try:
+        asyncio.run(_serve(settings, log_records_dropped=lambda: output.dropped))
+    except StartFailed as failure:
+        print(failure, file=sys.stderr)
+        raise CommandFailed("the deliverer could not start") from failure
+    finally:
+        output.close()
+    return Exit.OK
+
+
+async def _serve(settings: Settings, *, log_records_dropped: Callable[[], int]) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    deliverer = Deliverer(settings, log_records_dropped=log_records_dropped)
+    async with asyncio.TaskGroup() as tasks:
+        announcement = tasks.create_task(_announce(deliverer))
+        await deliverer.run(stop)
+        announcement.cancel()
+
+
+async def _announce(deliverer: Deliverer) -> None:
+    await deliverer.started.wait()
+    addresses = {"intake": deliverer.intake_url, "telemetry": deliverer.telemetry_url}
+    print(json.dumps(addresses), flush=True)
