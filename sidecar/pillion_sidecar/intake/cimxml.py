@@ -27,7 +27,10 @@ _READABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH
 
 
 def refuse_method(method: str) -> web.Response | None:
-    """Answer what is not a POST: 405 for HTTP's own methods, 501 for others (M-POST)."""
+    """Answer what is not a POST: 405 for HTTP's own methods, 501 for others.
+
+    M-POST does not get here: the HTTP parser does not know it, and answers 400.
+    """
     if method == "POST":
         return None
     status = 405 if method in _READABLE_METHODS else 501

@@ -1,0 +1,178 @@
+"""Intake alone: how many indications a second one process accepts over HTTP, in NDJSON batches.
+
+A deliverer's intake runs in a process of its own, behind a real aiohttp server on loopback, with
+queues that take everything; lines have 500 B and 10 properties, 1 % are invalid and 1 % duplicates,
+and every answer is checked. Prints the median of five runs.
+
+    python tests/benchmarks/bench_intake.py [--profile]
+"""
+
+import argparse
+import asyncio
+import cProfile
+import gc
+import json
+import pstats
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from aiohttp import ClientSession, web
+
+from pillion_cim.schema import load_schema
+from pillion_sidecar.clock import LoopTimers, SystemClock
+from pillion_sidecar.indication import Indication
+from pillion_sidecar.intake.acceptance import Rooms
+from pillion_sidecar.intake.gate import IntakeGate
+from pillion_sidecar.intake.ports import InstanceSource, Refusal, Target
+from pillion_sidecar.intake.server import create_intake
+from pillion_sidecar.reliability.duplicates import DuplicateMemory
+from pillion_sidecar.telemetry.metrics import Metrics
+
+BATCH = 1000
+BATCHES = 300
+RUNS = 5
+CONNECTIONS = 2
+BAD_IN_A_HUNDRED = 1
+GOAL = 150_000
+
+_TARGETS = (Target("all", "every", "siem"),)
+
+
+class OneRoute:
+    """Everything goes to one destination."""
+
+    def route(
+        self, class_name: str, instance: InstanceSource, source_namespace: str | None
+    ) -> Sequence[Target]:
+        return _TARGETS
+
+
+class TakingQueues:
+    """Takes everything, as a queue whose listener keeps up."""
+
+    def offer(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
+        indication.unsettled = 1
+        return None
+
+
+async def serve(*, profile: bool) -> None:
+    """Run the intake until the parent closes our standard input."""
+    clock = SystemClock()
+    memory = DuplicateMemory(clock=clock, window_seconds=86_400, capacity=1_000_000)
+    gate = IntakeGate()
+    app = create_intake(
+        rooms=Rooms(clock=clock, memory=memory, routes=OneRoute(), queues=TakingQueues()),
+        schema=load_schema(),
+        timers=LoopTimers(loop=asyncio.get_running_loop()),
+        gate=gate,
+        observer=Metrics(clock=clock, version="benchmark"),
+    )
+    runner = web.AppRunner(app, access_log=None, auto_decompress=False)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    gate.open()
+    gc.freeze()
+    print(runner.addresses[0][1], flush=True)
+    profiler = cProfile.Profile()
+    if profile:
+        profiler.enable()
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    if profile:
+        profiler.disable()
+        pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(25)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    print(json.dumps({"cpu": usage.ru_utime + usage.ru_stime, "rss_kib": usage.ru_maxrss}))
+    await runner.cleanup()
+
+
+def line(run: int, number: int) -> bytes:
+    """One line of about 500 B; each hundredth is invalid, each hundredth a duplicate."""
+    place = number % 100
+    identity = number - 50 if place == 77 else number
+    properties = {
+        "IndicationIdentifier": f"weather-{run:02d}-{identity:012d}-a81bc81b-dead-4e5d-abff",
+        "IndicationTime": "20130114050000.000000-300",
+        "AlertType": 6,
+        "PerceivedSeverity": 70_000 if place == 33 else 5,
+        "ProbableCause": 52,
+        "Description": "Wind gust of 41.4 mph at Newark Liberty International Airport. " * 2,
+        "AlertingManagedElement": "WX_Station.Name='EWR',SystemName='nycflights13'",
+        "EventID": "gust",
+        "SystemName": "ewr.weather.example.com",
+        "Message": "Gust of 41.4 mph is above 40 mph",
+    }
+    return json.dumps(
+        {"class": "CIM_AlertIndication", "properties": properties}, separators=(",", ":")
+    ).encode()
+
+
+def batches(run: int) -> list[bytes]:
+    return [
+        b"\n".join(line(run, batch * BATCH + number) for number in range(BATCH)) + b"\n"
+        for batch in range(BATCHES)
+    ]
+
+
+async def publish(url: str, bodies: list[bytes]) -> float:
+    """Publish all batches over a few connections; return seconds. Every answer is checked."""
+    waiting = list(reversed(bodies))
+    bad = BATCH * BAD_IN_A_HUNDRED // 100
+
+    async def one(session: ClientSession) -> None:
+        while waiting:
+            async with session.post(
+                url, data=waiting.pop(), headers={"Content-Type": "application/x-ndjson"}
+            ) as response:
+                answer = await response.json()
+            assert response.status == 207
+            assert answer["accepted"] == BATCH - 2 * bad, answer["accepted"]
+            assert answer["duplicate"] == bad
+            assert [refused["line"] % 100 for refused in answer["refused"]] == [33] * bad
+
+    async with ClientSession() as session:
+        start = time.perf_counter()
+        await asyncio.gather(*(one(session) for _ in range(CONNECTIONS)))
+        return time.perf_counter() - start
+
+
+def measure(*, profile: bool) -> None:
+    command = [sys.executable, __file__, "--serve", *(["--profile"] if profile else [])]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        port = int(server.stdout.readline())
+        url = f"http://127.0.0.1:{port}/v1/indications?source=nycflights13"
+        rates = []
+        for run in range(RUNS):
+            bodies = batches(run)
+            seconds = asyncio.run(publish(url, bodies))
+            rates.append(BATCH * BATCHES * 98 / 100 / seconds)
+        server.stdin.close()
+        used = json.loads(server.stdout.readline())
+    total = BATCH * BATCHES * RUNS
+    print(f"line                  {len(line(0, 0))} B")
+    print(f"accepted/s            {statistics.median(rates):,.0f}   (goal {GOAL:,})")
+    print(f"runs                  {', '.join(f'{rate:,.0f}' for rate in rates)}")
+    print(f"server CPU per line   {used['cpu'] / total * 1e6:.2f} us")
+    print(f"server RSS            {used['rss_kib'] / 1024:.0f} MiB")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--profile", action="store_true", help="print the server's profile")
+    arguments = parser.parse_args()
+    if arguments.serve:
+        asyncio.run(serve(profile=arguments.profile))
+    else:
+        measure(profile=arguments.profile)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""CloudEvents at the door: structured, batched, binary."""
+
+import json
+from typing import Any
+
+import pytest
+
+from support.intake import Door, alert
+
+STRUCTURED = "application/cloudevents+json"
+BATCH = "application/cloudevents-batch+json"
+
+
+def event(identifier: str = "e1", **members: Any) -> dict[str, Any]:
+    return {
+        "specversion": "1.0",
+        "id": identifier,
+        "source": "urn:station:ewr",
+        "type": "org.dmtf.cim.indication",
+        "data": alert(),
+    } | members
+
+
+async def test_source_id_and_time_stand_in_for_what_the_instance_lacks() -> None:
+    async with Door().open() as door:
+        body = json.dumps(event(time="2026-11-21T13:30:00Z"))
+        status, document, _ = await door.post(body, content_type=STRUCTURED)
+        assert (status, document["accepted"]) == (200, 1)
+        (indication,) = door.queues.taken
+        assert (indication.source, indication.identifier) == ("urn:station:ewr", "e1")
+        properties = json.loads(indication.body)["properties"]
+        assert properties["IndicationIdentifier"] == "e1"
+        assert properties["IndicationTime"] == "20261121133000.000000+000"
+
+
+async def test_the_instances_own_identity_comes_first() -> None:
+    async with Door().open() as door:
+        body = json.dumps(event(data=alert("own") | {"source": "mine"}))
+        await door.post(body, content_type=STRUCTURED)
+        (indication,) = door.queues.taken
+        assert (indication.source, indication.identifier) == ("mine", "own")
+
+
+async def test_a_batch_is_answered_event_by_event() -> None:
+    async with Door().open() as door:
+        events = [event("e1"), event("e2", specversion="0.3"), event("e1"), event("e3")]
+        status, document, _ = await door.post(json.dumps(events), content_type=BATCH)
+        assert status == 207
+        assert (document["accepted"], document["duplicate"]) == (2, 1)
+        assert [one["line"] for one in document["refused"]] == [1]
+        assert door.observer.counts["cloudevents", "accepted"] == 2
+
+
+async def test_binary_mode_takes_the_attributes_from_the_headers() -> None:
+    async with Door().open() as door:
+        headers = {
+            "ce-specversion": "1.0",
+            "ce-id": "e%201",
+            "ce-source": "s",
+            "ce-type": "t",
+        }
+        status, _, _ = await door.post(
+            json.dumps(alert()), content_type="application/json", headers=headers
+        )
+        assert status == 200
+        assert door.queues.taken[0].identifier == "e 1"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (event(data=None), "data"),
+        (event(data_base64="e30="), "data_base64"),
+        (event(id=""), "id"),
+        (event(source=3), "source"),
+        (event(specversion="2.0"), "specversion"),
+        (event(time="yesterday"), "properties.IndicationTime"),
+    ],
+)
+async def test_a_wrong_event_is_told_by_field(body: dict[str, Any], field: str) -> None:
+    async with Door().open() as door:
+        status, document, _ = await door.post(json.dumps(body), content_type=STRUCTURED)
+        assert status == 400
+        assert document["refused"][0]["field"].startswith(field)
+
+
+@pytest.mark.parametrize("body", [b"{}", b"[", b"[" * 100_000, b"[1,]", b"[1]"])
+async def test_a_batch_that_is_none_is_400(body: bytes) -> None:
+    async with Door().open() as door:
+        status, document, _ = await door.post(body, content_type=BATCH)
+        assert status == 400
+        assert document["refused"][0]["status"] == 400

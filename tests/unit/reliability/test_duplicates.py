@@ -1,0 +1,168 @@
+"""The memory of identities (S1.2, S1.3, S1.8)."""
+
+import pytest
+
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import Indication
+from pillion_sidecar.reliability.duplicates import DuplicateMemory, Original
+from pillion_sidecar.reliability.identity import identity_digest, sequence_digest
+from pillion_sidecar.testing import FakeTime
+
+
+def digest(identifier: str, source: str = "s") -> bytes:
+    found = identity_digest(source, identifier)
+    assert found is not None
+    return found
+
+
+def remember(
+    memory: DuplicateMemory,
+    time: FakeTime,
+    identifier: str,
+    *,
+    expires_in: float | None = None,
+    pending: bool = True,
+) -> None:
+    expires_at = None if expires_in is None else time.monotonic() + expires_in
+    memory.add(digest(identifier), time.monotonic(), expires_at=expires_at, pending=pending)
+
+
+def make(time: FakeTime, *, window: float = 3600, capacity: int = 100) -> DuplicateMemory:
+    return DuplicateMemory(clock=time, window_seconds=window, capacity=capacity)
+
+
+def test_source_and_identifier_are_kept_apart() -> None:
+    assert digest("bc", "a") != digest("c", "ab")
+    assert sequence_digest("a", "1", 2) != sequence_digest("a", "", 12)
+    assert sequence_digest(None, "c", 1) != sequence_digest("c", "c", 1)
+
+
+@pytest.mark.parametrize(("source", "identifier"), [(None, "a"), ("s", None), (None, None)])
+def test_without_source_or_identifier_there_is_no_identity(
+    source: str | None, identifier: str | None
+) -> None:
+    assert identity_digest(source, identifier) is None
+
+
+def test_an_identity_is_known_just_inside_the_window_and_not_just_beyond(
+    fake_time: FakeTime,
+) -> None:
+    memory = make(fake_time, window=86_400)
+    remember(memory, fake_time, "a")
+    fake_time.advance(86_399.9)
+    assert memory.find(digest("a")) is not None
+    fake_time.advance(0.3)
+    assert memory.find(digest("a")) is None
+
+
+@pytest.mark.parametrize("seconds", [10, 100_000])
+def test_expires_counts_instead_of_the_window(fake_time: FakeTime, seconds: float) -> None:
+    memory = make(fake_time, window=3600)
+    remember(memory, fake_time, "a", expires_in=seconds)
+    fake_time.advance(seconds - 1)
+    assert memory.find(digest("a")) is not None
+    fake_time.advance(2)
+    assert memory.find(digest("a")) is None
+
+
+def test_what_was_forgotten_can_be_remembered_anew(fake_time: FakeTime) -> None:
+    memory = make(fake_time, window=10)
+    remember(memory, fake_time, "a")
+    fake_time.advance(11)
+    assert memory.find(digest("a")) is None
+    remember(memory, fake_time, "a", pending=False)
+    assert memory.find(digest("a")) == Original(pending=False)
+    memory.forget(digest("a"))
+    assert memory.find(digest("a")) is None
+
+
+def test_a_full_memory_forgets_the_oldest_and_counts_it(fake_time: FakeTime) -> None:
+    memory = make(fake_time, capacity=3)
+    for identifier in "abcd":
+        remember(memory, fake_time, identifier)
+    assert memory.find(digest("a")) is None
+    assert all(memory.find(digest(identifier)) is not None for identifier in "bcd")
+    assert (memory.entries, memory.evictions) == (3, 1)
+
+
+def test_what_expired_gives_way_uncounted(fake_time: FakeTime) -> None:
+    memory = make(fake_time, window=10, capacity=3)
+    for identifier in "abc":
+        remember(memory, fake_time, identifier)
+    fake_time.advance(11)
+    remember(memory, fake_time, "d")
+    assert (memory.entries, memory.evictions) == (1, 0)
+
+
+def test_a_large_memory_holds_its_capacity_and_stays_bounded(fake_time: FakeTime) -> None:
+    memory = make(fake_time, capacity=2_000)
+    for number in range(20_000):
+        remember(memory, fake_time, str(number))
+    known = sum(memory.find(digest(str(n))) is not None for n in range(18_000, 20_000))
+    assert known >= 1_990
+    assert 2_000 <= memory.entries <= 4_000
+    assert memory.entries + memory.evictions == 20_000
+
+
+def test_another_capacity_forgets_nothing_that_was_remembered(fake_time: FakeTime) -> None:
+    memory = make(fake_time, window=100, capacity=100)
+    remember(memory, fake_time, "a")
+    memory.configure(window_seconds=10, capacity=100_000)
+    remember(memory, fake_time, "b")
+    fake_time.advance(50)
+    assert memory.find(digest("a")) is not None
+    assert memory.find(digest("b")) is None
+    fake_time.advance(51)
+    assert memory.find(digest("a")) is None
+    assert memory.entries == 1
+
+
+class Told:
+    """A waiter that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.originals: list[Original] = []
+
+    def original_settled(self, digest: bytes, original: Original) -> None:
+        self.originals.append(original)
+
+
+def indication(identifier: str, *, unsettled: int) -> Indication:
+    found = Indication(
+        body=b"{}", class_name="C", accepted_at=0.0, source="s", identifier=identifier
+    )
+    found.unsettled = unsettled
+    return found
+
+
+def test_an_original_is_pending_until_its_last_target_is_settled(fake_time: FakeTime) -> None:
+    memory, told = make(fake_time), Told()
+    remember(memory, fake_time, "a")
+    memory.wait_for(digest("a"), told)
+    memory.settled(indication("a", unsettled=1), "siem", None)
+    assert memory.find(digest("a")) == Original(pending=True)
+    assert told.originals == []
+    memory.settled(indication("a", unsettled=0), "noc", None)
+    assert memory.find(digest("a")) == Original(pending=False)
+    assert told.originals == [Original(pending=False)]
+
+
+def test_a_discard_is_told_at_once_and_stays(fake_time: FakeTime) -> None:
+    memory, told = make(fake_time), Told()
+    remember(memory, fake_time, "a")
+    memory.wait_for(digest("a"), told)
+    memory.settled(indication("a", unsettled=1), "siem", DiscardReason.QUEUE_FULL)
+    memory.settled(indication("a", unsettled=0), "noc", None)
+    discarded = Original(pending=False, destination="siem", reason=DiscardReason.QUEUE_FULL)
+    assert memory.find(digest("a")) == discarded
+    assert told.originals == [discarded]
+
+
+def test_who_stops_waiting_is_told_nothing(fake_time: FakeTime) -> None:
+    memory, first, second = make(fake_time), Told(), Told()
+    remember(memory, fake_time, "a")
+    memory.wait_for(digest("a"), first)
+    memory.wait_for(digest("a"), second)
+    memory.stop_waiting(digest("a"), first)
+    memory.conclude(digest("a"), "siem", None)
+    assert (len(first.originals), len(second.originals)) == (0, 1)

@@ -1,0 +1,152 @@
+"""Publishers' counts and flush barriers, and receipts in their rarer turns."""
+
+import asyncio
+
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import Indication
+from pillion_sidecar.reliability.duplicates import DuplicateMemory
+from pillion_sidecar.reliability.identity import identity_digest
+from pillion_sidecar.reliability.publishers import Publisher, Publishers
+from pillion_sidecar.reliability.tracking import Receipt, Receipts
+from pillion_sidecar.testing import FakeTime
+from support.intake import target
+
+A, B = target("a", "one"), target("b", "two")
+
+
+def memory_of(time: FakeTime) -> DuplicateMemory:
+    return DuplicateMemory(clock=time, window_seconds=100, capacity=100)
+
+
+def publisher_of(time: FakeTime) -> Publisher:
+    return Publisher(memory=memory_of(time), timers=time)
+
+
+def offered(publisher: Publisher | Receipt, *targets: object, unsettled: int) -> Indication:
+    indication = Indication(body=b"{}", class_name="C", accepted_at=0.0)
+    publisher.offering(indication, targets, 0)  # type: ignore[arg-type]
+    indication.unsettled = unsettled
+    if unsettled != len(targets):
+        publisher.reduced(indication, targets)  # type: ignore[arg-type]
+    return indication
+
+
+def settle(
+    follower: Publisher | Receipt,
+    indication: Indication,
+    destination: str,
+    discarded: DiscardReason | None = None,
+) -> None:
+    indication.unsettled -= 1
+    follower.settled(indication, destination, discarded)
+
+
+async def test_a_flush_waits_for_what_came_before_it_and_not_for_what_comes_later(
+    fake_time: FakeTime,
+) -> None:
+    publisher = publisher_of(fake_time)
+    before = offered(publisher, A, unsettled=1)
+    flush = asyncio.create_task(publisher.flush(60))
+    await asyncio.sleep(0)
+    offered(publisher, B, unsettled=1)
+    settle(publisher, before, "a")
+    assert await flush
+    assert publisher.destinations["b"].pending == 1
+
+
+async def test_a_flush_ends_when_its_time_is_over(fake_time: FakeTime) -> None:
+    publisher = publisher_of(fake_time)
+    offered(publisher, A, unsettled=1)
+    flush = asyncio.create_task(publisher.flush(60))
+    await asyncio.sleep(0)
+    fake_time.advance(60)
+    assert not await flush
+    assert not publisher.idle
+
+
+async def test_a_flush_waits_for_the_originals_of_duplicates(fake_time: FakeTime) -> None:
+    memory = memory_of(fake_time)
+    publisher = Publisher(memory=memory, timers=fake_time)
+    digest = identity_digest("s", "1")
+    assert digest is not None
+    memory.add(digest, fake_time.monotonic(), expires_at=None, pending=True)
+    original = memory.find(digest)
+    assert original is not None
+    publisher.repeated(digest, original, 0)
+    flush = asyncio.create_task(publisher.flush(60))
+    await asyncio.sleep(0)
+    assert publisher.pending_originals == 1
+    memory.conclude(digest, "siem", DiscardReason.LIFETIME_EXPIRED)
+    assert await flush
+    assert publisher.destinations["siem"].discarded == {DiscardReason.LIFETIME_EXPIRED: 1}
+
+
+def test_targets_that_were_not_queued_are_not_pending_once_the_others_are_settled(
+    fake_time: FakeTime,
+) -> None:
+    publisher = publisher_of(fake_time)
+    offered(publisher, A, B, unsettled=0)
+    assert publisher.idle
+    indication = offered(publisher, A, B, unsettled=1)
+    settle(publisher, indication, "a")
+    assert publisher.idle
+    assert publisher.destinations["a"].delivered == 1
+    assert publisher.destinations["b"].delivered == 0
+
+
+def test_a_target_that_is_discarded_while_it_is_offered_is_counted_once(
+    fake_time: FakeTime,
+) -> None:
+    publisher = publisher_of(fake_time)
+    indication = Indication(body=b"{}", class_name="C", accepted_at=0.0)
+    publisher.offering(indication, (A, A), 0)
+    indication.unsettled = 2
+    settle(publisher, indication, "a", DiscardReason.QUEUE_FULL)
+    publisher.reduced(indication, (A, A))
+    settle(publisher, indication, "a")
+    counts = publisher.destinations["a"]
+    assert (counts.pending, counts.delivered, counts.discarded.total()) == (0, 1, 1)
+
+
+def test_a_withdrawn_line_is_not_pending(fake_time: FakeTime) -> None:
+    publisher = publisher_of(fake_time)
+    indication = Indication(body=b"{}", class_name="C", accepted_at=0.0)
+    publisher.offering(indication, (A, B), 0)
+    publisher.withdrawn(indication, (A, B))
+    assert publisher.idle
+
+
+def test_the_publisher_heard_of_least_recently_gives_way_if_it_waits_for_nothing(
+    fake_time: FakeTime,
+) -> None:
+    publishers = Publishers(memory=memory_of(fake_time), timers=fake_time, maximum=2)
+    offered(publishers.meet("busy"), A, unsettled=1)
+    publishers.meet("idle")
+    publishers.meet("new")
+    assert publishers.find("idle") is None
+    assert publishers.find("busy") is not None
+    offered(publishers.meet("new"), A, unsettled=1)
+    publishers.meet("newest")
+    assert publishers.find("busy") is None
+    assert len(publishers) == 2
+
+
+def test_old_receipts_give_way(fake_time: FakeTime) -> None:
+    receipts = Receipts(maximum=2)
+    made = [Receipt(memory=memory_of(fake_time), timers=fake_time) for _ in range(3)]
+    for receipt in made:
+        receipts.keep(receipt)
+    assert [receipts.find(receipt.id) for receipt in made] == [None, made[1], made[2]]
+
+
+def test_a_receipt_counts_a_line_as_delivered_or_discarded_never_both(
+    fake_time: FakeTime,
+) -> None:
+    receipt = Receipt(memory=memory_of(fake_time), timers=fake_time)
+    indication = offered(receipt, A, B, unsettled=2)
+    offered(receipt, A, unsettled=0)
+    receipt.completed()
+    settle(receipt, indication, "a", DiscardReason.PURGED)
+    assert (receipt.delivered, len(receipt.discarded), receipt.pending) == (1, 1, 0)
+    settle(receipt, indication, "b")
+    assert (receipt.delivered, len(receipt.discarded), receipt.pending) == (1, 1, 0)
