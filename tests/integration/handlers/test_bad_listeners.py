@@ -280,11 +280,16 @@ async def test_an_address_that_is_not_permitted_is_not_connected_to(fake_time: F
 
 async def test_the_next_address_is_tried_where_one_refuses(fake_time: FakeTime) -> None:
     # localhost is 127.0.0.1, then ::1; the listener is on ::1 alone.
-    server = await asyncio.start_server(lambda r, w: w.close(), "::1", 0)
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(len(request()))
+        writer.write(ok())
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "::1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server, sending(f"http://localhost:{port}/", fake_time) as sender:
-        failure = await (await send(sender)).failure()
-    assert "closed the connection" in failure.detail
+        assert (await (await send(sender)).answer())[0] == 200
 
 
 async def test_a_listener_that_speaks_first_is_an_error(fake_time: FakeTime) -> None:
@@ -295,7 +300,7 @@ async def test_a_listener_that_speaks_first_is_an_error(fake_time: FakeTime) -> 
     async with listening(script) as listener, sending(listener.url, fake_time) as sender:
         failure = await (await send(sender)).failure()
     assert failure.result is ERROR
-    assert "spoke before it had the request" in failure.detail or "not HTTP" in failure.detail
+    assert "not HTTP" in failure.detail
 
 
 class Raw:
@@ -406,15 +411,14 @@ async def test_a_connection_reset_while_idle_is_replaced(fake_time: FakeTime, ra
                 assert (await second.answer())[0] == 200
 
 
-async def test_a_fresh_connection_closed_at_once_is_an_error_and_not_tried_again(
+async def test_a_fresh_connection_closed_at_once_is_not_tried_again(
     fake_time: FakeTime, raw: Raw
 ) -> None:
     with raw.server:
         async with sending(raw.url, fake_time) as sender:
             recorder = await send(sender)
             (await raw.accept()).close()
-            failure = await recorder.failure()
-            assert failure.result is ERROR
-            assert "before it had the request" in failure.detail
+            # Which of the two depends on whether the request or the close was there first.
+            assert (await recorder.failure()).result in (ERROR, POST_DELIVERY_ERROR)
             with pytest.raises(BlockingIOError):
                 raw.server.accept()

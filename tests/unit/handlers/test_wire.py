@@ -46,6 +46,9 @@ class Owner:
         self.answers: list[tuple[int, Headers, bytes, bool]] = []
         self.losses: list[tuple[Failure | None, bool]] = []
 
+    def wire_opened(self, wire: Wire) -> None:
+        wire.send(b"request")
+
     def wire_answered(self, status: int, headers: Headers, body: bytes, *, keep: bool) -> None:
         self.answers.append((status, headers, body, keep))
 
@@ -83,7 +86,6 @@ PIECES = st.sampled_from(
 def test_any_answer_ends_in_exactly_one_outcome(pieces: list[bytes], eof: bool) -> None:
     transport = FakeTransport()
     wire, owner, buffer = opened(transport)
-    wire.send(b"request")
     for piece in pieces:
         if owner.answers or owner.losses:
             break
@@ -101,7 +103,6 @@ def test_any_answer_ends_in_exactly_one_outcome(pieces: list[bytes], eof: bool) 
 def test_a_reset_is_a_post_delivery_error_unless_nothing_was_written() -> None:
     for refuses, result in ((False, "post-delivery-error"), (True, "error")):
         wire, owner, _ = opened(FakeTransport(refuses=refuses))
-        wire.send(b"request")
         wire.connection_lost(ConnectionResetError(104, "Connection reset by peer"))
         [(failure, untaken)] = owner.losses
         assert failure is not None
@@ -111,7 +112,6 @@ def test_a_reset_is_a_post_delivery_error_unless_nothing_was_written() -> None:
 
 def test_a_write_that_is_not_through_was_not_taken() -> None:
     wire, owner, _ = opened(FakeTransport())
-    wire.send(b"request")
     wire.pause_writing()
     failure = wire.give_up("timed out")
     assert failure == Failure(DeliveryResult.ERROR, "timed out before it had the request")
@@ -121,7 +121,6 @@ def test_a_write_that_is_not_through_was_not_taken() -> None:
 def test_an_answer_to_a_write_that_is_not_through_does_not_keep_the_connection() -> None:
     transport = FakeTransport()
     wire, owner, buffer = opened(transport)
-    wire.send(b"request")
     wire.pause_writing()
     receive(wire, buffer, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
     assert owner.answers == [(200, [(b"Content-Length", b"0")], b"", False)]
@@ -139,7 +138,6 @@ def test_a_tls_alert_says_that_the_request_was_not_taken(
     reason: str, result: DeliveryResult
 ) -> None:
     wire, owner, _ = opened(FakeTransport())
-    wire.send(b"request")
     error = ssl.SSLError(1, "x")
     error.reason = reason
     wire.connection_lost(error)
@@ -155,4 +153,4 @@ def test_a_wire_that_was_closed_before_it_opened_closes() -> None:
     wire.close()
     wire.connection_made(cast(asyncio.Transport, transport))
     assert transport.closed
-    assert not wire.open
+    assert transport.written == b""

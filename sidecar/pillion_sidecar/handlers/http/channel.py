@@ -92,6 +92,11 @@ class Channel:
 
     # A wire's owner.
 
+    def wire_opened(self, wire: Wire) -> None:
+        # At once: the listener may close, or speak, before the connecting task has its next turn.
+        self._opening = None
+        wire.send(self._request)
+
     def wire_answered(self, status: int, headers: Headers, body: bytes, *, keep: bool) -> None:
         if not keep:
             self._wire = None
@@ -115,30 +120,21 @@ class Channel:
     def _open(self) -> None:
         self._reused = False
         self._stage = "connecting"
-        self._opening = asyncio.get_running_loop().create_task(self._connect())
+        self._wire = Wire(owner=self, buffer=self._buffer)
+        self._opening = asyncio.get_running_loop().create_task(self._connect(self._wire))
 
-    async def _connect(self) -> None:
-        wire = Wire(owner=self, buffer=self._buffer)
+    async def _connect(self, wire: Wire) -> None:
         try:
             await self._connector.connect(wire, self._enter)
         except ConnectError as error:
-            self._opening = None
-            self._fail(Failure(DeliveryResult.ERROR, str(error)))
-        except asyncio.CancelledError:
-            wire.close()
-            raise
+            reason = str(error)
         except Exception as error:  # noqa: BLE001 - a task ends here, and its attempt must not hang
-            self._opening = None
-            wire.close()
-            self._fail(Failure(DeliveryResult.ERROR, f"could not connect: {error!r}"))
+            reason = f"could not connect: {error!r}"
         else:
-            self._opening = None
-            if wire.open:
-                self._wire = wire
-                wire.send(self._request)
-            else:
-                reason = f"{wire.ending} before it had the request"
-                self._fail(Failure(DeliveryResult.ERROR, reason))
+            return
+        wire.close()
+        self._opening = self._wire = None
+        self._fail(Failure(DeliveryResult.ERROR, reason))
 
     def _enter(self, stage: str) -> None:
         self._stage = stage
@@ -182,10 +178,9 @@ class Channel:
 
     def _time_out(self) -> None:
         waited = f"timed out after {self._timeout:g} s"
-        if self._wire is not None:
+        if self._opening is None and self._wire is not None:
             failure = self._wire.give_up(waited)
-            self._wire = None
         else:
             failure = Failure(DeliveryResult.ERROR, f"{waited} while {self._stage}")
-            self._drop()
+        self._drop()
         self._fail(failure)

@@ -32,6 +32,9 @@ class WireOwner(Protocol):
     """Who uses a wire. After ``wire_lost`` and after an answer that does not keep the connection,
     the wire is closed and calls nothing more."""
 
+    def wire_opened(self, wire: "Wire") -> None:
+        """The connection is there: a request can be sent."""
+
     def wire_answered(self, status: int, headers: Headers, body: bytes, *, keep: bool) -> None:
         """The answer to the request."""
 
@@ -50,15 +53,13 @@ class Wire(asyncio.BufferedProtocol):
     __slots__ = (
         "_body", "_body_size", "_buffer", "_busy", "_complete", "_flushed",
         "_head_done", "_headers", "_interim", "_keep", "_owner", "_parser", "_received", "_refused",
-        "_status", "_transport", "ending",
+        "_status", "_transport",
     )  # fmt: skip
 
     def __init__(self, *, owner: WireOwner, buffer: memoryview) -> None:
         self._owner: WireOwner | None = owner
         self._buffer = buffer
         self._transport: asyncio.Transport | None = None
-        #: Why the connection ended, once it has.
-        self.ending = ""
         self._busy = False
         self._flushed = True
         self._refused = False
@@ -88,11 +89,6 @@ class Wire(asyncio.BufferedProtocol):
         # The first write failed at once: nothing of this request has left.
         self._refused = transport.is_closing()
 
-    @property
-    def open(self) -> bool:
-        """Whether a request can be sent."""
-        return self._transport is not None and self._owner is not None
-
     def close(self) -> None:
         """Close at once; the owner hears nothing more."""
         self._owner = None
@@ -118,6 +114,7 @@ class Wire(asyncio.BufferedProtocol):
             return
         # Pausing at the first byte that is left over is how a write that is not through is known.
         self._transport.set_write_buffer_limits(high=1, low=0)
+        self._owner.wire_opened(self)
 
     def pause_writing(self) -> None:
         self._flushed = False
@@ -131,7 +128,6 @@ class Wire(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if not self._busy:
             # An answer that nobody asked for, as a 408 before an idle close.
-            self.ending = "the listener spoke"
             self._lost(None, untaken=False)
             return
         self._received += nbytes
@@ -246,7 +242,6 @@ class Wire(asyncio.BufferedProtocol):
 
     def _ended(self, reason: str, *, untaken: bool) -> None:
         untaken = untaken and not self._received
-        self.ending = reason
         self._lost(self._failure(reason, untaken=untaken) if self._busy else None, untaken=untaken)
 
     def _failure(self, reason: str, *, untaken: bool) -> Failure:
