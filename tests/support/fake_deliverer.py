@@ -8,7 +8,7 @@ flushes as a real one gives them. Everything that it accepts is delivered at onc
 import json
 import socket
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -94,7 +94,8 @@ class FakeDeliverer:
         self.discards: dict[str, dict[str, int]] = {}
         self.longest_body = 64 * 1024 * 1024
         self.lock = threading.Lock()
-        self._publishers: Counter[str] = Counter()
+        #: What each publisher has had taken: identities, however often they came.
+        self._publishers: dict[str, set[tuple[str, str]]] = {}
         self._known: set[tuple[str, str]] = set()
         self._server = _Server(self)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
@@ -161,16 +162,16 @@ class FakeDeliverer:
         read = seen.lines[:unread_from]
         refused: list[dict[str, Any]] = []
         accepted = duplicate = 0
+        taken = self._publishers.setdefault(seen.headers.get("pillion-publisher", ""), set())
         for number, line in enumerate(read):
             trouble = self._trouble(number, line, busy or {})
             if trouble is not None:
                 refused.append(trouble)
-            elif self._take(line, seen.query.get("source", "")):
-                accepted += 1
-            else:
-                duplicate += 1
+                continue
+            key, new = self._take(line, seen.query.get("source", ""))
+            taken.add(key)
+            accepted, duplicate = accepted + new, duplicate + (not new)
         self.duplicates += duplicate
-        self._publishers[seen.headers.get("pillion-publisher", "")] += accepted + duplicate
         document = {"accepted": accepted, "duplicate": duplicate, "refused": refused}
         if unread_from is not None:
             document["unreadFrom"] = unread_from
@@ -192,15 +193,20 @@ class FakeDeliverer:
             return {"line": number, "status": 400, "reason": reason, "field": "PerceivedSeverity"}
         return None
 
-    def _take(self, line: bytes, source: str) -> bool:
+    def _take(self, line: bytes, source: str) -> tuple[tuple[str, str], bool]:
+        """Return the line's identity, and whether it is a new one."""
         found = json.loads(line)
         identifier = found["properties"].get("IndicationIdentifier")
-        key = (found.get("source", source), identifier)
-        if identifier is not None and key in self._known:
-            return False
-        self._known.add(key)
-        self.accepted.append(found)
-        return True
+        if identifier is None:
+            # Never a duplicate: its place among the accepted stands for it.
+            key = ("", str(len(self.accepted)))
+        else:
+            key = (found.get("source", source), identifier)
+        new = key not in self._known
+        if new:
+            self._known.add(key)
+            self.accepted.append(found)
+        return key, new
 
     def _flush(self, seen: Seen) -> Answer:
         if self.flush_script:
@@ -208,7 +214,7 @@ class FakeDeliverer:
         publisher = seen.query["publisher"]
         if publisher not in self._publishers:
             return Answer(404, {"reason": "unknown publisher"})
-        count = self._publishers[publisher]
+        count = len(self._publishers[publisher])
         if self.pending_flushes and seen.query["level"] == "delivered":
             self.pending_flushes -= 1
             waiting = {"sink": {"delivered": 0, "discarded": {}, "pending": count}}
