@@ -1,6 +1,7 @@
 """Routing: who is subscribed to an indication. Filters are compiled once, when a revision comes."""
 
 from collections.abc import Hashable, Sequence
+from operator import attrgetter
 
 from pillion_cim.filters import Filter, compile_filter
 from pillion_cim.model import CIMInstance
@@ -12,15 +13,18 @@ from pillion_sidecar.intake.ports import InstanceSource, Target
 class Route:
     """One subscription, as routing sees it: its target, its filter, its repeat key."""
 
-    __slots__ = ("_repeat_key", "filter", "namespaces", "target")
+    __slots__ = ("_repeat_key", "filter", "namespaces", "position", "target")
 
     def __init__(
         self,
         subscription: IndicationSubscription,
         *,
+        position: int,
         compiled: Filter,
         source_namespaces: Sequence[str],
     ) -> None:
+        """``position`` is its place among all routes: targets come in this order."""
+        self.position = position
         self.filter = compiled
         self.namespaces = frozenset(namespace.casefold() for namespace in source_namespaces)
         self.target = Target(
@@ -61,7 +65,7 @@ def _event(instance: CIMInstance, key: Sequence[str]) -> Hashable:
 
 
 class Router:
-    """Routes by class first, which is a look-up, and by condition only where there is one."""
+    """Routes by class first, then by what conditions demand, both look-ups; evaluates the rest."""
 
     def __init__(self, configuration: Configuration, *, schema: Schema) -> None:
         compiled = {
@@ -73,10 +77,11 @@ class Router:
         self._routes = [
             Route(
                 subscription,
+                position=position,
                 compiled=compiled[subscription.filter_name],
                 source_namespaces=configuration.filters[subscription.filter_name].source_namespaces,
             )
-            for subscription in configuration.subscriptions.values()
+            for position, subscription in enumerate(configuration.subscriptions.values())
         ]
         self._schema = schema
         self._by_class: dict[str, _ClassRoutes] = {}
@@ -93,8 +98,8 @@ class Router:
         decoded = instance() if routes.needs_instance else CIMInstance(class_name)
         targets = (
             route.targeted(decoded)
-            for route in routes.candidates
-            if route.selects_namespace(source_namespace)
+            for route in routes.candidates(decoded)
+            if not route.namespaces or route.selects_namespace(source_namespace)
         )
         return [target for target in targets if target is not None]
 
@@ -109,10 +114,55 @@ class Router:
 class _ClassRoutes:
     """The routes that a class selects; ``fixed`` where its instances all have the same targets."""
 
-    __slots__ = ("candidates", "fixed", "needs_instance")
+    __slots__ = ("_evaluated", "_tables", "fixed", "needs_instance")
 
-    def __init__(self, candidates: Sequence[Route]) -> None:
-        self.candidates = candidates
-        self.needs_instance = any(route.needs_instance for route in candidates)
-        undecided = self.needs_instance or any(route.namespaces for route in candidates)
-        self.fixed = None if undecided else tuple(route.target for route in candidates)
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self.needs_instance = any(route.needs_instance for route in routes)
+        undecided = self.needs_instance or any(route.namespaces for route in routes)
+        self.fixed = None if undecided else tuple(route.target for route in routes)
+        self._evaluated = [route for route in routes if route.filter.demand is None]
+        tables: dict[tuple[str, type], _DemandTable] = {}
+        for route in routes:
+            demand = route.filter.demand
+            if demand is not None:
+                key = demand.column, type(demand.value)
+                tables.setdefault(key, _DemandTable(*key)).add(route, demand.value)
+        self._tables = list(tables.values())
+
+    def candidates(self, instance: CIMInstance) -> Sequence[Route]:
+        """Return the routes that an instance can take, in order, those that it cannot left out
+        where a look-up tells."""
+        if not self._tables:
+            return self._evaluated
+        found = list(self._evaluated)
+        for table in self._tables:
+            found += table.candidates(instance)
+        if len(found) > 1:
+            found.sort(key=_position)
+        return found
+
+
+_position = attrgetter("position")
+
+
+class _DemandTable:
+    """The routes whose filters demand values of one type of one property, by these values."""
+
+    __slots__ = ("_by_value", "_column", "_routes", "_type")
+
+    def __init__(self, column: str, value_type: type) -> None:
+        self._column = column
+        self._type = value_type
+        self._routes: list[Route] = []
+        self._by_value: dict[object, list[Route]] = {}
+
+    def add(self, route: Route, value: str | int) -> None:
+        self._routes.append(route)
+        self._by_value.setdefault(value, []).append(route)
+
+    def candidates(self, instance: CIMInstance) -> Sequence[Route]:
+        value = instance.values.get(self._column)
+        if value.__class__ is self._type:
+            return self._by_value.get(value, ())
+        # NULL, absent or of a type that the class does not have: the condition itself decides.
+        return self._routes

@@ -1,7 +1,10 @@
 """Routing: class first, then namespace, then condition; repeat keys only where they are needed."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from pillion_cim.filters import Filter, compile_filter
 from pillion_cim.model import CIMInstance
 from pillion_cim.schema import Schema, load_schema
 from pillion_sidecar.config.resources import (
@@ -140,3 +143,53 @@ def test_a_class_that_no_schema_knows_is_routed_by_its_name_and_not_remembered(s
     assert routed(routes, CIMInstance("ACME_Alert")) == ["mine"]
     assert routed(routes, CIMInstance("ACME_Other")) == []
     assert not routes._by_class
+
+
+CONDITIONS = [
+    "EventID = 'gust'",
+    "EventID = 'fog' AND PerceivedSeverity >= 5",
+    "PerceivedSeverity = 5",
+    "3 = PerceivedSeverity AND NOT EventID = 'gust'",
+    "EventID = 'gust' OR PerceivedSeverity = 5",
+    "NOT EventID = 'gust'",
+    "EventID IS NULL",
+]
+
+
+@given(
+    values=st.fixed_dictionaries(
+        {},
+        optional={
+            "EventID": st.sampled_from(["gust", "fog", "Gust", "", None, 5, True]),
+            "PerceivedSeverity": st.sampled_from([3, 5, 5.0, "5", True, None]),
+            "eventid": st.sampled_from(["gust", "fog"]),
+        },
+    )
+)
+def test_what_is_looked_up_is_what_evaluating_each_condition_gives(schema, values):
+    queries = [f"SELECT * FROM CIM_AlertIndication WHERE {condition}" for condition in CONDITIONS]
+    names = {f"s{number}": (query, {}) for number, query in enumerate(queries)}
+    instance = alert(**values)
+
+    evaluated = [
+        name
+        for name, (query, _) in names.items()
+        if compile_filter(query, language="WQL", schema=schema).matches(instance)
+    ]
+
+    assert routed(router(schema, **names), instance) == evaluated
+
+
+def test_a_condition_that_demands_another_value_is_not_evaluated(schema, monkeypatch):
+    routes = router(
+        schema,
+        **{
+            f"s{number}": (f"SELECT * FROM CIM_AlertIndication WHERE EventID = '{number}'", {})
+            for number in range(32)
+        },
+    )
+    evaluated = []
+    monkeypatch.setattr(Filter, "condition", lambda *of: evaluated.append(of) or True)
+
+    assert routed(routes, alert(EventID="7")) == ["s7"]
+    assert len(evaluated) == 1

@@ -1,6 +1,7 @@
 """A tree to closures, with all that can be checked before there is an indication."""
 
 from pillion_cim.datetimes import CIMDateTime
+from pillion_cim.filters.demand import Demand
 from pillion_cim.filters.evaluation import (
     Test,
     all_of,
@@ -70,6 +71,22 @@ class Compiler:
                 return self._like(node)
             case _:
                 return self._predicate(node)
+
+    def demand(self, node: Condition) -> Demand | None:
+        """What an indication must have for the condition to be true, if that is so simple."""
+        match node:
+            case And(operands):
+                demands = (self.demand(operand) for operand in operands)
+                return next((demand for demand in demands if demand is not None), None)
+            case Comparison(operator=Operator.EQUAL, quantifier=None):
+                left, right = self._operand(node.left), self._operand(node.right)
+                left, right = (
+                    self._coerced(node.left, left, right),
+                    self._coerced(node.right, right, left),
+                )
+                return _demand(left, right) or _demand(right, left)
+            case _:
+                return None
 
     def _predicate(self, node: IsA | IsNull | Truth) -> Test:
         match node:
@@ -271,6 +288,15 @@ def _advice(kinds: tuple[Kind, Kind]) -> str:
     if Kind.BOOLEAN in kinds:
         return "Compare a boolean with TRUE or FALSE, without quotes."
     return ""
+
+
+def _demand(column: Operand, constant: Operand) -> Demand | None:
+    value = constant.constant
+    # Not isinstance: a boolean is no number here.
+    if column.column is None or type(value) not in (str, int):
+        return None
+    assert isinstance(value, str | int)
+    return Demand(column=column.column, value=value)
 
 
 def _constant(value: CIMValue) -> Operand:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from pillion_cim.filters.compiler import Compiler
+from pillion_cim.filters.demand import Demand
 from pillion_cim.filters.dialect import CQL, WQL, find_dialect
 from pillion_cim.filters.errors import FilterError
 from pillion_cim.filters.evaluation import Test
@@ -17,13 +18,15 @@ class Filter:
     """A query that tells which indications are wanted (D.4).
 
     ``properties`` are those that the query selects, as the class spells them; None for ``*``. The
-    filter itself takes nothing away from an indication.
+    filter itself takes nothing away from an indication. ``demand`` is a value that WHERE demands of
+    one property, where it does.
     """
 
     query: str
     language: str
     class_names: tuple[str, ...]
     properties: tuple[str, ...] | None
+    demand: Demand | None
     _class_test: ClassTest
     _condition: Test | None
 
@@ -73,6 +76,7 @@ def compile_filter(query: str, *, language: str, schema: Schema) -> Filter:
         language=dialect.name,
         class_names=(tree.class_name,),
         properties=selected,
+        demand=None if tree.condition is None else compiler.demand(tree.condition),
         _class_test=scope.class_test(tree.class_name),
         _condition=None if tree.condition is None else compiler.condition(tree.condition),
     )
