@@ -29,8 +29,8 @@ _STATE_AT = DIGEST_SIZE + _EXPIRY.size
 class PackedTable:
     """Maps digests to (state, name), each until its expiry. All times are in ticks.
 
-    Holds at least the last ``capacity`` records with all but certainty, and at most half as many
-    again: buckets fill unevenly, so each has room for three standard deviations above the mean.
+    Holds at least the last ``capacity`` records with all but certainty, and at most three quarters
+    as many again: buckets fill unevenly, so each has room for three standard deviations more.
     """
 
     def __init__(self, capacity: int) -> None:
