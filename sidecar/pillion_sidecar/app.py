@@ -64,6 +64,8 @@ class Deliverer:
         self._loop_timers = LoopTimers(loop=asyncio.get_running_loop())
         self._timers = timers or self._loop_timers
         self._configuration: Configuration | None = None
+        #: Whether the folder's last revision was refused.
+        self._refused = False
         self._gate = IntakeGate()
         self._metrics = Metrics(
             clock=self._clock,
@@ -226,6 +228,7 @@ class Deliverer:
         self._rooms.routes = router
         self._rooms.acknowledgement = service.acknowledgement
         self._configuration = configuration
+        self._refused = False
         self._metrics.configuration_loaded(configuration.revision)
         self._gate.open()
         for warning in configuration.warnings:
@@ -260,13 +263,21 @@ class Deliverer:
         async for change in watcher.changes():
             if isinstance(change, ConfigurationError):
                 self._refuse(change)
-            elif self._configuration is None or change.revision != self._configuration.revision:
-                try:
-                    self.apply(change)
-                except TooManyDestinations as error:
-                    self._refuse(error)
+            else:
+                self._take_over(change)
+
+    def _take_over(self, configuration: Configuration) -> None:
+        # What is in force already is said again only where something else was refused meanwhile.
+        current = None if self._refused else self._configuration
+        if current is not None and configuration.revision == current.revision:
+            return
+        try:
+            self.apply(configuration)
+        except TooManyDestinations as error:
+            self._refuse(error)
 
     def _refuse(self, error: Exception) -> None:
+        self._refused = True
         self._metrics.configuration_refused()
         logger.error(
             "the changed resources are not taken over: %s",

@@ -120,7 +120,7 @@ class _Program:
             self._grown.notify_all()
 
     def start(self) -> dict[str, Any]:
-        from pywbem import ListenerPortError, WBEMListener
+        from pywbem import ListenerPortError, WBEMListener  # type: ignore[import-untyped]
 
         while self._listener is None:
             port = self._port or _free_port()

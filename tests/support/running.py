@@ -86,6 +86,8 @@ class Running:
         self._loop = asyncio.get_running_loop()
         self._happened = asyncio.Event()
         self.deliverer: Deliverer
+        #: Done when the deliverer has ended.
+        self.ended: asyncio.Task[None]
 
     def happened(self) -> None:
         """Something has happened, and is in the books by the loop's next turn."""
@@ -125,11 +127,11 @@ class Running:
         given = {"Content-Type": content_type, **(headers or {})}
         url = self.deliverer.intake_url + path
         async with self._session.post(url, data=body, headers=given, params=query) as response:
-            return await _answer(response)
+            return await answer_of(response)
 
     async def get(self, path: str) -> Answer:
         async with self._session.get(self.deliverer.intake_url + path) as response:
-            return await _answer(response)
+            return await answer_of(response)
 
     async def metric(self, name: str, **labels: str) -> float:
         """One sample of a scrape."""
@@ -196,7 +198,8 @@ class Running:
             await asyncio.sleep(0)
 
 
-async def _answer(response: aiohttp.ClientResponse) -> Answer:
+async def answer_of(response: aiohttp.ClientResponse) -> Answer:
+    """Read an answer to its end."""
     text = await response.text()
     is_json = response.content_type == "application/json"
     return Answer(response.status, json.loads(text) if is_json else text, dict(response.headers))
@@ -243,15 +246,17 @@ async def running(
         run = Running(folder, session)
         with patch("pillion_sidecar.app.Metrics", lambda **given: _WatchedMetrics(run, **given)):
             run.deliverer = Deliverer(settings, clock=run.time, timers=run.time)
-        task = asyncio.create_task(run.deliverer.run(run.stop))
+        run.ended = asyncio.create_task(run.deliverer.run(run.stop))
         started = asyncio.create_task(run.deliverer.started.wait())
-        await asyncio.wait({task, started}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({run.ended, started}, return_when=asyncio.FIRST_COMPLETED)
         started.cancel()
         try:
-            if not task.done():
+            if not run.ended.done():
                 yield run
         finally:
             run.stop.set()
-            # Its publishers' idle connections would be waited for.
-            await session.close()
-            await task
+            while not run.ended.done():
+                # Whatever grace it was given: a test that minds has waited for the end itself.
+                run.time.advance(3600.0)
+                await asyncio.sleep(0)
+            await run.ended

@@ -134,10 +134,17 @@ async def _serve(settings: Settings, *, log_records_dropped: Callable[[], int]) 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     deliverer = Deliverer(settings, log_records_dropped=log_records_dropped)
+    failure = None
     async with asyncio.TaskGroup() as tasks:
         announcement = tasks.create_task(_announce(deliverer))
-        await deliverer.run(stop)
+        try:
+            await deliverer.run(stop)
+        except StartFailed as error:
+            # Raised below, since here it would become part of an exception group.
+            failure = error
         announcement.cancel()
+    if failure is not None:
+        raise failure
 
 
 async def _announce(deliverer: Deliverer) -> None:
