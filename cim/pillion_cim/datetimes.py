@@ -81,12 +81,9 @@ class CIMDateTime:
         text = self.text
         if self.is_interval or not self.is_exact or text.startswith("0000"):
             return None
-        fields = [int(text[i : i + 2]) for i in range(4, 14, 2)]
-        zone = timezone(timedelta(minutes=int(text[21:])))
-        month, day, hour, minute, second = fields
-        return datetime(
-            int(text[:4]), month, day, hour, minute, second, int(text[15:21]), tzinfo=zone
-        )
+        local = datetime.fromisoformat(f"{text[:8]}T{text[8:21]}")
+        zone = UTC if text.endswith("000") else timezone(timedelta(minutes=int(text[21:])))
+        return local.replace(tzinfo=zone)
 
     def to_timedelta(self) -> timedelta | None:
         """Return the length of an interval; None for a point in time or asterisks."""

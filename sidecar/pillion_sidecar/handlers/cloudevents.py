@@ -22,6 +22,7 @@ import re
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -46,13 +47,13 @@ _SUCCESS = {
 _encode = msgspec.json.encode
 _OPENING_BRACE = ord("{")
 
-_SPLICED = (
-    b"indicationfiltername",
-    b"sequencecontext",
-    b"sequencenumber",
-    b"correlatedindications",
+_SPLICED_NAMES = frozenset(
+    ("indicationfiltername", "sequencecontext", "sequencenumber", "correlatedindications")
 )
-_SPLICED_NAMES = frozenset(name.decode() for name in _SPLICED)
+#: One of these names in quotes; in any case, since names are compared so.
+_SPLICED = re.compile(
+    rb'"(?:indicationfiltername|sequence(?:context|number)|correlatedindications)"', re.IGNORECASE
+)
 _CANONICAL = re.compile(rb'\{"class": ?"[^"\\]*", ?"properties": ?\{')
 
 
@@ -77,7 +78,7 @@ class _Event:
     def __init__(
         self, *, prefix: bytes, body: bytes, identifier: str | None, correlated: list[Any] | None
     ) -> None:
-        #: The event up to the value of ``id``.
+        #: The event up to its ``id``.
         self.prefix = prefix
         #: The instance without the spliced properties: ``{"class":…,"properties":{…}}``.
         self.body = body
@@ -96,30 +97,35 @@ def event_of(indication: Indication, service_name: str) -> _Event:
     """
     body = indication.body
     correlated = None
-    lowered = body.lower()
     if (
-        any(name in lowered for name in _SPLICED)
+        _SPLICED.search(body) is not None
         # An escape might hide one of the names.
-        or b"\\u" in lowered
+        or (b"\\" in body and b"\\u" in body)
         or _CANONICAL.match(body) is None
         or not body.endswith(b"}}")
     ):
         body, correlated = _without_spliced(body)
     time = _rfc3339(_glance.decode(body).properties.time) if b"IndicationTime" in body else None
-    attributes = {
-        "specversion": "1.0",
-        "type": TYPE_PREFIX + indication.class_name,
-        "source": quote(indication.source or service_name, safe="/:?#[]@!$&'()*+,;=%-._~"),
-        "datacontenttype": "application/json",
-    }
-    if time is not None:
-        attributes["time"] = time
+    prefix = _attributes(indication.class_name, indication.source or service_name)
     return _Event(
-        prefix=_encode(attributes)[:-1] + b',"id":',
+        prefix=prefix if time is None else b'%b"time":"%b",' % (prefix, time.encode()),
         body=body,
         identifier=indication.identifier,
         correlated=correlated,
     )
+
+
+# Neighbours mostly have the same class and source.
+@lru_cache(maxsize=64)
+def _attributes(class_name: str, source: str) -> bytes:
+    """The attributes that do not differ between a source's indications of a class; more follow."""
+    attributes = {
+        "specversion": "1.0",
+        "type": TYPE_PREFIX + class_name,
+        "source": quote(source, safe="/:?#[]@!$&'()*+,;=%-._~"),
+        "datacontenttype": "application/json",
+    }
+    return _encode(attributes)[:-1] + b","
 
 
 def _without_spliced(body: bytes) -> tuple[bytes, list[Any] | None]:
@@ -171,7 +177,7 @@ def render(event: _Event, delivery: Delivery) -> bytes:
         # Kept, so that a retry has the same one.
         event.identifier = str(uuid.uuid4())
     identifier = event.identifier if event.identifier is not None else f"{context}#{number}"
-    parts = [event.prefix, _encode(identifier)]
+    parts = [event.prefix, b'"id":', _encode(identifier)]
     if number is not None:
         parts.append(b',"sequence":"%d"' % number)
     parts += (b',"data":', event.body[: event.end])
