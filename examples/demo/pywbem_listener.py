@@ -5,11 +5,11 @@
 Port 0 takes a free one. The first line on standard output is the port.
 """
 
+import contextlib
 import json
 import signal
 import socket
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,9 @@ def free_port() -> int:
 
 def main() -> None:
     port = int(sys.argv[1]) or free_port()
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+    # Blocked in all threads, and waited for: a handler would run only once the main thread wakes.
+    signals = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     with Path(sys.argv[2]).open("a", buffering=1) as record:
 
         def received(indication: Any, host: str) -> None:
@@ -41,9 +41,11 @@ def main() -> None:
         listener.add_callback(received)
         listener.start()
         print(port, flush=True)
-        ended.wait()
-        # Takes nothing more, and writes down what it has answered.
-        listener.stop()
+        signal.sigwait(signals)
+        # Takes nothing more, and writes down what it has answered. pywbem's own thread may trip over
+        # the end of its queue while it does; all has been written by then.
+        with contextlib.suppress(AttributeError):
+            listener.stop()
 
 
 if __name__ == "__main__":
