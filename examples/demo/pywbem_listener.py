@@ -42,8 +42,8 @@ def main() -> None:
         listener.start()
         print(port, flush=True)
         signal.sigwait(signals)
-        # Takes nothing more, and writes down what it has answered. pywbem's own thread may trip over
-        # the end of its queue while it does; all has been written by then.
+        # Takes nothing more, and writes down what it has answered. pywbem's own thread may trip
+        # over the end of its queue while it does; all has been written by then.
         with contextlib.suppress(AttributeError):
             listener.stop()
 
