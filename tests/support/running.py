@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,6 +167,15 @@ class Running:
         return found
 
     # ------------------------------------------------------------------ waiting and time
+
+    async def begun(self, request: Coroutine[Any, Any, Answer]) -> "asyncio.Task[Answer]":
+        """Send a request, and return when the deliverer has it; the answer comes when it comes."""
+        task = asyncio.create_task(request)
+        await asyncio.sleep(0)
+        # It has gone out on a connection of its own; what is sent now is not answered before the
+        # deliverer has taken up what came before.
+        await self.get("/v1/queues")
+        return task
 
     async def delivered(self, name: str, count: int) -> None:
         """Wait until so many have been delivered to a destination."""
