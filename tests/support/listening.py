@@ -22,6 +22,8 @@ class Listening:
 
     def __init__(self, time: FakeTime, behaviour: Behaviour) -> None:
         self.url = ""
+        #: The listener's own: a deliverer's is another, unless it was given the same.
+        self.time = time
         self.outcomes: list[Outcome[Arrival]] = []
         self.bad_answers: list[str] = []
         self._happened = asyncio.Event()

@@ -193,7 +193,7 @@ class Running:
         """Let time pass until a failing destination's next attempt is due."""
         due = self.queue(name).next_attempt_at
         assert due is not None
-        self.time.advance(due - self.time.monotonic())
+        self.time.advance(max(0.0, due - self.time.monotonic()))
 
     async def reload(self, *documents: JSON) -> None:
         """Rewrite the folder, and wait until the deliverer has taken it over or refused it."""

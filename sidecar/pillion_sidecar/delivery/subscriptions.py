@@ -24,10 +24,12 @@ class SubscriptionEnd(StrEnum):
 class Subscription:
     """The running form of an IndicationSubscription."""
 
-    __slots__ = ("end", "expiry", "repeats", "resource")
+    __slots__ = ("began_at", "end", "expiry", "repeats", "resource")
 
-    def __init__(self, resource: IndicationSubscription) -> None:
+    def __init__(self, resource: IndicationSubscription, *, began_at: float) -> None:
+        """``began_at``: when it was first loaded, in seconds since the epoch."""
         self.resource = resource
+        self.began_at = began_at
         self.end: SubscriptionEnd | None = (
             None if resource.state is SubscriptionState.ENABLED else SubscriptionEnd.DISABLED
         )

@@ -135,12 +135,18 @@ class DestinationTable:
         before = queue.destination
         if before == destination and queue.sends_identifiers == sends:
             return
+        begins_to_send = sends and not queue.sends_identifiers
         queue.configure(destination, sends_identifiers=sends)
         if connection(before) != connection(destination):
             queue.replace_handler(self._create_handler(destination))
             # Another listener, or this one met in another way: worth an attempt at once.
             queue.next_attempt_at = None
-        if (before.destination, before.protocol) != (destination.destination, destination.protocol):
+        moved = (before.destination, before.protocol) != (
+            destination.destination,
+            destination.protocol,
+        )
+        if moved or begins_to_send:
+            # A listener that has seen no number of this context expects 0, and would wait for it.
             queue.renumber()
         now = self._clock.monotonic()
         if destination.suspended:
@@ -185,7 +191,10 @@ class DestinationTable:
     def _replace(
         self, known: Subscription | None, resource: IndicationSubscription
     ) -> Subscription:
-        subscription = Subscription(resource)
+        began_at = self._clock.time()
+        if known is not None and known.resource.uid == resource.uid:
+            began_at = known.began_at
+        subscription = Subscription(resource, began_at=began_at)
         if known is not None:
             if same_subscription(known.resource, resource) and subscription.active:
                 # What is queued for it stays queued: the running object is what entries point to.
@@ -205,12 +214,13 @@ class DestinationTable:
         resource = subscription.resource
         if resource.duration_seconds is None or not subscription.active:
             return
-        elapsed = 0.0
-        if resource.created_at is not None:
-            elapsed = max(0.0, self._clock.time() - resource.created_at)
+        began_at = subscription.began_at if resource.created_at is None else resource.created_at
+        remaining = resource.duration_seconds - max(0.0, self._clock.time() - began_at)
+        if remaining <= 0:
+            self.end_subscription(subscription, SubscriptionEnd.EXPIRED)
+            return
         subscription.expiry = self._timers.call_later(
-            max(0.0, resource.duration_seconds - elapsed),
-            lambda: self.end_subscription(subscription, SubscriptionEnd.EXPIRED),
+            remaining, lambda: self.end_subscription(subscription, SubscriptionEnd.EXPIRED)
         )
 
     def end_subscription(self, subscription: Subscription, end: SubscriptionEnd) -> None:

@@ -187,7 +187,9 @@ async def test_a_level_that_this_deliverer_cannot_give_is_refused(tmp_path: Path
         assert ops.identifiers == []
 
 
-async def test_a_flush_waits_for_its_publishers_own_and_tells_what_became_of_them(tmp_path: Path) -> None:
+async def test_a_flush_waits_for_its_publishers_own_and_tells_their_fate(
+    tmp_path: Path,
+) -> None:
     async with listening(status=503) as ops, listening() as other:
         documents = resources(listener("ops", ops.url), listener("other", other.url))
         async with running(tmp_path, *documents) as run:
