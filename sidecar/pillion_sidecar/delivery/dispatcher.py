@@ -3,6 +3,9 @@
 Queues that have something to attempt stand in one round. Each turn takes one indication of each
 queue, so no destination gets ahead of another; a turn is bounded, so that the event loop gets
 round to everybody's sockets. An empty or waiting queue costs nothing but its place in memory.
+
+A queue that has just delivered goes on at once. Its listener's answer came from the event loop,
+which brings one answer of each listener before it brings another, so this is as fair as the round.
 """
 
 from collections import deque
@@ -11,7 +14,7 @@ from functools import partial
 from typing import Protocol
 
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome
+from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
 from pillion_sidecar.delivery.queue import DestinationQueue, QueueEntry
 
 #: Attempts started before the event loop gets its turn.
@@ -21,8 +24,8 @@ ATTEMPTS_PER_TURN = 64
 class Settling(Protocol):
     """What the dispatcher leaves to the delivery service."""
 
-    def expire(self, queue: DestinationQueue) -> None:
-        """Discard the waiting entries whose lifetime has ended."""
+    def expire(self, queue: DestinationQueue, now: float) -> None:
+        """Discard the waiting entries whose lifetime has ended at ``now`` (monotonic)."""
 
     def conclude(
         self, queue: DestinationQueue, entry: QueueEntry, outcome: DeliveryOutcome, seconds: float
@@ -46,6 +49,8 @@ class Dispatcher:
         self._settling = settling
         self._round: deque[DestinationQueue] = deque()
         self._scheduled = False
+        # What an answer from within ``deliver`` finds under way.
+        self._turning = self._continuing = False
         #: Whether failed attempts are marked in CorrelatedIndications (S0.9).
         self.marks_retries = False
 
@@ -60,23 +65,25 @@ class Dispatcher:
             self._call_soon(self._turn)
 
     def _turn(self) -> None:
+        self._turning = True
         for _ in range(min(len(self._round), ATTEMPTS_PER_TURN)):
             queue = self._round.popleft()
             queue.ready = False
             self._attempt(queue)
+        self._turning = False
         if self._round:
             self._call_soon(self._turn)
         else:
             self._scheduled = False
 
     def _attempt(self, queue: DestinationQueue) -> None:
-        self._settling.expire(queue)
+        now = self._clock.monotonic()
+        self._settling.expire(queue, now)
         if queue.removed or queue.suspended or queue.next_attempt_at is not None:
             return
         entry = queue.take()
         if entry is None:
             return
-        now = self._clock.monotonic()
         queue.last_attempt_at = now
         delivery = Delivery(
             indication=entry.indication,
@@ -93,5 +100,18 @@ class Dispatcher:
     def _done(
         self, queue: DestinationQueue, entry: QueueEntry, began: float, outcome: DeliveryOutcome
     ) -> None:
-        if queue.land(entry):
-            self._settling.conclude(queue, entry, outcome, self._clock.monotonic() - began)
+        if self._continuing:
+            # The one before it is settled first.
+            self._call_soon(partial(self._done, queue, entry, began, outcome))
+            return
+        if not queue.land(entry):
+            return
+        seconds = self._clock.monotonic() - began
+        if outcome.result is DeliveryResult.SUCCESS and not self._turning:
+            # Before the books are written: meanwhile the listener works on the next one.
+            self._continuing = True
+            try:
+                self._attempt(queue)
+            finally:
+                self._continuing = False
+        self._settling.conclude(queue, entry, outcome, seconds)

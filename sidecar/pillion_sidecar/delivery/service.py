@@ -158,14 +158,13 @@ class DeliveryService:
         due = queue.next_attempt_at
         if due is not None and self._clock.monotonic() >= due:
             queue.next_attempt_at = None
-        self.expire(queue)
+        self.expire(queue, self._clock.monotonic())
         self.arrange(queue)
 
-    def expire(self, queue: DestinationQueue) -> None:
-        """Discard the waiting entries whose lifetime has ended (D.2)."""
+    def expire(self, queue: DestinationQueue, now: float) -> None:
+        """Discard the waiting entries whose lifetime has ended at ``now`` (D.2)."""
         if queue.suspended:
             return
-        now = self._clock.monotonic()
         expired = []
         while (expiry := queue.expiry()) is not None and expiry <= now:
             expired.append(queue.waiting.popleft())

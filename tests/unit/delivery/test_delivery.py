@@ -403,3 +403,30 @@ def test_what_does_not_fit_while_the_listener_is_down_is_discarded_oldest_first(
         str(number) for number in range(7)
     ]
     assert deliverer.settlements.delivered == [str(number) for number in range(7, 12)]
+
+
+def test_after_a_success_the_next_is_under_way_before_the_first_is_settled(deliverer):
+    deliverer.answer = None
+    deliverer.apply([destination("ops")])
+    deliverer.publish("a")
+    deliverer.publish("b")
+    deliverer.run()
+    handler = deliverer.handlers["ops"]
+    under_way = []
+    deliverer.settlements.settled = lambda *_: under_way.append(len(handler.held))
+
+    handler.held.popleft()(SUCCESS)
+
+    assert under_way == [1]
+
+
+def test_after_a_failure_nothing_is_attempted_before_the_retry(deliverer):
+    deliverer.answer = None
+    deliverer.apply([destination("ops")])
+    deliverer.publish("a")
+    deliverer.publish("b")
+    deliverer.run()
+
+    deliverer.answer_held("ops", ERROR)
+
+    assert not deliverer.handlers["ops"].held
