@@ -117,7 +117,8 @@ def _refused(item: Any) -> Refused:
 class Flushed:
     """How far a publisher's indications have come, over all destinations.
 
-    ``discarded`` counts by (destination, reason), ``waiting`` what is pending by destination.
+    ``discarded`` counts by (destination, reason), ``waiting`` what is pending by destination and,
+    whatever theirs, what duplicates wait for.
     """
 
     complete: bool
@@ -143,5 +144,7 @@ def read_flushed(reply: Reply) -> Flushed:
         discarded |= {(name, reason): _count(reasons, reason) for reason in reasons}
         if pending := _count(counts, "pending"):
             waiting[name] = pending
+    if originals := _count(document, "pendingOriginals"):
+        waiting["originals of duplicates"] = originals
     discarded = {key: count for key, count in discarded.items() if count}
     return Flushed(complete, delivered, discarded, waiting)

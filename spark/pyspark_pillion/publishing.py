@@ -43,7 +43,8 @@ IDENTIFIER = "IndicationIdentifier"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
     """What one batch came to. ``delivered`` and ``discarded`` count targets: a row with two
-    listeners counts twice. ``discarded`` counts by ``DESTINATION: REASON``."""
+    listeners counts twice, and a duplicate not at all, unless what it repeats was discarded.
+    ``discarded`` counts by ``DESTINATION: REASON``."""
 
     accepted: int
     duplicate: int

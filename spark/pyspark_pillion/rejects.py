@@ -34,10 +34,7 @@ class FailOnInvalid:
     count = 0
 
     def add(self, rows: Sequence[Invalid]) -> None:
-        quoted = [
-            f"{row.field + ': ' if row.field else ''}{row.reason}, in {shortened(row.line)}"
-            for row in rows[:QUOTED]
-        ]
+        quoted = [f"{_told(row)}, in {shortened(row.line)}" for row in rows[:QUOTED]]
         more = f"\n(and {len(rows) - QUOTED} more of this request)" if len(rows) > QUOTED else ""
         raise InvalidIndications(
             "rows are no indications (option onInvalid can reject them instead):\n"
@@ -50,6 +47,12 @@ class FailOnInvalid:
 
     def drop(self) -> None:
         """Nothing was taken."""
+
+
+def _told(row: Invalid) -> str:
+    # A deliverer's reason begins with the field itself.
+    named = not row.field or row.reason.startswith(row.field)
+    return row.reason if named else f"{row.field}: {row.reason}"
 
 
 class RejectsFile:

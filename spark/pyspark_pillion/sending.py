@@ -41,7 +41,8 @@ POLL_PAUSE = 0.2
 @dataclass(slots=True)
 class Counts:
     """What became of rows. ``discarded`` counts by ``DESTINATION: REASON``; ``delivered`` and
-    ``discarded`` count targets, so a row with two listeners counts twice."""
+    ``discarded`` count targets, so a row with two listeners counts twice, and what another attempt
+    published counts there."""
 
     accepted: int = 0
     duplicate: int = 0

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
 
@@ -94,7 +94,7 @@ class FakeDeliverer:
         self.discards: dict[str, dict[str, int]] = {}
         self.longest_body = 64 * 1024 * 1024
         self.lock = threading.Lock()
-        #: What each publisher has had taken: identities, however often they came.
+        #: What each publisher was the first to publish: identities, however often they came.
         self._publishers: dict[str, set[tuple[str, str]]] = {}
         self._known: set[tuple[str, str]] = set()
         self._server = _Server(self)
@@ -105,7 +105,7 @@ class FakeDeliverer:
         """Where to publish to."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def __enter__(self) -> "FakeDeliverer":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -169,7 +169,8 @@ class FakeDeliverer:
                 refused.append(trouble)
                 continue
             key, new = self._take(line, seen.query.get("source", ""))
-            taken.add(key)
+            if new:
+                taken.add(key)
             accepted, duplicate = accepted + new, duplicate + (not new)
         self.duplicates += duplicate
         document = {"accepted": accepted, "duplicate": duplicate, "refused": refused}
@@ -189,8 +190,9 @@ class FakeDeliverer:
             reason = "properties are missing"
             return {"line": number, "status": 400, "reason": reason, "field": "properties"}
         if found["properties"].get("PerceivedSeverity") == 99:
-            reason = "99 is no uint16 that CIM knows"
-            return {"line": number, "status": 400, "reason": reason, "field": "PerceivedSeverity"}
+            field = "properties.PerceivedSeverity"
+            reason = f"{field}: 99 is no uint16 that CIM knows"
+            return {"line": number, "status": 400, "reason": reason, "field": field}
         return None
 
     def _take(self, line: bytes, source: str) -> tuple[tuple[str, str], bool]:
@@ -266,6 +268,8 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # An answer is written in two parts, and the second would wait for the first to be acknowledged.
+    disable_nagle_algorithm = True
     server: _Server
 
     def do_POST(self) -> None:

@@ -73,8 +73,9 @@ class Submission:
         self._languages = languages
         self._followers = followers
         self._trackers: tuple[Tracker, ...] = (rooms.memory, *followers)
-        # Destinations that have refused a line: later lines must not overtake it.
-        self._closed: set[str] = set()
+        # All destinations of refused lines, which later lines must not overtake at any of them;
+        # each with the one whose queue was full.
+        self._closed: dict[str, str] = {}
 
     @property
     def full(self) -> bool:
@@ -147,8 +148,9 @@ class Submission:
     def _offer(self, indication: Indication, targets: Sequence[Target], line: int) -> bool:
         if self._closed:
             for target in targets:
-                if target.destination in self._closed:
-                    self._refuse_for_now(Refusal(target.destination, 0.0), line)
+                full = self._closed.get(target.destination)
+                if full is not None:
+                    self._refuse_for_now(Refusal(full, 0.0), targets, line)
                     return False
         for follower in self._followers:
             follower.offering(indication, targets, line)
@@ -157,15 +159,16 @@ class Submission:
         if refusal is not None:
             for follower in self._followers:
                 follower.withdrawn(indication, targets)
-            self._refuse_for_now(refusal, line)
+            self._refuse_for_now(refusal, targets, line)
             return False
         if self._followers and indication.unsettled != len(targets):
             for follower in self._followers:
                 follower.reduced(indication, targets)
         return True
 
-    def _refuse_for_now(self, refusal: Refusal, line: int) -> None:
-        self._closed.add(refusal.destination)
+    def _refuse_for_now(self, refusal: Refusal, targets: Sequence[Target], line: int) -> None:
+        for target in targets:
+            self._closed.setdefault(target.destination, refusal.destination)
         self.retry_after = max(self.retry_after, refusal.retry_after)
         self.refused.append(
             RefusedLine(

@@ -5,15 +5,19 @@ Bounded: the publisher that was heard of least recently gives way, one with noth
 
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
+from itertools import count
 
 from pillion_sidecar.clock import Timers
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.intake.ports import Target
 from pillion_sidecar.reliability.duplicates import DuplicateMemory, Original
+from pillion_sidecar.reliability.identity import identity_digest
 from pillion_sidecar.reliability.tracking import Signal
 
 MAXIMUM_PUBLISHERS = 10_000
+#: Discards of all publishers together that are kept from being counted twice.
+MAXIMUM_DISCARDS = 20_000
 #: How many of the least recent are asked whether they have nothing pending.
 _ASKED = 16
 
@@ -49,11 +53,56 @@ class Barrier:
             self.done.give()
 
 
-class Publisher:
-    """One publisher's counts; a ``Follower`` and a ``Waiter``."""
+class CountedDiscards:
+    """Which discards a publisher's counts hold already: a request that is repeated after a lost
+    answer makes its lines duplicates of their own. Bounded: the oldest give way."""
 
-    def __init__(self, *, memory: DuplicateMemory, timers: Timers) -> None:
+    def __init__(self, *, maximum: int = MAXIMUM_DISCARDS) -> None:
+        self._maximum = maximum
+        # By publisher and identity: the destination that was counted, None for an own indication's.
+        self._destinations: OrderedDict[tuple[int, bytes], str | None] = OrderedDict()
+
+    def own(self, publisher: int, digest: bytes, destination: str) -> bool:
+        """Note a discard of an indication that the publisher published itself; return whether it
+        is still to be counted."""
+        key = (publisher, digest)
+        before = self._destinations.get(key)
+        self._keep(key, None)
+        return before != destination
+
+    def repeated(self, publisher: int, digest: bytes, destination: str) -> bool:
+        """Note a discard of a duplicate's original; return whether it is still to be counted."""
+        key = (publisher, digest)
+        if key in self._destinations:
+            return False
+        self._keep(key, destination)
+        return True
+
+    def _keep(self, key: tuple[int, bytes], destination: str | None) -> None:
+        self._destinations[key] = destination
+        if len(self._destinations) > self._maximum:
+            self._destinations.popitem(last=False)
+
+
+class Publisher:
+    """One publisher's counts; a ``Follower`` and a ``Waiter``.
+
+    What it published counts by destination, whatever its repeats. A duplicate of another's counts
+    where the original was discarded.
+    """
+
+    def __init__(
+        self,
+        *,
+        memory: DuplicateMemory,
+        timers: Timers,
+        discards: CountedDiscards | None = None,
+        number: int = 0,
+    ) -> None:
+        """``number`` tells it apart among those that share ``discards``."""
         self.destinations: dict[str, DestinationCounts] = {}
+        self._discards = CountedDiscards() if discards is None else discards
+        self._number = number
         self._memory = memory
         self._timers = timers
         self._barriers: list[Barrier] = []
@@ -132,7 +181,7 @@ class Publisher:
                 self._originals.add(digest)
                 self._memory.wait_for(digest, self)
         else:
-            self._count_original(original)
+            self._count_original(digest, original)
 
     # ------------------------------------------------------------------ told by delivery
 
@@ -143,13 +192,17 @@ class Publisher:
         counts = self._counts(destination)
         if discarded is None:
             counts.delivered += 1
-        else:
+        elif self._is_new(indication, destination):
             counts.discarded[discarded] += 1
         self._less_pending(destination)
         if indication is self._offered:
             self._settled_early += 1
         if self._partial:
             self._settle_partial(indication, destination)
+
+    def _is_new(self, indication: Indication, destination: str) -> bool:
+        digest = identity_digest(indication.source, indication.identifier)
+        return digest is None or self._discards.own(self._number, digest, destination)
 
     def _settle_partial(self, indication: Indication, destination: str) -> None:
         routed = self._partial.get(id(indication))
@@ -163,15 +216,18 @@ class Publisher:
     def original_settled(self, digest: bytes, original: Original) -> None:
         """See ``Waiter``."""
         self._originals.discard(digest)
-        self._count_original(original)
+        self._count_original(digest, original)
         if not self._originals:
             for barrier in self._barriers:
                 barrier.originals = False
                 barrier.check()
 
-    def _count_original(self, original: Original) -> None:
-        if original.reason is not None and original.destination is not None:
-            self._counts(original.destination).discarded[original.reason] += 1
+    def _count_original(self, digest: bytes, original: Original) -> None:
+        destination, reason = original.destination, original.reason
+        if destination is None or reason is None:
+            return
+        if self._discards.repeated(self._number, digest, destination):
+            self._counts(destination).discarded[reason] += 1
 
     def _counts(self, destination: str) -> DestinationCounts:
         counts = self.destinations.get(destination)
@@ -198,6 +254,8 @@ class Publishers:
         self._timers = timers
         self._maximum = maximum
         self._publishers: OrderedDict[str, Publisher] = OrderedDict()
+        self._discards = CountedDiscards()
+        self._numbers = count(1)
 
     def __len__(self) -> int:
         return len(self._publishers)
@@ -215,7 +273,12 @@ class Publishers:
         if publisher is None:
             if len(self._publishers) >= self._maximum:
                 self._make_room()
-            publisher = Publisher(memory=self._memory, timers=self._timers)
+            publisher = Publisher(
+                memory=self._memory,
+                timers=self._timers,
+                discards=self._discards,
+                number=next(self._numbers),
+            )
             self._publishers[publisher_id] = publisher
         return publisher
 

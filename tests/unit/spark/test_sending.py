@@ -178,7 +178,7 @@ def test_a_wrong_line_fails_the_task_and_is_quoted(
         make_sender().send(with_wrong("a", at=1))
 
     text = str(caught.value)
-    assert "PerceivedSeverity: 99 is no uint16 that CIM knows, in {" in text
+    assert "\nproperties.PerceivedSeverity: 99 is no uint16 that CIM knows, in {" in text
     assert "onInvalid" in text
 
 
@@ -208,8 +208,8 @@ def test_wrong_lines_go_to_the_rejects_and_the_others_are_accepted(
     (row,) = (tmp_path / "new" / "part-0.ndjson").read_text().splitlines()
     assert json.loads(row) == {
         "line": WRONG,
-        "reason": "99 is no uint16 that CIM knows",
-        "field": "PerceivedSeverity",
+        "reason": "properties.PerceivedSeverity: 99 is no uint16 that CIM knows",
+        "field": "properties.PerceivedSeverity",
     }
 
 
