@@ -100,6 +100,51 @@ def test_any_answer_ends_in_exactly_one_outcome(pieces: list[bytes], eof: bool) 
         assert len(body) <= BODY_LIMIT
 
 
+ANSWERS = st.sampled_from(
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nko",
+        b"HTTP/1.1 204 No Content\r\nA: 1\r\n\r\n",
+        b"HTTP/1.1 202 Accepted\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n" + b"x" * 900,
+    ]
+)
+
+
+@given(st.lists(st.tuples(ANSWERS, st.integers(0, 60)), min_size=1, max_size=6))
+def test_an_answer_is_the_same_whether_it_has_been_seen_before_or_not(
+    answers: list[tuple[bytes, int]],
+) -> None:
+    wire, owner, buffer = opened(FakeTransport())
+    alone = []
+    for answer, cut in answers:
+        other, other_owner, other_buffer = opened(FakeTransport())
+        receive(other, other_buffer, answer)
+        alone += other_owner.answers
+        for piece in (answer[:cut], answer[cut:]):
+            if piece:
+                receive(wire, buffer, piece)
+        if len(owner.answers) < len(alone):
+            break
+        wire.send(b"request")
+    assert owner.losses == []
+    assert owner.answers == alone[: len(owner.answers)]
+    assert len(owner.answers) == len(answers)
+
+
+def test_a_known_answer_to_a_write_that_is_not_through_does_not_keep_the_connection() -> None:
+    transport = FakeTransport()
+    wire, owner, buffer = opened(transport)
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+    receive(wire, buffer, answer)
+    wire.send(b"request")
+    wire.pause_writing()
+    receive(wire, buffer, answer)
+    assert [keep for _, _, _, keep in owner.answers] == [True, False]
+    assert transport.closed
+
+
 def test_a_reset_is_a_post_delivery_error_unless_nothing_was_written() -> None:
     for refuses, result in ((False, "post-delivery-error"), (True, "error")):
         wire, owner, _ = opened(FakeTransport(refuses=refuses))

@@ -23,6 +23,9 @@ from pillion_sidecar.handlers.http.exchange import (
     field,
 )
 
+#: Bytes of an answer that is worth remembering.
+_REMEMBERED_BYTES = 1024
+
 
 class _ExcessError(Exception):
     """Something follows the answer. Raised in a call-back to stop the parser."""
@@ -52,8 +55,8 @@ class Wire(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_body", "_body_size", "_buffer", "_busy", "_complete", "_flushed",
-        "_head_done", "_headers", "_interim", "_keep", "_owner", "_parser", "_received", "_refused",
-        "_status", "_transport",
+        "_head_done", "_headers", "_interim", "_keep", "_known", "_owner", "_parser",
+        "_received", "_refused", "_status", "_transport",
     )  # fmt: skip
 
     def __init__(self, *, owner: WireOwner, buffer: memoryview) -> None:
@@ -64,6 +67,10 @@ class Wire(asyncio.BufferedProtocol):
         self._flushed = True
         self._refused = False
         self._parser = httptools.HttpResponseParser(self)
+        #: The last answer that came whole in one piece and kept the connection: its bytes, status,
+        #: headers and body. Most listeners say the same each time, and the same bytes where an
+        #: answer begins mean the same answer.
+        self._known: tuple[bytes, int, Headers, bytes] = (b"", 0, (), b"")
         self._reset()
 
     def _reset(self) -> None:
@@ -130,6 +137,9 @@ class Wire(asyncio.BufferedProtocol):
             # An answer that nobody asked for, as a 408 before an idle close.
             self._lost(None, untaken=False)
             return
+        if nbytes == len(self._known[0]) and self._is_known(nbytes):
+            self._repeated()
+            return
         self._received += nbytes
         try:
             self._parser.feed_data(self._buffer[:nbytes])
@@ -138,6 +148,8 @@ class Wire(asyncio.BufferedProtocol):
         except httptools.HttpParserError as error:
             self._unparsable(error)
         else:
+            if self._complete and self._received == nbytes <= _REMEMBERED_BYTES:
+                self._remember(nbytes)
             self._progress()
 
     def eof_received(self) -> None:
@@ -192,6 +204,25 @@ class Wire(asyncio.BufferedProtocol):
         self._complete = True
         # The parser forgets as soon as this returns.
         self._keep = self._parser.should_keep_alive()
+
+    # What was answered before.
+
+    def _remember(self, nbytes: int) -> None:
+        if self._keep and 200 <= self._status < 300:
+            raw, body = bytes(self._buffer[:nbytes]), b"".join(self._body)
+            self._known = raw, self._status, self._headers, body
+
+    def _is_known(self, nbytes: int) -> bool:
+        """Whether this is the known answer, whole, to a request that has left whole."""
+        begun = self._received or not self._flushed
+        return not begun and bytes(self._buffer[:nbytes]) == self._known[0]
+
+    def _repeated(self) -> None:
+        owner = self._owner
+        assert owner is not None
+        self._busy = False
+        _, status, headers, body = self._known
+        owner.wire_answered(status, headers, body, keep=True)
 
     # What it comes to.
 
