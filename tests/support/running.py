@@ -240,7 +240,10 @@ class _WatchedMetrics(Metrics):
 
 @asynccontextmanager
 async def running(
-    folder: Path, *documents: JSON, addresses: AddressPolicy | None = None
+    folder: Path,
+    *documents: JSON,
+    addresses: AddressPolicy | None = None,
+    nameservers: tuple[str, ...] = (),
 ) -> AsyncIterator[Running]:
     """Run a deliverer on a folder of these documents (on what is there, without any)."""
     if documents:
@@ -250,6 +253,7 @@ async def running(
         intake=ANYWHERE,
         telemetry=ANYWHERE,
         addresses=addresses or AddressPolicy(allow_loopback=True),
+        nameservers=nameservers,
     )
     async with aiohttp.ClientSession() as session:
         run = Running(folder, session)

@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import cast
 
 import pytest
 
@@ -13,57 +11,7 @@ from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.handlers.resolver import ResolutionError, Resolver
 from pillion_sidecar.testing import FakeTime
 from support.http_listener import send, sending
-
-
-class NameServer(asyncio.DatagramProtocol):
-    """Answers A queries with ``addresses``; to AAAA there is nothing. Silent without addresses."""
-
-    def __init__(self, addresses: tuple[str, ...], ttl: int) -> None:
-        self.addresses = addresses
-        self.ttl = ttl
-        #: Query types that there are answers to: 1 is A.
-        self.kinds: tuple[int, ...] = (1,)
-        self.exists = True
-        self.asked = asyncio.Event()
-        self.questions = 0
-        self._transport: asyncio.DatagramTransport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.DatagramTransport, transport)
-
-    def _found(self, kind: int) -> tuple[str, ...]:
-        return self.addresses if self.exists and kind in self.kinds else ()
-
-    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
-        self.questions += 1
-        self.asked.set()
-        if not self.addresses:
-            return
-        end = data.index(b"\0", 12) + 5
-        question = data[12:end]
-        kind = struct.unpack("!H", question[-4:-2])[0]
-        answers = b"".join(
-            struct.pack("!HHHIH4B", 0xC00C, 1, 1, self.ttl, 4, *map(int, address.split(".")))
-            for address in self._found(kind)
-        )
-        flags = 0x8180 if self.exists else 0x8183
-        head = data[:2] + struct.pack("!HHHHH", flags, 1, len(self._found(kind)), 0, 0)
-        assert self._transport is not None
-        self._transport.sendto(head + question + answers, addr)
-
-
-@asynccontextmanager
-async def name_server(
-    *addresses: str, ttl: int = 20
-) -> AsyncIterator[tuple[NameServer, tuple[str]]]:
-    loop = asyncio.get_running_loop()
-    server = NameServer(addresses, ttl)
-    transport, _ = await loop.create_datagram_endpoint(lambda: server, ("127.0.0.1", 0))
-    try:
-        yield server, ("127.0.0.1:{}".format(transport.get_extra_info("sockname")[1]),)
-    finally:
-        transport.close()
-        await asyncio.sleep(0)
+from support.name_server import name_server
 
 
 @asynccontextmanager
