@@ -6,7 +6,8 @@ taken apart only when someone compares or converts it.
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 
 _POINT = re.compile(
     r"(?:\d{4}|\*{4})(?:0[1-9]|1[0-2]|\*\*)(?:0[1-9]|[12]\d|3[01]|\*\*)"
@@ -81,9 +82,7 @@ class CIMDateTime:
         text = self.text
         if self.is_interval or not self.is_exact or text.startswith("0000"):
             return None
-        local = datetime.fromisoformat(f"{text[:8]}T{text[8:21]}")
-        zone = UTC if text.endswith("000") else timezone(timedelta(minutes=int(text[21:])))
-        return local.replace(tzinfo=zone)
+        return datetime.fromisoformat(f"{text[:8]}T{text[8:21]}{_iso_offset(text[21:])}")
 
     def to_timedelta(self) -> timedelta | None:
         """Return the length of an interval; None for a point in time or asterisks."""
@@ -122,6 +121,13 @@ class CIMDateTime:
         text = self.text
         seconds = int(text[8:10]) * 3600 + int(text[10:12]) * 60 + int(text[12:14])
         return seconds * 1_000_000 + int(text[15:21])
+
+
+@lru_cache(maxsize=64)
+def _iso_offset(offset: str) -> str:
+    """``+060`` (minutes) as ``+01:00``."""
+    hours, minutes = divmod(int(offset[1:]), 60)
+    return f"{offset[0]}{hours:02d}:{minutes:02d}"
 
 
 def parse_rfc3339(text: str) -> CIMDateTime:

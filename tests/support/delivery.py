@@ -33,6 +33,7 @@ class ScriptedHandler:
         self.answer = answer
         self.attempts: list[Delivery] = []
         self.times: list[float] = []
+        self.prepared: list[str | None] = []
         self.held: deque[Callable[[DeliveryOutcome], None]] = deque()
         self.closed = False
         self.now: Callable[[], float] = lambda: 0.0
@@ -44,6 +45,9 @@ class ScriptedHandler:
             self.held.append(done)
         else:
             done(self.answer)
+
+    def prepare(self, indication: Indication) -> None:
+        self.prepared.append(indication.identifier)
 
     def close(self) -> None:
         self.closed = True

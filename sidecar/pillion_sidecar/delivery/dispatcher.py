@@ -115,3 +115,5 @@ class Dispatcher:
             finally:
                 self._continuing = False
         self._settling.conclude(queue, entry, outcome, seconds)
+        if queue.flying and queue.waiting:
+            queue.handler.prepare(queue.waiting[0].indication)

@@ -63,5 +63,12 @@ class Handler(Protocol):
         (``docs/decisions/``).
         """
 
+    def prepare(self, indication: Indication) -> None:
+        """Make ready what of an indication's deliveries is the same, since it is next.
+
+        Called while the listener works on the one before, so that it need not wait. Never raises:
+        what cannot be made ready is ``deliver``'s to report.
+        """
+
     def close(self) -> None:
         """Release connections. Attempts under way are abandoned, and ``done`` is not called."""

@@ -3,6 +3,7 @@
 An indication is rendered once and the template kept with it; an attempt splices in what differs.
 """
 
+import contextlib
 import itertools
 import json
 from collections.abc import Callable
@@ -24,6 +25,8 @@ from pillion_sidecar.indication import Indication
 CIM_XML_PORT, CIM_XML_TLS_PORT = 5988, 5989
 
 _RENDERED = "CIM-XML"
+#: What an instance raises that XML cannot carry.
+_UNSAYABLE = (ValueError, RecursionError)
 _SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS, "", 200)
 
 
@@ -66,11 +69,16 @@ class CIMXMLHandler:
                 sequence_number=delivery.sequence_number,
                 correlated=delivery.correlated,
             )
-        except (ValueError, RecursionError) as error:
+        except _UNSAYABLE as error:
             later(done, DeliveryResult.FATAL_ERROR, f"no CIM-XML can say this: {error}")
             return
         head = b"%b%bContent-Length: %d\r\n\r\n" % (self._head, languages, len(body))
         self._sender.send(head + body, _Attempt(message_id, done, self._clock))
+
+    def prepare(self, indication: Indication) -> None:
+        """Render an indication before its attempt."""
+        with contextlib.suppress(*_UNSAYABLE):
+            self._template(indication)
 
     def close(self) -> None:
         """Release the connections; attempts under way are abandoned."""

@@ -17,6 +17,7 @@ The body of an indication is JSON already, so the usual event is spliced togethe
 instance that holds one of the spliced properties itself is taken apart and put together again.
 """
 
+import contextlib
 import json
 import re
 import uuid
@@ -44,6 +45,8 @@ _RENDERED = "CloudEvents"
 _SUCCESS = {
     status: DeliveryOutcome(DeliveryResult.SUCCESS, "", status) for status in (200, 202, 204)
 }
+#: What a body raises that is no instance.
+_UNSAYABLE = (ValueError, TypeError, KeyError, AttributeError)
 _encode = msgspec.json.encode
 _OPENING_BRACE = ord("{")
 
@@ -222,11 +225,16 @@ class CloudEventsHandler:
         try:
             languages = content_language(delivery.indication.languages)
             body = render(self._event(delivery.indication), delivery)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except _UNSAYABLE as error:
             later(done, DeliveryResult.FATAL_ERROR, f"no CloudEvent can say this: {error}")
             return
         head = b"%b%bContent-Length: %d\r\n\r\n" % (self._head, languages, len(body))
         self._sender.send(head + body, _Attempt(done, self._clock))
+
+    def prepare(self, indication: Indication) -> None:
+        """Take an indication apart before its attempt."""
+        with contextlib.suppress(*_UNSAYABLE):
+            self._event(indication)
 
     def close(self) -> None:
         """Release the connections; attempts under way are abandoned."""

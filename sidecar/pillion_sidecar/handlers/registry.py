@@ -14,6 +14,7 @@ from pillion_sidecar.handlers.http.outcome import later
 from pillion_sidecar.handlers.http.sender import IDLE_SECONDS, RECEIVE_BUFFER, HTTPSender
 from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError, parse_target
 from pillion_sidecar.handlers.http.tls import TLSContexts
+from pillion_sidecar.indication import Indication
 
 
 class HandlerRegistry:
@@ -102,6 +103,9 @@ class UnsupportedHandler:
     def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
         """Answer FATAL_ERROR."""
         later(done, DeliveryResult.FATAL_ERROR, self._reason)
+
+    def prepare(self, indication: Indication) -> None:
+        """Nothing can be made ready."""
 
     def close(self) -> None:
         """Nothing is held."""

@@ -15,6 +15,7 @@ import pytest
 from pillion_cli.listener.sequence import Verdict
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.handlers.http.outcome import later
+from pillion_sidecar.indication import Indication
 from support.listening import Listening, listening
 from support.resources import JSON, subscription
 from support.running import Running, alert, alerts, listener, resources, running
@@ -37,6 +38,9 @@ class Refusing:
             later(done, DeliveryResult.FATAL_ERROR, "it cannot be said")
         else:
             self._handler.deliver(delivery, done)
+
+    def prepare(self, indication: Indication) -> None:
+        self._handler.prepare(indication)
 
     def close(self) -> None:
         self._handler.close()

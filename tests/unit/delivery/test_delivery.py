@@ -420,6 +420,18 @@ def test_after_a_success_the_next_is_under_way_before_the_first_is_settled(deliv
     assert under_way == [1]
 
 
+def test_what_is_next_is_made_ready_while_the_listener_works(deliverer):
+    deliverer.answer = None
+    deliverer.apply([destination("ops")])
+    for identifier in "abc":
+        deliverer.publish(identifier)
+    deliverer.run()
+
+    deliverer.answer_held("ops", SUCCESS)
+
+    assert deliverer.handlers["ops"].prepared == ["c"]
+
+
 def test_after_a_failure_nothing_is_attempted_before_the_retry(deliverer):
     deliverer.answer = None
     deliverer.apply([destination("ops")])

@@ -276,3 +276,40 @@ async def test_a_language_tag_cannot_write_a_header(
     handler.deliver(delivery(indication(languages=("de\r\nX: y",))), told.set_result)
     assert (await told).result is DeliveryResult.FATAL_ERROR
     assert sender.sent == []
+
+
+async def test_what_cannot_be_made_ready_is_reported_by_its_attempt() -> None:
+    sender = FakeSender()
+    handler = CloudEventsHandler(
+        sender=sender,
+        target=parse_target("http://listener.example/"),
+        authorization=b"",
+        clock=FakeTime(),
+        service_name="default",
+    )
+    outcome = asyncio.get_running_loop().create_future()
+    broken = indication(b'{"class":"C","SequenceNumber":1}')
+
+    handler.prepare(broken)
+    handler.deliver(delivery(broken), outcome.set_result)
+
+    assert (await outcome).result is DeliveryResult.FATAL_ERROR
+
+
+def test_what_was_made_ready_is_not_taken_apart_again() -> None:
+    sender = FakeSender()
+    handler = CloudEventsHandler(
+        sender=sender,
+        target=parse_target("http://listener.example/"),
+        authorization=b"",
+        clock=FakeTime(),
+        service_name="default",
+    )
+    ready = indication()
+
+    handler.prepare(ready)
+    kept = dict(ready.rendered or {})
+    handler.deliver(delivery(ready), lambda _: None)
+
+    assert kept
+    assert ready.rendered == kept
