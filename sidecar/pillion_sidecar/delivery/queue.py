@@ -167,9 +167,21 @@ class DestinationQueue:
             return False
         policy = self.destination.queue_full_policy
         if policy is QueueFullPolicy.ADAPTIVE:
-            interval = self.destination.retry.interval_seconds
-            return self.last_success_at is not None and now - self.last_success_at <= interval
+            return self._delivers(now)
         return policy is QueueFullPolicy.REJECT
+
+    def _delivers(self, now: float) -> bool:
+        """Whether the last retry interval saw a success, or nothing that speaks against one.
+
+        A listener that was idle, or is new, is not failing: a burst must not cost it anything.
+        """
+        interval = self.destination.retry.interval_seconds
+        if self.last_success_at is not None and now - self.last_success_at <= interval:
+            return True
+        if self.suspended or self.failing_since is not None:
+            return False
+        began = self.last_attempt_at if self.flying else None
+        return began is None or now - began <= interval
 
     def insert_back(self, entry: QueueEntry) -> QueueEntry | None:
         """Append a new entry; return the oldest one where the queue was full (S0.4)."""

@@ -9,6 +9,7 @@ import pytest
 
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.delivery.reasons import DiscardReason
+from support.listening import listening
 from support.pywbem_peer import PywbemPeer, Received
 from support.resources import alert_filter, service, subscription, write
 from support.running import Running, alerts, listener, resources, running
@@ -189,3 +190,40 @@ async def test_a_full_queue_that_delivers_pushes_back_and_nothing_is_lost(
         assert await run.books("pywbem") == {"depth": 0, "delivered": count, "discarded": 0}
         record = await pywbem.record()
     assert [received.identifier for received in record] == [str(n) for n in range(count)]
+
+
+async def test_a_burst_at_a_listener_that_has_not_been_tried_is_pushed_back_not_discarded(
+    tmp_path: Path, pywbem: PywbemPeer
+) -> None:
+    room = 10
+    documents = resources(listener("pywbem", pywbem.url, queueSize=room))
+    async with running(tmp_path, *documents) as run:
+        # Nothing is known of the listener at first; and nothing new after a long silence.
+        for first in (0, 50):
+            answer = await run.publish(*alerts(first, 50))
+            assert (answer.status, answer.document["accepted"] >= room) == (207, True)
+            await run.settled()
+            run.time.advance(3600.0)
+        books = await run.books("pywbem")
+        assert (books["depth"], books["discarded"]) == (0, 0)
+        assert books["delivered"] == len(await pywbem.record())
+
+
+async def test_a_listener_that_hangs_refuses_nobody_for_longer_than_an_interval(
+    tmp_path: Path,
+) -> None:
+    room = 10
+    async with listening(hang=True) as hung, listening() as healthy:
+        documents = resources(
+            listener("hung", hung.url, queueSize=room), listener("healthy", healthy.url)
+        )
+        async with running(tmp_path, *documents) as run:
+            await run.publish(*alerts(0, 1))
+            await hung.treated_badly()
+            early = await run.publish(*alerts(1, 20))
+            assert early.document["accepted"] == room
+            run.time.advance(31.0)
+            late = await run.publish(*alerts(1 + room, 20))
+            assert late.document["accepted"] == 20
+            await run.delivered("healthy", 1 + room + 20)
+            assert run.queue("hung").discarded[DiscardReason.QUEUE_FULL] == 20
