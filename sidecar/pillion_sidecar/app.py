@@ -35,6 +35,8 @@ logger = logging.getLogger("pillion.deliverer")
 
 #: Seconds that a publisher's connection is kept without a request.
 KEEPALIVE_SECONDS = 75.0
+#: What publishers are told at the end.
+SHUTTING_DOWN = "the deliverer is shutting down"
 #: Seconds that answers under way are given once delivery has stopped.
 ANSWER_SECONDS = 2.0
 
@@ -191,7 +193,7 @@ class Deliverer:
         return f"http://{Address(host, port)}"
 
     async def _drain(self) -> None:
-        self._gate.close("the deliverer is shutting down")
+        self._shut_the_door()
         assert self._configuration is not None
         grace = self._configuration.service.shutdown_grace_period_seconds
         left = await self.delivery.drain(grace)
@@ -201,7 +203,13 @@ class Deliverer:
             extra={"event": "deliverer-stopping", "left": left},
         )
 
+    def _shut_the_door(self) -> None:
+        self._gate.close(SHUTTING_DOWN)
+        # Bodies that are still being read are answered with what was accepted of them until now.
+        self._rooms.closing = SHUTTING_DOWN
+
     async def _close(self) -> None:
+        self._shut_the_door()
         self.delivery.close()
         # After delivery: those who wait for a receipt are answered by its last settlements.
         for runner in self._runners:

@@ -118,7 +118,7 @@ class Running:
     async def post(
         self,
         path: str,
-        body: bytes = b"",
+        body: bytes | AsyncIterator[bytes] = b"",
         *,
         content_type: str = NDJSON,
         headers: dict[str, str] | None = None,
@@ -132,6 +132,11 @@ class Running:
     async def get(self, path: str) -> Answer:
         async with self._session.get(self.deliverer.intake_url + path) as response:
             return await answer_of(response)
+
+    async def probe(self, path: str) -> int:
+        """The status of a probe."""
+        async with self._session.get(self.deliverer.telemetry_url + path) as response:
+            return response.status
 
     async def metric(self, name: str, **labels: str) -> float:
         """One sample of a scrape."""

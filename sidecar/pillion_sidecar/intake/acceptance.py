@@ -19,6 +19,9 @@ from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome
 #: Refused lines of one request that are told one by one.
 MAXIMUM_REFUSED = 10_000
 
+#: What a publisher whose body is cut short by shutdown is told to wait, in seconds.
+CLOSING_RETRY_AFTER = 1.0
+
 WRONG = 400
 FOR_NOW = 429
 
@@ -38,7 +41,8 @@ class RefusedLine:
 
 @dataclass(slots=True)
 class Rooms:
-    """The rooms behind intake. ``routes`` and ``acknowledgement`` change with the configuration."""
+    """The rooms behind intake. ``routes`` and ``acknowledgement`` change with the configuration,
+    ``closing`` at the end."""
 
     clock: Clock
     memory: DuplicateMemory
@@ -46,6 +50,8 @@ class Rooms:
     queues: Queues
     #: The level of a request that names none.
     acknowledgement: Acknowledgement = Acknowledgement.ACCEPTED
+    #: Why nothing more is accepted, of bodies that are still being read either.
+    closing: str | None = None
 
 
 class Submission:
@@ -79,8 +85,8 @@ class Submission:
 
     @property
     def full(self) -> bool:
-        """Whether no further refusal can be told, so that reading must stop."""
-        return len(self.refused) >= MAXIMUM_REFUSED
+        """Whether reading must stop: no further refusal can be told, or nothing more is taken."""
+        return len(self.refused) >= MAXIMUM_REFUSED or self._rooms.closing is not None
 
     def report(self, observer: IntakeObserver, kind: IntakeKind) -> None:
         """Tell what has come since the last report."""
@@ -106,6 +112,9 @@ class Submission:
     def accept(self, decoded: Decoded, line: int) -> None:
         """Accept a line, or note that it is a duplicate or refused."""
         rooms = self._rooms
+        if rooms.closing is not None:
+            self._turn_away(rooms.closing, line)
+            return
         expires = decoded.expires
         if expires is not None and expires <= rooms.clock.time():
             self.refuse(InvalidLine("expired before it was accepted", field="expires"), line)
@@ -165,6 +174,10 @@ class Submission:
             for follower in self._followers:
                 follower.reduced(indication, targets)
         return True
+
+    def _turn_away(self, reason: str, line: int) -> None:
+        self.retry_after = max(self.retry_after, CLOSING_RETRY_AFTER)
+        self.refused.append(RefusedLine(line=line, status=FOR_NOW, reason=reason))
 
     def _refuse_for_now(self, refusal: Refusal, targets: Sequence[Target], line: int) -> None:
         for target in targets:

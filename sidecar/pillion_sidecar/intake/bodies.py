@@ -24,18 +24,45 @@ class IntakeLimits:
     wait_seconds: float = 3600.0
 
 
-class BodyTooLarge(Exception):
+class BodyError(Exception):
+    """A body is not read to its end. The text says why."""
+
+    #: The status that it is answered with.
+    status = 400
+
+
+class BodyTooLarge(BodyError):
     """The body is larger than the door takes."""
+
+    status = 413
 
     def __init__(self, maximum: int) -> None:
         super().__init__(f"the body has more than {maximum} bytes; send it in parts")
 
 
-class BodyStalled(Exception):
+# TimeoutErrors, these two: aiohttp tries to read on once a request was answered, and takes no other
+# exception for the end of it.
+
+
+class BodyStalled(BodyError, TimeoutError):
     """The body stopped coming."""
+
+    status = 408
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"the body brought nothing for {seconds:g} s")
+
+
+class BodyInterrupted(BodyError, TimeoutError):
+    """The deliverer stops, and does not wait for the rest."""
+
+    status = 503
+
+
+def interrupt_body(request: web.BaseRequest, reason: str) -> None:
+    """Have whoever reads a request's body hear BodyInterrupted; one that is read is left alone."""
+    if not request.content.at_eof():
+        request.content.set_exception(BodyInterrupted(reason))
 
 
 class _Progress:
@@ -74,7 +101,8 @@ async def read_chunks(
     """Yield a body as it comes in. Close the iterator if it is left early.
 
     Raises :class:`BodyTooLarge` (with a Content-Length, before anything is read),
-    :class:`BodyStalled`, and what aiohttp raises where the client goes away.
+    :class:`BodyStalled`, :class:`BodyInterrupted`, and what aiohttp raises where the client goes
+    away.
     """
     if request.content_length is not None and request.content_length > maximum:
         raise BodyTooLarge(maximum)

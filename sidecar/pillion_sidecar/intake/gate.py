@@ -1,6 +1,11 @@
 """Whether intake is open, and for how many requests at a time."""
 
+from collections.abc import Callable
+
 MAXIMUM_REQUESTS = 512
+
+#: Told why the gate closes.
+Interrupt = Callable[[str], None]
 
 
 class IntakeGate:
@@ -9,7 +14,7 @@ class IntakeGate:
     def __init__(self, *, maximum_requests: int = MAXIMUM_REQUESTS) -> None:
         self._reason: str | None = "the configuration is not loaded yet"
         self._maximum = maximum_requests
-        self._inside = 0
+        self._inside: set[Interrupt] = set()
 
     @property
     def is_open(self) -> bool:
@@ -21,18 +26,20 @@ class IntakeGate:
         self._reason = None
 
     def close(self, reason: str) -> None:
-        """Answer 503 with a reason from now on. Requests that are inside go on."""
+        """Answer 503 with a reason from now on, and interrupt the requests that are inside."""
         self._reason = reason
+        for interrupt in list(self._inside):
+            interrupt(reason)
 
-    def enter(self) -> str | None:
-        """Let one request in, or return why not. Whoever came in must leave."""
+    def enter(self, interrupt: Interrupt) -> str | None:
+        """Let one request in, or return why not. Whoever came in must leave, by the same."""
         if self._reason is not None:
             return self._reason
-        if self._inside >= self._maximum:
+        if len(self._inside) >= self._maximum:
             return f"{self._maximum} requests are being read or waited for already"
-        self._inside += 1
+        self._inside.add(interrupt)
         return None
 
-    def leave(self) -> None:
-        """One request has been answered."""
-        self._inside -= 1
+    def leave(self, interrupt: Interrupt) -> None:
+        """The request has been answered."""
+        self._inside.remove(interrupt)

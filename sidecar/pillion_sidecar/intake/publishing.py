@@ -7,13 +7,7 @@ from aiohttp import web
 
 from pillion_sidecar.clock import Timers
 from pillion_sidecar.intake.acceptance import Submission
-from pillion_sidecar.intake.bodies import (
-    BodyStalled,
-    BodyTooLarge,
-    IntakeLimits,
-    read_chunks,
-    read_document,
-)
+from pillion_sidecar.intake.bodies import BodyError, IntakeLimits, read_chunks, read_document
 from pillion_sidecar.intake.cloudevents import binary_event, decode_event, split_batch
 from pillion_sidecar.intake.decoding import Decoded, InvalidLine
 from pillion_sidecar.intake.jsontext import parse_json
@@ -95,7 +89,7 @@ class BodyIntake:
                 limits=self._limits,
                 maximum=self._limits.line_bytes if maximum is None else maximum,
             )
-        except (BodyTooLarge, BodyStalled) as error:
+        except BodyError as error:
             raise interrupted(error, unread_from=0) from None
 
     # ------------------------------------------------------------------ one document
@@ -158,7 +152,7 @@ class BodyIntake:
                     following = await self._submit(splitter.feed(chunk), following, submission)
                     if submission.full:
                         return following
-            except (BodyTooLarge, BodyStalled) as error:
+            except BodyError as error:
                 raise interrupted(error, unread_from=following) from None
         await self._submit([splitter.end()], following, submission)
         return None
@@ -175,7 +169,6 @@ class BodyIntake:
         return following
 
 
-def interrupted(error: BodyTooLarge | BodyStalled, *, unread_from: int) -> Interrupted:
-    """Return how a body that is too large, or stalled, is answered."""
-    status = 413 if isinstance(error, BodyTooLarge) else 408
-    return Interrupted(status, str(error), unread_from=unread_from)
+def interrupted(error: BodyError, *, unread_from: int) -> Interrupted:
+    """Return how a body that was not read to its end is answered."""
+    return Interrupted(error.status, str(error), unread_from=unread_from)

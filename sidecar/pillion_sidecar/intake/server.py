@@ -5,6 +5,7 @@ every listener has it.
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from aiohttp import web
 
@@ -13,7 +14,7 @@ from pillion_sidecar.clock import Timers
 from pillion_sidecar.config.resources import Acknowledgement
 from pillion_sidecar.intake import answers, cimxml
 from pillion_sidecar.intake.acceptance import Rooms, Submission
-from pillion_sidecar.intake.bodies import IntakeLimits
+from pillion_sidecar.intake.bodies import IntakeLimits, interrupt_body
 from pillion_sidecar.intake.gate import IntakeGate
 from pillion_sidecar.intake.lines import LineDecoder
 from pillion_sidecar.intake.parameters import (
@@ -91,7 +92,8 @@ class _Intake:
         """Let requests through while intake is open, and not too many at a time."""
 
         async def enter(request: web.Request) -> web.StreamResponse:
-            reason = self._gate.enter()
+            interrupt = partial(interrupt_body, request)
+            reason = self._gate.enter(interrupt)
             if reason is not None:
                 return answers.unavailable(reason, retry_after=UNAVAILABLE_RETRY_AFTER)
             try:
@@ -99,7 +101,7 @@ class _Intake:
             except BadParameter as error:
                 return answers.refusal(400, str(error))
             finally:
-                self._gate.leave()
+                self._gate.leave(interrupt)
 
         return enter
 
@@ -130,8 +132,9 @@ class _Intake:
         if interruption is not None:
             status, document["reason"] = interruption.status, interruption.reason
         response = web.json_response(document, status=status)
-        if submission.retry_after:
-            answers.set_retry_after(response, submission.retry_after)
+        retry_after = UNAVAILABLE_RETRY_AFTER if status == 503 else submission.retry_after
+        if retry_after:
+            answers.set_retry_after(response, retry_after)
         return response
 
     async def export(self, request: web.Request) -> web.StreamResponse:

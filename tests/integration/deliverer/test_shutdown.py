@@ -1,17 +1,19 @@
 """Start and stop: the door closes, what can still be delivered is, the rest is told."""
 
 import asyncio
+import json
 import logging
 import signal
 import socket
 from collections import Counter
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from support.listening import listening
 from support.resources import subscription, write
-from support.running import alerts, listener, resources, running
+from support.running import alert, alerts, listener, resources, running
 from support.sidecar import sidecar
 
 
@@ -31,6 +33,8 @@ async def test_the_door_is_closed_while_the_backlog_is_delivered(tmp_path: Path)
             # Who has published can still ask what became of it.
             assert (await run.get("/v1/queues/ops")).document["depth"] == 3
             assert not run.ended.done()
+            assert await run.probe("/livez") == 200
+            assert await run.probe("/readyz") == 503
 
 
 async def test_the_end_does_not_wait_longer_than_there_is_something_to_deliver(
@@ -88,6 +92,36 @@ async def test_what_is_left_after_the_grace_is_discarded_each_logged_and_told_to
         (one["line"], one["destination"], one["reason"]) for one in told.document["discarded"]
     }
     assert reasons == {(n, name, "shutdown") for n in range(3) for name in ("one", "two")}
+
+
+async def test_a_body_that_is_still_coming_is_answered_with_what_was_taken_of_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    more = asyncio.Event()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield json.dumps(alert("0")).encode() + b"\n"
+        await more.wait()
+        yield json.dumps(alert("1")).encode() + b"\n"
+
+    async with listening() as ops, running(tmp_path, *resources(listener("ops", ops.url))) as run:
+        publishing = asyncio.create_task(run.post("/v1/indications?source=test", body()))
+        await run.delivered("ops", 1)
+        run.stop.set()
+        answer = await publishing
+        more.set()
+        assert answer.status == 503
+        assert float(answer.headers["Retry-After"]) > 0
+        assert answer.document == {
+            "accepted": 1,
+            "duplicate": 0,
+            "refused": [],
+            "unreadFrom": 1,
+            "reason": "the deliverer is shutting down",
+        }
+        await run.ended
+    assert ops.identifiers == ["0"]
+    assert not [record for record in caplog.records if record.name == "aiohttp.server"]
 
 
 # ---------------------------------------------------------------------- the process
