@@ -66,10 +66,11 @@ async def test_what_has_waited_for_its_lifetime_is_discarded_and_told(tmp_path: 
         async with running(tmp_path, *documents) as run:
             await run.publish(*alerts(0, 2), publisher="early")
             await run.failed("ops", 1)
-            run.time.advance(20.0)
-            await run.publish(*alerts(2, 1), publisher="late")
-            run.time.advance(80.0)
+            run.time.advance(50.0)
             await run.failed("ops", 2)
+            await run.publish(*alerts(2, 1), publisher="late")
+            run.time.advance(50.0)
+            await run.failed("ops", 3)
             flush = await run.post("/v1/flush?publisher=early&timeout=0")
             expired = {"delivered": 0, "discarded": {"lifetime-expired": 2}, "pending": 0}
             assert flush.document["destinations"]["ops"] == expired
