@@ -25,7 +25,7 @@ COMMANDS: dict[str, str] = {
     "queues": "show a deliverer's destination queues, skip or purge one",
 }
 
-DESCRIPTION = "Pillion delivers CIM indications: kept safe, in order, with retry."
+DESCRIPTION = "Pillion delivers CIM indications to every subscribed listener, in order, with retry."
 
 
 class Command(Protocol):

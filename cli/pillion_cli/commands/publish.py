@@ -27,7 +27,7 @@ that are wrong are counted and the first ones quoted.
 
 examples:
   pillion publish alerts.ndjson
-  jq -c .alerts[] report.json | pillion publish - --source weather
+  jq -c '.alerts[]' report.json | pillion publish - --source weather
   pillion publish alerts.ndjson --ack delivered --timeout 300
   pillion publish alerts.ndjson --flush
 
@@ -49,7 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--ack",
         choices=("accepted", "durable", "stable", "delivered"),
         default="accepted",
-        help="how far an indication must have come before it is answered [accepted]",
+        help="how far an indication must have come before it is answered [accepted];"
+        " no deliverer of this version can give durable or stable",
     )
     parser.add_argument(
         "--source", help="the source of lines that name none; with a source, repeats are recognised"

@@ -10,13 +10,10 @@ import yaml
 
 from pillion_cli.main import command_parser, load
 from support.house import ROOT
+from support.manual import blocks
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "getting-started.md")
 EXAMPLE = ROOT / "examples" / "first-subscription"
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 
 
 def by_kind(documents: list[Any]) -> dict[str, Any]:

@@ -1,0 +1,174 @@
+"""Names, defaults and limits that the manual states are those of the source."""
+
+import re
+
+import pytest
+
+from pillion_cim.filters.parser import MAX_DEPTH as FILTER_DEPTH
+from pillion_cim.filters.syntax import Function
+from pillion_cim.jsonform.decode import MAX_DEPTH as INSTANCE_DEPTH
+from pillion_cim.schema import load_schema
+from pillion_sidecar.config.resources import (
+    IndicationService,
+    IndicationSubscription,
+    RetryPolicy,
+)
+from pillion_sidecar.delivery.handler import DeliveryResult
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.delivery.repeats import REMEMBERED_EVENTS
+from pillion_sidecar.handlers.cimxml import CIM_XML_PORT, CIM_XML_TLS_PORT
+from pillion_sidecar.handlers.http.exchange import BODY_LIMIT, HEAD_LIMIT
+from pillion_sidecar.handlers.http.sender import IDLE_SECONDS
+from pillion_sidecar.intake.acceptance import MAXIMUM_REFUSED
+from pillion_sidecar.intake.bodies import IntakeLimits
+from pillion_sidecar.intake.decoding import ENVELOPE
+from pillion_sidecar.intake.gate import MAXIMUM_REQUESTS
+from pillion_sidecar.intake.parameters import DEFAULT_TIMEOUT, MAXIMUM_TEXT
+from pillion_sidecar.intake.publishing import KINDS
+from pillion_sidecar.intake.server import CIM_XML_PATHS
+from pillion_sidecar.reliability.publishers import MAXIMUM_PUBLISHERS
+from pillion_sidecar.reliability.tracking import MAXIMUM_DISCARDS_DETAILED, MAXIMUM_RECEIPTS
+from pillion_sidecar.settings import INTAKE_PORT, TELEMETRY_PORT
+from pillion_sidecar.telemetry.administration import (
+    DEFAULT_DRAIN_TIMEOUT,
+    DEFAULT_LIMIT,
+    MAXIMUM_LIMIT,
+)
+from pillion_sidecar.telemetry.definitions import METRICS
+from pillion_sidecar.telemetry.events import EVENTS
+from support.manual import codes, numbers, table, text_of
+
+LIMITS = IntakeLimits()
+SERVICE = IndicationService()
+RETRY = RetryPolicy()
+
+
+def first_codes(name: str, head: str) -> set[str]:
+    return {code for row in table(name, head) for code in codes(row[0])}
+
+
+@pytest.mark.parametrize(
+    ("begins", "figures"),
+    [
+        ("one indication", [LIMITS.line_bytes]),
+        ("a batch of CloudEvents", [LIMITS.document_bytes]),
+        ("an NDJSON body", [LIMITS.stream_bytes]),
+        ("requests read", [MAXIMUM_REQUESTS, 503]),
+        ("refused lines", [MAXIMUM_REFUSED]),
+        ("discards told", [MAXIMUM_DISCARDS_DETAILED]),
+        ("a body that does not come", [LIMITS.idle_seconds, LIMITS.progress_bytes, 408]),
+        ("the longest wait", [LIMITS.wait_seconds]),
+        ("receipts kept", [MAXIMUM_RECEIPTS]),
+        ("publishers known", [MAXIMUM_PUBLISHERS]),
+    ],
+)
+def test_a_limit_of_intake_is_the_constant(begins: str, figures: list[float]) -> None:
+    (row,) = [row for row in table("publishing.md", "what") if row[0].startswith(begins)]
+    assert numbers(row[1]) == figures
+
+
+def test_every_limit_of_intake_is_pinned() -> None:
+    assert len(table("publishing.md", "what")) == 10
+
+
+def test_the_parameters_of_publishing_have_the_stated_defaults_and_bounds() -> None:
+    rows = {codes(row[0])[0]: row for row in table("publishing.md", "parameter")}
+    assert set(rows) == {"ack", "timeout", "source"}
+    assert numbers(rows["timeout"][1]) == [DEFAULT_TIMEOUT]
+    assert numbers(rows["timeout"][2]) == [0, LIMITS.wait_seconds]
+    assert numbers(rows["source"][2]) == [MAXIMUM_TEXT]
+
+
+def test_the_page_names_every_content_type_member_and_class() -> None:
+    assert first_codes("publishing.md", "Content-Type") == set(KINDS)
+    assert first_codes("publishing.md", "beside `class` and `properties`") == set(ENVELOPE)
+    text = text_of("publishing.md")
+    known = {found.name for found in load_schema() if not found.abstract}
+    assert {name for name in known if f"`{name}`" not in text} == set()
+    assert f"up to {INSTANCE_DEPTH} deep" in text
+
+
+def test_the_page_names_every_path_of_exporters() -> None:
+    stated = {code.removeprefix("POST ") for code in first_codes("publishing.md", "endpoint")}
+    paths = {re.sub(r"\{.*\}", "{anything}", path) for path in CIM_XML_PATHS}
+    assert paths <= stated
+
+
+def test_the_discard_reasons_and_results_are_all_there_are() -> None:
+    assert first_codes("delivery.md", "reason") == {reason.value for reason in DiscardReason}
+    assert first_codes("listeners.md", "result") == {result.value for result in DeliveryResult}
+
+
+def test_the_defaults_of_retry_and_subscriptions_are_those_of_the_resources() -> None:
+    stated = {
+        setting: row[1]
+        for row in [*table("delivery.md", "setting"), *table_of_subscriptions()]
+        for setting in codes(row[0])
+    }
+    assert stated["deliveryRetryAttempts"] == str(SERVICE.delivery_retry_attempts)
+    assert stated["deliveryRetryIntervalSeconds"] == f"{SERVICE.delivery_retry_interval_seconds:g}"
+    assert stated["retry.backoff"] == f"`{RETRY.backoff.value}`"
+    assert numbers(stated["retry.maximumIntervalSeconds"]) == [RETRY.maximum_interval_seconds]
+    assert numbers(stated["retry.jitterPercent"]) == [RETRY.jitter * 100]
+    assert numbers(stated["subscriptionRemovalTimeIntervalSeconds"]) == [
+        SERVICE.subscription_removal_time_interval_seconds,
+        SERVICE.subscription_removal_time_interval_seconds / 86_400,
+    ]
+    assert stated["subscriptionRemovalAction"] == f"`{SERVICE.subscription_removal_action.value}`"
+    policy = IndicationSubscription.__dataclass_fields__["on_fatal_error_policy"].default
+    assert stated["onFatalErrorPolicy"] == f"`{policy.value}`"
+
+
+def table_of_subscriptions() -> list[list[str]]:
+    """The second table of settings on the page of delivery."""
+    _, _, behind = text_of("delivery.md").partition("## Subscriptions\n\n")
+    lines = behind.splitlines()[2:]
+    return [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in lines[: next(i for i, line in enumerate(lines) if not line.startswith("|"))]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("page", "sentence"),
+    [
+        ("delivery.md", f"{SERVICE.queue_size:,} by default"),
+        (
+            "delivery.md",
+            f"`shutdownGracePeriodSeconds` ({SERVICE.shutdown_grace_period_seconds:g})",
+        ),
+        ("delivery.md", f"{REMEMBERED_EVENTS:,}\nevents are remembered"),
+        (
+            "operating.md",
+            f"`shutdownGracePeriodSeconds` ({SERVICE.shutdown_grace_period_seconds:g})",
+        ),
+        ("operating.md", f"`GET /v1/queues?limit={DEFAULT_LIMIT}&after=NAME`"),
+        ("operating.md", f"at most {MAXIMUM_LIMIT:,} at a time"),
+        ("operating.md", f"`POST /drain?timeout={DEFAULT_DRAIN_TIMEOUT:g}`"),
+        ("operating.md", f"http://127.0.0.1:{TELEMETRY_PORT}/metrics"),
+        ("publishing.md", f"`http://127.0.0.1:{INTAKE_PORT}` unless"),
+        ("publishing.md", f"`duplicateWindowEntries` ({SERVICE.duplicate_window_entries:,})"),
+        ("listeners.md", f"port {CIM_XML_PORT} or {CIM_XML_TLS_PORT}"),
+        ("listeners.md", f"{HEAD_LIMIT // 1024} KiB of head, {BODY_LIMIT // 1024} KiB of body"),
+        ("listeners.md", f"idle for {IDLE_SECONDS:g} seconds"),
+        ("filters.md", f"nested at most {FILTER_DEPTH} deep"),
+    ],
+)
+def test_a_figure_in_a_sentence_is_the_constant(page: str, sentence: str) -> None:
+    assert sentence in text_of(page)
+
+
+def test_the_page_of_filters_names_every_function() -> None:
+    text = text_of("filters.md")
+    assert {function for function in Function if f"`{function}`" not in text} == set()
+
+
+def test_metrics_and_events_that_a_page_names_exist() -> None:
+    series = {
+        metric.name + suffix for metric in METRICS for suffix in ("", "_bucket", "_sum", "_count")
+    }
+    events = {event.name for event in EVENTS}
+    for page in ("operating.md", "publishing.md", "delivery.md", "getting-started.md"):
+        text = text_of(page)
+        assert set(re.findall(r"\bpillion_[a-z_]+", text)) <= series
+    assert first_codes("operating.md", "event") <= events
