@@ -52,7 +52,7 @@ class Applications:
             self._running = None
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def applications() -> Iterator[Applications]:
     made = Applications()
     yield made

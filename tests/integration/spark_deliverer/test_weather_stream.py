@@ -121,10 +121,11 @@ def test_a_stream_stopped_half_way_and_replayed_on_other_cores_delivers_each_ale
     half_way = len(way.listener.record())
     assert 0 < half_way < ALERTS
 
-    stream.run(applications.start("local[4,4]"))
+    spark = applications.start("local[4,4]")
+    stream.run(spark)
     assert len(stream.commits) == MONTHS
     stream.lose_a_commit()
-    stream.run(applications.start("local[1]"))
+    stream.run(spark)
 
     batches = [report["batch"] for report in stream.reports]
     assert batches == [*range(MONTHS), MONTHS - 1]
