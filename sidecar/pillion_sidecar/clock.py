@@ -7,9 +7,14 @@ Nothing else in the deliverer reads the time or waits for it, so a test moves ti
 import asyncio
 import heapq
 import itertools
+import sys
 import time
 from collections.abc import Callable
 from typing import Protocol
+
+#: Timers fired before the event loop gets its turn: a thousand time-outs at one moment must not
+#: hold up those who have nothing to do with them.
+TIMERS_PER_TURN = 4
 
 
 class Clock(Protocol):
@@ -97,10 +102,11 @@ class TimerHeap:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
-    def pop_due(self, now: float) -> list[Timer]:
-        """Remove and return the live timers that are due at ``now``, earliest first."""
+    def pop_due(self, now: float, *, limit: int = sys.maxsize) -> list[Timer]:
+        """Remove and return live timers that are due at ``now``, earliest first, ``limit`` at
+        most."""
         due: list[Timer] = []
-        while (when := self.next_due()) is not None and when <= now:
+        while len(due) < limit and (when := self.next_due()) is not None and when <= now:
             due.append(heapq.heappop(self._heap)[2])
         return due
 
@@ -136,7 +142,7 @@ class LoopTimers:
     def _wake(self) -> None:
         self._armed = None
         # The loop's resolution lets a handle run a little early; what is due within it is due.
-        for timer in self._heap.pop_due(self._loop.time() + 0.0005):
+        for timer in self._heap.pop_due(self._loop.time() + 0.0005, limit=TIMERS_PER_TURN):
             timer.fire()
         following = self._heap.next_due()
         if following is not None:

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from pillion_sidecar.clock import LoopTimers, TimerHeap
+from pillion_sidecar.clock import TIMERS_PER_TURN, LoopTimers, TimerHeap
 from pillion_sidecar.testing import FakeTime
 
 
@@ -50,6 +50,28 @@ async def test_loop_timers_hold_one_handle_of_the_loop_whatever_their_number():
         timers.call_at(now + 100 + number, lambda: None)
     assert len(armed) == 1
     timers.close()
+
+
+async def test_many_timers_due_at_one_moment_leave_the_loop_its_turns():
+    loop = asyncio.get_running_loop()
+    timers = LoopTimers(loop=loop)
+    fired, largest, ended = 0, 0, asyncio.Event()
+
+    def fire():
+        nonlocal fired
+        fired += 1
+        if fired == 40:
+            ended.set()
+
+    due = loop.time() - 1.0
+    for _ in range(40):
+        timers.call_at(due, fire)
+    while not ended.is_set():
+        before = fired
+        await asyncio.sleep(0)
+        largest = max(largest, fired - before)
+    timers.close()
+    assert largest == TIMERS_PER_TURN
 
 
 async def test_loop_timers_call_back_earliest_first():

@@ -18,7 +18,7 @@ from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Delivery
 from pillion_sidecar.delivery.queue import DestinationQueue, QueueEntry
 
 #: Attempts started before the event loop gets its turn.
-ATTEMPTS_PER_TURN = 64
+ATTEMPTS_PER_TURN = 8
 
 
 class Settling(Protocol):

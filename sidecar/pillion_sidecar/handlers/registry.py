@@ -11,6 +11,7 @@ from pillion_sidecar.handlers.cloudevents import CloudEventsHandler
 from pillion_sidecar.handlers.http.connector import AddressCheck, Connector, NameResolver
 from pillion_sidecar.handlers.http.fields import authorization
 from pillion_sidecar.handlers.http.outcome import later
+from pillion_sidecar.handlers.http.pace import OpeningPace
 from pillion_sidecar.handlers.http.sender import IDLE_SECONDS, RECEIVE_BUFFER, HTTPSender
 from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError, parse_target
 from pillion_sidecar.handlers.http.tls import TLSContexts
@@ -39,6 +40,7 @@ class HandlerRegistry:
         self._service_name = service_name
         self._idle_seconds = idle_seconds
         self._tls_contexts = TLSContexts()
+        self._pace = OpeningPace()
         self._buffer = memoryview(bytearray(RECEIVE_BUFFER))
 
     def create_handler(self, destination: ListenerDestination) -> Handler:
@@ -81,6 +83,7 @@ class HandlerRegistry:
             target=target,
             resolver=self._resolver,
             address_policy=self._address_policy,
+            pace=self._pace,
             tls=self._tls_contexts.context(destination.tls) if target.tls else None,
             server_name=destination.tls.server_name,
         )

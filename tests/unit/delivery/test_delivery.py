@@ -104,7 +104,7 @@ def test_a_turn_is_bounded_so_that_the_event_loop_gets_its_own(deliverer):
     big.apply([destination(f"d{number}") for number in range(200)])
     big.publish("a")
     big.step()
-    assert sum(len(handler.attempts) for handler in big.handlers.values()) == 64
+    assert sum(len(handler.attempts) for handler in big.handlers.values()) == 8
     big.run()
     assert sum(len(handler.attempts) for handler in big.handlers.values()) == 200
 
@@ -192,7 +192,8 @@ def test_a_full_and_failing_queue_discards_its_oldest(deliverer):
 
 def test_a_failed_indication_for_which_there_is_no_room_is_discarded_itself(deliverer):
     deliverer.answer = None
-    deliverer.apply([destination("ops", queue_size=2)])
+    policy = QueueFullPolicy.DISCARD_OLDEST
+    deliverer.apply([destination("ops", queue_size=2, queue_full_policy=policy)])
     for identifier in "abc":
         deliverer.publish(identifier)
         deliverer.run()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from pillion_sidecar.handlers.http.channel import ConnectError
+from pillion_sidecar.handlers.http.pace import OpeningPace
 from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.handlers.http.wire import Wire
 from pillion_sidecar.handlers.resolver import ResolutionError
@@ -46,10 +47,13 @@ class Connector:
         target: HTTPTarget,
         resolver: NameResolver,
         address_policy: AddressCheck,
+        pace: OpeningPace | None = None,
         tls: ssl.SSLContext | None = None,
         server_name: str | None = None,
     ) -> None:
+        """``pace`` is shared by all connectors that must not crowd each other out."""
         self._target = target
+        self._pace = pace or OpeningPace()
         self._resolver = resolver
         self._address_policy = address_policy
         self._tls = tls
@@ -88,6 +92,7 @@ class Connector:
     async def _open(self, address: str, wire: Wire, stage: Callable[[str], None]) -> None:
         loop = asyncio.get_running_loop()
         stage(f"connecting to {address} port {self._target.port}")
+        await self._pace.turn()
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
