@@ -12,11 +12,14 @@ from pillion_cim.schema import load_schema
 from pillion_sidecar.config.resources import (
     IndicationService,
     IndicationSubscription,
+    ListenerDestination,
+    Protocol,
     RetryPolicy,
 )
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.repeats import REMEMBERED_EVENTS
+from pillion_sidecar.delivery.retry import lifetime
 from pillion_sidecar.handlers.cimxml import CIM_XML_PORT, CIM_XML_TLS_PORT
 from pillion_sidecar.handlers.http.exchange import BODY_LIMIT, HEAD_LIMIT
 from pillion_sidecar.handlers.http.sender import IDLE_SECONDS
@@ -42,6 +45,9 @@ from support.manual import DOCS, blocks, codes, numbers, table, text_of
 LIMITS = IntakeLimits()
 SERVICE = IndicationService()
 RETRY = RetryPolicy()
+DESTINATION = ListenerDestination(
+    name="siem", uid="1", destination="http://siem.example/", protocol=Protocol.CIM_XML
+)
 
 
 def first_codes(name: str, head: str) -> set[str]:
@@ -138,6 +144,7 @@ def table_of_subscriptions() -> list[list[str]]:
             "delivery.md",
             f"`shutdownGracePeriodSeconds` ({SERVICE.shutdown_grace_period_seconds:g})",
         ),
+        ("delivery.md", f"{lifetime(DESTINATION):g} seconds with 3 retries of 30 seconds"),
         ("delivery.md", f"{REMEMBERED_EVENTS:,}\nevents are remembered"),
         (
             "operating.md",
