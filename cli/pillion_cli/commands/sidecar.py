@@ -23,6 +23,9 @@ IndicationSubscription (apiVersion pillion.dev/v1alpha1), and of Secrets that de
 A change of the folder is in force within a second; a broken one is reported, and the last good
 one stays. SIGTERM closes the door, delivers for shutdownGracePeriodSeconds, and ends.
 
+Queues are in memory. What is left then is discarded, with a log line for each indication; what is
+pending when the process is killed is lost.
+
 The first line of output is {{"intake": URL, "telemetry": URL}}; logs go to standard error.
 
 examples:
