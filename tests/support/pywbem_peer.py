@@ -63,7 +63,7 @@ class PywbemPeer:
         await self._ask("wait", count=count)
 
     async def record(self) -> list[Received]:
-        """All that the callback was given, in order."""
+        """All that was answered, as the callback was given it, in order."""
         return [Received(*given) for given in (await self._ask("record"))["record"]]
 
     async def forget(self) -> None:
@@ -148,6 +148,9 @@ class _Program:
         return {}
 
     def record(self) -> dict[str, Any]:
+        if self._listener is not None:
+            # It answers before its callback has been called.
+            self._listener._ind_queue.join()
         with self._grown:
             return {"record": list(self._record)}
 
