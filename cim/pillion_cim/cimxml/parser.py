@@ -5,9 +5,14 @@ DOCTYPE is refused: CIM-XML has no use for one, and every XML bomb needs one.
 """
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from lxml import etree
+if TYPE_CHECKING:
+    from lxml import etree
+
+    Element: TypeAlias = etree._Element
+else:
+    Element: TypeAlias = object
 
 _ENCODING: Final = re.compile(rb"<\?xml[^>]{0,200}?\sencoding\s*=\s*[\"']([^\"'>]{0,40})[\"']")
 
@@ -20,12 +25,15 @@ class DoctypeRefusedError(XMLRefusedError):
     """The document has a DOCTYPE."""
 
 
-def parse_xml(document: bytes) -> etree._Element:
+def parse_xml(document: bytes) -> Element:
     """Return the root element, comments and processing instructions gone.
 
     Raises XMLRefusedError. The size of the document is for the caller to bound; the depth is
     bounded by the parser, at 256.
     """
+    # Not before the first document: 4 MiB that a deliverer which meets no CIM-XML need not hold.
+    from lxml import etree
+
     parser = etree.XMLParser(
         resolve_entities=False,
         no_network=True,

@@ -3,9 +3,7 @@ says of its own classes is so. Names of known classes are spelled as the schema 
 
 from typing import Final
 
-from lxml import etree
-
-from pillion_cim.cimxml.parser import XMLRefusedError, parse_xml
+from pillion_cim.cimxml.parser import Element, XMLRefusedError, parse_xml
 from pillion_cim.cimxml.references import read_reference
 from pillion_cim.cimxml.scalars import read_scalar
 from pillion_cim.cimxml.structure import StructureError, attribute, children, only_child, text_of
@@ -23,7 +21,7 @@ _KINDS: Final = {str(member): member for member in EmbeddedObject}
 _REFERENCE: Final = PropertyType(CIMType.REFERENCE)
 
 
-def read_instance(element: etree._Element, *, schema: Schema, depth: int = 0) -> CIMInstance:
+def read_instance(element: Element, *, schema: Schema, depth: int = 0) -> CIMInstance:
     """Read an instance.
 
     Raises StructureError, which says where, for whatever DSP0201 or the type of a value forbids.
@@ -52,16 +50,14 @@ def read_instance(element: etree._Element, *, schema: Schema, depth: int = 0) ->
     return CIMInstance(known.name, values, known.types if own else {**known.types, **types})
 
 
-def _name(element: etree._Element, known: CIMClass | None) -> str:
+def _name(element: Element, known: CIMClass | None) -> str:
     name = attribute(element, "NAME")
     if not is_identifier(name):
         raise StructureError(f"NAME {name[:80]!r} is not the name of a property")
     return (known.spelling(name) if known is not None else None) or name
 
 
-def _property(
-    element: etree._Element, *, schema: Schema, depth: int
-) -> tuple[PropertyType, CIMValue]:
+def _property(element: Element, *, schema: Schema, depth: int) -> tuple[PropertyType, CIMValue]:
     """Read a property of any kind. Raises ValueError (a StructureError is one)."""
     if element.tag == "PROPERTY.REFERENCE":
         holder = _holder(element, "VALUE.REFERENCE")
@@ -83,7 +79,7 @@ def _property(
     )
 
 
-def _holder(element: etree._Element, tag: str) -> etree._Element | None:
+def _holder(element: Element, tag: str) -> Element | None:
     """The element that holds a property's value; None where the property is NULL."""
     found = children(element)
     if len(found) == 1 and found[0].tag == tag:
@@ -94,7 +90,7 @@ def _holder(element: etree._Element, tag: str) -> etree._Element | None:
     return only_child(element, tag, among=found)
 
 
-def _type(element: etree._Element, *, is_array: bool) -> PropertyType:
+def _type(element: Element, *, is_array: bool) -> PropertyType:
     text = attribute(element, "TYPE")
     property_type = (_ARRAYS if is_array else _SINGLE).get(text)
     if property_type is None:
@@ -109,7 +105,7 @@ def _type(element: etree._Element, *, is_array: bool) -> PropertyType:
 
 
 def _item(
-    element: etree._Element, property_type: PropertyType, *, schema: Schema, depth: int
+    element: Element, property_type: PropertyType, *, schema: Schema, depth: int
 ) -> CIMScalar | None:
     if element.tag == "VALUE.NULL":
         return None
@@ -119,7 +115,7 @@ def _item(
 
 
 def _scalar(
-    element: etree._Element, property_type: PropertyType, *, schema: Schema, depth: int
+    element: Element, property_type: PropertyType, *, schema: Schema, depth: int
 ) -> CIMScalar:
     text = text_of(element)
     if property_type.embedded is None:

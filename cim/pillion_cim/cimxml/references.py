@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from lxml import etree
-
+from pillion_cim.cimxml.parser import Element
 from pillion_cim.cimxml.scalars import read_boolean, read_number
 from pillion_cim.cimxml.structure import StructureError, attribute, children, only_child, text_of
 from pillion_cim.model import CIMInstanceName
@@ -12,7 +11,7 @@ from pillion_cim.values import is_identifier
 _MAX_DEPTH: Final = 8
 
 
-def read_reference(holder: etree._Element, depth: int = 0) -> CIMInstanceName:
+def read_reference(holder: Element, depth: int = 0) -> CIMInstanceName:
     """Read a VALUE.REFERENCE. Raises StructureError, also for a path that names a class."""
     if depth >= _MAX_DEPTH:
         raise StructureError(f"references are nested deeper than {_MAX_DEPTH} levels")
@@ -35,14 +34,14 @@ def read_reference(holder: etree._Element, depth: int = 0) -> CIMInstanceName:
     raise StructureError(f"a reference to {str(path.tag)[:80]} is not taken, only to an instance")
 
 
-def _two(element: etree._Element, first: str, second: str) -> list[etree._Element]:
+def _two(element: Element, first: str, second: str) -> list[Element]:
     found = children(element)
     if [child.tag for child in found] != [first, second]:
         raise StructureError(f"{element.tag} must hold {first} and {second}")
     return found
 
 
-def _namespace(element: etree._Element) -> str:
+def _namespace(element: Element) -> str:
     steps = children(element)
     if not steps or any(step.tag != "NAMESPACE" for step in steps):
         raise StructureError("LOCALNAMESPACEPATH must hold NAMESPACE elements")
@@ -53,7 +52,7 @@ def _namespace(element: etree._Element) -> str:
 
 
 def _instance_name(
-    element: etree._Element, namespace: str | None, host: str | None, depth: int
+    element: Element, namespace: str | None, host: str | None, depth: int
 ) -> CIMInstanceName:
     class_name = attribute(element, "CLASSNAME")
     if not is_identifier(class_name):
@@ -69,7 +68,7 @@ def _instance_name(
     return CIMInstanceName(class_name, keys, namespace, host)
 
 
-def _key(binding: etree._Element, depth: int) -> str | bool | int | float | CIMInstanceName:
+def _key(binding: Element, depth: int) -> str | bool | int | float | CIMInstanceName:
     found = children(binding)
     if len(found) == 1 and found[0].tag == "VALUE.REFERENCE":
         return read_reference(found[0], depth + 1)

@@ -9,10 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lxml import etree
-
 from pillion_cim.cimxml.headers import find_header
-from pillion_cim.cimxml.parser import XMLRefusedError, declared_encoding, parse_xml
+from pillion_cim.cimxml.parser import Element, XMLRefusedError, declared_encoding, parse_xml
 from pillion_cim.cimxml.reader import read_instance
 from pillion_cim.cimxml.structure import StructureError, attribute, children, only_child
 from pillion_cim.model import CIMInstance
@@ -96,7 +94,7 @@ def _check_headers(headers: Mapping[str, str]) -> str | None:
     return find_header(headers, "CIMExportMethod")
 
 
-def _parse(body: bytes) -> etree._Element:
+def _parse(body: bytes) -> Element:
     if not body.strip():
         raise ExportRequestError(400, "request-not-valid", "the body is empty")
     if body.startswith(b"\xef\xbb\xbf"):
@@ -116,7 +114,7 @@ def _parse(body: bytes) -> etree._Element:
         raise ExportRequestError(400, "request-not-well-formed", str(error)) from None
 
 
-def _find_call(root: etree._Element, headers: Mapping[str, str]) -> tuple[str, etree._Element]:
+def _find_call(root: Element, headers: Mapping[str, str]) -> tuple[str, Element]:
     """Walk down to EXPMETHODCALL, checking the versions on the way."""
     if root.tag != "CIM":
         raise StructureError(f"the document is a {str(root.tag)[:80]}, not a CIM")
@@ -146,7 +144,7 @@ def _check_version(text: str, major: str, cim_error: str) -> None:
 
 
 def _read_call(
-    call: etree._Element, message_id: str, declared: str | None, schema: Schema
+    call: Element, message_id: str, declared: str | None, schema: Schema
 ) -> ExportRequest:
     method = attribute(call, "NAME")
     if declared is None or declared.casefold() != method.casefold():

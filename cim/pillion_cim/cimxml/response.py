@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from lxml import etree
-
 from pillion_cim.cimxml.escape import escape_lossy
 from pillion_cim.cimxml.headers import find_header
-from pillion_cim.cimxml.parser import DoctypeRefusedError, XMLRefusedError, parse_xml
+from pillion_cim.cimxml.parser import DoctypeRefusedError, Element, XMLRefusedError, parse_xml
 from pillion_cim.cimxml.structure import StructureError, attribute, children, only_child
 
 #: A longer response is refused unread; real ones have some 300 bytes.
@@ -114,7 +112,7 @@ def check_response_body(body: bytes, *, message_id: str) -> None:
         raise ExportResponseError(ResponseFailure.NOT_VALID, _line(str(error))) from None
 
 
-def _check_document(root: etree._Element, message_id: str) -> None:
+def _check_document(root: Element, message_id: str) -> None:
     if root.tag != "CIM":
         raise StructureError(f"the document is a {str(root.tag)[:80]}, not a CIM")
     _check_major(attribute(root, "CIMVERSION"), "2.", ResponseFailure.CIM_VERSION)
@@ -133,7 +131,7 @@ def _check_document(root: etree._Element, message_id: str) -> None:
     _check_outcome(response)
 
 
-def _check_outcome(response: etree._Element) -> None:
+def _check_outcome(response: Element) -> None:
     outcome = children(response)
     if not outcome:
         return

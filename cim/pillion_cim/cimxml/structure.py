@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from lxml import etree
+from pillion_cim.cimxml.parser import Element
 
 
 class StructureError(ValueError):
     """The document is well-formed XML, but not what DSP0203 or DSP0201 says it must be."""
 
 
-def children(element: etree._Element) -> list[etree._Element]:
+def children(element: Element) -> list[Element]:
     """Return an element's children. Raises StructureError if there is text among them."""
     found = list(element)
     # Most elements hold no text at all, not even white space; a call for each would show.
@@ -22,9 +22,7 @@ def children(element: etree._Element) -> list[etree._Element]:
     return found
 
 
-def only_child(
-    element: etree._Element, tag: str, *, among: Sequence[etree._Element] | None = None
-) -> etree._Element:
+def only_child(element: Element, tag: str, *, among: Sequence[Element] | None = None) -> Element:
     """Return the one child, which must have this tag. Raises StructureError."""
     found = children(element) if among is None else among
     if len(found) != 1 or found[0].tag != tag:
@@ -33,7 +31,7 @@ def only_child(
     return found[0]
 
 
-def attribute(element: etree._Element, name: str) -> str:
+def attribute(element: Element, name: str) -> str:
     """Return an attribute that must be there. Raises StructureError."""
     value = element.get(name)
     if value is None:
@@ -41,13 +39,13 @@ def attribute(element: etree._Element, name: str) -> str:
     return value
 
 
-def text_of(element: etree._Element) -> str:
+def text_of(element: Element) -> str:
     """Return the text of an element that may hold nothing else. Raises StructureError."""
     if len(element):
         raise StructureError(f"{element.tag} may only hold text")
     return element.text or ""
 
 
-def _refuse_text(element: etree._Element, text: str) -> None:
+def _refuse_text(element: Element, text: str) -> None:
     if text.strip(" \t\r\n"):
         raise StructureError(f"{str(element.tag)[:80]} may not hold text")

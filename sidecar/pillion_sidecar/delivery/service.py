@@ -109,12 +109,17 @@ class DeliveryService:
         refusal = self._refusal(resolved, now)
         if refusal is not None:
             return refusal
+        number = -1
         for target, subscription, queue in resolved:
             repeats = subscription.repeats
             if repeats is not None and not repeats.admits(target.event, now=now):
                 continue
             indication.unsettled += 1
-            self._enqueue(queue, QueueEntry(indication, subscription, queue.sequence.number()))
+            following = queue.sequence.number()
+            if following != number:
+                # Destinations of the same indications count alike, and can share one object.
+                number = following
+            self._enqueue(queue, QueueEntry(indication, subscription, number))
         return None
 
     def _refusal(
