@@ -7,7 +7,7 @@ delivery service's.
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 
 import msgspec
 
@@ -17,7 +17,7 @@ from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Ha
 from pillion_sidecar.delivery.pauses import Pauses
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.retry import lifetime
-from pillion_sidecar.delivery.sequence import SequenceIdentifiers
+from pillion_sidecar.delivery.sequence import SEQUENCE_LIMIT, SequenceIdentifiers
 from pillion_sidecar.delivery.subscriptions import Subscription
 from pillion_sidecar.indication import Indication
 
@@ -161,9 +161,10 @@ class DestinationQueue:
         """Whether a publisher must be refused ``places`` more entries (the design's "Full queue").
 
         Adaptive: a full queue that delivers pushes back on publishers; one that fails does not,
-        since then its own oldest entries give way (S0.4).
+        since then its own oldest entries give way (S0.4). An indication that needs more places
+        than there are is let into an empty queue, since it would be refused for ever.
         """
-        if len(self.waiting) + places <= self.capacity:
+        if len(self.waiting) + min(places, self.capacity) <= self.capacity:
             return False
         policy = self.destination.queue_full_policy
         if policy is QueueFullPolicy.ADAPTIVE:
@@ -184,8 +185,14 @@ class DestinationQueue:
         return began is None or now - began <= interval
 
     def insert_back(self, entry: QueueEntry) -> QueueEntry | None:
-        """Append a new entry; return the oldest one where the queue was full (S0.4)."""
+        """Append a new entry; return the oldest one where the queue was full (S0.4).
+
+        The entries of one indication do not displace each other.
+        """
         evicted = self.waiting.popleft() if len(self.waiting) >= self.capacity else None
+        if evicted is not None and evicted.indication is entry.indication:
+            self.waiting.appendleft(evicted)
+            evicted = None
         self.waiting.append(entry)
         depth = len(self.waiting) + len(self.flying)
         if depth > self.high_water:
@@ -193,10 +200,19 @@ class DestinationQueue:
         return evicted
 
     def insert_front(self, entry: QueueEntry) -> bool:
-        """Put a failed entry back before all others; False where the queue is full (S0.4)."""
-        if len(self.waiting) >= self.capacity:
+        """Put a failed entry back before all others; False where the queue is full (S0.4).
+
+        With ``Reject`` it never is, since nothing is discarded then to make room for another.
+        Where several were in flight they come back in any order: they wait in that of acceptance.
+        """
+        policy = self.destination.queue_full_policy
+        if len(self.waiting) >= self.capacity and policy is not QueueFullPolicy.REJECT:
             return False
-        self.waiting.appendleft(entry)
+        if self.waiting and _is_older(self.waiting[0], entry):
+            older = sum(1 for _ in takewhile(lambda other: _is_older(other, entry), self.waiting))
+            self.waiting.insert(older, entry)
+        else:
+            self.waiting.appendleft(entry)
         return True
 
     def take(self) -> QueueEntry | None:
@@ -288,3 +304,8 @@ class DestinationQueue:
         self.flying.clear()
         self.waiting.clear()
         return entries
+
+
+def _is_older(entry: QueueEntry, other: QueueEntry) -> bool:
+    """Whether ``entry`` was accepted before ``other``; numbers wrap (D.2)."""
+    return 0 < (other.number - entry.number) % SEQUENCE_LIMIT < SEQUENCE_LIMIT // 2

@@ -8,13 +8,19 @@ from pillion_sidecar.config.resources import RepeatNotification, RepeatPolicy
 #: Events remembered for each subscription; beyond it the least recent is forgotten, which can
 #: only let a repeat through that would have been suppressed.
 REMEMBERED_EVENTS = 10_000
+#: Times of occurrences remembered for each subscription by ``Delay``, all its events together.
+REMEMBERED_TIMES = 1_000_000
 
 
 class _Event:
-    __slots__ = ("ignored_until", "seen")
+    __slots__ = ("began", "ignored_until", "seen", "sent")
 
-    def __init__(self, count: int) -> None:
-        self.seen: deque[float] = deque(maxlen=count + 1)
+    def __init__(self) -> None:
+        # Suppress: when its interval began, and how many were sent in it.
+        self.began = float("-inf")
+        self.sent = 0
+        # Delay: when it occurred lately, and until when it is ignored.
+        self.seen: deque[float] = deque()
         self.ignored_until = float("-inf")
 
 
@@ -30,6 +36,7 @@ class RepeatNotifications:
     def __init__(self, policy: RepeatNotification) -> None:
         self._policy = policy
         self._events: OrderedDict[Hashable, _Event] = OrderedDict()
+        self._times = 0
         #: Occurrences that were not sent.
         self.suppressed = 0
 
@@ -37,32 +44,41 @@ class RepeatNotifications:
         """Count one occurrence of ``event`` at ``now`` (monotonic) and say whether it is sent."""
         known = self._events.get(event)
         if known is None:
-            known = self._events[event] = _Event(self._policy.count)
+            known = self._events[event] = _Event()
             if len(self._events) > REMEMBERED_EVENTS:
-                self._events.popitem(last=False)
+                self._forget()
         else:
             self._events.move_to_end(event)
         suppresses = self._policy.policy is RepeatPolicy.SUPPRESS
         sent = self._suppress(known, now) if suppresses else self._delay(known, now)
         self.suppressed += not sent
+        while self._times > REMEMBERED_TIMES and len(self._events) > 1:
+            self._forget()
         return sent
 
+    def _forget(self) -> None:
+        _, event = self._events.popitem(last=False)
+        self._times -= len(event.seen)
+
     def _suppress(self, event: _Event, now: float) -> bool:
-        if event.seen and now - event.seen[0] >= self._policy.interval_seconds:
-            event.seen.clear()
-        if len(event.seen) >= self._policy.count:
+        if now - event.began >= self._policy.interval_seconds:
+            event.began, event.sent = now, 0
+        if event.sent >= self._policy.count:
             return False
-        event.seen.append(now)
+        event.sent += 1
         return True
 
     def _delay(self, event: _Event, now: float) -> bool:
         if now < event.ignored_until:
             return False
         event.seen.append(now)
+        self._times += 1
         while now - event.seen[0] > self._policy.interval_seconds:
             event.seen.popleft()
+            self._times -= 1
         if len(event.seen) <= self._policy.count:
             return False
+        self._times -= len(event.seen)
         event.seen.clear()
         event.ignored_until = now + self._policy.gap_seconds
         return True

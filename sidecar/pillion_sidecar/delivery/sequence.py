@@ -1,5 +1,8 @@
 """SequenceContext and SequenceNumber of one destination queue (D.2)."""
 
+import itertools
+from collections.abc import Iterator
+
 #: SequenceNumber is a sint64 that wraps to 0 (DSP1054; CIM_Indication.SequenceNumber).
 SEQUENCE_LIMIT = 2**63
 
@@ -11,15 +14,24 @@ class SequenceIdentifiers:
     delivered or not: a listener sees what was discarded as a gap.
     """
 
-    __slots__ = ("_epoch", "_origin", "context", "next_number")
+    __slots__ = ("_epochs", "_origin", "context", "next_number")
 
-    def __init__(self, *, service: str, deliverer_id: str, destination_uid: str) -> None:
+    def __init__(
+        self,
+        *,
+        service: str,
+        deliverer_id: str,
+        destination_uid: str,
+        epochs: Iterator[int] | None = None,
+    ) -> None:
         """``deliverer_id`` is random for each start of a deliverer without a journal, since nobody
-        may continue a context that somebody else began."""
+        may continue a context that somebody else began. ``epochs`` is shared by all queues that
+        one uid may ever have: one that is removed and comes back begins another context too.
+        """
         self._origin = f"{service}#{deliverer_id}#{destination_uid}"
-        self._epoch = 0
-        self.context = f"{self._origin}#{self._epoch}"
+        self._epochs = itertools.count() if epochs is None else epochs
         self.next_number = 0
+        self.renew()
 
     def number(self) -> int:
         """Return the number of a new indication."""
@@ -29,6 +41,5 @@ class SequenceIdentifiers:
 
     def renew(self) -> None:
         """Begin a new context, for a listener that knows nothing of the present one."""
-        self._epoch += 1
-        self.context = f"{self._origin}#{self._epoch}"
+        self.context = f"{self._origin}#{next(self._epochs)}"
         self.next_number = 0

@@ -6,13 +6,13 @@ settles them. All on one event loop, so nothing here is locked.
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import Configuration, RemovalAction
 from pillion_sidecar.delivery import events
+from pillion_sidecar.delivery.discarding import DiscardTurns
 from pillion_sidecar.delivery.dispatcher import Dispatcher
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.delivery.queue import DestinationQueue, QueueEntry
@@ -25,8 +25,6 @@ from pillion_sidecar.intake.ports import Refusal, Target
 
 #: What a publisher who met a full queue is told to wait, in seconds.
 FULL_QUEUE_RETRY_AFTER = 1.0
-#: Discards, each with its log line, before the event loop gets its turn.
-DISCARDS_PER_TURN = 128
 
 
 class AttemptObserver(Protocol):
@@ -65,7 +63,6 @@ class DeliveryService:
         """``deliverer_id`` makes this run's sequence contexts its own; ``draw`` gives jitter."""
         self._clock = clock
         self._timers = timers
-        self._call_soon = call_soon
         self._observer = observer
         self._maximum_destinations = maximum_destinations
         self._draw = draw
@@ -79,6 +76,8 @@ class DeliveryService:
         )
         self._pending = 0
         self._emptied: set[asyncio.Event] = set()
+        self._discarding = DiscardTurns(call_soon=call_soon, discard=self._discard)
+        self._closed = False
         self._configuration = Configuration(revision="")
 
     # ------------------------------------------------------------------ configuration
@@ -92,9 +91,9 @@ class DeliveryService:
         count = len(configuration.destinations)
         if count > self._maximum_destinations:
             raise TooManyDestinations(count, maximum=self._maximum_destinations)
+        self._table.apply(configuration)
         self._configuration = configuration
         self._dispatcher.marks_retries = configuration.service.correlated_indications
-        self._table.apply(configuration)
 
     # ------------------------------------------------------------------ intake's side
 
@@ -104,6 +103,9 @@ class DeliveryService:
         A subscription that has ended meanwhile, or whose repeat notification policy suppresses
         this occurrence, is not a target any more.
         """
+        if self._closed and targets:
+            # A request that was still being read: its publisher is to send the rest elsewhere.
+            return Refusal(targets[0].destination, FULL_QUEUE_RETRY_AFTER)
         now = indication.accepted_at
         resolved = self._table.resolve(targets)
         refusal = self._refusal(resolved, now)
@@ -174,7 +176,12 @@ class DeliveryService:
         while (expiry := queue.expiry()) is not None and expiry <= now:
             expired.append(queue.waiting.popleft())
         if expired:
-            self._discard_in_turns(queue, iter(expired), DiscardReason.LIFETIME_EXPIRED)
+            self._discarding.add(queue, expired, DiscardReason.LIFETIME_EXPIRED)
+            self._retire_if_drained(queue)
+
+    def _retire_if_drained(self, queue: DestinationQueue) -> None:
+        if queue.draining and not queue.depth:
+            self._table.retire(queue)
 
     def conclude(
         self, queue: DestinationQueue, entry: QueueEntry, outcome: DeliveryOutcome, seconds: float
@@ -192,8 +199,7 @@ class DeliveryService:
         else:
             self._fail(queue, entry, outcome, condemned=condemned)
         self.arrange(queue)
-        if queue.draining and not queue.depth:
-            self._table.retire(queue)
+        self._retire_if_drained(queue)
 
     def _succeed(self, queue: DestinationQueue, entry: QueueEntry) -> None:
         now = self._clock.monotonic()
@@ -273,22 +279,12 @@ class DeliveryService:
     def purge_subscription(self, queue: DestinationQueue, subscription: Subscription) -> None:
         """Discard what waits for a subscription that is no longer active (S0.10)."""
         ended = queue.remove_where(lambda entry: entry.subscription is subscription)
-        self._discard_in_turns(queue, iter(ended), DiscardReason.SUBSCRIPTION_NOT_ACTIVE)
+        self._discarding.add(queue, ended, DiscardReason.SUBSCRIPTION_NOT_ACTIVE)
         self.arrange(queue)
 
     def purge_removed(self, queue: DestinationQueue) -> None:
         """Discard everything that the queue of a removed destination holds, in flight too."""
-        entries = iter(queue.surrender())
-        self._discard_in_turns(queue, entries, DiscardReason.DESTINATION_REMOVED)
-
-    def _discard_in_turns(
-        self, queue: DestinationQueue, entries: Iterator[QueueEntry], reason: DiscardReason
-    ) -> None:
-        for entry in islice(entries, DISCARDS_PER_TURN):
-            self._discard(queue, entry, reason)
-        if (following := next(entries, None)) is not None:
-            rest = chain((following,), entries)
-            self._call_soon(lambda: self._discard_in_turns(queue, rest, reason))
+        self._discarding.add(queue, queue.surrender(), DiscardReason.DESTINATION_REMOVED)
 
     def _discard(self, queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason) -> None:
         queue.discarded[reason] += 1
@@ -336,6 +332,7 @@ class DeliveryService:
             self._discard(queue, queue.waiting.popleft(), DiscardReason.PURGED)
         queue.next_attempt_at = None
         self.arrange(queue)
+        self._retire_if_drained(queue)
         return True
 
     def purge(self, name: str) -> int | None:
@@ -345,8 +342,9 @@ class DeliveryService:
             return None
         queue.condemned = list(queue.flying)
         purged = queue.remove_where(lambda _: True)
-        self._discard_in_turns(queue, iter(purged), DiscardReason.PURGED)
+        self._discarding.add(queue, purged, DiscardReason.PURGED)
         self.arrange(queue)
+        self._retire_if_drained(queue)
         return len(purged)
 
     def hasten(self) -> None:
@@ -373,6 +371,9 @@ class DeliveryService:
 
     def close(self) -> None:
         """Stop; discard what is left, each logged, with one line for each destination (S0.14)."""
+        self._closed = True
+        self._discarding.finish()
+        self._table.end_subscriptions()
         for queue in self._table.all_queues():
             self._table.retire(queue)
             entries = queue.surrender()

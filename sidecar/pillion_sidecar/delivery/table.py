@@ -1,5 +1,6 @@
 """The destination queue table, and how a new revision of the configuration changes it (S0.3)."""
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
@@ -53,6 +54,8 @@ class DestinationTable:
         self._create_handler = create_handler
         self._deliverer_id = deliverer_id
         self._actions = actions
+        # Shared by all contexts, so that none ever begins again at 0 (D.2).
+        self._epochs = itertools.count()
         self._queues: dict[str, DestinationQueue] = {}
         self._draining: list[DestinationQueue] = []
         self._subscriptions: dict[str, Subscription] = {}
@@ -66,7 +69,11 @@ class DestinationTable:
         return [*self._queues.values(), *self._draining]
 
     def queue(self, name: str) -> DestinationQueue | None:
-        return self._queues.get(name)
+        """The queue of one name; the one that drains where there is no other."""
+        known = self._queues.get(name)
+        if known is None and self._draining:
+            known = next((queue for queue in self._draining if queue.name == name), None)
+        return known
 
     def resolve(
         self, targets: Sequence[Target]
@@ -80,7 +87,9 @@ class DestinationTable:
         return resolved
 
     def subscriptions_of(self, queue: DestinationQueue) -> list[Subscription]:
-        """The active subscriptions to one destination."""
+        """The active subscriptions to one destination; none to one that was removed."""
+        if queue.draining:
+            return []
         return [
             subscription
             for subscription in self._subscriptions.values()
@@ -91,7 +100,8 @@ class DestinationTable:
 
     def apply(self, configuration: Configuration) -> None:
         """Make the table what a revision says. A queue whose destination and subscriptions are
-        unchanged is not touched."""
+        unchanged is not touched. Where a handler cannot be made, nothing is changed."""
+        handlers = self._make_handlers(configuration)
         shared = Counter(
             destination.destination for destination in configuration.destinations.values()
         )
@@ -103,24 +113,50 @@ class DestinationTable:
                 self._remove(queue)
                 queue = None
             if queue is None:
-                self._queues[name] = self._create(configuration, destination, sends)
+                self._queues[name] = self._create(
+                    configuration, destination, sends=sends, handler=handlers[name]
+                )
             else:
-                self._change(queue, destination, sends)
+                self._change(queue, destination, sends=sends, handler=handlers.get(name))
         # Destinations go before subscriptions, so that discards are told by their true reason.
         for name in self._queues.keys() - configuration.destinations.keys():
             self._remove(self._queues[name])
         self._apply_subscriptions(configuration.subscriptions)
 
+    def _make_handlers(self, configuration: Configuration) -> dict[str, Handler]:
+        """Make the handlers that a revision needs anew, by destination: all or none."""
+        made: dict[str, Handler] = {}
+        try:
+            for name, destination in configuration.destinations.items():
+                queue = self._queues.get(name)
+                if (
+                    queue is None
+                    or queue.destination.uid != destination.uid
+                    or connection(queue.destination) != connection(destination)
+                ):
+                    made[name] = self._create_handler(destination)
+        except BaseException:
+            for handler in made.values():
+                handler.close()
+            raise
+        return made
+
     def _create(
-        self, configuration: Configuration, destination: ListenerDestination, sends: bool
+        self,
+        configuration: Configuration,
+        destination: ListenerDestination,
+        *,
+        sends: bool,
+        handler: Handler,
     ) -> DestinationQueue:
         queue = DestinationQueue(
             destination,
-            handler=self._create_handler(destination),
+            handler=handler,
             sequence=SequenceIdentifiers(
                 service=configuration.service.name,
                 deliverer_id=self._deliverer_id,
                 destination_uid=destination.uid,
+                epochs=self._epochs,
             ),
             created_at=self._clock.time(),
         )
@@ -130,15 +166,20 @@ class DestinationTable:
         return queue
 
     def _change(
-        self, queue: DestinationQueue, destination: ListenerDestination, sends: bool
+        self,
+        queue: DestinationQueue,
+        destination: ListenerDestination,
+        *,
+        sends: bool,
+        handler: Handler | None,
     ) -> None:
         before = queue.destination
         if before == destination and queue.sends_identifiers == sends:
             return
         begins_to_send = sends and not queue.sends_identifiers
         queue.configure(destination, sends_identifiers=sends)
-        if connection(before) != connection(destination):
-            queue.replace_handler(self._create_handler(destination))
+        if handler is not None:
+            queue.replace_handler(handler)
             # Another listener, or this one met in another way: worth an attempt at once.
             queue.next_attempt_at = None
         moved = (before.destination, before.protocol) != (
@@ -156,7 +197,9 @@ class DestinationTable:
         self._actions.arrange(queue)
 
     def _remove(self, queue: DestinationQueue) -> None:
-        if queue.depth and queue.destination.removal_policy is RemovalPolicy.DRAIN:
+        drains = queue.destination.removal_policy is RemovalPolicy.DRAIN
+        # One that is suspended could never be resumed.
+        if queue.depth and drains and not queue.suspended:
             del self._queues[queue.name]
             queue.draining = True
             self._draining.append(queue)
@@ -235,6 +278,11 @@ class DestinationTable:
         queue = self._queues.get(subscription.resource.destination_name)
         if queue is not None:
             self._actions.purge_subscription(queue, subscription)
+
+    def end_subscriptions(self) -> None:
+        """Let no subscription's duration end any more."""
+        for subscription in self._subscriptions.values():
+            self._cancel_expiry(subscription)
 
     def _cancel_expiry(self, subscription: Subscription) -> None:
         if subscription.expiry is not None:

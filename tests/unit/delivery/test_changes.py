@@ -5,7 +5,12 @@ import logging
 
 import pytest
 
-from pillion_sidecar.config.resources import Ordering, RemovalPolicy, RetryPolicy
+from pillion_sidecar.config.resources import (
+    Ordering,
+    RemovalAction,
+    RemovalPolicy,
+    RetryPolicy,
+)
 from pillion_sidecar.delivery.reasons import DiscardReason
 from support.delivery import ERROR, SUCCESS, Deliverer, destination, subscription
 
@@ -102,6 +107,79 @@ def test_draining_ends_with_the_attempts_of_what_it_holds(deliverer):
     assert list(deliverer.service.queues()) == []
 
 
+def test_draining_ends_with_the_lifetime_of_what_it_holds(deliverer):
+    deliverer.answer = ERROR
+    deliverer.apply(
+        [destination("gone", removal_policy=RemovalPolicy.DRAIN, indication_lifetime_seconds=20.0)]
+    )
+    deliverer.publish("a")
+    deliverer.run()
+    deliverer.apply([])
+    deliverer.advance(20.0)
+    assert deliverer.settlements.discarded(DiscardReason.LIFETIME_EXPIRED) == ["a"]
+    assert deliverer.created[0].closed
+    assert list(deliverer.service.queues()) == []
+
+
+def test_a_suspended_destination_that_is_removed_has_nothing_to_wait_for(deliverer):
+    removal = RemovalPolicy.DRAIN
+    deliverer.apply([destination("gone", removal_policy=removal, suspended=True)])
+    deliverer.publish("a")
+    deliverer.apply([])
+    assert deliverer.settlements.discarded(DiscardReason.DESTINATION_REMOVED) == ["a"]
+    assert list(deliverer.service.queues()) == []
+
+
+@pytest.mark.parametrize("give_up", ["skip", "purge"])
+def test_a_queue_that_drains_can_be_given_up(deliverer, give_up):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("gone", removal_policy=RemovalPolicy.DRAIN)])
+    deliverer.publish("a")
+    deliverer.run()
+    deliverer.apply([])
+    assert getattr(deliverer.service, give_up)("gone")
+    assert deliverer.settlements.discarded(DiscardReason.PURGED) == ["a"]
+    assert deliverer.created[0].closed
+    assert list(deliverer.service.queues()) == []
+
+
+def test_a_queue_that_drains_ends_no_subscription_of_a_new_one_of_its_name(deliverer):
+    action = {
+        "subscription_removal_action": RemovalAction.DISABLE,
+        "subscription_removal_time_interval_seconds": 45.0,
+    }
+    drains = destination("ops", removal_policy=RemovalPolicy.DRAIN)
+    deliverer.answer = ERROR
+    deliverer.apply([drains], **action)
+    deliverer.publish("a")
+    deliverer.run()
+    deliverer.answer = SUCCESS
+    deliverer.apply([destination("ops", uid="another")], **action)
+    deliverer.advance(60)
+    deliverer.publish("b")
+    deliverer.run()
+    assert deliverer.settlements.delivered == ["b"]
+
+
+def test_a_revision_whose_handlers_cannot_all_be_made_changes_nothing(deliverer, monkeypatch):
+    deliverer.apply([destination("ops")])
+    create = deliverer.service._table._create_handler
+
+    def fail(resource):
+        if resource.name == "bad":
+            raise RuntimeError("no handler")
+        return create(resource)
+
+    monkeypatch.setattr(deliverer.service._table, "_create_handler", fail)
+    with pytest.raises(RuntimeError, match="no handler"):
+        deliverer.apply([destination("ops", timeout_seconds=1.0), destination("bad")])
+    assert [queue.destination.timeout_seconds for queue in deliverer.service.queues()] == [30.0]
+    assert [handler.closed for handler in deliverer.created] == [False, True]
+    deliverer.publish("a", "ops")
+    deliverer.run()
+    assert deliverer.settlements.delivered == ["a"]
+
+
 # ---------------------------------------------------------------- administration
 
 
@@ -165,6 +243,23 @@ def test_group_order_holds_inside_a_group_and_not_across(deliverer):
     assert deliverer.handlers["ops"].identifiers == ["a1", "b1", "x", "y"]
     deliverer.answer_held("ops", SUCCESS)
     assert deliverer.handlers["ops"].identifiers[-1] == "a2"
+
+
+def test_what_fails_in_any_order_is_tried_again_in_that_of_acceptance(deliverer):
+    deliverer.answer = None
+    deliverer.apply([destination("ops", ordering=Ordering.NONE, max_in_flight=3)])
+    for identifier in "abcd":
+        deliverer.publish(identifier)
+    deliverer.run()
+    handler = deliverer.handlers["ops"]
+    deliverer.apply([destination("ops")])
+    for place in (1, 0, 0):
+        handler.held.rotate(-place)
+        deliverer.answer_held("ops", ERROR)
+    handler.attempts.clear()
+    handler.answer = SUCCESS
+    deliverer.advance(31)
+    assert handler.identifiers == ["a", "b", "c", "d"]
 
 
 # ---------------------------------------------------------------- the end (S0.14)
@@ -257,3 +352,23 @@ async def test_two_who_drain_are_both_told_when_nothing_is_left(deliverer):
     await asyncio.sleep(0)
     deliverer.answer_held("ops", SUCCESS)
     assert await both == [0, 0]
+
+
+def test_what_is_being_purged_in_turns_is_settled_before_the_end(deliverer):
+    deliverer.answer = None
+    deliverer.apply([destination("ops")])
+    for number in range(1001):
+        deliverer.publish(str(number))
+    deliverer.run()
+    deliverer.service.purge("ops")
+    deliverer.service.close()
+    assert len(deliverer.settlements.discarded(DiscardReason.PURGED)) == 1000
+    assert deliverer.service.pending == 0
+
+
+def test_after_the_end_nothing_is_accepted_and_no_timer_is_left(deliverer):
+    timed = subscription("ops", "ops", duration_seconds=60.0)
+    deliverer.apply([destination("ops")], [timed])
+    deliverer.service.close()
+    assert deliverer.publish("late") is not None
+    assert deliverer.idle

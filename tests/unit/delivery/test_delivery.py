@@ -443,3 +443,41 @@ def test_after_a_failure_nothing_is_attempted_before_the_retry(deliverer):
     deliverer.answer_held("ops", ERROR)
 
     assert not deliverer.handlers["ops"].held
+
+
+def test_reject_discards_nothing_to_make_room_for_what_was_in_flight(deliverer):
+    deliverer.answer = None
+    deliverer.apply([destination("ops", queue_size=1, queue_full_policy=QueueFullPolicy.REJECT)])
+    for identifier in "ab":
+        assert deliverer.publish(identifier) is None
+        deliverer.run()
+    deliverer.answer_held("ops", ERROR)
+    deliverer.handlers["ops"].answer = SUCCESS
+    deliverer.advance(31)
+    assert deliverer.settlements.delivered == ["a", "b"]
+
+
+@pytest.mark.parametrize("policy", QueueFullPolicy)
+def test_an_indication_that_needs_more_places_than_there_are_is_not_refused_for_ever(
+    deliverer, policy
+):
+    deliverer.apply(
+        [destination("ops", queue_size=1, queue_full_policy=policy)],
+        [subscription("warm", "ops"), subscription("cold", "ops")],
+    )
+    assert deliverer.publish("a") is None
+    deliverer.run()
+    assert deliverer.settlements.delivered == ["a", "a"]
+
+
+def test_the_entries_of_one_indication_do_not_displace_each_other(deliverer):
+    failing(deliverer, queue_size=1)
+    deliverer.apply(
+        [destination("ops", queue_size=1)],
+        [subscription("warm", "ops"), subscription("cold", "ops")],
+    )
+    deliverer.publish("old", "warm")
+    deliverer.run()
+    deliverer.publish("new")
+    assert deliverer.settlements.discarded(DiscardReason.QUEUE_FULL) == ["old"]
+    assert deliverer.queue("ops").depth == 2

@@ -87,6 +87,19 @@ def test_a_destination_made_anew_begins_a_new_context(deliverer):
     assert not contexts(deliverer) & before
 
 
+def test_a_destination_that_is_removed_and_comes_back_begins_a_new_context(deliverer):
+    deliverer.apply([destination("ops")])
+    deliverer.publish("a")
+    deliverer.run()
+    before = contexts(deliverer)
+    deliverer.apply([])
+    deliverer.apply([destination("ops")])
+    deliverer.publish("b")
+    deliverer.run()
+    assert numbers(deliverer) == [0]
+    assert not contexts(deliverer) & before
+
+
 def test_another_listener_gets_what_is_queued_under_a_new_context(deliverer):
     deliverer.answer = ERROR
     deliverer.apply([destination("ops")])

@@ -10,7 +10,9 @@ from pillion_sidecar.config.resources import (
     RepeatPolicy,
     SubscriptionState,
 )
+from pillion_sidecar.delivery import repeats
 from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.delivery.repeats import RepeatNotifications
 from support.delivery import ERROR, FATAL_ERROR, SUCCESS, Deliverer, destination, subscription
 
 
@@ -254,3 +256,17 @@ def test_a_refused_indication_does_not_count_as_an_occurrence(deliverer):
     deliverer.answer_held("ops", SUCCESS)
     assert deliverer.publish("a", "ops", event="disk-1") is None
     assert deliverer.queue("ops").depth == 2
+
+
+def test_the_times_that_delay_remembers_are_bounded(monkeypatch):
+    monkeypatch.setattr(repeats, "REMEMBERED_TIMES", 10)
+    policy = RepeatNotification(
+        policy=RepeatPolicy.DELAY, interval_seconds=60.0, gap_seconds=5.0, count=8
+    )
+    notifications = RepeatNotifications(policy)
+    for event in range(4):
+        for _ in range(8):
+            assert not notifications.admits(event, now=1.0)
+    # The last event has its eight still, the first ones gave way.
+    assert notifications.admits(3, now=2.0)
+    assert not notifications.admits(0, now=2.0)
