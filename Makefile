@@ -61,7 +61,7 @@ rows: java .venv/.complete ## Break each worked requirement's line of source and
 bench: java .venv/.complete ## Measure against nginx and wrk (Debian packages nginx-light, wrk)
 	@for program in nginx wrk; do command -v $$program >/dev/null || \
 	  { echo "No $$program. Debian: apt-get install nginx-light wrk" >&2; exit 1; }; done
-	@for bench in tests/benchmarks/bench_*.py; do PYTHONPATH=tests $(PY) $$bench; done
+	@PYTHONPATH=tests $(PY) tests/benchmarks/run.py
 
 .PHONY: docs
 docs: .venv/.complete ## Build the manual into site/; a broken link is an error

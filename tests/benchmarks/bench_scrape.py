@@ -17,6 +17,7 @@ from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.telemetry.metrics import Metrics
+from support.bench import report
 
 DESTINATIONS = 10_000
 ROUNDS = 9
@@ -81,11 +82,17 @@ def measure(load: Load) -> tuple[float, float, float]:
 def main() -> int:
     """Print the table; 0 when the goal is met."""
     print(f"{'10,000 destinations':<36} {'CPU ms':>8} {'longest piece ms':>17} {'MB':>6}")
-    met = True
+    met, worst = True, 0.0
     for load in LOADS:
         whole, longest, size = measure(load)
         met = met and whole < GOAL_MILLISECONDS
+        worst = max(worst, whole)
         print(f"{load.name:<36} {whole:8.1f} {longest:17.2f} {size:6.1f}")
+    report(
+        goal=f"A scrape with 10,000 destinations < {GOAL_MILLISECONDS:.0f} ms of CPU",
+        figure=f"{worst:.0f} ms",
+        met=met,
+    )
     return 0 if met else 1
 
 

@@ -6,15 +6,11 @@ Goals: one connection >= 90 % of ``wrk -t1 -c1``, 32 destinations >= 70 % of ``w
 
 import argparse
 import asyncio
-import re
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from pillion_sidecar.clock import LoopTimers, SystemClock
@@ -24,61 +20,12 @@ from pillion_sidecar.handlers.http.exchange import Failure, Headers
 from pillion_sidecar.handlers.http.sender import RECEIVE_BUFFER, HTTPSender
 from pillion_sidecar.handlers.http.target import parse_target
 from pillion_sidecar.handlers.resolver import Resolver
+from support.bench import nginx, report, wrk
 
-NGINX = """
-daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log;
-events {{ worker_connections 1024; }}
-http {{
-  access_log off; keepalive_requests 1000000000;
-  client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
-  fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
-  server {{ listen unix:{folder}/ready; listen 127.0.0.1:{port}; return 200 "ok"; }}
-}}
-"""
-WRK = """
-wrk.method = "POST"
-wrk.body = string.rep("x", 2048)
-wrk.headers["Content-Type"] = "application/cloudevents+json; charset=utf-8"
-"""
 REQUEST = (
     b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: */*\r\n"
     b"Content-Type: application/cloudevents+json; charset=utf-8\r\nContent-Length: 2048\r\n\r\n"
 ) + b"x" * 2048
-
-
-@contextmanager
-def nginx(folder: Path) -> Iterator[int]:
-    """Run nginx on a free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    (folder / "nginx.conf").write_text(NGINX.format(folder=folder, port=port))
-    process = subprocess.Popen(
-        ["/usr/sbin/nginx", "-p", str(folder), "-c", str(folder / "nginx.conf")],
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        while not (folder / "ready").exists():
-            if process.poll() is not None:
-                raise RuntimeError((folder / "error.log").read_text())
-            time.sleep(0.02)
-        yield port
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def wrk(folder: Path, port: int, connections: int, seconds: int) -> float:
-    """Requests per second of wrk."""
-    (folder / "post.lua").write_text(WRK)
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(folder / "post.lua")]
-    out = subprocess.run(
-        [*command, f"http://127.0.0.1:{port}/"], check=True, capture_output=True, text=True
-    ).stdout
-    found = re.search(r"Requests/sec:\s+([\d.]+)", out)
-    if found is None or "Non-2xx" in out:
-        raise RuntimeError(out)
-    return float(found.group(1))
 
 
 class Load:
@@ -145,13 +92,17 @@ def main() -> int:
         for connections, goal in ((1, 0.9), (32, 0.7)):
             theirs, ours = [], []
             for _ in range(arguments.rounds):
-                theirs.append(wrk(Path(name), port, connections, arguments.seconds))
+                theirs.append(
+                    wrk(Path(name), port, connections=connections, seconds=arguments.seconds)
+                )
                 ours.append(asyncio.run(pillion(port, connections, arguments.seconds)))
             ratio = statistics.median(o / t for o, t in zip(ours, theirs, strict=True))
             missed |= ratio < goal
-            print(
-                f"c{connections:<3} wrk {statistics.median(theirs):9,.0f}/s"
-                f"  pillion {statistics.median(ours):9,.0f}/s  ratio {ratio:.2f}  goal {goal:.2f}"
+            report(
+                goal=f"The sender alone, {connections} connections, of wrk >= {goal:.0%}",
+                figure=f"{ratio:.0%}",
+                met=ratio >= goal,
+                note=f"{statistics.median(ours):,.0f}/s of {statistics.median(theirs):,.0f}/s",
             )
     return int(missed)
 

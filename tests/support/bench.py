@@ -69,7 +69,7 @@ sys.exit(main())
 def report(*, goal: str, figure: str, met: bool | None, note: str = "") -> None:
     """Print one line of the table of goals, and keep it for the runner. ``met`` None: no goal."""
     verdict = {True: "met", False: "MISSED", None: ""}[met]
-    print(f"{goal:<62} {figure:>16}  {verdict}{'  ' + note if note else ''}", flush=True)
+    print(f"{goal:<68} {figure:>12}  {verdict}{'  ' + note if note else ''}", flush=True)
     path = os.environ.get(RESULTS)
     if path:
         with open(path, "a", encoding="utf-8") as results:
