@@ -299,4 +299,4 @@ class _Decoder:
             if name in known.required and instance.values.get(name) is None:
                 field, remedy = f"properties.{name}", f"give its {known.types[name].cim_type} value"
                 # A value that was refused has its own problem already.
-                self.problems.add_unless_told(field, None, f"{known.name} requires it", remedy)
+                self.problems.add_missing(field, f"{known.name} requires it", remedy)

@@ -14,13 +14,14 @@ class Problem:
 
     #: Where: ``class``, ``properties.AlertType``, ``properties.MessageArguments[2]``.
     field: str
-    #: The value, shortened.
+    #: The value, shortened; empty where there is none.
     value: str
     message: str
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.field}: {self.message} (got {self.value}); {self.remedy}"
+        got = f" (got {self.value})" if self.value else ""
+        return f"{self.field}: {self.message}{got}; {self.remedy}"
 
 
 class InstanceError(ValueError):
@@ -45,11 +46,12 @@ class Problems:
             field = field if len(field) <= 2 * _MAX_TEXT else f"…{field[-2 * _MAX_TEXT :]}"
             self._found.append(Problem(field, shorten(value), message, remedy))
 
-    def add_unless_told(self, field: str, value: object, message: str, remedy: str) -> None:
-        """Note a problem unless that field, or a part of it, has one already."""
+    def add_missing(self, field: str, message: str, remedy: str) -> None:
+        """Note that there is no value, unless that field, or a part of it, has a problem already."""
         parts = (f"{field}.", f"{field}[")
-        if not any(one.field == field or one.field.startswith(parts) for one in self._found):
-            self.add(field, value, message, remedy)
+        told = any(one.field == field or one.field.startswith(parts) for one in self._found)
+        if not told and not self.full:
+            self._found.append(Problem(field, "", message, remedy))
 
     @property
     def full(self) -> bool:
