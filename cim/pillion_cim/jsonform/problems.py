@@ -47,7 +47,7 @@ class Problems:
             self._found.append(Problem(field, shorten(value), message, remedy))
 
     def add_missing(self, field: str, message: str, remedy: str) -> None:
-        """Note that there is no value, unless that field, or a part of it, has a problem already."""
+        """Note that there is no value, unless a problem is known of that field or a part of it."""
         parts = (f"{field}.", f"{field}[")
         told = any(one.field == field or one.field.startswith(parts) for one in self._found)
         if not told and not self.full:
