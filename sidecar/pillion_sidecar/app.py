@@ -27,6 +27,7 @@ from pillion_sidecar.intake.server import create_intake
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.routing import Router
 from pillion_sidecar.settings import Address, Settings
+from pillion_sidecar.supervision import LoopSupervisor
 from pillion_sidecar.telemetry.administration import Administration, add_administration_routes
 from pillion_sidecar.telemetry.metrics import Metrics
 from pillion_sidecar.telemetry.server import telemetry_app
@@ -113,18 +114,21 @@ class Deliverer:
 
         Raises:
             StartFailed: the first configuration is wrong, or an address is taken.
-            ExceptionGroup: a background task failed, so the deliverer stopped.
+            ExceptionGroup: a background task or a callback failed, so the deliverer stopped.
         """
-        try:
-            await self._load_first()
-            await self._listen()
-            async with asyncio.TaskGroup() as tasks:
-                watching = tasks.create_task(self._follow_changes())
-                await stop.wait()
-                watching.cancel()
-            await self._drain()
-        finally:
-            await self._close()
+        with LoopSupervisor(asyncio.get_running_loop()) as supervisor:
+            try:
+                await self._load_first()
+                await self._listen()
+                async with asyncio.TaskGroup() as tasks:
+                    supervising = tasks.create_task(supervisor.failure())
+                    watching = tasks.create_task(self._follow_changes())
+                    await stop.wait()
+                    watching.cancel()
+                    await self._drain()
+                    supervising.cancel()
+            finally:
+                await self._close()
 
     async def _load_first(self) -> None:
         try:
@@ -210,12 +214,14 @@ class Deliverer:
 
     async def _close(self) -> None:
         self._shut_the_door()
-        self.delivery.close()
-        # After delivery: those who wait for a receipt are answered by its last settlements.
-        for runner in self._runners:
-            await runner.cleanup()
-        await self._resolver.close()
-        self._loop_timers.close()
+        try:
+            self.delivery.close()
+        finally:
+            # After delivery: those who wait for a receipt are answered by its last settlements.
+            for runner in self._runners:
+                await runner.cleanup()
+            await self._resolver.close()
+            self._loop_timers.close()
 
     # ------------------------------------------------------------------ configuration
 

@@ -1,0 +1,105 @@
+"""What fails on the event loop itself, where no caller sees it."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pillion_sidecar.clock import LoopTimers
+from pillion_sidecar.delivery.dispatcher import Dispatcher
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
+from pillion_sidecar.supervision import LoopSupervisor
+from pillion_sidecar.testing import FakeTime
+
+
+class Failing:
+    """Stands for a settlement that raises, which none may."""
+
+    def expire(self, queue: object, now: float) -> None:
+        raise RuntimeError("the books are wrong")
+
+    def conclude(self, *_: object) -> None:
+        raise RuntimeError("the books are wrong")
+
+
+class Queue:
+    ready = False
+    in_flight = 0
+
+    def land(self, entry: object) -> bool:
+        return True
+
+
+async def fail_in_a_timer() -> None:
+    LoopTimers(loop=asyncio.get_running_loop()).call_later(0.0, Failing().conclude)
+
+
+async def fail_in_a_turn() -> None:
+    dispatcher = failing_dispatcher()
+    dispatcher.ready(Queue())  # type: ignore[arg-type]
+
+
+async def fail_in_a_connection() -> None:
+    class Answer(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            done: Callable[..., None] = failing_dispatcher()._done
+            done(Queue(), None, 0.0, DeliveryOutcome(DeliveryResult.ERROR))
+
+    await exchange(Answer)
+
+
+def failing_dispatcher() -> Dispatcher:
+    return Dispatcher(
+        clock=FakeTime(), call_soon=asyncio.get_running_loop().call_soon, settling=Failing()
+    )
+
+
+async def exchange(protocol: Callable[[], asyncio.Protocol]) -> None:
+    """Let a protocol receive one byte."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(protocol, "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(b"x")
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+
+
+@pytest.mark.parametrize("fail", [fail_in_a_timer, fail_in_a_turn, fail_in_a_connection])
+async def test_what_fails_where_no_caller_sees_it_is_raised(fail, caplog):
+    with LoopSupervisor(asyncio.get_running_loop()) as supervisor:
+        await fail()
+        with pytest.raises(RuntimeError, match="the books are wrong"):
+            await supervisor.failure()
+    assert "deliverer-failed" in [getattr(record, "event", None) for record in caplog.records]
+
+
+async def test_what_fails_in_a_connection_of_others_is_logged_and_ends_that_connection(caplog):
+    class Faulty(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            raise RuntimeError("not ours")
+
+    with LoopSupervisor(asyncio.get_running_loop()) as supervisor:
+        waiting = asyncio.create_task(supervisor.failure())
+        await exchange(Faulty)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        waiting.cancel()
+    assert [record.name for record in caplog.records] == ["asyncio"]
+
+
+async def test_the_loop_gets_its_handler_back():
+    loop = asyncio.get_running_loop()
+    seen: list[dict[str, Any]] = []
+
+    def before(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        seen.append(context)
+
+    loop.set_exception_handler(before)
+    with LoopSupervisor(loop):
+        loop.call_exception_handler({"message": "something"})
+    assert loop.get_exception_handler() is before
+    assert [context["message"] for context in seen] == ["something"]
