@@ -14,7 +14,7 @@ from typing import Protocol
 
 #: Timers fired before the event loop gets its turn: a thousand time-outs at one moment must not
 #: hold up those who have nothing to do with them.
-TIMERS_PER_TURN = 4
+TIMERS_PER_TURN = 2
 
 
 class Clock(Protocol):

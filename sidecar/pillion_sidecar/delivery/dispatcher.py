@@ -18,7 +18,7 @@ from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Delivery
 from pillion_sidecar.delivery.queue import DestinationQueue, QueueEntry
 
 #: Attempts started before the event loop gets its turn.
-ATTEMPTS_PER_TURN = 8
+ATTEMPTS_PER_TURN = 4
 
 
 class Settling(Protocol):

@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from pillion_sidecar.config.resources import QueueFullPolicy, RetryPolicy
+from pillion_sidecar.delivery.dispatcher import ATTEMPTS_PER_TURN
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.delivery.reasons import DiscardReason
 from support.delivery import (
@@ -104,7 +105,7 @@ def test_a_turn_is_bounded_so_that_the_event_loop_gets_its_own(deliverer):
     big.apply([destination(f"d{number}") for number in range(200)])
     big.publish("a")
     big.step()
-    assert sum(len(handler.attempts) for handler in big.handlers.values()) == 8
+    assert sum(len(handler.attempts) for handler in big.handlers.values()) == ATTEMPTS_PER_TURN
     big.run()
     assert sum(len(handler.attempts) for handler in big.handlers.values()) == 200
 

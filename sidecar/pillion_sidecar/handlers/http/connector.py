@@ -64,6 +64,7 @@ class Connector:
 
     async def connect(self, wire: Wire, stage: Callable[[str], None]) -> None:
         """Open ``wire``. Raises ConnectError."""
+        await self._pace.turn()
         stage(f"resolving {self._target.host}")
         try:
             addresses = await self._resolver.resolve(self._target.host)
@@ -92,7 +93,6 @@ class Connector:
     async def _open(self, address: str, wire: Wire, stage: Callable[[str], None]) -> None:
         loop = asyncio.get_running_loop()
         stage(f"connecting to {address} port {self._target.port}")
-        await self._pace.turn()
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
