@@ -372,3 +372,45 @@ def test_after_the_end_nothing_is_accepted_and_no_timer_is_left(deliverer):
     deliverer.service.close()
     assert deliverer.publish("late") is not None
     assert deliverer.idle
+
+
+def test_a_purge_lets_an_attempt_under_way_arrive_but_does_not_repeat_it(deliverer):
+    deliverer.answer = None
+    deliverer.apply([destination("ops")])
+    deliverer.publish("a")
+    deliverer.run()
+    assert deliverer.service.purge("ops") == 0
+    deliverer.answer_held("ops", ERROR)
+    assert deliverer.settlements.discarded(DiscardReason.PURGED) == ["a"]
+
+
+def test_a_destination_that_is_suspended_before_its_turn_gets_no_attempt(deliverer):
+    deliverer.apply([destination("ops")])
+    deliverer.publish("a")
+    deliverer.apply([destination("ops", suspended=True)])
+    assert deliverer.handlers["ops"].attempts == []
+
+
+def test_an_attempt_ahead_of_its_time_leaves_no_timer(deliverer):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops")])
+    deliverer.publish("a")
+    deliverer.run()
+    deliverer.handlers["ops"].answer = SUCCESS
+    deliverer.service.hasten()
+    deliverer.run()
+    assert deliverer.idle
+
+
+def test_a_queue_that_is_made_ready_twice_has_one_place_in_the_round(deliverer):
+    deliverer.answer = None
+    many = destination("many", ordering=Ordering.NONE, max_in_flight=3)
+    deliverer.apply([many, destination("one")])
+    order: list[str] = []
+    for name, handler in deliverer.handlers.items():
+        handler.now = lambda name=name: order.append(name) or 0.0  # type: ignore[func-returns-value]
+    for identifier in "abc":
+        deliverer.publish(identifier, "many")
+    deliverer.publish("d", "one")
+    deliverer.run()
+    assert order == ["many", "one", "many", "many"]

@@ -270,3 +270,29 @@ def test_the_times_that_delay_remembers_are_bounded(monkeypatch):
     # The last event has its eight still, the first ones gave way.
     assert notifications.admits(3, now=2.0)
     assert not notifications.admits(0, now=2.0)
+
+
+def test_times_that_have_passed_do_not_count_against_the_bound(monkeypatch):
+    monkeypatch.setattr(repeats, "REMEMBERED_TIMES", 4)
+    policy = RepeatNotification(
+        policy=RepeatPolicy.DELAY, interval_seconds=10.0, gap_seconds=1.0, count=1
+    )
+    notifications = RepeatNotifications(policy)
+    for number in range(20):
+        # One interval after the other passes; each second occurrence in one is sent.
+        assert not notifications.admits("passing", now=100.0 * number)
+        assert notifications.admits("passing", now=100.0 * number + 1.0)
+        assert not notifications.admits("single", now=100.0 * number + 2.0)
+    assert not notifications.admits("kept", now=5000.0)
+    assert not notifications.admits("single", now=5001.0)
+    assert notifications.admits("kept", now=5002.0)
+
+
+def test_a_subscription_that_is_gone_or_lasts_longer_leaves_no_timer(deliverer):
+    ops = destination("ops")
+    deliverer.apply([ops], [subscription("ops", "ops", duration_seconds=60.0)])
+    deliverer.apply([ops], [subscription("ops", "ops")])
+    assert deliverer.idle
+    deliverer.apply([ops], [subscription("ops", "ops", duration_seconds=60.0)])
+    deliverer.apply([ops], [])
+    assert deliverer.idle
