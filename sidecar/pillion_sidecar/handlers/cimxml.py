@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from pillion_cim.cimxml.export import ExportTemplate
 from pillion_cim.cimxml.headers import EXPORT_HEADERS
-from pillion_cim.cimxml.response import ExportResponseError, check_export_response
+from pillion_cim.cimxml.recognised import ResponseChecker
+from pillion_cim.cimxml.response import ExportResponseError
 from pillion_cim.jsonform import decode_instance
 from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Clock
@@ -55,6 +56,7 @@ class CIMXMLHandler:
         self._clock = clock
         self._schema = schema
         self._message_ids = itertools.count(1)
+        self._checker = ResponseChecker()
 
     def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
         """Begin an attempt; see :class:`pillion_sidecar.delivery.handler.Handler`."""
@@ -73,7 +75,7 @@ class CIMXMLHandler:
             later(done, DeliveryResult.FATAL_ERROR, f"no CIM-XML can say this: {error}")
             return
         head = b"%b%bContent-Length: %d\r\n\r\n" % (self._head, languages, len(body))
-        self._sender.send(head + body, _Attempt(message_id, done, self._clock))
+        self._sender.send(head + body, _Attempt(message_id, done, self._clock, self._checker))
 
     def prepare(self, indication: Indication) -> None:
         """Render an indication before its attempt."""
@@ -101,14 +103,19 @@ class CIMXMLHandler:
 class _Attempt:
     """One export message under way."""
 
-    __slots__ = ("_clock", "_done", "_message_id")
+    __slots__ = ("_checker", "_clock", "_done", "_message_id")
 
     def __init__(
-        self, message_id: str, done: Callable[[DeliveryOutcome], None], clock: Clock
+        self,
+        message_id: str,
+        done: Callable[[DeliveryOutcome], None],
+        clock: Clock,
+        checker: ResponseChecker,
     ) -> None:
         self._message_id = message_id
         self._done = done
         self._clock = clock
+        self._checker = checker
 
     def answered(self, status: int, headers: Headers, body: bytes) -> None:
         if not 200 <= status < 300:
@@ -116,7 +123,7 @@ class _Attempt:
             return
         named = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
         try:
-            check_export_response(
+            self._checker.check(
                 status=status, headers=named, body=body, message_id=self._message_id
             )
         except ExportResponseError as error:
