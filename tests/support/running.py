@@ -23,6 +23,8 @@ from support.resources import JSON, alert_filter, destination, service, subscrip
 
 NDJSON = "application/x-ndjson"
 ANYWHERE = Address("127.0.0.1", 0)
+#: Turns of the event loop in which a deliverer that was told to stop has ended, or hangs.
+MOST_TURNS = 500_000
 
 
 def resources(
@@ -205,6 +207,7 @@ class Running:
         before = self.loads
         write(self.folder, *documents)
         while self.loads == before:
+            assert not self.ended.done(), "the deliverer has ended"
             # Only as far as the watcher's next look, so nothing else's time passes.
             due = self.time.next_due()
             if due is not None and due <= self.time.monotonic() + LOOK_INTERVAL:
@@ -273,8 +276,12 @@ async def running(
                 yield run
         finally:
             run.stop.set()
-            while not run.ended.done():
+            for _ in range(MOST_TURNS):
                 # Whatever grace it was given: a test that minds has waited for the end itself.
+                if run.ended.done():
+                    break
                 run.time.advance(3600.0)
                 await asyncio.sleep(0)
+            else:
+                run.ended.cancel()
             await run.ended
