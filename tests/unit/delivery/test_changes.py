@@ -414,3 +414,42 @@ def test_a_queue_that_is_made_ready_twice_has_one_place_in_the_round(deliverer):
     deliverer.publish("d", "one")
     deliverer.run()
     assert order == ["many", "one", "many", "many"]
+
+
+def test_a_destination_that_works_again_is_told_once(deliverer, caplog):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops")])
+    deliverer.publish("a")
+    deliverer.run()
+    deliverer.handlers["ops"].answer = SUCCESS
+    with caplog.at_level(logging.INFO):
+        deliverer.advance(31)
+        deliverer.publish("b")
+        deliverer.run()
+    assert [record.event for record in caplog.records] == [
+        "delivery-failing",
+        "delivery-resumed",
+    ]
+    assert deliverer.queue("ops").failing_since is None
+
+
+def test_a_removed_queue_that_still_stands_in_the_round_gets_no_attempt(deliverer):
+    deliverer.apply([destination("ops"), destination("gone")])
+    deliverer.publish("a", "gone")
+    deliverer.apply([destination("ops")])
+    assert deliverer.created[1].attempts == []
+    assert deliverer.settlements.discarded(DiscardReason.DESTINATION_REMOVED) == ["a"]
+
+
+def test_what_is_discarded_in_turns_goes_first_come_first(deliverer):
+    deliverer.answer = None
+    deliverer.apply([destination("one"), destination("two")])
+    for number in range(300):
+        deliverer.publish(f"{number}", "one")
+        deliverer.publish(f"{number}", "two")
+    deliverer.run()
+    deliverer.service.purge("one")
+    deliverer.service.purge("two")
+    deliverer.run()
+    order = [name for _, name, _ in deliverer.settlements.seen]
+    assert order == ["one"] * 299 + ["two"] * 299
