@@ -46,6 +46,8 @@ class Summary:
     refusals: list[Refusal] = field(default_factory=list)
     #: With ``--ack delivered``: what is known of delivery.
     delivered: int = 0
+    #: Of the delivered: those that nobody has subscribed to.
+    unrouted: int = 0
     pending: int = 0
     discarded: Counter[str] = field(default_factory=Counter)
     #: Requests that were sent again, in part.
@@ -190,6 +192,7 @@ class Publisher:
         summary.accepted += content.get("accepted", 0)
         summary.duplicate += content.get("duplicate", 0)
         summary.delivered += content.get("delivered", 0)
+        summary.unrouted += content.get("unrouted", 0)
         summary.pending += content.get("pending", 0)
         summary.discarded.update(entry["reason"] for entry in content.get("discarded", ()))
         summary.discarded["without detail"] += content.get("discardedBeyond", 0)

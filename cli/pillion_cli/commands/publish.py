@@ -173,6 +173,8 @@ def _say(summary: Summary, output: str) -> None:
     counts.append(f"{summary.refused:,} refused")
     if summary.delivered or summary.pending or summary.discarded.total():
         counts.append(f"{summary.delivered:,} delivered")
+        if summary.unrouted:
+            counts[-1] += f" ({summary.unrouted:,} of them had no subscriber)"
         counts.append(f"{summary.pending:,} pending")
         counts += [f"{n:,} discarded ({reason})" for reason, n in summary.discarded.items() if n]
     print(", ".join(counts))
@@ -205,6 +207,7 @@ def _document(summary: Summary) -> dict[str, object]:
             {"line": refusal.number, "reason": refusal.reason} for refusal in summary.refusals
         ],
         "delivered": summary.delivered,
+        "unrouted": summary.unrouted,
         "pending": summary.pending,
         "discarded": dict(+summary.discarded),
         "resent": summary.resent,

@@ -60,6 +60,8 @@ def receipt_document(receipt: Receipt) -> dict[str, Any]:
         ],
         "pending": receipt.pending,
     }
+    if receipt.unrouted:
+        document["unrouted"] = receipt.unrouted
     if receipt.discarded_beyond:
         document["discardedBeyond"] = receipt.discarded_beyond
     return document

@@ -90,6 +90,8 @@ class Receipt:
     def __init__(self, *, memory: DuplicateMemory, timers: Timers) -> None:
         self.id = secrets.token_urlsafe(12)
         self.delivered = 0
+        #: Lines among the delivered that nobody has subscribed to.
+        self.unrouted = 0
         self.discarded: list[DiscardedLine] = []
         #: Discards that are counted only, beyond those that ``discarded`` details.
         self.discarded_beyond = 0
@@ -126,6 +128,7 @@ class Receipt:
             self._lines[id(indication)] = line
         else:
             self.delivered += 1
+            self.unrouted += 1
 
     def withdrawn(self, indication: Indication, targets: Sequence[Target]) -> None:
         """See ``Follower``."""

@@ -253,3 +253,12 @@ async def test_a_publisher_who_goes_away_while_waiting_costs_nothing(tmp_path: P
             await run.settled()
             assert (await run.publish(*alerts(1, 1), ack="delivered")).status == 200
         assert ops.identifiers == ["0", "1"]
+
+
+async def test_what_nobody_has_subscribed_to_is_said_to_have_had_no_target(tmp_path: Path) -> None:
+    nobodys = {"class": "CIM_InstRead", "properties": {"IndicationIdentifier": "1"}}
+    nobodys["properties"]["SourceInstance"] = {"class": "X", "properties": {}}
+    async with listening() as ops, running(tmp_path, *resources(listener("ops", ops.url))) as run:
+        answer = await run.publish(alert("0"), nobodys, ack="delivered")
+        assert (answer.document["delivered"], answer.document["unrouted"]) == (2, 1)
+        assert ops.identifiers == ["0"]
