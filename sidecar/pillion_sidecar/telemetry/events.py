@@ -33,6 +33,11 @@ EVENTS: tuple[Event, ...] = (
         ("left",),
     ),
     Event(
+        "deliverer-failed",
+        "CRITICAL",
+        "A part of the deliverer failed where nobody could go on; the deliverer stops.",
+    ),
+    Event(
         "configuration-loaded",
         "INFO",
         "A configuration is in force.",
