@@ -118,6 +118,13 @@ def test_the_page_tells_what_works_and_what_does_not() -> None:
     assert "**1 of 2 rows work**" in page
 
 
+def test_the_page_tells_what_of_a_row_does_not_work_yet() -> None:
+    requirements = [Requirement("S0.1", "a", "S0", missing="the other half")]
+    page = rows.page([row("tests/t.py::test_a")], requirements)
+    assert "| **In part**; not yet: the other half.<br>`tests/t.py::test_a` |" in page
+    assert "**0 of 1 rows work**, 1 more in part" in page
+
+
 def test_the_command_says_so_when_a_row_stays_green(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
