@@ -19,11 +19,17 @@ ILLEGAL_IN_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\uff
 _IDENTIFIER: Final = re.compile(
     "[A-Za-z_\x80-\ud7ff\ue000-\uffef][0-9A-Za-z_\x80-\ud7ff\ue000-\uffef]*"
 )
+_LANGUAGE_TAG: Final = re.compile(r"[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*")
 
 
 def is_identifier(name: str) -> bool:
     """Whether a name is one that DSP0004 allows."""
     return (name.isascii() and name.isidentifier()) or _IDENTIFIER.fullmatch(name) is not None
+
+
+def is_language_tag(text: str) -> bool:
+    """Whether a text is a language tag, as Content-Language lists them (S0.21, RFC 9110 8.5.1)."""
+    return _LANGUAGE_TAG.fullmatch(text) is not None
 
 
 def check_value(value: CIMValue, property_type: PropertyType) -> None:

@@ -1,8 +1,9 @@
 """The HTTP headers of export requests and responses (D.1, DSP0200 3.3)."""
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Final
+
+from pillion_cim.values import is_language_tag
 
 #: What every export request carries; the sender adds Host and Content-Length. Nothing more: each
 #: further header makes some known listener refuse the request (Accept other than */*, TE,
@@ -21,8 +22,6 @@ RESPONSE_HEADERS: Final = (
     ("CIMExport", "MethodResponse"),
 )
 
-_LANGUAGE: Final = re.compile(r"[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*")
-
 
 def export_headers(languages: Iterable[str] = ()) -> tuple[tuple[str, str], ...]:
     """Return the headers of an export request, in order.
@@ -34,7 +33,7 @@ def export_headers(languages: Iterable[str] = ()) -> tuple[tuple[str, str], ...]
     if not tags:
         return EXPORT_HEADERS
     for tag in tags:
-        if _LANGUAGE.fullmatch(tag) is None:
+        if not is_language_tag(tag):
             raise ValueError(f"not a language tag: {tag[:40]!r}")
     return (*EXPORT_HEADERS, ("Content-Language", ", ".join(tags)))
 

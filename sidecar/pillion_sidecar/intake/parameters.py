@@ -1,10 +1,10 @@
 """What a publisher asks for beside the body: ``ack``, ``timeout``, ``source``, the headers."""
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pillion_cim.values import is_language_tag
 from pillion_sidecar.config.resources import Acknowledgement
 
 #: Seconds that ``ack=delivered`` and a flush wait where the publisher does not say.
@@ -16,7 +16,6 @@ _MISSING = {
     Acknowledgement.DURABLE: "needs durability Disk, which this deliverer does not have",
     Acknowledgement.STABLE: "needs stores outside the pod, which this service does not have",
 }
-_LANGUAGE = re.compile(r"[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*")
 _MAXIMUM_LANGUAGES = 16
 
 
@@ -93,7 +92,7 @@ def parse_languages(text: str) -> tuple[str, ...]:
     if not text.strip():
         return ()
     tags = tuple(tag.strip() for tag in text.split(","))
-    if len(tags) > _MAXIMUM_LANGUAGES or not all(map(_LANGUAGE.fullmatch, tags)):
+    if len(tags) > _MAXIMUM_LANGUAGES or not all(map(is_language_tag, tags)):
         raise BadParameter(
             f"Content-Language: {text!r:.60}; give at most {_MAXIMUM_LANGUAGES} language tags"
         )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
+from pillion_cim.values import is_language_tag
 from pillion_sidecar.config.resources import Credentials
 from pillion_sidecar.handlers.http.exchange import Headers, field
 from pillion_sidecar.handlers.http.target import InvalidDestinationError
@@ -13,7 +14,6 @@ from pillion_sidecar.handlers.http.target import InvalidDestinationError
 #: The longest that a Retry-After is believed, in seconds.
 RETRY_AFTER_LIMIT = 86_400.0
 
-_LANGUAGE = re.compile(r"[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*")
 _TOKEN68 = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
@@ -47,7 +47,7 @@ def content_language(languages: Sequence[str]) -> bytes:
     if not languages:
         return b""
     for tag in languages:
-        if _LANGUAGE.fullmatch(tag) is None:
+        if not is_language_tag(tag):
             raise ValueError(f"not a language tag: {tag[:40]!r}")
     return f"Content-Language: {', '.join(languages)}\r\n".encode("ascii")
 
