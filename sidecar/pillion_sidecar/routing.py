@@ -99,7 +99,7 @@ class Router:
         targets = (
             route.targeted(decoded)
             for route in routes.candidates(decoded)
-            if not route.namespaces or route.selects_namespace(source_namespace)
+            if route.selects_namespace(source_namespace)
         )
         return [target for target in targets if target is not None]
 

@@ -14,10 +14,6 @@ class Pauses:
         self._began: float | None = None
         self._spells: list[tuple[float, float]] = []
 
-    @property
-    def paused(self) -> bool:
-        return self._began is not None
-
     def begin(self, now: float) -> None:
         if self._began is None:
             self._began = now

@@ -162,10 +162,11 @@ class DeliveryService:
 
     def _wake(self, queue: DestinationQueue) -> None:
         queue.timer = None
+        now = self._clock.monotonic()
         due = queue.next_attempt_at
-        if due is not None and self._clock.monotonic() >= due:
+        if due is not None and now >= due:
             queue.next_attempt_at = None
-        self.expire(queue, self._clock.monotonic())
+        self.expire(queue, now)
         self.arrange(queue)
 
     def expire(self, queue: DestinationQueue, now: float) -> None:
