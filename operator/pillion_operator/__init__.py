@@ -1,0 +1,1 @@
+"""The operator: custom resources become running deliverers."""

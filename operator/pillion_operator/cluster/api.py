@@ -1,0 +1,175 @@
+"""The API server, as far as the operator needs it: a thin face of the official client.
+
+Paths are known, so nothing is discovered; objects stay the JSON that they are.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kubernetes.aio.client import ApiClient
+from kubernetes.aio.client.exceptions import ApiException
+from kubernetes.aio.dynamic import DynamicClient
+from kubernetes.aio.dynamic.exceptions import DynamicApiError
+
+from pillion_operator.cluster.types import Object, ResourceType, type_of
+from pillion_operator.names import FIELD_MANAGER
+
+#: Objects to a page of a list.
+PAGE = 500
+#: Seconds until a request is given up.
+REQUEST_TIMEOUT = 30
+
+MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+
+
+class ApiError(Exception):
+    """The API server refused a request."""
+
+    def __init__(
+        self, status: int, reason: str, message: str, *, retry_after: float | None = None
+    ) -> None:
+        """``status`` is that of HTTP, ``reason`` the API server's CamelCase word (``Conflict``)."""
+        super().__init__(f"{status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after = retry_after
+
+
+class NotFound(ApiError):
+    """There is no such object, or its namespace or kind is gone."""
+
+
+class Conflict(ApiError):
+    """Somebody else has written the object meanwhile, or it is there already."""
+
+
+class Api:
+    """The API server. All methods raise ApiError where it refuses, and OSError-like client errors
+    (``aiohttp.ClientError``, ``TimeoutError``) where it cannot be reached.
+    """
+
+    def __init__(self, client: ApiClient) -> None:
+        # Never awaited: that would discover all the server's kinds, which are known here.
+        self._client = DynamicClient(client)  # type: ignore[no-untyped-call]
+        #: Requests that write, by verb: what a change costs.
+        self.writes: dict[str, int] = {"apply": 0, "patch": 0, "create": 0, "delete": 0}
+
+    async def get(self, kind: ResourceType, namespace: str | None, name: str) -> Object | None:
+        """One object; None where there is none."""
+        try:
+            return await self._request("get", kind.path(namespace, name))
+        except NotFound:
+            return None
+
+    async def list(
+        self, kind: ResourceType, namespace: str | None = None, *, label_selector: str | None = None
+    ) -> list[Object]:
+        """All objects of a namespace, or of the cluster, page by page."""
+        items: list[Object] = []
+        token: str | None = None
+        while True:
+            page = await self._request(
+                "get",
+                kind.path(namespace),
+                label_selector=label_selector,
+                limit=PAGE,
+                _continue=token,
+            )
+            items.extend(page.get("items") or ())
+            token = page["metadata"].get("continue")
+            if not token:
+                return items
+
+    async def apply(self, body: Object) -> Object:
+        """Make the object so, by server-side apply; what others own is taken over."""
+        metadata = body["metadata"]
+        self.writes["apply"] += 1
+        return await self._request(
+            "patch",
+            type_of(body).path(metadata.get("namespace"), metadata["name"]),
+            body,
+            content_type=APPLY_PATCH,
+            field_manager=FIELD_MANAGER,
+            force_conflicts="true",
+        )
+
+    async def patch(
+        self,
+        kind: ResourceType,
+        namespace: str | None,
+        name: str,
+        body: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        subresource: str = "",
+    ) -> Object:
+        """Change an object: a JSON object is a merge patch, a list a JSON patch."""
+        content_type = MERGE_PATCH if isinstance(body, Mapping) else JSON_PATCH
+        path = kind.path(namespace, name) + (f"/{subresource}" if subresource else "")
+        self.writes["patch"] += 1
+        return await self._request(
+            "patch", path, body, content_type=content_type, field_manager=FIELD_MANAGER
+        )
+
+    async def create(
+        self, body: Object, *, namespace: str | None = None, path: str | None = None
+    ) -> Object:
+        """Make a new object. ``path`` stands for subresources, such as a pod's eviction."""
+        place = namespace or body["metadata"].get("namespace")
+        self.writes["create"] += 1
+        return await self._request(
+            "post", path or type_of(body).path(place), body, field_manager=FIELD_MANAGER
+        )
+
+    async def replace(self, body: Object) -> Object:
+        """Write an object whole. With its resourceVersion, Conflict says that it has changed."""
+        metadata = body["metadata"]
+        self.writes["patch"] += 1
+        path = type_of(body).path(metadata.get("namespace"), metadata["name"])
+        return await self._request("put", path, body, field_manager=FIELD_MANAGER)
+
+    async def delete(
+        self, kind: ResourceType, namespace: str | None, name: str, *, uid: str | None = None
+    ) -> None:
+        """Delete an object, if it still has this ``uid``; one that is gone already is no error."""
+        body: dict[str, Any] = {"propagationPolicy": "Background"}
+        if uid is not None:
+            body["preconditions"] = {"uid": uid}
+        self.writes["delete"] += 1
+        try:
+            await self._request("delete", kind.path(namespace, name), body)
+        except NotFound:
+            pass
+
+    async def _request(
+        self, method: str, path: str, body: Any = None, **parameters: Any
+    ) -> dict[str, Any]:
+        try:
+            response = await self._client.request(
+                method,
+                path,
+                body,
+                serialize=False,
+                _request_timeout=REQUEST_TIMEOUT,
+                **{name: value for name, value in parameters.items() if value is not None},
+            )
+            answer: dict[str, Any] = json.loads(await response.read())
+        except (ApiException, DynamicApiError) as error:
+            raise _api_error(error) from error
+        return answer
+
+
+def _api_error(error: Any) -> ApiError:
+    try:
+        status = json.loads(error.body)
+        reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
+        details = status.get("details") or {}
+        retry_after = details.get("retryAfterSeconds")
+    except (TypeError, ValueError, AttributeError):
+        # Something between here and the API server may answer what is no Status at all.
+        reason, message, retry_after = str(error.reason or ""), str(error.body or "")[:300], None
+    kind = {404: NotFound, 409: Conflict}.get(error.status, ApiError)
+    return kind(error.status, reason, message, retry_after=retry_after)

@@ -1,0 +1,76 @@
+"""The kinds of object that the operator deals with, and where the API server keeps them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pillion_sidecar.config.schema import GROUP, KINDS, VERSION
+
+#: A JSON object, as the API server sends and takes it.
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceType:
+    """One kind of object: its API version, kind, and plural name in paths."""
+
+    api_version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    def path(self, namespace: str | None = None, name: str | None = None) -> str:
+        """The path of one object, or of all of a namespace or of the cluster."""
+        root = "/api/" if "/" not in self.api_version else "/apis/"
+        path = root + self.api_version
+        if namespace is not None and self.namespaced:
+            path += f"/namespaces/{namespace}"
+        path += f"/{self.plural}"
+        return path if name is None else f"{path}/{name}"
+
+
+OURS = tuple(ResourceType(f"{GROUP}/{VERSION}", kind.name, kind.plural) for kind in KINDS)
+
+POD = ResourceType("v1", "Pod", "pods")
+SECRET = ResourceType("v1", "Secret", "secrets")
+SERVICE = ResourceType("v1", "Service", "services")
+SERVICE_ACCOUNT = ResourceType("v1", "ServiceAccount", "serviceaccounts")
+STATEFUL_SET = ResourceType("apps/v1", "StatefulSet", "statefulsets")
+POD_DISRUPTION_BUDGET = ResourceType("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
+NETWORK_POLICY = ResourceType("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
+LEASE = ResourceType("coordination.k8s.io/v1", "Lease", "leases")
+EVENT = ResourceType("events.k8s.io/v1", "Event", "events")
+MUTATING_WEBHOOK = ResourceType(
+    "admissionregistration.k8s.io/v1",
+    "MutatingWebhookConfiguration",
+    "mutatingwebhookconfigurations",
+    namespaced=False,
+)
+
+_KNOWN = (
+    *OURS,
+    POD,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    STATEFUL_SET,
+    POD_DISRUPTION_BUDGET,
+    NETWORK_POLICY,
+    LEASE,
+    EVENT,
+    MUTATING_WEBHOOK,
+)
+
+
+def type_of(body: Object) -> ResourceType:
+    """The type of an object; raises KeyError for one that the operator never deals with."""
+    named = (body["apiVersion"], body["kind"])
+    for known in _KNOWN:
+        if (known.api_version, known.kind) == named:
+            return known
+    raise KeyError(f"{named[1]} of {named[0]}")
+
+
+def our_type(kind: str) -> ResourceType:
+    """The type of one of Pillion's own kinds, by its name."""
+    return next(known for known in OURS if known.kind == kind)

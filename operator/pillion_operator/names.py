@@ -1,0 +1,39 @@
+"""The names under which the operator keeps things in a cluster: labels, annotations, objects."""
+
+#: The field manager of everything that the operator applies.
+FIELD_MANAGER = "pillion-operator"
+
+MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
+MANAGED_BY = "pillion"
+#: On everything that is made for an IndicationService: the service's name.
+SERVICE_LABEL = "pillion.dev/service"
+#: Written by users on pods: the name of a service, "true" for the one named default, or "false".
+INJECT_LABEL = "pillion.dev/inject"
+#: On pods that have a deliverer, injected or a gateway's: the name of the service it serves.
+DELIVERER_LABEL = "pillion.dev/deliverer"
+#: On a pod: the configuration revision that its deliverer is to load. Writing it makes the kubelet
+#: refresh the pod's volumes at once.
+REVISION_ANNOTATION = "pillion.dev/configuration-revision"
+#: Holds a destination until its queues have been drained.
+DRAIN_FINALIZER = "pillion.dev/drain"
+
+#: The name of the deliverer's container, injected or a gateway's.
+CONTAINER = "pillion-deliverer"
+#: The volume with the rendered configuration, and where the container finds it.
+CONFIGURATION_VOLUME = "pillion-configuration"
+CONFIGURATION_PATH = "/etc/pillion/configuration"
+#: The file there with the bearer token by which the operator may ask for /v1/queues.
+OPERATOR_TOKEN = "operator-token"
+
+#: The Secrets over which one configuration is spread, at most.
+CONFIGURATION_PARTS = 16
+
+
+def configuration_secret(service: str, part: int) -> str:
+    """The Secret with one part of a service's rendered configuration; parts count from 0."""
+    return f"pillion-{service}-{part}"
+
+
+def gateway(service: str) -> str:
+    """The StatefulSet, Service, ServiceAccount and so on of a service in Gateway mode."""
+    return f"pillion-{service}"

@@ -1,0 +1,72 @@
+"""What an operator is told on its command line, as opposed to by resources."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pillion_sidecar.config.addresses import AddressPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen. Port 0: any free one."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelivererDefaults:
+    """What a deliverer's container is made of where its IndicationService does not say."""
+
+    image: str
+    image_pull_policy: str | None = None
+    #: ``requests`` and ``limits``, as in a container.
+    resources: Mapping[str, Any] = field(
+        default_factory=lambda: {
+            "requests": {"cpu": "50m", "memory": "96Mi"},
+            "limits": {"memory": "384Mi"},
+        }
+    )
+    #: Which addresses destinations may lead to.
+    addresses: AddressPolicy = field(default_factory=AddressPolicy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSettings:
+    """The injecting webhook. Certificates are the operator's own unless a folder has them."""
+
+    address: Address = Address("0.0.0.0", 9443)
+    #: The Service by which the API server reaches it.
+    service: str = "pillion-webhook"
+    #: The Secret, in the operator's namespace, with its own CA and certificate.
+    secret: str = "pillion-webhook"
+    #: The MutatingWebhookConfiguration whose caBundle is kept up to date; None: somebody else does.
+    configuration: str | None = "pillion-injector"
+    #: A folder with tls.crt and tls.key, such as cert-manager's Secret mounted.
+    certificates: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSettings:
+    """The settings of one operator process."""
+
+    deliverer: DelivererDefaults
+    #: The namespaces to serve; empty: all of them.
+    namespaces: tuple[str, ...] = ()
+    #: Where the operator itself lives: its Lease, its Secrets.
+    namespace: str = "pillion-system"
+    #: Who this process is among its replicas.
+    identity: str = "pillion-operator"
+    #: The Lease that makes one replica the leader; None: this process alone is there.
+    lease: str | None = "pillion-operator"
+    #: The Secret, in the operator's namespace, from which deliverers' bearer tokens are derived.
+    token_secret: str = "pillion-operator"
+    #: None: no injection.
+    webhook: WebhookSettings | None = field(default_factory=WebhookSettings)
+    telemetry: Address = Address("0.0.0.0", 8081)
+    #: Whether pods are annotated so that the kubelet refreshes their configuration at once.
+    poke: bool = True
+    kubeconfig: Path | None = None
+    context: str | None = None
