@@ -1,0 +1,159 @@
+"""The deliverer's container and its volumes, the same for an injected sidecar and a gateway."""
+
+from typing import Any
+
+from pillion_operator.cluster.types import Object
+from pillion_operator.names import (
+    CONFIGURATION_PARTS,
+    CONFIGURATION_PATH,
+    CONFIGURATION_VOLUME,
+    CONTAINER,
+    OPERATOR_TOKEN,
+    configuration_secret,
+)
+from pillion_operator.settings import DelivererDefaults
+
+#: Where publishers find a deliverer, Prometheus and the kubelet its telemetry, and ``pillion``
+#: commands in the pod the administration of a gateway.
+INTAKE_PORT = 8288
+TELEMETRY_PORT = 8289
+ADMINISTRATION_PORT = 8290
+#: What a PodMonitor names.
+TELEMETRY_PORT_NAME = "pillion-metrics"
+INTAKE_PORT_NAME = "pillion-intake"
+
+#: The volume for a deliverer's journal, and where the container finds it.
+DATA_VOLUME = "pillion-data"
+DATA_PATH = "/var/lib/pillion"
+
+#: Seconds for which the preStop hook hastens delivery. SIGTERM waits for it.
+DRAIN_SECONDS = 5
+#: Seconds for which delivery goes on after SIGTERM where the service does not say.
+SHUTDOWN_GRACE_SECONDS = 20
+#: Seconds for what comes after delivery: the last log lines, and the kubelet's own pace.
+STOP_MARGIN_SECONDS = 5
+
+
+def deliverer_container(
+    service: str, *, spec: Object, defaults: DelivererDefaults, gateway: bool = False
+) -> dict[str, Any]:
+    """The container that delivers for the IndicationService ``service``.
+
+    ``spec`` is the whole spec of that service; empty for one that is not there yet. The field
+    ``restartPolicy`` that makes an init container a sidecar is not in it.
+    """
+    deliverer = _deliverer(spec)
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": deliverer.get("image") or defaults.image,
+        "args": _arguments(service, defaults=defaults, gateway=gateway),
+        "ports": _ports(gateway=gateway),
+        # One or the other as a whole: a request from here over a limit from there makes no pod.
+        "resources": deliverer.get("resources") or dict(defaults.resources),
+        "securityContext": _security_context(),
+        # A native sidecar holds the application back until it has started, so this depends on
+        # nothing remote, not even on a configuration.
+        "startupProbe": _probe("/startupz", period=1, failures=60),
+        "livenessProbe": _probe("/livez", period=10, failures=6),
+        # Intake stays open until SIGTERM, when the application has ended: this only hastens.
+        "lifecycle": {
+            "preStop": {"exec": {"command": ["pillion", "drain", "--timeout", str(DRAIN_SECONDS)]}}
+        },
+        "volumeMounts": _mounts(deliverer),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    if defaults.image_pull_policy is not None:
+        container["imagePullPolicy"] = defaults.image_pull_policy
+    if gateway:
+        # Nobody is to send to a gateway that would answer 503. A sidecar has no such probe: its
+        # readiness counts into that of the pod, and a configuration that is late must not keep an
+        # application out of its Service.
+        container["readinessProbe"] = _probe("/readyz", period=5, failures=3)
+    return container
+
+
+def configuration_volume(service: str) -> dict[str, Any]:
+    """The volume with the rendered configuration. A pod's volumes are fixed when it is made, so it
+    names every Secret that there can be."""
+    return {
+        "name": CONFIGURATION_VOLUME,
+        "projected": {
+            "sources": [
+                {"secret": {"name": configuration_secret(service, part), "optional": True}}
+                for part in range(CONFIGURATION_PARTS)
+            ]
+        },
+    }
+
+
+def data_volume(spec: Object) -> dict[str, Any] | None:
+    """An injected deliverer's volume on disk, by the ``spec`` of its service; None without."""
+    storage = _deliverer(spec).get("storage")
+    if not storage:
+        return None
+    limit = storage.get("sizeLimit")
+    return {"name": DATA_VOLUME, "emptyDir": {} if limit is None else {"sizeLimit": limit}}
+
+
+def termination_grace_seconds(spec: Object) -> int:
+    """Seconds that a pod needs from its deletion on, for its deliverer to end in peace."""
+    grace = spec.get("shutdownGracePeriodSeconds")
+    delivering = SHUTDOWN_GRACE_SECONDS if grace is None else int(grace)
+    return DRAIN_SECONDS + delivering + STOP_MARGIN_SECONDS
+
+
+def _deliverer(spec: Object) -> Object:
+    return spec.get("deliverer") or {}
+
+
+def _arguments(service: str, *, defaults: DelivererDefaults, gateway: bool) -> list[str]:
+    arguments = ["sidecar", "--resources", CONFIGURATION_PATH, "--service", service]
+    arguments += ["--wait-for-configuration"]
+    arguments += ["--operator-token-file", f"{CONFIGURATION_PATH}/{OPERATOR_TOKEN}"]
+    if gateway:
+        arguments += ["--intake", f"0.0.0.0:{INTAKE_PORT}"]
+        arguments += ["--administration", f"127.0.0.1:{ADMINISTRATION_PORT}"]
+    else:
+        arguments += ["--intake", f"127.0.0.1:{INTAKE_PORT}"]
+    arguments += ["--telemetry", f"0.0.0.0:{TELEMETRY_PORT}"]
+    if not defaults.addresses.allow_loopback:
+        arguments.append("--refuse-loopback")
+    if defaults.addresses.allow_link_local:
+        arguments.append("--allow-link-local")
+    return arguments
+
+
+def _ports(*, gateway: bool) -> list[dict[str, Any]]:
+    ports = [{"name": TELEMETRY_PORT_NAME, "containerPort": TELEMETRY_PORT, "protocol": "TCP"}]
+    if gateway:
+        ports.append({"name": INTAKE_PORT_NAME, "containerPort": INTAKE_PORT, "protocol": "TCP"})
+    return ports
+
+
+def _security_context() -> dict[str, Any]:
+    """What the Pod Security Standards' restricted profile asks for, and a read-only root."""
+    return {
+        "runAsNonRoot": True,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": path, "port": TELEMETRY_PORT},
+        "periodSeconds": period,
+        "timeoutSeconds": 2,
+        "failureThreshold": failures,
+    }
+
+
+def _mounts(deliverer: Object) -> list[dict[str, Any]]:
+    mounts: list[dict[str, Any]] = [
+        {"name": CONFIGURATION_VOLUME, "mountPath": CONFIGURATION_PATH, "readOnly": True}
+    ]
+    if deliverer.get("storage"):
+        mounts.append({"name": DATA_VOLUME, "mountPath": DATA_PATH})
+    return mounts

@@ -1,0 +1,131 @@
+"""The container of a deliverer, as a sidecar and as a gateway."""
+
+from typing import Any
+
+import pytest
+
+from pillion_operator.injection.container import (
+    INTAKE_PORT,
+    TELEMETRY_PORT,
+    configuration_volume,
+    data_volume,
+    deliverer_container,
+    termination_grace_seconds,
+)
+from pillion_operator.settings import DelivererDefaults
+from pillion_sidecar import settings
+from pillion_sidecar.config.addresses import AddressPolicy
+
+DEFAULTS = DelivererDefaults(image="registry.test/pillion:1")
+
+
+def container(spec: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+    return deliverer_container("weather", spec=spec or {}, **{"defaults": DEFAULTS, **options})
+
+
+def after(arguments: list[str], option: str) -> str:
+    return arguments[arguments.index(option) + 1]
+
+
+def test_the_ports_are_the_deliverers_own() -> None:
+    assert (settings.INTAKE_PORT, settings.TELEMETRY_PORT) == (INTAKE_PORT, TELEMETRY_PORT)
+
+
+def test_a_sidecar_takes_indications_from_its_own_pod_only() -> None:
+    arguments = container()["args"]
+    assert after(arguments, "--intake") == "127.0.0.1:8288"
+    assert after(arguments, "--telemetry") == "0.0.0.0:8289"
+    assert after(arguments, "--service") == "weather"
+    assert "--wait-for-configuration" in arguments
+    assert [port["containerPort"] for port in container()["ports"]] == [8289]
+
+
+def test_a_gateway_takes_indications_from_others_and_orders_from_its_own_pod() -> None:
+    made = container(gateway=True)
+    assert after(made["args"], "--intake") == "0.0.0.0:8288"
+    assert after(made["args"], "--administration") == "127.0.0.1:8290"
+    assert [port["containerPort"] for port in made["ports"]] == [8289, 8288]
+
+
+def test_a_late_configuration_keeps_a_gateway_out_of_its_service_but_no_application() -> None:
+    assert "readinessProbe" not in container()
+    assert container(gateway=True)["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert container()["startupProbe"]["httpGet"]["path"] == "/startupz"
+
+
+def test_port_names_are_short_enough_for_kubernetes() -> None:
+    assert all(len(port["name"]) <= 15 for port in container(gateway=True)["ports"])
+
+
+@pytest.mark.parametrize(
+    ("policy", "flags"),
+    [
+        (AddressPolicy(), {"--refuse-loopback"}),
+        (AddressPolicy(allow_loopback=True), set()),
+        (AddressPolicy(allow_link_local=True), {"--refuse-loopback", "--allow-link-local"}),
+    ],
+)
+def test_the_operators_address_policy_is_the_deliverers(
+    policy: AddressPolicy, flags: set[str]
+) -> None:
+    arguments = container(defaults=DelivererDefaults(image="i", addresses=policy))["args"]
+    assert {"--refuse-loopback", "--allow-link-local"} & set(arguments) == flags
+
+
+def test_what_the_service_says_of_image_and_resources_goes_before_the_defaults() -> None:
+    resources = {"limits": {"memory": "1Gi"}}
+    made = container({"deliverer": {"image": "own:2", "resources": resources}})
+    assert (made["image"], made["resources"]) == ("own:2", resources)
+    assert container()["image"] == DEFAULTS.image
+    assert container()["resources"] == DEFAULTS.resources
+
+
+def test_the_pull_policy_is_left_to_kubernetes_unless_stated() -> None:
+    stated = DelivererDefaults(image="i", image_pull_policy="Always")
+    assert "imagePullPolicy" not in container()
+    assert container(defaults=stated)["imagePullPolicy"] == "Always"
+
+
+def test_the_container_fits_the_restricted_profile() -> None:
+    context = container()["securityContext"]
+    assert context["runAsNonRoot"] is True
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert context["readOnlyRootFilesystem"] is True
+
+
+def test_the_volume_names_every_secret_there_can_be_and_needs_none() -> None:
+    volume = configuration_volume("weather")
+    secrets = [source["secret"] for source in volume["projected"]["sources"]]
+    assert [secret["name"] for secret in secrets] == [f"pillion-weather-{n}" for n in range(16)]
+    assert all(secret["optional"] for secret in secrets)
+    mount = container()["volumeMounts"][0]
+    assert mount == {
+        "name": volume["name"],
+        "mountPath": "/etc/pillion/configuration",
+        "readOnly": True,
+    }
+
+
+def test_storage_is_a_bounded_volume_and_a_mount() -> None:
+    spec = {"deliverer": {"storage": {"sizeLimit": "2Gi"}}}
+    volume = data_volume(spec)
+    assert volume == {"name": "pillion-data", "emptyDir": {"sizeLimit": "2Gi"}}
+    assert {"name": "pillion-data", "mountPath": "/var/lib/pillion"} in (
+        container(spec)["volumeMounts"]
+    )
+
+
+def test_without_storage_there_is_neither_volume_nor_mount() -> None:
+    assert data_volume({}) is None
+    assert len(container()["volumeMounts"]) == 1
+
+
+def test_by_default_kubernetes_own_grace_period_is_enough() -> None:
+    assert termination_grace_seconds({}) == 30
+
+
+@pytest.mark.parametrize(("grace", "needed"), [(0, 10), (300, 310)])
+def test_a_pod_needs_hook_delivery_and_margin(grace: int, needed: int) -> None:
+    assert termination_grace_seconds({"shutdownGracePeriodSeconds": grace}) == needed
