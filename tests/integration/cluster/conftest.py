@@ -1,0 +1,25 @@
+"""The fixtures of the test bed, for every test of this folder."""
+
+from cluster.fixtures import (
+    admin_kubectl,
+    api,
+    cluster,
+    control_plane,
+    crds,
+    kubectl,
+    namespace,
+    pytest_collection_finish,
+    pytest_terminal_summary,
+)
+
+__all__ = [
+    "admin_kubectl",
+    "api",
+    "cluster",
+    "control_plane",
+    "crds",
+    "kubectl",
+    "namespace",
+    "pytest_collection_finish",
+    "pytest_terminal_summary",
+]
