@@ -3,6 +3,7 @@
 Paths are known, so nothing is discovered; objects stay the JSON that they are.
 """
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -139,10 +140,8 @@ class Api:
         if uid is not None:
             body["preconditions"] = {"uid": uid}
         self.writes["delete"] += 1
-        try:
+        with contextlib.suppress(NotFound):
             await self._request("delete", kind.path(namespace, name), body)
-        except NotFound:
-            pass
 
     async def _request(
         self, method: str, path: str, body: Any = None, **parameters: Any

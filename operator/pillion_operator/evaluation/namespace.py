@@ -1,0 +1,55 @@
+"""One namespace as the evaluation reads it: its objects, parsed."""
+
+from collections.abc import Iterable, Mapping
+
+from pillion_operator.cluster.types import Object
+from pillion_operator.evaluation.parsing import Parsed, Parsing
+from pillion_operator.evaluation.references import SECRET
+from pillion_operator.store import Key, Store
+from pillion_sidecar.config.parsing import Secret
+from pillion_sidecar.config.schema import CREDENTIALS_LABEL
+
+
+class Namespace:
+    """What stands in one namespace now."""
+
+    def __init__(self, name: str, *, store: Store, parsing: Parsing) -> None:
+        self.name = name
+        self._store = store
+        self._parsing = parsing
+
+    def body(self, kind: str, name: str) -> Object | None:
+        """An object as the API server has it; None where there is none."""
+        return self._store.get(Key(kind, self.name, name))
+
+    def bodies(self, kind: str) -> Mapping[str, Object]:
+        """All objects of a kind, by name."""
+        return self._store.all(kind, self.name)
+
+    def parsed(self, kind: str, name: str) -> Parsed | None:
+        """An object, checked by itself."""
+        body = self.body(kind, name)
+        return None if body is None else self._parsing.parse(body)
+
+    def secrets(self, names: Iterable[str]) -> dict[str, tuple[Secret, Parsed]]:
+        """Of the Secrets so named, those that destinations may use."""
+        found = {}
+        for name in names:
+            body = self.body(SECRET, name)
+            if body is None or not usable(body):
+                continue
+            parsed = self._parsing.parse(body)
+            if parsed.secret is not None:
+                found[name] = (parsed.secret, parsed)
+        return found
+
+
+def usable(secret: Object) -> bool:
+    """Whether a Secret carries the label that lets a destination use it."""
+    labels = secret["metadata"].get("labels") or {}
+    return bool(labels.get(CREDENTIALS_LABEL) == "true")
+
+
+def being_deleted(body: Object) -> bool:
+    """Whether the object waits only for its finalizers."""
+    return body["metadata"].get("deletionTimestamp") is not None

@@ -1,0 +1,95 @@
+"""Objects checked one by one with the deliverer's own schema, and remembered until they change."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pillion_operator.cluster.types import Object
+from pillion_operator.store import Change, Key, key_of
+from pillion_sidecar.config.parsing import Document, Resource, Secret, parse_documents
+from pillion_sidecar.config.problems import Problem
+from pillion_sidecar.config.schema import CREDENTIALS_LABEL
+
+#: Of metadata, what a deliverer reads.
+_METADATA = ("name", "namespace", "uid", "creationTimestamp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """One object: what it says, what is wrong with it by itself, and how it is rendered."""
+
+    resource: Resource | None = None
+    secret: Secret | None = None
+    problems: tuple[Problem, ...] = ()
+    #: The object as it stands in a rendered configuration: one line of JSON.
+    item: str = field(repr=False)
+
+
+class Parsing:
+    """Parses objects, each once for each state of its spec."""
+
+    def __init__(self) -> None:
+        self._known: dict[Key, tuple[tuple[str, ...], Parsed]] = {}
+
+    def parse(self, body: Object) -> Parsed:
+        """The parsed object."""
+        key = key_of(body)
+        state = _state(body)
+        known = self._known.get(key)
+        if known is not None and known[0] == state:
+            return known[1]
+        parsed = parse(body)
+        self._known[key] = (state, parsed)
+        return parsed
+
+    def follow(self, change: Change) -> None:
+        """Forget what is gone from the store."""
+        if change.after is None:
+            self._known.pop(change.key, None)
+
+
+def _state(body: Object) -> tuple[str, ...]:
+    """What changes whenever the object may mean something else."""
+    metadata = body["metadata"]
+    # A Secret has no generation; a label of it matters too.
+    version = "resourceVersion" if body["kind"] == "Secret" else "generation"
+    return (str(metadata.get("uid")), str(metadata.get(version)))
+
+
+def parse(body: Object) -> Parsed:
+    """Check one object by itself."""
+    rendered = _rendered(body)
+    resources = parse_documents([Document("", rendered)])
+    return Parsed(
+        resource=next(
+            (found for kind in resources.by_kind.values() for found in kind.values()), None
+        ),
+        secret=next(iter(resources.secrets.values()), None),
+        problems=tuple(resources.problems),
+        item=json.dumps(rendered, sort_keys=True, separators=(",", ":")),
+    )
+
+
+def _rendered(body: Object) -> dict[str, Any]:
+    metadata: Mapping[str, Any] = body["metadata"]
+    kept: dict[str, Any] = {name: metadata[name] for name in _METADATA if name in metadata}
+    rendered = {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": kept}
+    if body["kind"] == "Secret":
+        labels = metadata.get("labels") or {}
+        kept["labels"] = {CREDENTIALS_LABEL: str(labels.get(CREDENTIALS_LABEL))}
+        rendered["data"] = body.get("data") or {}
+    else:
+        rendered["spec"] = body.get("spec") or {}
+    return rendered
+
+
+def describe(problems: Iterable[Problem]) -> str:
+    """Problems as a condition's message: each with its field, value and remedy."""
+    return " ".join(_described(problem) for problem in problems)
+
+
+def _described(problem: Problem) -> str:
+    value = f" (value {problem.value})" if problem.value else ""
+    where = f"{problem.field}: " if problem.field else ""
+    return f"{where}{problem.message}{value}. {problem.remedy}"

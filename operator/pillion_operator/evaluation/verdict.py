@@ -1,0 +1,44 @@
+"""Whether a resource is accepted, and why not."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pillion_operator.evaluation.parsing import describe
+from pillion_sidecar.config.problems import Problem
+from pillion_sidecar.config.schema import CREDENTIALS_LABEL
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The condition Accepted of one resource."""
+
+    accepted: bool
+    #: One CamelCase word.
+    reason: str
+    #: A sentence, with the remedy where something is wrong.
+    message: str
+
+
+ACCEPTED = Verdict(True, "Accepted", "It is valid, and all that it names is there.")
+
+
+def refused(problems: Iterable[Problem]) -> Verdict:
+    """The verdict over what is wrong with a resource; the first problem gives the reason."""
+    told = [_as_seen_by_the_operator(problem) for problem in problems]
+    return Verdict(False, told[0].reason, describe(told))
+
+
+def _as_seen_by_the_operator(problem: Problem) -> Problem:
+    """A Secret that is not labelled cannot be told from one that is not there: neither is read."""
+    if problem.reason not in ("NotFound", "CredentialsNotPermitted") or "ecretRef" not in (
+        problem.field
+    ):
+        return problem
+    return Problem(
+        reason="CredentialsNotPermitted",
+        message=f'no Secret of this name carries the label {CREDENTIALS_LABEL}: "true"',
+        remedy="Label it, if it is meant to be sent to this destination; no other is read.",
+        resource=problem.resource,
+        field=problem.field,
+        value=problem.value,
+    )

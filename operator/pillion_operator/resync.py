@@ -1,0 +1,72 @@
+"""The cluster as it is, listed: fills the store at the start, and sets it right from time to time.
+
+A watch may miss what was deleted while it was cut (410 Gone): kopf lists anew then, but tells
+nobody of what is no longer there.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from pillion_operator.clock import Clock
+from pillion_operator.cluster.api import Api
+from pillion_operator.cluster.types import ResourceType
+from pillion_operator.store import Key, Store
+from pillion_operator.watching import WATCHED
+
+logger = logging.getLogger("pillion.operator")
+
+#: Seconds from one listing to the next.
+INTERVAL = 300.0
+#: Seconds that a watch is given to bring what a listing has found.
+PATIENCE = 2.0
+
+
+class Resync:
+    """Lists everything that is watched."""
+
+    def __init__(
+        self,
+        *,
+        api: Api,
+        store: Store,
+        namespaces: Sequence[str],
+        clock: Clock,
+        missed: Callable[[str, int], None],
+    ) -> None:
+        """``namespaces``: empty for all. ``missed`` counts, by kind, what no watch has brought."""
+        self._api = api
+        self._store = store
+        self._namespaces = tuple(namespaces)
+        self._clock = clock
+        self._missed = missed
+
+    async def fill(self) -> None:
+        """List everything for the first time."""
+        for kind, selector in WATCHED:
+            await self._one(kind, selector, patience=0.0)
+
+    async def repair(self) -> None:
+        """List everything, and take over what the watches have missed."""
+        for kind, selector in WATCHED:
+            wrong = await self._one(kind, selector, patience=PATIENCE)
+            if wrong:
+                self._missed(kind.kind, len(wrong))
+                logger.warning(
+                    "the watch of %s has missed %d changes; they are taken over now",
+                    kind.plural,
+                    len(wrong),
+                    extra={"event": "watch-missed", "kind": kind.kind, "count": len(wrong)},
+                )
+
+    async def _one(self, kind: ResourceType, selector: str | None, *, patience: float) -> list[Key]:
+        self._store.begin_listing()
+        listed = []
+        for namespace in self._namespaces or (None,):
+            items = await self._api.list(kind, namespace, label_selector=selector)
+            # The items of a list do not say what they are.
+            listed += [
+                {**item, "apiVersion": kind.api_version, "kind": kind.kind} for item in items
+            ]
+        # What a watch is just about to bring is not missed.
+        await self._clock.sleep(patience)
+        return self._store.reconcile_listing(kind.kind, self._namespaces or None, listed)

@@ -1,0 +1,172 @@
+"""What is known of the cluster: the last state of every object that the operator watches.
+
+Filled by the watches and set right by the resync; read by reconciles. Objects are the JSON of the
+API server, without what nobody here reads.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pillion_operator.cluster.types import Object
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """One object: its kind, namespace and name."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+def key_of(body: Object) -> Key:
+    """The key of an object; ``""`` stands for the namespace of one that has none."""
+    metadata = body["metadata"]
+    return Key(body["kind"], metadata.get("namespace") or "", metadata["name"])
+
+
+def version_of(body: Object) -> int:
+    """The resourceVersion as a number, which grows with each change of the cluster."""
+    return int(body["metadata"].get("resourceVersion") or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What has become of one object: ``before`` or ``after`` is None where there was none."""
+
+    key: Key
+    before: Object | None
+    after: Object | None
+
+
+#: Told of each change of the store, after it was made.
+Listener = Callable[[Change], None]
+
+
+class Store:
+    """Objects by key, and by kind and namespace."""
+
+    def __init__(self) -> None:
+        self._objects: dict[tuple[str, str], dict[str, Object]] = {}
+        #: Keys that the watches have touched since ``begin_listing``, and with what.
+        self._touched: set[Key] | None = None
+        self._listeners: list[Listener] = []
+
+    def subscribe(self, listener: Listener) -> None:
+        """Have ``listener`` told of every change from now on."""
+        self._listeners.append(listener)
+
+    # ------------------------------------------------------------------ writing
+
+    def put(self, body: Object) -> bool:
+        """Take over what a watch or an answer of the API server says; whether it was news.
+
+        News of yesterday is not: a watch that was cut may repeat what has changed since.
+        """
+        slim = slimmed(body)
+        key = key_of(slim)
+        self._touch(key)
+        known = self._objects.setdefault((key.kind, key.namespace), {})
+        before = known.get(key.name)
+        if before is not None and _same_life(before, slim):
+            if version_of(slim) <= version_of(before):
+                return False
+        elif before is not None and version_of(slim) < version_of(before):
+            return False
+        known[key.name] = slim
+        self._tell(Change(key, before, slim))
+        return True
+
+    def remove(self, key: Key, *, version: int | None = None) -> bool:
+        """Forget an object, unless something newer than ``version`` stands there meanwhile."""
+        self._touch(key)
+        known = self._objects.get((key.kind, key.namespace), {})
+        before = known.get(key.name)
+        if before is None or (version is not None and version_of(before) > version):
+            return False
+        del known[key.name]
+        self._tell(Change(key, before, None))
+        return True
+
+    def begin_listing(self) -> None:
+        """A listing of the cluster begins: what the watches bring from now on is newer."""
+        self._touched = set()
+
+    def reconcile_listing(
+        self, kind: str, namespaces: Iterable[str] | None, listed: Iterable[Object]
+    ) -> list[Key]:
+        """Set one kind right by a complete listing; return what was not as the store had it.
+
+        ``namespaces`` are those that were listed, None for all. What a watch has brought since
+        ``begin_listing`` is left alone.
+        """
+        touched = self._touched or set()
+        self._touched = None
+        wrong = []
+        present = set()
+        for body in listed:
+            key = key_of(body)
+            present.add(key)
+            if key not in touched and self.put(body):
+                wrong.append(key)
+        for key in list(self.keys(kind)):
+            within = namespaces is None or key.namespace in namespaces
+            if within and key not in present and key not in touched and self.remove(key):
+                wrong.append(key)
+        return wrong
+
+    def _touch(self, key: Key) -> None:
+        if self._touched is not None:
+            self._touched.add(key)
+
+    def _tell(self, change: Change) -> None:
+        for listener in self._listeners:
+            listener(change)
+
+    # ------------------------------------------------------------------ reading
+
+    def get(self, key: Key) -> Object | None:
+        """The last known state of an object."""
+        return self._objects.get((key.kind, key.namespace), {}).get(key.name)
+
+    def all(self, kind: str, namespace: str) -> Mapping[str, Object]:
+        """The objects of one kind in one namespace, by name."""
+        return self._objects.get((kind, namespace), {})
+
+    def keys(self, kind: str) -> Iterator[Key]:
+        """Every key of a kind."""
+        for (known, namespace), objects in self._objects.items():
+            if known == kind:
+                for name in objects:
+                    yield Key(kind, namespace, name)
+
+    def namespaces(self, kind: str) -> list[str]:
+        """The namespaces that have an object of this kind."""
+        return [
+            namespace
+            for (known, namespace), objects in self._objects.items()
+            if known == kind and objects
+        ]
+
+
+def _same_life(before: Object, after: Object) -> bool:
+    return bool(before["metadata"].get("uid") == after["metadata"].get("uid"))
+
+
+def slimmed(body: Object) -> Object:
+    """The object without what costs memory and nobody reads."""
+    metadata = {k: v for k, v in body["metadata"].items() if k != "managedFields"}
+    slim: dict[str, Any] = {**body, "metadata": metadata}
+    if body["kind"] == "Pod":
+        status = body.get("status") or {}
+        slim["spec"] = {}
+        slim["status"] = {
+            name: status[name]
+            for name in ("phase", "podIP", "conditions", "reason")
+            if name in status
+        }
+    return slim

@@ -1,0 +1,38 @@
+"""Whether the operator is alive and of use. Pure, but for the clock that it is given.
+
+An API server that is away is no reason to be restarted: watches go on trying. A watch that does
+not even try any more is.
+"""
+
+from collections.abc import Callable, Iterable
+
+from pillion_operator.watching import SERVER_TIMEOUT
+
+#: Seconds without any attempt to watch a kind after which its watch has stalled. The API server
+#: ends each watch after SERVER_TIMEOUT, so a live one begins anew more often than that.
+STALLED_AFTER = 2.0 * SERVER_TIMEOUT
+
+
+class WatchHealth:
+    """When each watch last began."""
+
+    def __init__(self, kinds: Iterable[str], *, monotonic: Callable[[], float]) -> None:
+        """``kinds`` are plural names; each has until ``STALLED_AFTER`` from now to begin."""
+        self._monotonic = monotonic
+        self._began = dict.fromkeys(kinds, monotonic())
+
+    def began(self, kind: str) -> None:
+        """A watch of this kind begins."""
+        self._began[kind] = self._monotonic()
+
+    def stalled(self) -> dict[str, bool]:
+        """By kind, whether its watch has stalled."""
+        now = self._monotonic()
+        return {kind: now - at > STALLED_AFTER for kind, at in self._began.items()}
+
+    def problem(self) -> str | None:
+        """What is wrong, or None."""
+        stalled = sorted(kind for kind, yes in self.stalled().items() if yes)
+        if not stalled:
+            return None
+        return f"no watch of {', '.join(stalled)} has begun for {STALLED_AFTER:.0f} s"

@@ -1,0 +1,158 @@
+"""kopf keeps the watches; what they bring goes into the store, and nothing is written by them.
+
+Handlers of changes (``on.create``, ``on.update``) are not used: they cost a write for each object
+at each start, and each sees one object where a configuration is made of many
+(``docs/decisions/0009-kopf-watches-one-queue-reconciles.md``).
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import aiohttp
+import kopf
+from kubernetes.aio.client import Configuration
+
+from pillion_operator.cluster.types import (
+    NETWORK_POLICY,
+    OURS,
+    POD,
+    POD_DISRUPTION_BUDGET,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    STATEFUL_SET,
+    Object,
+    ResourceType,
+)
+from pillion_operator.names import DELIVERER_LABEL, DRAIN_FINALIZER, MANAGED_BY, MANAGED_BY_LABEL
+from pillion_sidecar.config.schema import CREDENTIALS_LABEL, GROUP
+
+_MANAGED = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
+
+#: Seconds after which the API server ends a watch, and kopf begins it anew.
+SERVER_TIMEOUT = 300
+
+#: What is watched, each with the label selector that the API server applies; None: everything.
+WATCHED: tuple[tuple[ResourceType, str | None], ...] = (
+    *((kind, None) for kind in OURS),
+    # Users' own Secrets carry "true", rendered configurations "rendered". No other is ever read.
+    (SECRET, CREDENTIALS_LABEL),
+    (POD, DELIVERER_LABEL),
+    (STATEFUL_SET, _MANAGED),
+    (SERVICE, _MANAGED),
+    (SERVICE_ACCOUNT, _MANAGED),
+    (POD_DISRUPTION_BUDGET, _MANAGED),
+    (NETWORK_POLICY, _MANAGED),
+)
+
+#: Gets an event's type (None for what a listing found) and the object.
+OnEvent = Callable[[str | None, Object], None]
+#: Told of the plural name of a kind of which a watch begins, anew or for the first time.
+OnWatch = Callable[[str], None]
+
+
+def registry(
+    on_event: OnEvent, on_watch: OnWatch, *, configuration: Callable[[], Configuration]
+) -> Any:
+    """A kopf registry whose every watch hands its events to ``on_event``."""
+    handlers = kopf.OperatorRegistry()
+
+    # kopf puts the object itself under many keywords; the event has it untouched.
+    async def observe(event: Mapping[str, Any], **_: Any) -> None:
+        on_event(event["type"], event["object"])
+
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        return await session(configuration(), on_watch)
+
+    for kind, _selector in WATCHED:
+        group, _, version = kind.api_version.rpartition("/")
+        kopf.on.event(group, version, kind.plural, registry=handlers)(observe)
+    kopf.on.login(registry=handlers)(login)
+    return handlers
+
+
+async def session(configuration: Configuration, on_watch: OnWatch) -> kopf.AiohttpSession:
+    """kopf's way to the API server, by the official client's configuration.
+
+    kopf logs in again where the API server no longer takes the token, so a token file that was
+    renewed is read.
+    """
+    authorization = await configuration.get_api_key_with_prefix("BearerToken")
+    info = kopf.ConnectionInfo(
+        server=configuration.host,
+        ca_path=configuration.ssl_ca_cert,
+        insecure=not configuration.verify_ssl,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+    )
+    return kopf.AiohttpSession(
+        server=info.server,
+        aiohttp_session=aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
+            headers={"Authorization": authorization} if authorization else {},
+            trace_configs=[_trace(on_watch)],
+        ),
+    )
+
+
+def _trace(on_watch: OnWatch) -> aiohttp.TraceConfig:
+    """kopf tells nobody when a watch begins; the session's requests do."""
+
+    async def started(
+        _session: aiohttp.ClientSession,
+        _context: object,
+        request: aiohttp.TraceRequestStartParams,
+    ) -> None:
+        if request.url.query.get("watch") == "true":
+            on_watch(request.url.name)
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_start.append(started)
+    return trace
+
+
+def watch_settings() -> kopf.OperatorSettings:
+    """How kopf watches: regular reconnects, pages, selectors that the API server applies."""
+    settings = kopf.OperatorSettings()
+    # Nothing of kopf's own is ever written; were it so one day, it would be under our names.
+    settings.persistence.finalizer = DRAIN_FINALIZER
+    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP, v1=False)
+    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(
+        prefix=GROUP, key="last-handled", v1=False
+    )
+    settings.networking.connect_timeout = 5
+    settings.networking.request_timeout = 30
+    settings.watching.server_timeout = SERVER_TIMEOUT
+    settings.watching.chunk_size = 500
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.execution.max_workers = 2
+    settings.process.ultimate_exiting_timeout = 10
+    settings.peering.standalone = True
+    for kind, selector in WATCHED:
+        if selector is not None:
+            group, _, version = kind.api_version.rpartition("/")
+            # A key of one text, as "v1/pods", matches nothing in kopf 1.45.
+            key = (group, version, kind.plural) if group else (version, kind.plural)
+            settings.watching.label_selectors[key] = selector
+    return settings
+
+
+async def watch(
+    on_event: OnEvent,
+    on_watch: OnWatch,
+    *,
+    namespaces: Sequence[str],
+    configuration: Callable[[], Configuration],
+    stop: asyncio.Event,
+) -> None:
+    """Watch until ``stop`` is set. Raises what kopf raises where a watch cannot be kept."""
+    await kopf.operator(
+        registry=registry(on_event, on_watch, configuration=configuration),
+        settings=watch_settings(),
+        clusterwide=not namespaces,
+        namespaces=list(namespaces),
+        standalone=True,
+        stop_flag=stop,
+    )
