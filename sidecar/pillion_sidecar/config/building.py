@@ -8,11 +8,14 @@ from pillion_sidecar.config.resources import (
     Acknowledgement,
     Backoff,
     Credentials,
+    DelivererMode,
+    DelivererSpec,
     Durability,
     IndicationFilter,
     IndicationService,
     IndicationSubscription,
     ListenerDestination,
+    MissedInjectionPolicy,
     Ordering,
     Protocol,
     QueryLanguage,
@@ -23,6 +26,7 @@ from pillion_sidecar.config.resources import (
     RepeatPolicy,
     RetryPolicy,
     SequenceIdentifiers,
+    StorageSpec,
     SubscriptionState,
     TLSOptions,
 )
@@ -57,6 +61,29 @@ def build_service(resource: Resource) -> IndicationService:
         durability=Durability(spec.get("durability", "Memory")),
         acknowledgement=Acknowledgement(spec.get("acknowledgement", "Accepted")),
         shutdown_grace_period_seconds=float(spec["shutdownGracePeriodSeconds"]),
+        deliverer=build_deliverer(spec["deliverer"]),
+    )
+
+
+def build_deliverer(spec: Mapping[str, Any]) -> DelivererSpec:
+    """The checked ``deliverer`` block of an IndicationService."""
+    storage = spec["storage"]
+    limit = storage.get("sizeLimit")
+    return DelivererSpec(
+        mode=DelivererMode(spec["mode"]),
+        pod_selector=spec.get("podSelector"),
+        inject_spark_driver=spec["injectSparkDriver"],
+        on_missed_injection=MissedInjectionPolicy(spec["onMissedInjection"]),
+        replicas=spec["replicas"],
+        image=spec.get("image"),
+        resources={
+            section: {name: str(quantity) for name, quantity in quantities.items()}
+            for section, quantities in spec["resources"].items()
+        },
+        storage=StorageSpec(
+            size_limit=None if limit is None else str(limit),
+            storage_class_name=storage.get("storageClassName"),
+        ),
     )
 
 

@@ -13,10 +13,15 @@ from pillion_sidecar.config.schema.fields import (
     Integer,
     Kind,
     ListOf,
+    MapOf,
+    Quantity,
     Rule,
     Struct,
     Text,
+    Transition,
 )
+from pillion_sidecar.config.schema.quantities import LONGEST_QUANTITY, QUANTITY
+from pillion_sidecar.config.validation import Complaints, check
 
 _HEADER = "# Made by `make generate`; change pillion_sidecar.config.schema instead.\n"
 
@@ -92,7 +97,7 @@ def _root(kind: Kind) -> JSON:
             "kind": {"description": f"Always {kind.name}.", "type": "string"},
             "metadata": {
                 "type": "object",
-                "properties": {"name": {"type": "string", "maxLength": kind.name_length}},
+                "properties": {"name": _name(kind)},
             },
             "spec": spec,
             "status": {
@@ -103,13 +108,18 @@ def _root(kind: Kind) -> JSON:
     }
 
 
+def _name(kind: Kind) -> JSON:
+    return {"type": "string", "maxLength": kind.name_length} | _rules(kind.name_rules)
+
+
 def _field(field: Field) -> JSON:
     description = field.description
     if field.assumed:
         description += f" Where it is left out: {field.assumed.replace('`', '')}."
     rendered = {"description": description, **_type(field.type)}
     if field.default is not None:
-        rendered["default"] = field.default
+        # The API server puts the rules to a default before it fills in those further down.
+        rendered["default"] = check(field.type, field.default, (), Complaints(lambda *_: None))
     return rendered
 
 
@@ -122,8 +132,12 @@ def _type(kind: FieldType) -> JSON:
             return {"type": "integer", "format": "int64", **bounds}
         case Boolean():
             return {"type": "boolean"}
+        case Quantity():
+            return _quantity()
         case ListOf():
             return _list(kind)
+        case MapOf():
+            return _map(kind)
         case Struct():
             return _struct(kind)
 
@@ -140,8 +154,30 @@ def _text(kind: Text) -> JSON:
     return rendered | _rules(kind.rules)
 
 
+def _quantity() -> JSON:
+    # Length and pattern are asked of a text, the minimum of a number.
+    return {
+        "x-kubernetes-int-or-string": True,
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "minimum": 1,
+        "maxLength": LONGEST_QUANTITY,
+        "pattern": f"^(?:{QUANTITY})$",
+    }
+
+
+def _map(kind: MapOf) -> JSON:
+    rendered: JSON = {
+        "type": "object",
+        "maxProperties": kind.max_properties,
+        "additionalProperties": _type(kind.value),
+    }
+    return rendered | _rules(kind.rules)
+
+
 def _list(kind: ListOf) -> JSON:
     rendered: JSON = {"type": "array", "maxItems": kind.max_items, "items": _type(kind.item)}
+    if kind.atomic:
+        return rendered | {"x-kubernetes-list-type": "atomic"}
     if kind.key:
         return rendered | {
             "x-kubernetes-list-type": "map",
@@ -156,16 +192,16 @@ def _struct(kind: Struct) -> JSON:
     if required:
         rendered["required"] = required
     rendered["properties"] = {field.name: _field(field) for field in kind.fields}
-    return rendered | _rules(kind.rules)
+    return rendered | _rules((*kind.rules, *kind.transitions))
 
 
-def _rules(rules: tuple[Rule, ...]) -> JSON:
+def _rules(rules: tuple[Rule | Transition, ...]) -> JSON:
     if not rules:
         return {}
     return {"x-kubernetes-validations": [_rule(rule) for rule in rules]}
 
 
-def _rule(rule: Rule) -> JSON:
+def _rule(rule: Rule | Transition) -> JSON:
     subject = f"{rule.field} {rule.message}" if rule.field else rule.message
     rendered: JSON = {"rule": rule.cel, "message": f"{subject}. {rule.remedy}"}
     if rule.field:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pillion_sidecar.config.problems import Problem, show
 from pillion_sidecar.config.schema import API_VERSION, CREDENTIALS_LABEL, GROUP, KINDS
-from pillion_sidecar.config.schema.fields import Kind
+from pillion_sidecar.config.schema.fields import Kind, Text
 from pillion_sidecar.config.schema.rules import object_name
 from pillion_sidecar.config.validation import Complaints, Path, check, dotted, suggestion
 
@@ -178,7 +178,7 @@ def _add_resource(document: Document, resources: Resources) -> None:
     place = Place(document, f"{kind.name}/{name if isinstance(name, str) else '?'}")
     complaints = Complaints(_collector(resources, place))
     _check_top(value, complaints)
-    _check_metadata(metadata, kind.name_length, complaints)
+    _check_metadata(metadata, object_name(kind.name_length, rules=kind.name_rules), complaints)
     created_at = _created_at(metadata, complaints)
     named_well = "name" not in complaints.flawed
     complaints.flawed.clear()
@@ -243,12 +243,12 @@ def _check_top(value: Mapping[str, Any], complaints: Complaints) -> None:
             complaints.add((name,), None, "is not known", remedy, "UnknownField")
 
 
-def _check_metadata(metadata: Any, name_length: int, complaints: Complaints) -> None:
+def _check_metadata(metadata: Any, name: Text, complaints: Complaints) -> None:
     path: Path = ("metadata",)
     if not isinstance(metadata, dict) or metadata.get("name") is None:
         complaints.add((*path, "name"), None, "is missing", "Write a name.", "Required")
         return
-    check(object_name(name_length), metadata["name"], (*path, "name"), complaints)
+    check(name, metadata["name"], (*path, "name"), complaints)
     for key in ("namespace", "uid"):
         if metadata.get(key) is not None:
             check(object_name(), metadata[key], (*path, key), complaints)
@@ -285,7 +285,7 @@ def _add_secret(document: Document, resources: Resources) -> None:
     name = metadata.get("name") if isinstance(metadata, dict) else None
     place = Place(document, f"Secret/{name if isinstance(name, str) else '?'}")
     complaints = Complaints(_collector(resources, place))
-    _check_metadata(metadata, 253, complaints)
+    _check_metadata(metadata, object_name(), complaints)
     data = _secret_data(value, complaints)
     if complaints.count == 0:
         labels = metadata.get("labels")

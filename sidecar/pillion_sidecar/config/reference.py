@@ -11,6 +11,8 @@ from pillion_sidecar.config.schema.fields import (
     Integer,
     Kind,
     ListOf,
+    MapOf,
+    Quantity,
     Rule,
     Struct,
     Text,
@@ -43,6 +45,9 @@ Two things differ from what DSP1054 or habit may suggest:
 
 """
 
+#: Kubernetes' own bound of a name.
+_LONGEST_NAME = 253
+
 
 def render() -> str:
     """The page, in Markdown."""
@@ -60,12 +65,12 @@ def _kind(kind: Kind) -> Iterator[str]:
     yield "| --- | --- | --- | --- |"
     yield from _rows(kind.spec, "")
     yield ""
-    rules = list(_rules(kind.spec, ""))
-    if rules:
-        yield "Beyond types and bounds:"
+    names = [_rule(rule, "metadata.name") for rule in kind.name_rules]
+    if kind.name_length < _LONGEST_NAME:
+        yield f"Its name has at most {kind.name_length} characters."
         yield ""
-        yield from rules
-        yield ""
+    yield from _section("Beyond types and bounds:", [*names, *_rules(kind.spec, "")])
+    yield from _section("In a cluster, once it is made:", list(_transitions(kind.spec, "")))
     yield "`status`:"
     yield ""
     yield "| field | what it says |"
@@ -75,13 +80,24 @@ def _kind(kind: Kind) -> Iterator[str]:
     yield ""
 
 
+def _section(title: str, lines: list[str]) -> Iterator[str]:
+    if lines:
+        yield title
+        yield ""
+        yield from lines
+        yield ""
+
+
 def _rows(struct: Struct, prefix: str) -> Iterator[str]:
     for field in struct.fields:
         name = f"{prefix}{field.name}"
         absent = _cell(_absent(field))
         yield f"| `{name}` | {_cell(_type(field.type))} | {absent} | {_cell(field.description)} |"
-        if isinstance(field.type, Struct):
-            yield from _rows(field.type, f"{name}.")
+        match field.type:
+            case Struct() as below:
+                yield from _rows(below, f"{name}.")
+            case ListOf(item=Struct() as below):
+                yield from _rows(below, f"{name}[].")
 
 
 def _absent(field: Field) -> str:
@@ -102,8 +118,12 @@ def _type(kind: FieldType) -> str:
             return f"whole number, {kind.minimum:,} to {kind.maximum:,}"
         case Boolean():
             return "`true` or `false`"
+        case Quantity():
+            return "Kubernetes quantity more than 0"
         case ListOf():
             return f"list of at most {kind.max_items:,}"
+        case MapOf():
+            return f"object of texts, at most {kind.max_properties:,}"
         case Struct():
             return "object"
 
@@ -116,8 +136,21 @@ def _rules(kind: FieldType, path: str) -> Iterator[str]:
             yield from (_rule(rule, path) for rule in kind.rules)
         case ListOf():
             yield from _rules(kind.item, f"{path}[]")
+        case MapOf():
+            yield from (_rule(rule, path) for rule in kind.rules)
+            yield from _rules(kind.value, f"{path}.*")
         case Text():
             yield from (_rule(rule, path) for rule in kind.rules)
+
+
+def _transitions(kind: FieldType, path: str) -> Iterator[str]:
+    match kind:
+        case Struct():
+            for field in kind.fields:
+                yield from _transitions(field.type, f"{path}.{field.name}".removeprefix("."))
+            for rule in kind.transitions:
+                name = f"{path}.{rule.field}".strip(".")
+                yield f"- `{name}` {rule.message}. {rule.remedy}"
 
 
 def _rule(rule: Rule, path: str) -> str:

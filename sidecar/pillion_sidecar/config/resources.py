@@ -6,6 +6,7 @@ Fields are those of ``pillion.dev/v1alpha1`` (DSP1054's names), in snake case; t
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 
 class Protocol(StrEnum):
@@ -99,6 +100,20 @@ class Durability(StrEnum):
     DISK = "Disk"
 
 
+class DelivererMode(StrEnum):
+    """As what the deliverers of a service run."""
+
+    SIDECAR = "Sidecar"
+    GATEWAY = "Gateway"
+
+
+class MissedInjectionPolicy(StrEnum):
+    """What is done about a pod that should have a sidecar and has none."""
+
+    REPORT = "Report"
+    EVICT = "Evict"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
     """The retry of one destination, all overrides applied."""
@@ -137,6 +152,34 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSpec:
+    """The volume of a deliverer: an emptyDir beside a sidecar, a claim under a gateway."""
+
+    #: A Kubernetes quantity; None: the operator's own choice.
+    size_limit: str | None = None
+    #: None: the cluster's default class.
+    storage_class_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelivererSpec:
+    """Where and as what the deliverers of a service run. Only the operator heeds it."""
+
+    mode: DelivererMode = DelivererMode.SIDECAR
+    #: A Kubernetes label selector as JSON (matchLabels, matchExpressions), never an empty one;
+    #: None: only pods that carry the label get a sidecar.
+    pod_selector: Mapping[str, Any] | None = None
+    inject_spark_driver: bool = False
+    on_missed_injection: MissedInjectionPolicy = MissedInjectionPolicy.REPORT
+    replicas: int = 1
+    #: None: the operator's own choice.
+    image: str | None = None
+    #: A container's ``resources`` as JSON: requests and limits, each quantity a text.
+    resources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    storage: StorageSpec = StorageSpec()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IndicationService:
     """How this deliverer delivers, after CIM_IndicationService."""
 
@@ -155,6 +198,7 @@ class IndicationService:
     durability: Durability = Durability.MEMORY
     acknowledgement: Acknowledgement = Acknowledgement.ACCEPTED
     shutdown_grace_period_seconds: float = 20.0
+    deliverer: DelivererSpec = DelivererSpec()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,20 +4,31 @@ What passes here passes the CRD, and the other way round: both come from the sam
 """
 
 import difflib
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from pillion_sidecar.config.schema.fields import (
+    RULED,
     Boolean,
     FieldType,
     Integer,
     ListOf,
+    MapOf,
+    Quantity,
     Rule,
     Struct,
     Text,
 )
+from pillion_sidecar.config.schema.quantities import LONGEST_QUANTITY, QUANTITY
 
 Path = tuple[str | int, ...]
+
+_QUANTITY = re.compile(QUANTITY)
+
+
+def _is_quantity(text: str) -> bool:
+    return len(text) <= LONGEST_QUANTITY and _QUANTITY.fullmatch(text) is not None
 
 
 class Complaints:
@@ -45,7 +56,7 @@ def check(kind: FieldType, value: Any, path: Path, complaints: Complaints) -> An
     """
     before = complaints.count
     checked = _check(kind, value, path, complaints)
-    if isinstance(kind, Text | Struct) and complaints.count == before:
+    if isinstance(kind, RULED) and complaints.count == before:
         _rules(kind.rules, checked, path, complaints)
     return checked
 
@@ -58,6 +69,10 @@ def _check(kind: FieldType, value: Any, path: Path, complaints: Complaints) -> A
             return _integer(kind, value, path, complaints)
         case Boolean():
             return _boolean(value, path, complaints)
+        case Quantity():
+            return _quantity(value, path, complaints)
+        case MapOf():
+            return _map(kind, value, path, complaints)
         case ListOf():
             return _list(kind, value, path, complaints)
         case Struct():
@@ -112,6 +127,33 @@ def _boolean(value: Any, path: Path, complaints: Complaints) -> Any:
     return value
 
 
+def _quantity(value: Any, path: Path, complaints: Complaints) -> Any:
+    if isinstance(value, float):
+        complaints.add(path, value, "is a fraction, not a text", "Put it into quotes.")
+    elif not isinstance(value, str | int) or isinstance(value, bool):
+        _wrong_type("a quantity", value, path, complaints)
+    elif not (_is_quantity(value) if isinstance(value, str) else value > 0):
+        complaints.add(
+            path,
+            value,
+            "is not a Kubernetes quantity more than 0",
+            "Write a number, with a unit where one is meant, such as 500m, 128Mi or 2.",
+        )
+    return value
+
+
+def _map(kind: MapOf, value: Any, path: Path, complaints: Complaints) -> Any:
+    if not isinstance(value, dict):
+        _wrong_type("an object", value, path, complaints)
+        return value
+    given = {key: item for key, item in value.items() if item is not None}
+    if len(given) > kind.max_properties:
+        message = f"holds {len(given):,} keys, more than {kind.max_properties:,}"
+        complaints.add(path, None, message, "Remove some.")
+        return value
+    return {key: check(kind.value, item, (*path, key), complaints) for key, item in given.items()}
+
+
 def _list(kind: ListOf, value: Any, path: Path, complaints: Complaints) -> Any:
     if not isinstance(value, list):
         _wrong_type("a list", value, path, complaints)
@@ -123,7 +165,7 @@ def _list(kind: ListOf, value: Any, path: Path, complaints: Complaints) -> Any:
     checked = [
         check(kind.item, item, (*path, number), complaints) for number, item in enumerate(value)
     ]
-    if not kind.key:
+    if not kind.key and not kind.atomic:
         for number, item in enumerate(checked):
             if item in checked[:number]:
                 complaints.add((*path, number), item, "stands there twice", "Keep one of the two.")

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from pillion_sidecar.config.resources import QueueFullPolicy
-from pillion_sidecar.config.schema.fields import Field, Integer, Text
+from pillion_sidecar.config.schema.fields import Field, Integer, Text, Transition
 
 #: The longest wait between two attempts, in seconds: a week.
 LONGEST_INTERVAL = 604_800
@@ -24,6 +24,13 @@ def one_of(values: type[StrEnum]) -> Text:
     """A text that is one of an enumeration's values."""
     texts = tuple(value.value for value in values)
     return Text(values=texts, max_length=max(map(len, texts)))
+
+
+def immutable(name: str, *, message: str, remedy: str) -> Transition:
+    """A field that always has a value, and keeps the one that it was made with."""
+    return Transition(
+        cel=f"self.{name} == oldSelf.{name}", field=name, message=message, remedy=remedy
+    )
 
 
 def queue_size(*, assumed: str) -> Field:

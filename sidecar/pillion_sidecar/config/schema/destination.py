@@ -17,7 +17,15 @@ from pillion_sidecar.config.schema.common import (
 )
 from pillion_sidecar.config.schema.fields import Boolean, Column, Field, Integer, Kind, Rule, Struct
 from pillion_sidecar.config.schema.security import CREDENTIALS, SECURITY_RULES, TLS
-from pillion_sidecar.config.schema.status import AGE, READY, count, moment, status, word
+from pillion_sidecar.config.schema.status import (
+    AGE,
+    READY,
+    condition_column,
+    count,
+    moment,
+    status,
+    word,
+)
 from pillion_sidecar.config.schema.urls import URL
 
 _RETRY = Struct(
@@ -178,6 +186,14 @@ _ORDER_RULES = (
     ),
 )
 
+_CONDITIONS = (
+    "Accepted: it is valid and the Secrets that it names may be used. Ready: every deliverer that "
+    "can be reached runs on it. Delivering: its last delivery was a success, or none was needed "
+    "yet. Backlogged: indications wait longer than one retry interval. ListenerUnreachable: the "
+    "listener fails; the message says how. Draining: it was deleted, and what is queued for it "
+    "is still delivered; the message says how much."
+)
+
 LISTENER_DESTINATION = Kind(
     name="ListenerDestination",
     plural="listenerdestinations",
@@ -207,14 +223,31 @@ LISTENER_DESTINATION = Kind(
         rules=(*_ORDER_RULES, *SECURITY_RULES),
     ),
     status=status(
-        count("depth", "How many indications wait, over all deliverers."),
-        count("highWater", "The most that have waited in one deliverer."),
-        moment("oldestIndicationTime", "When the oldest waiting indication was accepted."),
-        word("lastResult", "How the last attempt ended."),
-        moment("nextAttemptTime", "When the next attempt is due."),
+        count("depth", "How many indications wait for this listener, over all deliverers."),
+        count(
+            "highWater",
+            "The most that have waited in the queue of one deliverer since it was started.",
+        ),
+        moment(
+            "oldestIndicationTime",
+            "When the oldest of the waiting indications was accepted. Absent: none waits.",
+        ),
+        word(
+            "lastResult",
+            "How the latest attempt of any deliverer ended: SUCCESS, ERROR (it is tried again), "
+            "FATAL_ERROR (it is not) or POST_DELIVERY_ERROR (delivered, but the answer could not "
+            "be used).",
+        ),
+        moment(
+            "nextAttemptTime",
+            "When the next attempt after a failure is due. Absent: no deliverer waits for one.",
+        ),
+        count("deliverers", "How many deliverers told the operator about this destination."),
+        conditions=_CONDITIONS,
     ),
     columns=(
         READY,
+        condition_column("Delivering", "Whether the listener takes indications."),
         Column(
             name="Depth",
             type="integer",
@@ -242,6 +275,12 @@ LISTENER_DESTINATION = Kind(
             name="Destination",
             path=".spec.destination",
             description="The URL of the listener.",
+            priority=1,
+        ),
+        Column(
+            name="Next Attempt",
+            path=".status.nextAttemptTime",
+            description="When the next attempt after a failure is due.",
             priority=1,
         ),
         AGE,

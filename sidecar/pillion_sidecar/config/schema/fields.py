@@ -31,6 +31,22 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """A condition over a node and what it was before, ``oldSelf`` in CEL.
+
+    Only the API server knows what was before, so it alone asks; a folder of files has no past.
+    """
+
+    cel: str
+    #: What is wrong, without a full stop.
+    message: str
+    #: What to do about it: a sentence.
+    remedy: str
+    #: The field below the node that the complaint is about.
+    field: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
     """A string. Bounds are in characters, as the API server counts them."""
 
@@ -56,12 +72,28 @@ class Boolean:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """A Kubernetes quantity more than 0, such as 500m or 1Gi; a whole number stands for itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListOf:
-    """A list; a set when its order says nothing, a map when ``key`` names an item's key."""
+    """A list; a set when its order says nothing, a map when ``key`` names an item's key, and
+    atomic when it is written and replaced as a whole."""
 
     item: "Text | Struct"
     max_items: int
     key: str = ""
+    atomic: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapOf:
+    """An object with keys that users choose. What keys may be, its rules say."""
+
+    value: Text
+    max_properties: int
+    rules: tuple[Rule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +102,12 @@ class Struct:
 
     fields: tuple["Field", ...]
     rules: tuple[Rule, ...] = ()
+    transitions: tuple[Transition, ...] = ()
 
 
-FieldType = Text | Integer | Boolean | ListOf | Struct
+FieldType = Text | Integer | Boolean | Quantity | ListOf | MapOf | Struct
+#: The types that may have rules.
+RULED = Text | MapOf | Struct
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,3 +153,5 @@ class Kind:
     spec_optional: bool = False
     #: The longest metadata.name.
     name_length: int = 253
+    #: What metadata.name must be, beyond what Kubernetes asks of every name.
+    name_rules: tuple[Rule, ...] = ()

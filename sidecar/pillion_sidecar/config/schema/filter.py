@@ -4,7 +4,7 @@ from pillion_sidecar.config.resources import QueryLanguage
 from pillion_sidecar.config.schema.common import one_of
 from pillion_sidecar.config.schema.fields import Column, Field, Kind, ListOf, Struct, Text
 from pillion_sidecar.config.schema.rules import matching
-from pillion_sidecar.config.schema.status import AGE, condition_column, status
+from pillion_sidecar.config.schema.status import AGE, READY, status
 
 _NAMESPACE = Text(
     min_length=1,
@@ -50,13 +50,19 @@ INDICATION_FILTER = Kind(
             ),
         )
     ),
-    status=status(),
+    status=status(
+        conditions="Accepted: the query is understood. Ready: every deliverer that can be reached "
+        "runs on it."
+    ),
     columns=(
-        condition_column("Accepted", "Whether the query is understood."),
+        READY,
+        Column(name="Query", path=".spec.query", description="The query."),
         Column(
-            name="Language", path=".spec.queryLanguage", description="The language of the query."
+            name="Language",
+            path=".spec.queryLanguage",
+            description="The language of the query.",
+            priority=1,
         ),
-        Column(name="Query", path=".spec.query", description="The query.", priority=1),
         AGE,
     ),
 )

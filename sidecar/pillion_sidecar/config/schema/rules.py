@@ -41,8 +41,8 @@ def matching(regex: str, *, message: str, remedy: str, when: str = "") -> Rule:
     )
 
 
-def object_name(max_length: int = 253) -> Text:
-    """The name of an object in the same namespace."""
+def object_name(max_length: int = 253, *, rules: tuple[Rule, ...] = ()) -> Text:
+    """The name of an object in the same namespace, which ``rules`` may narrow."""
     return Text(
         min_length=1,
         max_length=max_length,
@@ -53,17 +53,38 @@ def object_name(max_length: int = 253) -> Text:
                 remedy="Use lower-case letters, digits, '-' and '.', "
                 "beginning and ending with a letter or digit.",
             ),
+            *rules,
         ),
     )
 
 
-def reference(what: str, *, max_length: int = 253, default: str | None = None) -> Struct:
-    """A reference by name in the same namespace."""
+#: A service lends its name to objects that Kubernetes wants a DNS label for, such as the Service
+#: and the pods of a gateway.
+SERVICE_NAME_RULES = (
+    matching(
+        "[^.]*",
+        message="holds a dot, which the names of the objects made for a service may not",
+        remedy="Write '-' in its place.",
+    ),
+)
+#: With ``pillion-`` before it and a revision's hash behind it, the name is the value of a label
+#: that the StatefulSet of a gateway puts on its pods, and such a value has at most 63 characters.
+SERVICE_NAME_LENGTH = 44
+
+
+def reference(
+    what: str,
+    *,
+    max_length: int = 253,
+    default: str | None = None,
+    rules: tuple[Rule, ...] = (),
+) -> Struct:
+    """A reference by name in the same namespace; ``rules`` are those that such names have."""
     return Struct(
         fields=(
             Field(
                 name="name",
-                type=object_name(max_length),
+                type=object_name(max_length, rules=rules),
                 required=default is None,
                 default=default,
                 description=f"The name of the {what}, in the same namespace.",

@@ -10,7 +10,9 @@ from pillion_sidecar.config.schema.common import (
     queue_full_policy,
     queue_size,
 )
+from pillion_sidecar.config.schema.deliverer import DELIVERER
 from pillion_sidecar.config.schema.fields import Boolean, Column, Field, Integer, Kind, Rule, Struct
+from pillion_sidecar.config.schema.rules import SERVICE_NAME_LENGTH, SERVICE_NAME_RULES
 from pillion_sidecar.config.schema.status import AGE, READY, count, status, word
 
 _RETRY = (
@@ -124,12 +126,19 @@ _RULES = (
     ),
 )
 
+_CONDITIONS = (
+    "Accepted: it is valid, and so is all that subscriptions to it use. Ready: every deliverer "
+    "that can be reached runs on this configuration. InjectionComplete: every pod that should "
+    "have a sidecar has one. SelectorsOverlap: some pod is selected by another service too, and "
+    "the message says which of the two serves it."
+)
+
 INDICATION_SERVICE = Kind(
     name="IndicationService",
     plural="indicationservices",
     short_name="indsvc",
-    # Its name becomes part of the names of Secrets and the value of labels.
-    name_length=52,
+    name_length=SERVICE_NAME_LENGTH,
+    name_rules=SERVICE_NAME_RULES,
     description="How the deliverers of this namespace deliver, after CIM_IndicationService: "
     "retry, queues, duplicates, and how safe an indication is once it was accepted. "
     "Subscriptions name the service that serves them; the one named default serves the rest.",
@@ -137,6 +146,7 @@ INDICATION_SERVICE = Kind(
     spec_optional=True,
     spec=Struct(
         fields=(
+            DELIVERER,
             *_RETRY,
             queue_size(assumed="10,000 in memory"),
             queue_full_policy(default="Adaptive", assumed=""),
@@ -151,19 +161,49 @@ INDICATION_SERVICE = Kind(
     ),
     status=status(
         word("revision", "The configuration revision that deliverers should be running on."),
-        word("durability", "Where deliverers keep accepted indications.", "Memory", "Disk"),
+        word(
+            "durability",
+            "Where deliverers keep accepted indications, spec.durability or what is assumed "
+            "without it.",
+            "Memory",
+            "Disk",
+        ),
         count("destinations", "How many destinations this service delivers to."),
         count("subscriptions", "How many subscriptions this service serves."),
-        count("deliverers", "How many deliverers run."),
-        count("readyDeliverers", "How many of them run on this revision."),
+        count("deliverers", "How many deliverers run: sidecars, or replicas of the gateway."),
+        count("readyDeliverers", "How many of them have said that they run on this revision."),
+        count(
+            "unreachableDeliverers",
+            "How many of them did not answer the operator, as where a NetworkPolicy keeps it out. "
+            "They deliver all the same; Ready does not wait for them.",
+        ),
+        count("injected", "How many pods have a sidecar of this service."),
+        count(
+            "missing",
+            "How many pods should have a sidecar of this service and have none, as where they "
+            "were made while the webhook could not be asked. The condition InjectionComplete "
+            "names some of them.",
+        ),
+        conditions=_CONDITIONS,
     ),
     columns=(
         READY,
+        Column(
+            name="Mode",
+            path=".spec.deliverer.mode",
+            description="Whether its deliverers run beside the publishers or on their own.",
+        ),
         Column(
             name="Deliverers",
             type="integer",
             path=".status.deliverers",
             description="How many deliverers run.",
+        ),
+        Column(
+            name="Missing",
+            type="integer",
+            path=".status.missing",
+            description="How many pods should have a sidecar and have none.",
         ),
         Column(
             name="Destinations",

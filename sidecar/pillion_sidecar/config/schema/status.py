@@ -46,18 +46,15 @@ _CONDITION = Struct(
     )
 )
 
-_COMMON = (
-    Field(
-        name="observedGeneration",
-        type=Integer(minimum=0, maximum=_MOST),
-        description="The metadata.generation that this status was worked out from.",
-    ),
-    Field(
-        name="conditions",
-        type=ListOf(item=_CONDITION, key="type", max_items=32),
-        description="What holds for this resource now: Accepted (it is valid and its references "
-        "resolve) and Ready (every deliverer that can be reached runs on it).",
-    ),
+_OBSERVED_GENERATION = Field(
+    name="observedGeneration",
+    type=Integer(minimum=0, maximum=_MOST),
+    description="The metadata.generation that this status was worked out from.",
+)
+#: The conditions that every kind has.
+ACCEPTED_AND_READY = (
+    "Accepted: it is valid and its references resolve. Ready: every deliverer that can be reached "
+    "runs on it."
 )
 
 AGE = Column(
@@ -81,9 +78,15 @@ def condition_column(condition: str, description: str, *, priority: int = 0) -> 
 READY = condition_column("Ready", "Whether every deliverer that can be reached runs on it.")
 
 
-def status(*fields: Field) -> Struct:
-    """The status of a kind: what all have, and its own ``fields``."""
-    return Struct(fields=(*_COMMON, *fields))
+def status(*fields: Field, conditions: str = ACCEPTED_AND_READY) -> Struct:
+    """The status of a kind: what all have, and its own ``fields``. ``conditions`` are sentences
+    that say what each condition means."""
+    listed = Field(
+        name="conditions",
+        type=ListOf(item=_CONDITION, key="type", max_items=32),
+        description=f"What holds for this resource now. {conditions}",
+    )
+    return Struct(fields=(_OBSERVED_GENERATION, listed, *fields))
 
 
 def count(name: str, description: str) -> Field:

@@ -1,7 +1,7 @@
 """IndicationSubscription: filter x destination, after CIM_IndicationSubscription."""
 
 from pillion_sidecar.config.resources import RemovalAction, RepeatPolicy, SubscriptionState
-from pillion_sidecar.config.schema.common import LONGEST_TIME, TIME, one_of
+from pillion_sidecar.config.schema.common import LONGEST_TIME, TIME, immutable, one_of
 from pillion_sidecar.config.schema.fields import (
     Column,
     Field,
@@ -13,7 +13,12 @@ from pillion_sidecar.config.schema.fields import (
     Struct,
     Text,
 )
-from pillion_sidecar.config.schema.rules import matching, reference
+from pillion_sidecar.config.schema.rules import (
+    SERVICE_NAME_LENGTH,
+    SERVICE_NAME_RULES,
+    matching,
+    reference,
+)
 from pillion_sidecar.config.schema.status import AGE, READY, status, word
 
 _DURATION = Integer(minimum=1, maximum=LONGEST_TIME)
@@ -21,21 +26,29 @@ _DURATION = Integer(minimum=1, maximum=LONGEST_TIME)
 _REFERENCES = (
     Field(
         name="serviceRef",
-        type=reference("IndicationService", max_length=52, default="default"),
+        type=reference(
+            "IndicationService",
+            max_length=SERVICE_NAME_LENGTH,
+            default="default",
+            rules=SERVICE_NAME_RULES,
+        ),
         default={},
-        description="The service whose deliverers serve this subscription.",
+        description="The service whose deliverers serve this subscription. It cannot be changed: "
+        "what waits for this subscription in the queues of one service would be lost to the other.",
     ),
     Field(
         name="filterRef",
         type=reference("IndicationFilter"),
         required=True,
-        description="The filter that says which indications are delivered.",
+        description="The filter that says which indications are delivered. Another one holds for "
+        "what comes after the change; what is queued already is still delivered.",
     ),
     Field(
         name="destinationRef",
         type=reference("ListenerDestination"),
         required=True,
-        description="The destination that they are delivered to.",
+        description="The destination that they are delivered to. It cannot be changed: what "
+        "waits in the queue of one destination does not move to another.",
     ),
 )
 
@@ -128,6 +141,12 @@ def _needs(field: str, *policies: str) -> Rule:
     )
 
 
+_MOVES = "cannot be changed, since what is queued for this subscription would be lost"
+_MOVE_REMEDY = (
+    "Make a second subscription under another name, and delete this one once the depth of its "
+    "destination is 0."
+)
+
 INDICATION_SUBSCRIPTION = Kind(
     name="IndicationSubscription",
     plural="indicationsubscriptions",
@@ -141,6 +160,10 @@ INDICATION_SUBSCRIPTION = Kind(
             _needs("repeatNotificationIntervalSeconds", "Suppress", "Delay"),
             _needs("repeatNotificationCount", "Suppress", "Delay"),
             _needs("repeatNotificationGapSeconds", "Delay"),
+        ),
+        transitions=(
+            immutable("serviceRef", message=_MOVES, remedy=_MOVE_REMEDY),
+            immutable("destinationRef", message=_MOVES, remedy=_MOVE_REMEDY),
         ),
     ),
     status=status(

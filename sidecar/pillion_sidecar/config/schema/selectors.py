@@ -1,0 +1,127 @@
+"""Kubernetes label selectors: which pods are meant."""
+
+from pillion_sidecar.config.schema.fields import (
+    Field,
+    JSONObject,
+    ListOf,
+    MapOf,
+    Rule,
+    Struct,
+    Text,
+)
+from pillion_sidecar.config.schema.rules import DNS_SUBDOMAIN, cel_matches, matching, whole
+
+_NAME = "[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+_KEY = f"({DNS_SUBDOMAIN}/)?{_NAME}"
+_VALUE = f"({_NAME})?"
+_LONGEST_KEY = 253
+_KEY_REMEDY = (
+    "Write at most 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or "
+    "digit, with a domain and '/' in front where there is one."
+)
+_is_key = whole(_KEY)
+
+_LABEL_VALUE = Text(
+    max_length=63,
+    rules=(
+        matching(
+            _VALUE,
+            message="is not the value of a label",
+            remedy="Write letters, digits, '-', '_' and '.', beginning and ending with a letter "
+            "or digit, or nothing.",
+        ),
+    ),
+)
+
+
+def _selects(selector: JSONObject) -> bool:
+    return bool(selector.get("matchLabels") or selector.get("matchExpressions"))
+
+
+def _compares(requirement: JSONObject) -> bool:
+    return requirement["operator"] in ("In", "NotIn")
+
+
+_REQUIREMENT = Struct(
+    fields=(
+        Field(
+            name="key",
+            type=Text(
+                min_length=1,
+                max_length=_LONGEST_KEY,
+                rules=(matching(_KEY, message="is not the key of a label", remedy=_KEY_REMEDY),),
+            ),
+            required=True,
+            description="The key of the label.",
+        ),
+        Field(
+            name="operator",
+            type=Text(values=("In", "NotIn", "Exists", "DoesNotExist"), max_length=12),
+            required=True,
+            description="What is asked of the label. In: it has one of values. NotIn: it has none "
+            "of them, or is absent. Exists, DoesNotExist: whether it is there.",
+        ),
+        Field(
+            name="values",
+            type=ListOf(item=_LABEL_VALUE, max_items=64),
+            description="The values for In and NotIn.",
+        ),
+    ),
+    rules=(
+        Rule(
+            cel='!(self.operator in ["In", "NotIn"]) || (has(self.values) && self.values != [])',
+            holds=lambda requirement: not _compares(requirement) or bool(requirement.get("values")),
+            field="values",
+            message="is empty, and In and NotIn compare with values",
+            remedy="Write the values, or set operator to Exists or DoesNotExist.",
+        ),
+        Rule(
+            cel='self.operator in ["In", "NotIn"] || !has(self.values) || self.values == []',
+            holds=lambda requirement: _compares(requirement) or not requirement.get("values"),
+            field="values",
+            message="is there, but Exists and DoesNotExist compare with nothing",
+            remedy="Remove it, or set operator to In or NotIn.",
+        ),
+    ),
+)
+
+
+def label_selector(*, of: str) -> Struct:
+    """A selector of pods that selects something; ``of`` says what happens to them."""
+    return Struct(
+        fields=(
+            Field(
+                name="matchLabels",
+                type=MapOf(
+                    value=_LABEL_VALUE,
+                    max_properties=16,
+                    rules=(
+                        Rule(
+                            cel=f"self.all(key, size(key) <= {_LONGEST_KEY} && "
+                            f"{cel_matches('key', _KEY)})",
+                            holds=lambda labels: all(
+                                len(key) <= _LONGEST_KEY and _is_key(key) for key in labels
+                            ),
+                            message="holds a key that no label may have",
+                            remedy=_KEY_REMEDY,
+                        ),
+                    ),
+                ),
+                description=f"Labels with their values, all of which a pod needs to {of}.",
+            ),
+            Field(
+                name="matchExpressions",
+                type=ListOf(item=_REQUIREMENT, max_items=16, atomic=True),
+                description=f"Conditions on labels, all of which must hold for a pod to {of}.",
+            ),
+        ),
+        rules=(
+            Rule(
+                cel="(has(self.matchLabels) && self.matchLabels != {}) || "
+                "(has(self.matchExpressions) && self.matchExpressions != [])",
+                holds=_selects,
+                message="is empty, and would select every pod of the namespace",
+                remedy="Write matchLabels or matchExpressions, or leave podSelector out.",
+            ),
+        ),
+    )
