@@ -1,0 +1,208 @@
+"""A whole configuration as a few files: what the operator writes into Secrets, and a pod mounts.
+
+The text is a ``v1 List`` in JSON, compressed and cut into parts, each small enough for one Secret.
+Every file is named by the revision, a digest of the text, so files of two revisions are told apart
+however they are mixed, and a revision is used only when it is complete. Pure: no I/O.
+"""
+
+import gzip
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+#: Bytes to a part. A Secret holds 1 MiB, its other keys and their names included.
+PART_SIZE = 900_000
+#: The most parts: the Secrets that every pod mounts.
+MOST_PARTS = 16
+#: The most bytes of text, as of a folder of resource files.
+MOST_TEXT_BYTES = 64 * 1024 * 1024
+
+_NAME = re.compile(r"([0-9a-f]{16})\.part-([0-9]{2})-of-([0-9]{2})")
+_HEAD = '{"apiVersion":"v1","kind":"List","items":['
+_TAIL = "]}\n"
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+class TooLarge(Exception):
+    """The configuration does not fit; ``bytes`` is what it takes, ``most`` what there is."""
+
+    def __init__(self, size: int, most: int, *, compressed: bool = True) -> None:
+        how = " compressed" if compressed else ""
+        super().__init__(
+            f"the configuration takes {size:,} bytes{how}, more than the {most:,} that there is "
+            "room for: spread the subscriptions over several services"
+        )
+        self.bytes = size
+        self.most = most
+
+
+class CorruptRevision(Exception):
+    """A complete revision whose files do not hold what their names say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendered:
+    """A packed configuration: its revision, and its files in order."""
+
+    revision: str
+    files: tuple[tuple[str, bytes], ...]
+
+    def __repr__(self) -> str:
+        return f"Rendered({self.revision!r}, {len(self.files)} files)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpacked:
+    """A configuration read back: its revision, and its text."""
+
+    revision: str
+    text: str
+
+    def __repr__(self) -> str:
+        return f"Unpacked({self.revision!r})"
+
+
+def render(resources: Iterable[Mapping[str, Any]]) -> str:
+    """The text of a configuration: the same for the same resources, in whatever order.
+
+    Each resource has ``kind`` and ``metadata.name``.
+    """
+    ordered = sorted(resources, key=lambda one: (one["kind"], one["metadata"]["name"]))
+    return render_items([item_text(resource) for resource in ordered])
+
+
+def item_text(resource: Mapping[str, Any]) -> str:
+    """The text of one resource, for a caller who keeps those that have not changed."""
+    return json.dumps(resource, sort_keys=True, separators=(",", ":"))
+
+
+def render_items(items: Sequence[str]) -> str:
+    """The text of a configuration of items that :func:`item_text` made.
+
+    They stand in the order that they are given in; :func:`render` sorts by kind and name.
+    """
+    # One to a line, for those who compare two revisions.
+    return "\n".join((_HEAD, ",\n".join(items), _TAIL)) if items else _HEAD + _TAIL
+
+
+def revision_of(text: str) -> str:
+    """The revision of a text: the first 16 hex digits of its SHA-256 in UTF-8."""
+    return _digest(text.encode())
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def pack(text: str, *, part_size: int = PART_SIZE, most_parts: int = MOST_PARTS) -> Rendered:
+    """Compress a text and cut it into files of at most ``part_size`` bytes.
+
+    The files are the same for the same text.
+
+    Raises:
+        TooLarge: it takes more than ``most_parts`` files, or more text than a deliverer reads.
+    """
+    content = text.encode()
+    if len(content) > MOST_TEXT_BYTES:
+        raise TooLarge(len(content), MOST_TEXT_BYTES, compressed=False)
+    # No time in it: else the same text would make other files each time.
+    packed = gzip.compress(content, compresslevel=6, mtime=0)
+    if len(packed) > part_size * most_parts:
+        raise TooLarge(len(packed), part_size * most_parts)
+    revision = _digest(content)
+    parts = [packed[start : start + part_size] for start in range(0, len(packed), part_size)]
+    names = (f"{revision}.part-{number:02}-of-{len(parts):02}" for number in range(1, 100))
+    return Rendered(revision=revision, files=tuple(zip(names, parts, strict=False)))
+
+
+def is_part(name: str) -> bool:
+    """Whether a file of this name is a part of a rendered configuration."""
+    return _NAME.fullmatch(name) is not None
+
+
+def complete_revisions(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The revisions all of whose files are there, each with their names in order.
+
+    They come in the order of their first files in ``names``; other names are left alone.
+    """
+    numbers: dict[tuple[str, int], dict[int, str]] = {}
+    for name in names:
+        match = _NAME.fullmatch(name)
+        if match is not None:
+            numbers.setdefault((match[1], int(match[3])), {})[int(match[2])] = name
+    found: dict[str, tuple[str, ...]] = {}
+    for (revision, count), known in numbers.items():
+        wanted = range(1, count + 1)
+        if count and all(number in known for number in wanted):
+            found.setdefault(revision, tuple(known[number] for number in wanted))
+    return found
+
+
+def unpack(files: Mapping[str, bytes]) -> Unpacked | None:
+    """Read back the complete revision among ``files``; None: none is complete (yet).
+
+    Where several are, the one whose file comes first in ``files``.
+
+    Raises:
+        CorruptRevision: the files do not hold what their names say.
+    """
+    for revision, names in complete_revisions(files).items():
+        content = _decompressed(revision, b"".join(files[name] for name in names))
+        if _digest(content) != revision:
+            raise CorruptRevision(f"revision {revision} holds another text than its name says")
+        try:
+            return Unpacked(revision=revision, text=content.decode())
+        except UnicodeDecodeError:
+            raise CorruptRevision(f"revision {revision} is not UTF-8") from None
+    return None
+
+
+def _decompressed(revision: str, packed: bytes) -> bytes:
+    stream = zlib.decompressobj(wbits=31)
+    try:
+        # Never more than the bound, whatever a few bytes claim to hold.
+        content = stream.decompress(packed, MOST_TEXT_BYTES + 1)
+    except zlib.error:
+        raise CorruptRevision(f"revision {revision} is not in gzip's form") from None
+    if len(content) > MOST_TEXT_BYTES:
+        bound = MOST_TEXT_BYTES // 1024**2
+        raise CorruptRevision(f"revision {revision} holds more than {bound} MiB")
+    if not stream.eof or stream.unused_data:
+        raise CorruptRevision(f"revision {revision} is cut off, or longer than its text")
+    return content
+
+
+def items(text: str) -> Iterator[Any]:
+    """Yield the items of a rendered text, one at a time.
+
+    One at a time, since reading all at once would hold up every other thread for as long.
+
+    Raises:
+        ValueError: the text is no rendered configuration.
+    """
+    if not text.startswith(_HEAD):
+        raise ValueError("it does not begin as a rendered configuration does")
+    decode = json.JSONDecoder().raw_decode
+    position = _past_space(text, len(_HEAD))
+    while not text.startswith("]", position):
+        try:
+            item, position = decode(text, position)
+        except RecursionError:
+            raise ValueError("its objects and lists lie too deep in each other") from None
+        yield item
+        position = _past_space(text, position)
+        if text.startswith(",", position):
+            position = _past_space(text, position + 1)
+        elif not text.startswith("]", position):
+            raise ValueError(f"a comma or the end is missing at character {position:,}")
+    if text[position:].strip() != _TAIL.strip():
+        raise ValueError("something follows its end")
+
+
+def _past_space(text: str, position: int) -> int:
+    match = _SPACE.match(text, position)
+    return match.end() if match else position
