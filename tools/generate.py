@@ -14,10 +14,11 @@ ROOT = Path(__file__).resolve().parent.parent
 #: What writes them, as arguments of Python.
 GENERATORS = (
     ("tools/generate_resources.py",),
+    ("tools/generate_chart_reference.py",),
     ("-m", "pillion_cli.reference", "docs/reference"),
 )
 #: Where they lie.
-FOLDERS = ("crds", "docs")
+FOLDERS = ("crds", "charts", "docs")
 
 
 def _sums() -> dict[str, str]:

@@ -1,0 +1,129 @@
+{{- define "pillion.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* At most 40 characters, so that a suffix leaves a valid name of a Service (63). */}}
+{{- define "pillion.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := include "pillion.name" . -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* For what belongs to no namespace: releases that serve only some namespaces may be many. */}}
+{{- define "pillion.clusterName" -}}
+{{- if .Values.scope.namespaces -}}
+{{- printf "%s-%s" (include "pillion.fullname" .) .Release.Namespace -}}
+{{- else -}}
+{{- include "pillion.fullname" . -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "pillion.operator" -}}{{ include "pillion.fullname" . }}-operator{{- end -}}
+{{- define "pillion.webhook" -}}{{ include "pillion.fullname" . }}-webhook{{- end -}}
+{{- define "pillion.injector" -}}{{ include "pillion.clusterName" . }}-injector{{- end -}}
+
+{{- define "pillion.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "pillion.operator" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "pillion.selector" -}}
+app.kubernetes.io/name: {{ include "pillion.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: operator
+{{- end -}}
+
+{{- define "pillion.labels" -}}
+{{ include "pillion.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: pillion
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "pillion.reference" -}}
+{{- $image := index . 0 -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $image.repository $image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $image.repository (default (index . 1) $image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "pillion.image" -}}
+{{- include "pillion.reference" (list .Values.image .Chart.AppVersion) -}}
+{{- end -}}
+
+{{- define "pillion.delivererImage" -}}
+{{- if .Values.deliverer.image.repository -}}
+{{- include "pillion.reference" (list .Values.deliverer.image .Chart.AppVersion) -}}
+{{- else -}}
+{{- include "pillion.image" . -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "pillion.certManager" -}}
+{{- if and .Values.injection.enabled (eq .Values.injection.certificates.source "CertManager") }}true{{ end -}}
+{{- end -}}
+
+{{/* Patching pods is a strong right: it is asked for only where a policy can hold it to one annotation. */}}
+{{- define "pillion.poke" -}}
+{{- if and .Values.poke.enabled (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) }}true{{ end -}}
+{{- end -}}
+
+{{/* What the operator does in the namespaces that it serves. */}}
+{{- define "pillion.rules" -}}
+- apiGroups: [pillion.dev]
+  resources: [indicationfilters, indicationservices, indicationsubscriptions, listenerdestinations]
+  verbs: [get, list, watch]
+- apiGroups: [pillion.dev]
+  resources:
+    - indicationfilters/status
+    - indicationservices/status
+    - indicationsubscriptions/status
+    - listenerdestinations/status
+  verbs: [patch]
+# The finalizer of a destination that is drained before it goes.
+- apiGroups: [pillion.dev]
+  resources: [listenerdestinations]
+  verbs: [patch]
+# The rendered configuration, and what users have labelled pillion.dev/credentials. Roles cannot
+# select by label; the operator does.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch{{ if include "pillion.poke" . }}, patch{{ end }}]
+{{- if and .Values.injection.enabled .Values.injection.evict }}
+- apiGroups: [""]
+  resources: [pods/eviction]
+  verbs: [create]
+{{- end }}
+# What a gateway is made of.
+- apiGroups: [""]
+  resources: [services, serviceaccounts]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [apps]
+  resources: [statefulsets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end -}}
