@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "publish": "send indications to a deliverer",
     "listen": "be a listener: print what arrives, and fail on request",
     "queues": "show a deliverer's destination queues, skip or purge one",
+    "drain": "have a deliverer deliver at once what waits, and wait until it has",
 }
 
 DESCRIPTION = "Pillion delivers CIM indications to every subscribed listener, in order, with retry."

@@ -29,6 +29,7 @@ from pillion_sidecar.routing import Router
 from pillion_sidecar.settings import Address, Settings
 from pillion_sidecar.supervision import LoopSupervisor
 from pillion_sidecar.telemetry.administration import Administration, add_administration_routes
+from pillion_sidecar.telemetry.bearer import TokenFile, add_operator_route
 from pillion_sidecar.telemetry.metrics import Metrics
 from pillion_sidecar.telemetry.server import telemetry_app
 
@@ -67,9 +68,11 @@ class Deliverer:
         self._loop_timers = LoopTimers(loop=asyncio.get_running_loop())
         self._timers = timers or self._loop_timers
         self._configuration: Configuration | None = None
-        #: Whether the folder's last revision was refused.
-        self._refused = False
+        #: Why the folder's last revision was not taken over; None where it was.
+        self._refusal: Exception | None = None
         self._gate = IntakeGate()
+        #: The configuration that was loaded last, with its routes.
+        self._routed: tuple[Configuration, Router] | None = None
         self._metrics = Metrics(
             clock=self._clock,
             version=version("pillion"),
@@ -102,9 +105,10 @@ class Deliverer:
             acknowledgement=defaults.acknowledgement,
         )
         self._runners: list[web.AppRunner] = []
-        #: Where intake and telemetry listen, once ``started`` is set.
+        #: Where intake, telemetry and administration listen, once ``started`` is set.
         self.intake_url = ""
         self.telemetry_url = ""
+        self.administration_url = ""
         self.started = asyncio.Event()
 
     # ------------------------------------------------------------------ life
@@ -135,14 +139,25 @@ class Deliverer:
             configuration = await asyncio.to_thread(self._load)
             self.apply(configuration)
         except (ConfigurationError, TooManyDestinations) as error:
-            raise StartFailed(str(error)) from error
+            if not self._settings.wait_for_configuration:
+                raise StartFailed(str(error)) from error
+            self._refuse(error)
 
     def _load(self) -> Configuration:
-        return load_folder(
+        configuration = load_folder(
             self._settings.resources,
             service=self._settings.service,
             addresses=self._settings.addresses,
         )
+        # Compiled here, in the thread: thousands of filters would hold delivery up.
+        self._routed = configuration, Router(configuration, schema=self._schema)
+        return configuration
+
+    def _router(self, configuration: Configuration) -> Router:
+        routed, self._routed = self._routed, None
+        if routed is not None and routed[0] is configuration:
+            return routed[1]
+        return Router(configuration, schema=self._schema)
 
     async def _listen(self) -> None:
         telemetry = telemetry_app(
@@ -156,17 +171,25 @@ class Deliverer:
             gate=self._gate,
             observer=self._metrics,
         )
-        add_administration_routes(
-            intake,
-            Administration(
-                delivery=self.delivery,
-                clock=self._clock,
-                revision=lambda: self._configuration.revision if self._configuration else None,
-                drain=self.delivery.drain,
-            ),
+        apart = self._settings.administration
+        administered = intake if apart is None else web.Application()
+        administration = Administration(
+            delivery=self.delivery,
+            clock=self._clock,
+            revision=lambda: self._configuration.revision if self._configuration else None,
+            drain=self.delivery.drain,
         )
+        add_administration_routes(administered, administration)
+        if self._settings.operator_token_file is not None:
+            token = TokenFile(self._settings.operator_token_file)
+            add_operator_route(
+                telemetry, administration, token=token.read, refused=self._metrics.operator_refused
+            )
         self.telemetry_url = await self._serve(telemetry, self._settings.telemetry)
+        if apart is not None:
+            self.administration_url = await self._serve(administered, apart)
         self.intake_url = await self._serve(intake, self._settings.intake)
+        self.administration_url = self.administration_url or self.intake_url
         self.started.set()
         logger.info(
             "intake at %s, telemetry at %s",
@@ -198,9 +221,10 @@ class Deliverer:
 
     async def _drain(self) -> None:
         self._shut_the_door()
-        assert self._configuration is not None
-        grace = self._configuration.service.shutdown_grace_period_seconds
-        left = await self.delivery.drain(grace)
+        left = 0
+        if self._configuration is not None:
+            grace = self._configuration.service.shutdown_grace_period_seconds
+            left = await self.delivery.drain(grace)
         logger.info(
             "delivery ends with %d indications left",
             left,
@@ -231,7 +255,7 @@ class Deliverer:
         Raises TooManyDestinations, and changes nothing, where it has too many.
         """
         service = configuration.service
-        router = Router(configuration, schema=self._schema)
+        router = self._router(configuration)
         if self._configuration is None or self._configuration.service.name != service.name:
             self._handlers = self._registry(service.name)
         self.delivery.apply(configuration)
@@ -242,7 +266,7 @@ class Deliverer:
         self._rooms.routes = router
         self._rooms.acknowledgement = service.acknowledgement
         self._configuration = configuration
-        self._refused = False
+        self._refusal = None
         self._metrics.configuration_loaded(configuration.revision)
         self._gate.open()
         for warning in configuration.warnings:
@@ -282,7 +306,7 @@ class Deliverer:
 
     def _take_over(self, configuration: Configuration) -> None:
         # What is in force already is said again only where something else was refused meanwhile.
-        current = None if self._refused else self._configuration
+        current = None if self._refusal else self._configuration
         if current is not None and configuration.revision == current.revision:
             return
         try:
@@ -290,19 +314,44 @@ class Deliverer:
         except TooManyDestinations as error:
             self._refuse(error)
 
-    def _refuse(self, error: Exception) -> None:
-        self._refused = True
+    def _refuse(self, error: ConfigurationError | TooManyDestinations) -> None:
+        if _says_the_same(error, self._refusal):
+            # The watcher begins with what the start has met already.
+            return
+        self._refusal = error
+        if isinstance(error, ConfigurationError) and self._is_awaited(error):
+            self._metrics.configuration_awaited()
+            logger.info(
+                "the configuration has not come yet: %s",
+                error,
+                extra={"event": "configuration-awaited"},
+            )
+            return
         self._metrics.configuration_refused()
         logger.error(
-            "the changed resources are not taken over: %s",
+            "the %s resources are not taken over: %s",
+            "changed" if self._configuration else "first",
             error,
             extra={"event": "configuration-refused"},
         )
 
+    def _is_awaited(self, error: ConfigurationError) -> bool:
+        """Whether the rest is only on its way. A folder that was emptied is another matter."""
+        return error.incomplete if self._configuration else error.absent
+
     # ------------------------------------------------------------------ readiness
 
     def _configuration_problem(self) -> str | None:
-        return None if self._configuration else "no configuration is loaded"
+        if self._configuration is not None:
+            return None
+        if isinstance(self._refusal, ConfigurationError) and self._is_awaited(self._refusal):
+            return "no configuration is loaded: no complete one has come yet"
+        # What exactly is wrong is for the log: this answer is for whoever asks.
+        return "no configuration is loaded: what has come was refused, and the log says why"
 
     def _gate_problem(self) -> str | None:
         return None if self._gate.is_open else "intake is closed"
+
+
+def _says_the_same(error: Exception, other: Exception | None) -> bool:
+    return type(error) is type(other) and str(error) == str(other)

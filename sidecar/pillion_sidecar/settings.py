@@ -31,6 +31,13 @@ class Settings:
     service: str | None = None
     intake: Address = Address("127.0.0.1", INTAKE_PORT)
     telemetry: Address = Address("127.0.0.1", TELEMETRY_PORT)
+    #: Where ``/v1/queues`` and ``/drain`` are; None: on the intake listener.
+    administration: Address | None = None
+    #: The file of the token with which the operator may read ``/v1/queues`` on the telemetry
+    #: listener; None: nobody may there.
+    operator_token_file: Path | None = None
+    #: Whether to start without a good configuration, and take the first one that comes.
+    wait_for_configuration: bool = False
     #: Which addresses destinations may lead to.
     addresses: AddressPolicy = field(default_factory=lambda: AddressPolicy(allow_loopback=True))
     maximum_destinations: int = 10_000

@@ -1,10 +1,11 @@
 """Destination queues for the tests of those who only look at them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.delivery.subscriptions import Subscription
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class StillQueue:
     """A destination queue in which nothing moves unless a test moves it."""
 
     name: str = "siem"
+    uid: str = "0c5f"
     protocol: str = "CIM-XML"
     depth: int = 0
     capacity: int = 10_000
@@ -44,7 +46,9 @@ class StillQueue:
     last_attempt_at: float | None = None
     last_outcome: DeliveryOutcome | None = None
     created_at: float = 1_700_000_000.0
+    failing_since: float | None = None
     suspended: bool = False
+    draining: bool = False
     sequence_context: str | None = None
     next_sequence_number: int = 0
     recent: tuple[StillAttempt, ...] = ()
@@ -54,10 +58,18 @@ class StillDelivery:
     """A destination queue table over some queues."""
 
     def __init__(self, *queues: StillQueue) -> None:
+        self.all = queues
         self.table = {queue.name: queue for queue in queues}
+        self.ended: list[Subscription] = []
 
     def queues(self) -> Iterable[StillQueue]:
         return self.table.values()
+
+    def all_queues(self) -> Iterable[StillQueue]:
+        return self.all
+
+    def ended_subscriptions(self) -> Sequence[Subscription]:
+        return self.ended
 
     def queue(self, name: str) -> StillQueue | None:
         return self.table.get(name)

@@ -22,16 +22,19 @@ subscribed listener, in order, with retry.
 The folder holds YAML files of kinds IndicationService, ListenerDestination, IndicationFilter and
 IndicationSubscription (apiVersion pillion.dev/v1alpha1), and of Secrets that destinations name.
 A change of the folder is in force within a second; a broken one is reported, and the last good
-one stays. SIGTERM closes the door, delivers for shutdownGracePeriodSeconds, and ends.
+one stays. SIGTERM closes the door, delivers for shutdownGracePeriodSeconds, and ends. Instead of
+such files the folder may hold a configuration that the operator has rendered.
 
 Queues are in memory. What is left then is discarded, with a log line for each indication; what is
 pending when the process is killed is lost.
 
-The first line of output is {{"intake": URL, "telemetry": URL}}; logs go to standard error.
+The first line of output is {{"intake": URL, "telemetry": URL}}, with "administration" where it is
+apart; logs go to standard error.
 
 examples:
   pillion sidecar --resources examples/first-subscription
   pillion sidecar --resources DIR --intake 127.0.0.1:0 --telemetry 0.0.0.0:{TELEMETRY_PORT}
+  pillion sidecar --resources DIR --wait-for-configuration --administration 127.0.0.1:8290
   pillion sidecar --resources DIR --log-format logfmt --log-level DEBUG
 
 exit codes: 0 stopped by SIGTERM or Ctrl-C, 1 it could not start or failed, 2 a wrong command line.
@@ -61,6 +64,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=address,
         default=Address("127.0.0.1", TELEMETRY_PORT),
         help="where /metrics and the probes are [%(default)s]",
+    )
+    parser.add_argument(
+        "--administration",
+        metavar="HOST:PORT",
+        type=address,
+        help="where /v1/queues and /drain are [on the intake listener]",
+    )
+    parser.add_argument(
+        "--operator-token-file",
+        metavar="FILE",
+        type=Path,
+        help="let whoever sends this file's token as a bearer read /v1/queues on the telemetry "
+        "listener",
+    )
+    parser.add_argument(
+        "--wait-for-configuration",
+        action="store_true",
+        help="start without a good configuration: answer 503 until the first one comes",
     )
     parser.add_argument(
         "--refuse-loopback",
@@ -115,6 +136,9 @@ def run(args: argparse.Namespace) -> int:
         service=args.service,
         intake=args.intake,
         telemetry=args.telemetry,
+        administration=args.administration,
+        operator_token_file=args.operator_token_file,
+        wait_for_configuration=args.wait_for_configuration,
         addresses=AddressPolicy(
             allow_loopback=not args.refuse_loopback, allow_link_local=args.allow_link_local
         ),
@@ -158,4 +182,6 @@ async def _announce(deliverer: Deliverer) -> None:
     gc.collect()
     gc.freeze()
     addresses = {"intake": deliverer.intake_url, "telemetry": deliverer.telemetry_url}
+    if deliverer.administration_url != deliverer.intake_url:
+        addresses["administration"] = deliverer.administration_url
     print(json.dumps(addresses), flush=True)

@@ -1,13 +1,18 @@
-"""Reads a folder of resource files. The I/O is here; everything else is pure."""
+"""Reads a folder of resource files, or of a rendered configuration's files.
 
+The I/O is here; everything else is pure.
+"""
+
+import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pillion_cim.schema import load_schema
+from pillion_sidecar.config import rendered
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.parsing import Document, parse_documents
-from pillion_sidecar.config.problems import ConfigurationError, Problem
+from pillion_sidecar.config.problems import EMPTY, INCOMPLETE, ConfigurationError, Problem
 from pillion_sidecar.config.queries import CheckQuery, query_checker
 from pillion_sidecar.config.resolving import resolve
 from pillion_sidecar.config.resources import Configuration
@@ -20,6 +25,9 @@ MOST_FILES = 10_000
 #: The most bytes in one file, and in all files of a folder.
 MOST_BYTES = 16 * 1024 * 1024
 MOST_BYTES_IN_ALL = 64 * 1024 * 1024
+
+#: The most bytes in one part of a rendered configuration: what a Secret holds.
+MOST_PART_BYTES = 1024 * 1024
 
 #: A standalone deliverer may deliver to its own machine.
 STANDALONE_ADDRESSES = AddressPolicy(allow_loopback=True)
@@ -34,22 +42,33 @@ def load_folder(
 ) -> Configuration:
     """Load the resource files of a folder as the configuration of one deliverer.
 
+    A folder that holds parts of a rendered configuration is read as that, and as nothing else; its
+    revision is then the rendered one.
+
     ``service`` names the IndicationService to run as; None takes the only one there is.
     ``check_query`` looks at filters; None compiles them against the built-in CIM schema.
 
     Raises:
         ConfigurationError: with everything that is wrong in all files.
     """
+    check_query = check_query or query_checker(load_schema())
+    parts = _parts(path)
+    if parts:
+        text, warnings = _unpacked(path, parts)
+        resources = parse_documents(_rendered_documents(text))
+        resources.warnings.extend(warnings)
+        return resolve(
+            resources,
+            service=service,
+            addresses=addresses,
+            check_query=check_query,
+            revision=text.revision,
+        )
     problems: list[Problem] = []
     documents = [document for file in _files(path, problems) for document in _read(file, problems)]
     resources = parse_documents(documents)
     resources.problems.extend(problems)
-    return resolve(
-        resources,
-        service=service,
-        addresses=addresses,
-        check_query=check_query or query_checker(load_schema()),
-    )
+    return resolve(resources, service=service, addresses=addresses, check_query=check_query)
 
 
 def resource_files(path: Path) -> list[Path]:
@@ -68,6 +87,91 @@ def is_resource_file(name: str) -> bool:
     return name.endswith(SUFFIXES) and not name.startswith(".")
 
 
+def is_followed_file(name: str) -> bool:
+    """Whether a change of a file of this name changes what the folder says."""
+    return is_resource_file(name) or rendered.is_part(name)
+
+
+def _parts(path: Path) -> dict[str, int]:
+    """The parts of rendered configurations with their times of change (ns), latest first."""
+    try:
+        with os.scandir(path) as entries:
+            found = [
+                (entry.name, entry.stat().st_mtime_ns)
+                for entry in entries
+                if rendered.is_part(entry.name) and entry.is_file()
+            ]
+    except OSError:
+        # It is gone, or changes just now: the other way of reading says what is wrong.
+        return {}
+    return dict(sorted(found, key=lambda one: (-one[1], one[0])))
+
+
+def _unpacked(path: Path, parts: Mapping[str, int]) -> tuple[rendered.Unpacked, list[str]]:
+    """The text of the complete revision, and what is to be said of the others."""
+    revisions = rendered.complete_revisions(parts)
+    if not revisions:
+        raise ConfigurationError([_incomplete(path, parts)])
+    # A revision is as new as its newest file.
+    newest = max(revisions, key=lambda one: (max(parts[name] for name in revisions[one]), one))
+    warnings = []
+    if len(revisions) > 1:
+        others = ", ".join(sorted(revisions.keys() - {newest})[:3])
+        warnings.append(
+            f"{path.name} holds {len(revisions)} complete revisions: {newest} is taken, the newest "
+            f"by the time of its files, and not {others}"
+        )
+    if beside := sorted(entry.name for entry in path.iterdir() if is_resource_file(entry.name)):
+        warnings.append(f"{beside[0]} is ignored: revision {newest} stands beside it")
+    try:
+        files = {name: _part(path / name) for name in revisions[newest]}
+        text = rendered.unpack(files)
+    except OSError as error:
+        message = error.strerror or "cannot be read"
+        remedy = "Make its files readable."
+        raise ConfigurationError([_unreadable(path, message, remedy)]) from None
+    except rendered.CorruptRevision as error:
+        raise ConfigurationError([_corrupt(path, str(error))]) from None
+    assert text is not None
+    return text, warnings
+
+
+def _part(file: Path) -> bytes:
+    with file.open("rb") as stream:
+        content = stream.read(MOST_PART_BYTES + 1)
+    if len(content) > MOST_PART_BYTES:
+        raise rendered.CorruptRevision(f"{file.name} is larger than a Secret can be")
+    return content
+
+
+def _rendered_documents(text: rendered.Unpacked) -> Iterator[Document]:
+    name = f"revision {text.revision}"
+    try:
+        for item in rendered.items(text.text):
+            yield Document(name, item)
+    except ValueError as error:
+        raise ConfigurationError([_corrupt(Path(name), str(error))]) from None
+
+
+def _incomplete(path: Path, parts: Mapping[str, int]) -> Problem:
+    names = ", ".join([*parts][:3])
+    return Problem(
+        reason=INCOMPLETE,
+        message=f"holds no complete revision, only parts such as {names}",
+        remedy="The others are on their way, or could not be mounted.",
+        file=path.name,
+    )
+
+
+def _corrupt(path: Path, message: str) -> Problem:
+    return Problem(
+        reason="Corrupt",
+        message=message,
+        remedy="Have it rendered again: delete the Secrets that it came in.",
+        file=path.name,
+    )
+
+
 def _files(path: Path, problems: list[Problem]) -> list[Path]:
     try:
         files = resource_files(path)
@@ -78,7 +182,12 @@ def _files(path: Path, problems: list[Problem]) -> list[Path]:
         return []
     if not files:
         problems.append(
-            _unreadable(path, "holds no resource files", "Put *.yaml, *.yml or *.json files there.")
+            Problem(
+                reason=EMPTY,
+                message="holds no resource files",
+                remedy="Put *.yaml, *.yml or *.json files there.",
+                file=path.name,
+            )
         )
     if len(files) > MOST_FILES:
         message = f"holds more than {MOST_FILES:,} files"

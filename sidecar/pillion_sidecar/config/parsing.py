@@ -59,7 +59,8 @@ class Place:
         )
 
     def __str__(self) -> str:
-        return f"{self.document.file}:{self.line(())}"
+        line = self.line(())
+        return f"{self.document.file}:{line}" if line else self.document.file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

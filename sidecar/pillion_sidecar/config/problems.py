@@ -3,13 +3,18 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+#: The reason where a rendered configuration's files are not all there: it may still be written.
+INCOMPLETE = "Incomplete"
+#: The reason where a folder holds nothing to read.
+EMPTY = "Empty"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """One complaint. No text of it ever holds what a Secret holds."""
 
     #: One CamelCase word for programs: Invalid, Required, UnknownField, Duplicate, NotFound,
-    #: CredentialsNotPermitted, AddressNotPermitted, Unreadable.
+    #: CredentialsNotPermitted, AddressNotPermitted, Unreadable, Corrupt, Incomplete, Empty.
     reason: str
     #: What is wrong, without a full stop.
     message: str
@@ -39,6 +44,16 @@ class ConfigurationError(Exception):
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether nothing is wrong but that not all has come yet."""
+        return all(problem.reason == INCOMPLETE for problem in self.problems)
+
+    @property
+    def absent(self) -> bool:
+        """Whether nothing is wrong but that nothing, or not all, has come yet."""
+        return all(problem.reason in (INCOMPLETE, EMPTY) for problem in self.problems)
 
 
 #: The most characters of a value that a complaint shows.

@@ -16,7 +16,7 @@ from pillion_sidecar.config.building import (
 )
 from pillion_sidecar.config.credentials import SecretReader
 from pillion_sidecar.config.parsing import Resource, Resources
-from pillion_sidecar.config.problems import ConfigurationError, Problem
+from pillion_sidecar.config.problems import EMPTY, ConfigurationError, Problem
 from pillion_sidecar.config.queries import CheckQuery
 from pillion_sidecar.config.resources import (
     Configuration,
@@ -37,10 +37,12 @@ def resolve(
     service: str | None,
     addresses: AddressPolicy,
     check_query: CheckQuery,
+    revision: str | None = None,
 ) -> Configuration:
     """Put ``resources`` together for the service named ``service``.
 
     None takes the only one there is, or, where there is none, one of defaults named ``default``.
+    ``revision`` names it where whoever made the resources has; None has it worked out.
     All destinations and filters are in the configuration; of subscriptions those of the service.
 
     Raises:
@@ -55,7 +57,7 @@ def resolve(
     if resources.problems:
         raise ConfigurationError(sorted(resources.problems, key=lambda p: (p.file, p.line)))
     return Configuration(
-        revision=_revision(resources, chosen),
+        revision=_revision(resources, chosen) if revision is None else revision,
         service=chosen,
         destinations=destinations,
         filters=filters,
@@ -75,7 +77,9 @@ class _Resolver:
         self._addresses = addresses
         self._check_query = check_query
         # What could not be read may hold what a reference names.
-        self._complete = all(problem.reason != "Unreadable" for problem in resources.problems)
+        self._complete = all(
+            problem.reason not in ("Unreadable", EMPTY) for problem in resources.problems
+        )
 
     def check_namespaces(self) -> None:
         """All resources that name a namespace name the same."""

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Protocol
 
-from pillion_sidecar.config.loader import is_resource_file
+from pillion_sidecar.config.loader import is_followed_file
 from pillion_sidecar.config.problems import ConfigurationError
 from pillion_sidecar.config.resources import Configuration
 
@@ -48,7 +48,7 @@ def snapshot(path: Path) -> Snapshot:
     # os.scandir rather than pathlib: a look at 1,000 files is four times as cheap.
     try:
         with os.scandir(path) as entries:
-            files = [entry for entry in entries if is_resource_file(entry.name)]
+            files = [entry for entry in entries if is_followed_file(entry.name)]
     except OSError:
         return ()
     for entry in files:

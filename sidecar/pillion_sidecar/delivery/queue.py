@@ -119,6 +119,10 @@ class DestinationQueue:
         return len(self.waiting) + len(self.flying)
 
     @property
+    def uid(self) -> str:
+        return self.destination.uid
+
+    @property
     def in_flight(self) -> int:
         return len(self.flying)
 

@@ -271,9 +271,10 @@ class DeliveryService:
     ) -> None:
         if action is RemovalAction.IGNORE:
             return
+        cause = end
         if action is RemovalAction.REMOVE:
             end = SubscriptionEnd.REMOVED
-        self._table.end_subscription(subscription, end)
+        self._table.end_subscription(subscription, end, cause=cause)
 
     # ------------------------------------------------------------------ settlement
 
@@ -314,6 +315,14 @@ class DeliveryService:
     def queues(self) -> Iterable[DestinationQueue]:
         """All destination queues."""
         return self._table.queues()
+
+    def all_queues(self) -> Iterable[DestinationQueue]:
+        """All destination queues, those too that drain behind a new one of their name."""
+        return self._table.all_queues()
+
+    def ended_subscriptions(self) -> Sequence[Subscription]:
+        """The subscriptions that ended while their own resources stayed as they were."""
+        return self._table.ended_subscriptions()
 
     def queue(self, name: str) -> DestinationQueue | None:
         """The queue of one destination; None without one."""

@@ -24,7 +24,7 @@ class SubscriptionEnd(StrEnum):
 class Subscription:
     """The running form of an IndicationSubscription."""
 
-    __slots__ = ("began_at", "end", "expiry", "repeats", "resource")
+    __slots__ = ("began_at", "cause", "end", "expiry", "repeats", "resource")
 
     def __init__(self, resource: IndicationSubscription, *, began_at: float) -> None:
         """``began_at``: when it was first loaded, in seconds since the epoch."""
@@ -33,6 +33,8 @@ class Subscription:
         self.end: SubscriptionEnd | None = (
             None if resource.state is SubscriptionState.ENABLED else SubscriptionEnd.DISABLED
         )
+        #: What ended it while its own resource stayed as it was; None otherwise.
+        self.cause: SubscriptionEnd | None = None
         policy = resource.repeat_notification
         self.repeats = None if policy.policy is RepeatPolicy.NONE else RepeatNotifications(policy)
         #: The timer of subscriptionDurationSeconds.

@@ -96,6 +96,10 @@ class DestinationTable:
             if subscription.active and subscription.resource.destination_name == queue.name
         ]
 
+    def ended_subscriptions(self) -> list[Subscription]:
+        """Those that ended while their own resources stayed as they were."""
+        return [one for one in self._subscriptions.values() if one.cause is not None]
+
     # ------------------------------------------------------------------ revisions
 
     def apply(self, configuration: Configuration) -> None:
@@ -266,9 +270,19 @@ class DestinationTable:
             remaining, lambda: self.end_subscription(subscription, SubscriptionEnd.EXPIRED)
         )
 
-    def end_subscription(self, subscription: Subscription, end: SubscriptionEnd) -> None:
-        """End a subscription while its resource stays as it is (D.3), and say so in the log."""
+    def end_subscription(
+        self,
+        subscription: Subscription,
+        end: SubscriptionEnd,
+        *,
+        cause: SubscriptionEnd | None = None,
+    ) -> None:
+        """End a subscription while its resource stays as it is (D.3), and say so in the log.
+
+        ``cause``: what led to that end; None where the end says it itself.
+        """
         if subscription.active:
+            subscription.cause = cause or end
             self._end(subscription, end)
             events.subscription_ended(subscription)
 

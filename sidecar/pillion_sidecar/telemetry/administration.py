@@ -1,23 +1,25 @@
 """What an administrator sees of the destination queues, and may do to them (S0.12).
 
-Mounted on the intake listener, so on loopback alone.
+Mounted on the intake listener, or on one of its own, and on loopback either way.
 """
 
 import heapq
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from aiohttp import web
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.telemetry.ports import DeliveryService, DestinationQueue
-from pillion_sidecar.telemetry.status import attempt_status, queue_status
+from pillion_sidecar.telemetry.status import attempt_status, queue_status, subscription_end
 
 #: Queues to one answer, unless asked otherwise, and at most.
 DEFAULT_LIMIT = 500
 MAXIMUM_LIMIT = 1000
+#: Subscriptions that an answer names as ended, at most.
+MOST_ENDED = 1000
 #: Seconds that ``POST /drain`` waits, unless asked otherwise, and at most.
 DEFAULT_DRAIN_TIMEOUT = 20.0
 MAXIMUM_DRAIN_TIMEOUT = 3600.0
@@ -47,28 +49,46 @@ def add_administration_routes(app: web.Application, administration: Administrati
     app.router.add_post("/drain", routes.drain)
 
 
+def list_queues(request: web.Request, administration: Administration) -> web.Response:
+    """Queues by name, ``limit`` at a time; ``next`` is the ``after`` of the following page.
+
+    A queue that drains stands before a new one of its name, and on the same page, so a page may
+    hold a few more.
+    """
+    limit = int(_number(request, "limit", default=DEFAULT_LIMIT, least=1, most=MAXIMUM_LIMIT))
+    after = request.query.get("after", "")
+    delivery, clock = administration.delivery, administration.clock
+    wanted = [queue for queue in delivery.all_queues() if queue.name > after]
+    page = heapq.nsmallest(limit, wanted, key=_by_name)
+    last = page[-1].name if page else ""
+    named_alike = {id(queue) for queue in page}
+    page += [q for q in wanted if q.name == last and id(q) not in named_alike]
+    document: dict[str, Any] = {
+        "revision": administration.revision(),
+        "queues": [queue_status(queue, clock=clock) for queue in page],
+        "next": last if len(page) < len(wanted) else None,
+    }
+    if not after:
+        ended = delivery.ended_subscriptions()
+        document["endedSubscriptions"] = [subscription_end(one) for one in ended[:MOST_ENDED]]
+        document["endedSubscriptionsCount"] = len(ended)
+    return web.json_response(document)
+
+
+def _by_name(queue: DestinationQueue) -> tuple[str, bool]:
+    return queue.name, not queue.draining
+
+
 class _Routes:
     def __init__(self, administration: Administration) -> None:
+        self._administration = administration
         self._delivery = administration.delivery
         self._clock = administration.clock
-        self._revision = administration.revision
         self._drain = administration.drain
 
     async def list_queues(self, request: web.Request) -> web.Response:
-        """Queues by name, ``limit`` at a time; ``next`` is the ``after`` of the following page."""
-        limit = int(_number(request, "limit", default=DEFAULT_LIMIT, least=1, most=MAXIMUM_LIMIT))
-        after = request.query.get("after", "")
-        wanted = (queue for queue in self._delivery.queues() if queue.name > after)
-        page = heapq.nsmallest(limit + 1, wanted, key=lambda queue: queue.name)
-        more = len(page) > limit
-        page = page[:limit]
-        return web.json_response(
-            {
-                "revision": self._revision(),
-                "queues": [queue_status(queue, clock=self._clock) for queue in page],
-                "next": page[-1].name if more else None,
-            }
-        )
+        """All queues, a page at a time."""
+        return list_queues(request, self._administration)
 
     async def show_queue(self, request: web.Request) -> web.Response:
         """One queue with its last attempts, the latest first."""
@@ -93,7 +113,9 @@ class _Routes:
             request, "timeout", default=DEFAULT_DRAIN_TIMEOUT, least=0, most=MAXIMUM_DRAIN_TIMEOUT
         )
         pending = await self._drain(timeout)
-        left = sorted((queue.name, queue.depth) for queue in self._delivery.queues() if queue.depth)
+        left = sorted(
+            (queue.name, queue.depth) for queue in self._delivery.all_queues() if queue.depth
+        )
         return web.json_response(
             {
                 "complete": not pending,

@@ -116,6 +116,11 @@ RELOADS = Metric(
     "Attempts to load a configuration, by outcome.",
     ("outcome",),
 )
+CONFIGURATION_AWAITED = Metric(
+    "pillion_configuration_awaited",
+    MetricType.GAUGE,
+    "1 while the folder holds nothing, or no complete revision, that could be loaded; else 0.",
+)
 LAST_RELOAD_SUCCESSFUL = Metric(
     "pillion_configuration_last_reload_successful",
     MetricType.GAUGE,
@@ -125,6 +130,11 @@ LAST_RELOAD_SUCCESS = Metric(
     "pillion_configuration_last_reload_success_timestamp_seconds",
     MetricType.GAUGE,
     "When a configuration was last loaded, seconds since the epoch; absent before the first.",
+)
+OPERATOR_REFUSED = Metric(
+    "pillion_operator_requests_refused_total",
+    MetricType.COUNTER,
+    "Requests for /v1/queues on the telemetry listener that came without the operator's token.",
 )
 LOG_RECORDS_DROPPED = Metric(
     "pillion_log_records_dropped_total",
@@ -157,8 +167,10 @@ METRICS: tuple[Metric, ...] = (
     DUPLICATE_EVICTIONS,
     CONFIGURATION,
     RELOADS,
+    CONFIGURATION_AWAITED,
     LAST_RELOAD_SUCCESSFUL,
     LAST_RELOAD_SUCCESS,
+    OPERATOR_REFUSED,
     LOG_RECORDS_DROPPED,
     BUILD,
 )

@@ -51,7 +51,13 @@ EVENTS: tuple[Event, ...] = (
     Event(
         "configuration-refused",
         "ERROR",
-        "A changed configuration is wrong; the one before it stays in force.",
+        "A configuration is wrong; the one before it stays in force, where there was one.",
+    ),
+    Event(
+        "configuration-awaited",
+        "INFO",
+        "The folder holds no configuration yet, or one whose files have not all come; the one "
+        "before it stays in force, where there was one.",
     ),
     Event(
         "indication-discarded",

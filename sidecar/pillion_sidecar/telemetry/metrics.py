@@ -105,7 +105,9 @@ class Metrics:
         )
         self._reloads = Counter({"success": 0, "failure": 0})
         self._last_reload_successful = True
+        self._awaited = False
         self._revision: tuple[str, float] | None = None
+        self._operator_refused = 0
 
     def attempted(self, protocol: str, seconds: float) -> None:
         """An attempt to deliver has ended."""
@@ -135,12 +137,22 @@ class Metrics:
         """A configuration has come into force."""
         self._reloads["success"] += 1
         self._last_reload_successful = True
+        self._awaited = False
         self._revision = revision, self._clock.time()
 
     def configuration_refused(self) -> None:
         """A configuration could not be loaded; the one before it stays in force."""
         self._reloads["failure"] += 1
         self._last_reload_successful = False
+        self._awaited = False
+
+    def configuration_awaited(self) -> None:
+        """A configuration has not come yet, or not all of it."""
+        self._awaited = True
+
+    def operator_refused(self) -> None:
+        """Somebody asked for the queues as the operator does, without its token."""
+        self._operator_refused += 1
 
     def exposition(self) -> Iterator[str]:
         """Yield the scrape in the text format, in pieces of at most a millisecond of work."""
@@ -162,6 +174,8 @@ class Metrics:
             yield definitions.DUPLICATE_ENTRIES.sample(self._duplicates.entries)
             yield definitions.DUPLICATE_EVICTIONS.header
             yield definitions.DUPLICATE_EVICTIONS.sample(self._duplicates.evictions)
+        yield definitions.OPERATOR_REFUSED.header
+        yield definitions.OPERATOR_REFUSED.sample(self._operator_refused)
         yield definitions.LOG_RECORDS_DROPPED.header
         yield definitions.LOG_RECORDS_DROPPED.sample(self._log_records_dropped())
 
@@ -172,6 +186,8 @@ class Metrics:
         yield definitions.RELOADS.header
         for outcome, count in self._reloads.items():
             yield definitions.RELOADS.sample(count, outcome)
+        yield definitions.CONFIGURATION_AWAITED.header
+        yield definitions.CONFIGURATION_AWAITED.sample(int(self._awaited))
         yield definitions.LAST_RELOAD_SUCCESSFUL.header
         yield definitions.LAST_RELOAD_SUCCESSFUL.sample(int(self._last_reload_successful))
         yield definitions.LAST_RELOAD_SUCCESS.header

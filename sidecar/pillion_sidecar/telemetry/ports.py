@@ -3,7 +3,7 @@
 Telemetry only looks: it keeps no second copy of a number that another room counts.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
@@ -52,6 +52,10 @@ class DestinationQueue(Protocol):
     @property
     def name(self) -> str: ...
     @property
+    def uid(self) -> str:
+        """That of its ListenerDestination."""
+
+    @property
     def protocol(self) -> str: ...
     @property
     def depth(self) -> int:
@@ -94,11 +98,19 @@ class DestinationQueue(Protocol):
     @property
     def last_outcome(self) -> DeliveryOutcome | None: ...
     @property
+    def failing_since(self) -> float | None:
+        """``Clock.monotonic()`` of the first failure since the last success."""
+
+    @property
     def created_at(self) -> float:
         """Seconds since the epoch."""
 
     @property
     def suspended(self) -> bool: ...
+    @property
+    def draining(self) -> bool:
+        """Whether its destination was removed, and it delivers what it still holds."""
+
     @property
     def sequence_context(self) -> str | None: ...
     @property
@@ -108,10 +120,37 @@ class DestinationQueue(Protocol):
         """The last attempts, oldest first."""
 
 
+class SubscribedResource(Protocol):
+    """The resource of a subscription."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+
+
+class EndedSubscription(Protocol):
+    """A subscription that is no longer active."""
+
+    @property
+    def resource(self) -> SubscribedResource: ...
+    @property
+    def end(self) -> str | None:
+        """Disabled, Removed or Expired, or what disabled it."""
+
+    @property
+    def cause(self) -> str | None:
+        """What ended it: FatalError, RemovalAction or Expired."""
+
+
 class DeliveryService(Protocol):
     """The destination queue table, as an administrator meets it."""
 
-    def queues(self) -> Iterable[DestinationQueue]: ...
+    def all_queues(self) -> Iterable[DestinationQueue]:
+        """All of them; one that drains may have the name of another."""
+
+    def ended_subscriptions(self) -> Sequence[EndedSubscription]:
+        """Those that ended while their own resources stayed as they were."""
 
     def queue(self, name: str) -> DestinationQueue | None: ...
 

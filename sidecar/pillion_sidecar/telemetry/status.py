@@ -8,7 +8,7 @@ from typing import Any
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import DeliveryOutcome
-from pillion_sidecar.telemetry.ports import AttemptRecord, DestinationQueue
+from pillion_sidecar.telemetry.ports import AttemptRecord, DestinationQueue, EndedSubscription
 
 
 def queue_status(queue: DestinationQueue, *, clock: Clock) -> dict[str, Any]:
@@ -18,13 +18,16 @@ def queue_status(queue: DestinationQueue, *, clock: Clock) -> dict[str, Any]:
     accepted_at = queue.oldest_accepted_at
     return {
         "name": queue.name,
+        "uid": queue.uid,
         "protocol": queue.protocol,
         "suspended": queue.suspended,
+        "draining": queue.draining,
         "depth": queue.depth,
         "capacity": queue.capacity,
         "highWater": queue.high_water,
         "inFlight": queue.in_flight,
         "oldestIndicationAgeSeconds": None if accepted_at is None else round(now - accepted_at, 3),
+        "oldestIndicationTime": _moment(accepted_at, epoch),
         "creationTime": timestamp(queue.created_at),
         "delivered": queue.delivered,
         "attemptsByResult": {key.value: count for key, count in queue.attempts.items() if count},
@@ -32,9 +35,21 @@ def queue_status(queue: DestinationQueue, *, clock: Clock) -> dict[str, Any]:
         "lastAttemptTime": _moment(queue.last_attempt_at, epoch),
         "lastSuccessTime": _moment(queue.last_success_at, epoch),
         "lastResult": _outcome(queue.last_outcome),
+        "failingSince": _moment(queue.failing_since, epoch),
         "nextAttemptTime": _moment(queue.next_attempt_at, epoch),
         "sequenceContext": queue.sequence_context,
         "nextSequenceNumber": queue.next_sequence_number,
+    }
+
+
+def subscription_end(subscription: EndedSubscription) -> dict[str, Any]:
+    """What ``GET /v1/queues`` says of a subscription that ended by itself."""
+    states = {"Removed": "Removed", "Expired": "Expired"}
+    return {
+        "name": subscription.resource.name,
+        "uid": subscription.resource.uid,
+        "state": states.get(subscription.end or "", "Disabled"),
+        "reason": str(subscription.cause),
     }
 
 

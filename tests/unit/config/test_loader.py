@@ -618,6 +618,7 @@ def test_a_folder_as_kubernetes_mounts_it_is_read_through_its_links(tmp_path: Pa
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert only_problem(tmp_path / "missing").reason == "Unreadable"
     assert "no resource files" in only_problem(tmp_path).message
+    assert only_problem(tmp_path).reason == "Empty"
     os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "dangling.yaml").symlink_to("nowhere")
     found = problems(tmp_path)

@@ -1,0 +1,78 @@
+"""``pillion drain``: have a deliverer deliver at once what waits for a retry."""
+
+import argparse
+import math
+import time
+
+from pillion_cli.client import DEFAULT_URL, DelivererClient, Refused, Unreachable
+from pillion_cli.exits import CommandFailed, Exit
+
+HELP = """
+Hasten delivery: whatever waits for a retry is attempted at once, and the command waits until
+nothing is left, for at most so many seconds. Intake stays open.
+
+This is what a container's preStop hook runs: a deliverer that is gone has nothing left to do, so
+that counts as done.
+
+examples:
+  pillion drain
+  pillion drain --to http://127.0.0.1:8290 --timeout 20
+
+exit codes: 0 nothing is left, or the deliverer is gone, 1 another answer, 2 a wrong command line,
+3 something is left.
+"""
+
+#: Seconds that are waited unless asked otherwise, and at most.
+TIMEOUT = 20.0
+MAXIMUM_TIMEOUT = 3600.0
+#: Seconds more that the answer is given.
+ANSWER_SECONDS = 2.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Define the options."""
+    parser.add_argument(
+        "--to",
+        metavar="URL",
+        default=DEFAULT_URL,
+        help=f"the deliverer's intake, or its administration where that is apart [{DEFAULT_URL}]",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=seconds,
+        default=TIMEOUT,
+        help="how long to wait [%(default)g]",
+    )
+
+
+def seconds(text: str) -> float:
+    """Read a number of seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= MAXIMUM_TIMEOUT:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of seconds from 0 to {MAXIMUM_TIMEOUT:g}"
+        )
+    return value
+
+
+def run(args: argparse.Namespace) -> int:
+    """Hasten, wait, and return the exit code."""
+    started = time.monotonic()
+    with DelivererClient(args.to, timeout=args.timeout + ANSWER_SECONDS) as client:
+        try:
+            answer = client.post("/drain", {"timeout": f"{args.timeout:g}"})
+        except Unreachable as failure:
+            if time.monotonic() - started > args.timeout:
+                raise CommandFailed(str(failure), code=Exit.PARTLY) from failure
+            print(f"{failure}; nothing is left to do")
+            return Exit.OK
+    content = answer.json()
+    if answer.status not in (200, 202) or content is None:
+        raise Refused(f"HTTP {answer.status}: {answer.text()}")
+    left = content["pending"]
+    print(f"{left:,} left")
+    return Exit.PARTLY if left else Exit.OK
