@@ -1,0 +1,234 @@
+"""One leader among the replicas, by a Lease that they all try to write.
+
+The API server's optimistic concurrency decides: whoever writes the Lease at the version that he
+read has it. Whether its holder is alive is judged by one's own monotonic clock alone, from when the
+Lease was last *seen* to change: the clocks of two machines are never compared. Times written into
+the Lease are for people.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+import aiohttp
+
+from pillion_operator.clock import Clock, within
+from pillion_operator.cluster.api import Api, ApiError, Conflict, NotFound
+from pillion_operator.cluster.types import LEASE, Object
+
+logger = logging.getLogger("pillion.leadership")
+
+#: What makes an attempt fail without ending anything: it is made again.
+_FAILURES = (ApiError, aiohttp.ClientError, TimeoutError)
+
+
+class LeadershipLost(Exception):
+    """The Lease could not be renewed in time, or somebody else has it: this process must end.
+
+    Its requests may still be under way, so it is the process that ends, not just its loops.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseTimes:
+    """The times of a Lease, in seconds. Each is well below the one above it, or two might lead."""
+
+    #: How long a Lease that is seen not to change is still respected.
+    lease: float = 15.0
+    #: How long a leader that cannot renew goes on.
+    renew_deadline: float = 10.0
+    #: Between two attempts, to acquire or to renew.
+    retry: float = 2.0
+    #: The share by which the wait between attempts to acquire is drawn longer, 0 to it.
+    jitter: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not self.lease > self.renew_deadline > self.retry * (1 + self.jitter) > 0:
+            raise ValueError(
+                f"lease {self.lease}, renew_deadline {self.renew_deadline}, retry {self.retry}: "
+                "the lease has to outlast the deadline, and the deadline several retries"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sighting:
+    """A Lease as it was last seen to change, and when, on one's own clock."""
+
+    version: str
+    since: float
+
+
+class Leadership:
+    """This process's claim to lead. ``acquire``, then ``hold`` for as long as it leads, then
+    ``release``."""
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        clock: Clock,
+        draw: Callable[[], float],
+        leads: Callable[[bool], None],
+        times: LeaseTimes | None = None,
+    ) -> None:
+        """``identity`` is this process's alone, after a restart too. ``draw`` gives a random number
+        from 0 to 1. ``leads`` is told when this process begins and ceases to lead.
+        """
+        self._api = api
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._clock = clock
+        self._draw = draw
+        self._leads = leads
+        self._times = times or LeaseTimes()
+        self._seen: _Sighting | None = None
+        #: The Lease as this process wrote it last; None while it does not lead.
+        self._held: Object | None = None
+        #: When the last renewal that succeeded was begun.
+        self._renewed = 0.0
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process may write: it has the Lease, and has renewed it in time."""
+        return self._held is not None and self._left() > 0
+
+    async def acquire(self) -> None:
+        """Return once this process leads."""
+        while not await self._attempt():
+            await self._clock.sleep(self._times.retry * (1 + self._times.jitter * self._draw()))
+        logger.info("this replica leads", extra={"event": "leadership-acquired"})
+        self._leads(True)
+
+    async def hold(self) -> NoReturn:
+        """Renew the Lease until that fails for too long; then raise LeadershipLost."""
+        try:
+            while True:
+                await self._clock.sleep(min(self._times.retry, self._left()))
+                await self._renew()
+        finally:
+            self._leads(False)
+
+    async def release(self) -> None:
+        """Give the Lease back, so that another replica leads at once. For an orderly end only:
+        everything that writes must have stopped."""
+        held, self._held = self._held, None
+        if held is None:
+            return
+        freed = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._now()}
+        try:
+            await within(self._clock, self._times.retry, self._change(held, freed))
+        except LeadershipLost:
+            return  # There is nothing to give back.
+        except _FAILURES as error:
+            self._warn("could not be given back, so it has to expire", error)
+
+    async def _attempt(self) -> bool:
+        began = self._clock.monotonic()
+        try:
+            held = await within(self._clock, self._times.renew_deadline, self._claim())
+        except Conflict:
+            return False  # Another replica was quicker.
+        except _FAILURES as error:
+            self._warn("cannot be had", error)
+            return False
+        self._held, self._renewed = held, began
+        return held is not None
+
+    async def _claim(self) -> Object | None:
+        """The Lease as this process has written it; None while another has it."""
+        lease = await self._api.get(LEASE, self._namespace, self._name)
+        if not self._free(lease):
+            return None
+        if lease is None:
+            return await self._api.create(self._first())
+        spec = {**(lease.get("spec") or {}), **self._claimed()}
+        if (lease.get("spec") or {}).get("holderIdentity") != self._identity:
+            spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + 1
+        return await self._api.replace({**lease, "spec": spec})
+
+    def _free(self, lease: Object | None) -> bool:
+        """Whether the Lease may be taken. One that was deleted may have a leader still."""
+        now = self._clock.monotonic()
+        version = "" if lease is None else lease["metadata"]["resourceVersion"]
+        first = self._seen is None
+        if self._seen is None or self._seen.version != version:
+            self._seen = _Sighting(version, now)
+        if lease is None and first:
+            return True
+        spec = (lease or {}).get("spec") or {}
+        if lease is not None and spec.get("holderIdentity") in (None, "", self._identity):
+            return True
+        # What the holder says counts: a replica of another version may take longer to give up.
+        respected = max(self._times.lease, float(spec.get("leaseDurationSeconds") or 0))
+        return now - self._seen.since >= respected
+
+    async def _renew(self) -> None:
+        began = self._clock.monotonic()
+        if self._left() <= 0:
+            raise self._lost("it could not be renewed in time")
+        assert self._held is not None
+        renewal = self._change(self._held, {"renewTime": self._now()})
+        try:
+            self._held = await within(self._clock, self._left(), renewal)
+        except _FAILURES as error:
+            self._warn("was not renewed", error)
+            return
+        # From when it was begun: the API server may have written it as early as that.
+        self._renewed = began
+
+    async def _change(self, held: Object, changes: Object) -> Object:
+        """Write some fields of the Lease that this process has."""
+        try:
+            return await self._api.replace({**held, "spec": {**held["spec"], **changes}})
+        except (Conflict, NotFound):
+            # Somebody has added a label, or an answer of our own got lost. Or it is no longer ours.
+            found = await self._api.get(LEASE, self._namespace, self._name)
+        holder = ((found or {}).get("spec") or {}).get("holderIdentity")
+        if found is None or holder != self._identity:
+            raise self._lost(f"it is held by {holder or 'nobody'}")
+        return await self._api.replace({**found, "spec": {**found["spec"], **changes}})
+
+    def _left(self) -> float:
+        return self._renewed + self._times.renew_deadline - self._clock.monotonic()
+
+    def _lost(self, why: str) -> LeadershipLost:
+        # Never given back after this: it may be another's by now.
+        self._held = None
+        return LeadershipLost(f"the Lease {self._namespace}/{self._name}: {why}")
+
+    def _warn(self, what: str, error: Exception) -> None:
+        logger.warning(
+            "the Lease %s/%s %s: %s",
+            self._namespace,
+            self._name,
+            what,
+            str(error) or type(error).__name__,
+            extra={"event": "leadership-failure"},
+        )
+
+    def _first(self) -> dict[str, Any]:
+        return {
+            "apiVersion": LEASE.api_version,
+            "kind": LEASE.kind,
+            "metadata": {"namespace": self._namespace, "name": self._name},
+            "spec": {**self._claimed(), "leaseTransitions": 0},
+        }
+
+    def _claimed(self) -> dict[str, Any]:
+        now = self._now()
+        return {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": max(1, round(self._times.lease)),
+            "acquireTime": now,
+            "renewTime": now,
+        }
+
+    def _now(self) -> str:
+        moment = datetime.fromtimestamp(self._clock.time(), UTC)
+        return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
