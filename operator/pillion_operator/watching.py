@@ -33,6 +33,16 @@ _MANAGED = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
 #: Seconds after which the API server ends a watch, and kopf begins it anew.
 SERVER_TIMEOUT = 300
 
+#: The kinds of object that are made for a service.
+CHILDREN = (
+    "Secret",
+    "StatefulSet",
+    "Service",
+    "ServiceAccount",
+    "PodDisruptionBudget",
+    "NetworkPolicy",
+)
+
 #: What is watched, each with the label selector that the API server applies; None: everything.
 WATCHED: tuple[tuple[ResourceType, str | None], ...] = (
     *((kind, None) for kind in OURS),

@@ -87,3 +87,9 @@ class References:
             for target in self._from.get(subscription, ())
             if target.kind == SERVICE
         }
+
+    def served_by(self, service: Key) -> set[Key]:
+        """The subscriptions of a service, and the filters and destinations that they name."""
+        subscriptions = self.naming(service)
+        named = {key for one in subscriptions for key in self._from.get(one, ())}
+        return {*subscriptions, *(key for key in named if key.kind != SERVICE)}

@@ -1,6 +1,6 @@
 """What one IndicationService serves, and the configuration that its deliverers get."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pillion_operator.evaluation.judging import Judge
@@ -62,12 +62,12 @@ def evaluate_service(
     namespace: Namespace,
     judge: Judge,
     subscriptions: Iterable[str],
-    ended: Mapping[str, Verdict],
+    ended: Collection[str],
 ) -> ServiceEvaluation:
     """Work out the configuration of a service.
 
-    ``subscriptions`` names those that refer to it. Those in ``ended`` are not delivered for any
-    more, for the reason given there.
+    ``subscriptions`` names those that refer to it. Those in ``ended`` are judged like the others,
+    and left out.
     """
     service = namespace.parsed(SERVICE, name)
     if service is None or service.resource is None or service.problems:
@@ -79,8 +79,7 @@ def evaluate_service(
         )
     candidate = _Candidate(namespace, judge, service)
     verdicts = {
-        sub: ended[sub] if sub in ended else candidate.consider(sub)
-        for sub in sorted(subscriptions)
+        name: candidate.consider(name, chosen=name not in ended) for name in sorted(subscriptions)
     }
     refusals = candidate.settle()
     verdicts.update(refusals.get(SUBSCRIPTION, {}))
@@ -115,8 +114,8 @@ class _Candidate:
     def _key(self, kind: str, name: str) -> Key:
         return Key(kind, self._namespace.name, name)
 
-    def consider(self, name: str) -> Verdict:
-        """Take in a subscription with what it needs, or say why not."""
+    def consider(self, name: str, *, chosen: bool) -> Verdict:
+        """Judge a subscription, and take it in with what it needs if it is ``chosen``."""
         parsed = self._namespace.parsed(SUBSCRIPTION, name)
         assert parsed is not None
         if parsed.resource is None or parsed.problems:
@@ -129,6 +128,8 @@ class _Candidate:
             if not verdict.accepted:
                 return verdict
             needed.append(self._key(kind, target))
+        if not chosen:
+            return ACCEPTED
         for key in needed:
             self._choose(key)
         self._needs[name] = (needed[0], needed[1])

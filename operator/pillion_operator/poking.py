@@ -1,0 +1,83 @@
+"""Has kubelets refresh the configuration of running pods at once, by an annotation on each.
+
+Without it a kubelet takes a changed Secret over at its own pace, a minute or more. Of a pod nothing
+else is ever written; the chart's ValidatingAdmissionPolicy holds the operator to that.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+
+import aiohttp
+
+from pillion_operator.clock import Clock
+from pillion_operator.cluster.api import Api, ApiError, NotFound
+from pillion_operator.cluster.types import POD
+from pillion_operator.names import REVISION_ANNOTATION
+from pillion_operator.store import Key
+from pillion_operator.waking import Bell
+
+logger = logging.getLogger("pillion.operator")
+
+#: Pods that are annotated in a second, at most.
+PER_SECOND = 50.0
+#: Pods that wait to be annotated. Beyond it the kubelets' own pace must do.
+MOST_WAITING = 100_000
+
+
+class PodPoker:
+    """Annotates pods, one after the other, at a bounded pace."""
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        clock: Clock,
+        enabled: bool,
+        done: Callable[[str], None],
+    ) -> None:
+        """``done`` is told "done" or "failed" of each pod."""
+        self._api = api
+        self._clock = clock
+        self._enabled = enabled
+        self._done = done
+        self._waiting: OrderedDict[Key, str] = OrderedDict()
+        self._bell = Bell()
+
+    def poke(self, pods: Iterable[Key], revision: str) -> None:
+        """Have the pods annotated; where one waits already, with this revision instead."""
+        if not self._enabled:
+            return
+        for pod in pods:
+            if pod in self._waiting or len(self._waiting) < MOST_WAITING:
+                self._waiting[pod] = revision
+        self._bell.ring()
+
+    async def run(self) -> None:
+        """Annotate until cancelled."""
+        while True:
+            await self._bell.heard()
+            while self._waiting:
+                pod, revision = self._waiting.popitem(last=False)
+                await self._poke(pod, revision)
+                if self._waiting:
+                    await self._clock.sleep(1.0 / PER_SECOND)
+
+    async def _poke(self, pod: Key, revision: str) -> None:
+        patch = {"metadata": {"annotations": {REVISION_ANNOTATION: revision}}}
+        try:
+            await self._api.patch(POD, pod.namespace, pod.name, patch)
+        except NotFound:
+            return
+        except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+            # The kubelet refreshes the volume all the same, only later.
+            self._done("failed")
+            logger.warning(
+                "pod %s/%s could not be annotated: %s",
+                pod.namespace,
+                pod.name,
+                error,
+                extra={"event": "poke-failed", "namespace": pod.namespace, "pod": pod.name},
+            )
+        else:
+            self._done("done")

@@ -1,0 +1,185 @@
+"""An IndicationService becomes the objects that its deliverers need: the reconcile of that kind."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+
+from pillion_operator.clock import Clock
+from pillion_operator.cluster.applier import Applied, Applier
+from pillion_operator.cluster.types import Object
+from pillion_operator.desired.configuration import operator_token
+from pillion_operator.desired.objects import desired_objects
+from pillion_operator.evaluation.judging import Judge
+from pillion_operator.evaluation.namespace import Namespace
+from pillion_operator.evaluation.parsing import Parsing
+from pillion_operator.evaluation.references import DESTINATION, SUBSCRIPTION, References
+from pillion_operator.evaluation.service import ServiceEvaluation, evaluate_service
+from pillion_operator.evaluation.verdict import Verdict
+from pillion_operator.names import SERVICE_LABEL
+from pillion_operator.reconciling.ports import Deliverers, Poker
+from pillion_operator.reconciling.states import ServiceState, ServiceStates
+from pillion_operator.reconciling.triggers import status_of
+from pillion_operator.settings import DelivererDefaults
+from pillion_operator.status.deliverers import is_deliverer
+from pillion_operator.store import Key, Store, key_of
+from pillion_operator.watching import CHILDREN
+from pillion_sidecar.config.rendered import Rendered, TooLarge, pack, render_items
+
+#: Characters of configuration beyond which it is packed in a thread.
+LARGE = 200_000
+
+
+class ConfigurationReconciler:
+    """Renders the configuration of services, and keeps their objects as they should be."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        references: References,
+        parsing: Parsing,
+        judge: Judge,
+        states: ServiceStates,
+        applier: Applier,
+        deliverers: Deliverers,
+        poker: Poker,
+        token_key: bytes,
+        defaults: DelivererDefaults,
+        clock: Clock,
+        enqueue: Callable[[Key], None],
+        come_again: Callable[[Key, float], None],
+        ended: Callable[[Key], bool],
+    ) -> None:
+        """``ended`` says of a subscription whether nothing more is delivered for it."""
+        self._store = store
+        self._references = references
+        self._parsing = parsing
+        self._judge = judge
+        self._states = states
+        self._applier = applier
+        self._deliverers = deliverers
+        self._poker = poker
+        self._token_key = token_key
+        self._defaults = defaults
+        self._clock = clock
+        self._enqueue = enqueue
+        self._come_again = come_again
+        self._ended = ended
+
+    async def reconcile(self, service: Key) -> None:
+        """Bring one service's objects up to date, and ask for the statuses that follow."""
+        body = self._store.get(service)
+        if body is None:
+            self._forget(service)
+            return
+        known = self._states.get(service)
+        before = known.evaluation if known is not None else None
+        evaluation = self._evaluate(service)
+        state = self._states.put(service, evaluation)
+        changed = judged_otherwise(before, evaluation, service.namespace)
+        if before is None or before.verdict != evaluation.verdict:
+            changed |= self._references.served_by(service)
+        if evaluation.verdict.accepted:
+            changed |= await self._roll_out(service, body, state)
+        for key in sorted(changed):
+            self._enqueue(key)
+        self._enqueue(status_of(service))
+
+    def _forget(self, service: Key) -> None:
+        """Its objects go with it: they are owned by it."""
+        state = self._states.forget(service)
+        self._deliverers.service_gone(service.namespace, service.name)
+        named = self._references.naming(service)
+        for key in sorted(named | (state.rollout.keys if state is not None else frozenset())):
+            self._enqueue(key)
+
+    def _evaluate(self, service: Key) -> ServiceEvaluation:
+        subscriptions = sorted(
+            key.name for key in self._references.naming(service) if key.kind == SUBSCRIPTION
+        )
+        ended = {
+            name
+            for name in subscriptions
+            if self._ended(Key(SUBSCRIPTION, service.namespace, name))
+        }
+        return evaluate_service(
+            service.name,
+            namespace=Namespace(service.namespace, store=self._store, parsing=self._parsing),
+            judge=self._judge,
+            subscriptions=subscriptions,
+            ended=ended,
+        )
+
+    async def _roll_out(self, service: Key, body: Object, state: ServiceState) -> set[Key]:
+        """Write the configuration; return the objects of which it now says something else."""
+        content = state.evaluation.content
+        try:
+            rendered = await packed(content.values())
+        except TooLarge as error:
+            # What is in force stays in force.
+            state.unwritten = Verdict(False, "ConfigurationTooLarge", f"{error}.")
+            return set(content)
+        token = operator_token(self._token_key, service.namespace, service.name)
+        desired = desired_objects(body, rendered, token=token, defaults=self._defaults)
+        applied = await self._applier.sync(body, desired=desired, live=self._live(service))
+        if applied.retry_after is not None:
+            self._come_again(service, applied.retry_after)
+        if applied.refused:
+            told = " ".join(str(refused) for refused in applied.refused)
+            state.unwritten = Verdict(False, type(applied.refused[0]).__name__, told)
+            return set(content)
+        return self._written(service, state, rendered, content, applied)
+
+    def _written(
+        self,
+        service: Key,
+        state: ServiceState,
+        rendered: Rendered,
+        content: Mapping[Key, str],
+        applied: Applied,
+    ) -> set[Key]:
+        was_unwritten = state.unwritten is not None
+        state.unwritten = None
+        changed = state.rollout.advance(rendered.revision, content)
+        state.pending = (state.pending | changed) & state.rollout.keys
+        if changed:
+            self._deliverers.rendered(service.namespace, service.name, rendered.revision)
+        if changed and applied.written:
+            state.rolled_out_at = self._clock.monotonic()
+            self._poker.poke(self._pods(service), rendered.revision)
+        return set(content) | changed if was_unwritten else changed
+
+    def _live(self, service: Key) -> list[Object]:
+        return [
+            body
+            for kind in CHILDREN
+            for body in self._store.all(kind, service.namespace).values()
+            if (body["metadata"].get("labels") or {}).get(SERVICE_LABEL) == service.name
+        ]
+
+    def _pods(self, service: Key) -> list[Key]:
+        """The pods that were there before the revision: later ones start with it."""
+        pods = self._store.all("Pod", service.namespace).values()
+        return [key_of(pod) for pod in pods if is_deliverer(pod, service.name)]
+
+
+def judged_otherwise(
+    before: ServiceEvaluation | None, after: ServiceEvaluation, namespace: str
+) -> set[Key]:
+    """The subscriptions and destinations of which two evaluations say different things."""
+    return {
+        Key(kind, namespace, name)
+        for kind, old, new in (
+            (SUBSCRIPTION, before.subscriptions if before else {}, after.subscriptions),
+            (DESTINATION, before.destinations if before else {}, after.destinations),
+        )
+        for name in old.keys() | new.keys()
+        if old.get(name) != new.get(name)
+    }
+
+
+async def packed(items: Iterable[str]) -> Rendered:
+    """The configuration, packed; raises TooLarge."""
+    text = render_items(list(items))
+    if len(text) > LARGE:
+        return await asyncio.to_thread(pack, text)
+    return pack(text)

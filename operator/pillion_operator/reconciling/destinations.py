@@ -1,0 +1,227 @@
+"""The reconcile of destinations: their status, and the finalizer that lets them drain."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pillion_operator.clock import Clock
+from pillion_operator.cluster.api import Api, NotFound
+from pillion_operator.cluster.types import Object, our_type
+from pillion_operator.evaluation.namespace import being_deleted
+from pillion_operator.evaluation.references import DESTINATION, SERVICE
+from pillion_operator.gathering.aggregate import combined, delivery_of
+from pillion_operator.gathering.reports import DelivererReport
+from pillion_operator.names import DRAIN_FINALIZER
+from pillion_operator.reconciling.judged import Acceptance
+from pillion_operator.reconciling.ports import Recorder
+from pillion_operator.reconciling.readiness import Readiness
+from pillion_operator.reconciling.resources import LONGEST_TIMER, FilterReconciler
+from pillion_operator.reconciling.states import ServiceStates
+from pillion_operator.reconciling.statuses import StatusWriter
+from pillion_operator.status.conditions import Condition, seconds_of
+from pillion_operator.status.delivery import DeliveryVerdict, DestinationFacts, judge_delivery
+from pillion_operator.store import Key, Store, key_of
+
+#: Seconds that a destination is held at most while its queues drain: retry and lifetime end all
+#: waiting sooner, unless they are set to last longer.
+LONGEST_DRAIN = 86_400.0
+#: Seconds that it is held for at least, however short its indications' lifetime.
+SHORTEST_DRAIN = 60.0
+
+#: Fields of a destination's status that only deliverers can tell.
+_TOLD = (
+    "depth",
+    "highWater",
+    "oldestIndicationTime",
+    "lastResult",
+    "nextAttemptTime",
+    "deliverers",
+)
+_TOLD_CONDITIONS = ("Delivering", "Backlogged", "ListenerUnreachable")
+
+
+class DestinationReconciler:
+    """ListenerDestination."""
+
+    def __init__(
+        self,
+        *,
+        api: Api,
+        store: Store,
+        acceptance: Acceptance,
+        readiness: Readiness,
+        states: ServiceStates,
+        filters: FilterReconciler,
+        statuses: StatusWriter,
+        recorder: Recorder,
+        clock: Clock,
+        come_again: Callable[[Key, float], None],
+    ) -> None:
+        """``filters`` has the conditions that destinations share with filters."""
+        self._api = api
+        self._store = store
+        self._acceptance = acceptance
+        self._readiness = readiness
+        self._states = states
+        self._shared = filters
+        self._statuses = statuses
+        self._recorder = recorder
+        self._clock = clock
+        self._come_again = come_again
+
+    async def reconcile(self, key: Key) -> None:
+        """Keep the finalizer as removalPolicy wants it, and have the status tell the truth."""
+        body = self._store.get(key)
+        if body is None:
+            return
+        services = self._readiness.services_of(key)
+        delivery = self._judge(body, services)
+        if not await self._hold(body, drained=delivery.drained):
+            return
+        body = self._store.get(key)
+        verdict = self._acceptance.of(body, services) if body is not None else None
+        if body is None or verdict is None:
+            return
+        conditions = self._shared.conditions(body, verdict, services)
+        if conditions is None:
+            return
+        if delivery.due_again is not None:
+            self._come_again(key, min(delivery.due_again, LONGEST_TIMER))
+        await self._statuses.write(body, [*conditions, *delivery.conditions], delivery.fields)
+
+    # ------------------------------------------------------------------ delivery
+
+    def _judge(self, body: Object, services: Sequence[Key]) -> DeliveryVerdict:
+        key = key_of(body)
+        draining = being_deleted(body) and DRAIN_FINALIZER in _finalizers(body)
+        if draining:
+            # The subscriptions that led to its services may be gone already.
+            names = self._store.all(SERVICE, key.namespace)
+            services = [Key(SERVICE, key.namespace, name) for name in sorted(names)]
+        answers = [self._readiness.answers(service) for service in services]
+        delivery = combined(delivery_of(key.name, told) for told in answers)
+        asked = self._readiness.gathered(services)
+        verdict = judge_delivery(
+            delivery,
+            DestinationFacts(
+                suspended=bool((body.get("spec") or {}).get("suspended")),
+                retry_interval=self._retry_interval(body, services),
+                draining=draining,
+                removed_everywhere=draining and asked and self._removed(key, services),
+            ),
+            live_conditions=_status(body).get("conditions"),
+            now=self._clock.time(),
+        )
+        return verdict if asked else _as_told_before(body, verdict)
+
+    def _removed(self, key: Key, services: Sequence[Key]) -> bool:
+        """Whether every deliverer that can be asked runs on a revision without the destination."""
+        for service in services:
+            state = self._states.get(service)
+            if state is None or key in state.rollout:
+                return False
+            for answer in self._readiness.answers(service):
+                if isinstance(answer, DelivererReport) and answer.revision not in (
+                    None,
+                    state.rollout.revision,
+                ):
+                    return False
+        return True
+
+    def _retry_interval(self, body: Object, services: Sequence[Key]) -> float:
+        retry = (body.get("spec") or {}).get("retry") or {}
+        if "intervalSeconds" in retry:
+            return float(retry["intervalSeconds"])
+        found = [self._store.get(service) for service in services]
+        intervals = [
+            float((service.get("spec") or {}).get("deliveryRetryIntervalSeconds", 30))
+            for service in found
+            if service is not None
+        ]
+        return max(intervals, default=30.0)
+
+    # ------------------------------------------------------------------ the finalizer
+
+    async def _hold(self, body: Object, *, drained: bool) -> bool:
+        """Put the finalizer on or take it off; False where the resource is gone by that."""
+        finalizers = _finalizers(body)
+        held = DRAIN_FINALIZER in finalizers
+        wanted = (body.get("spec") or {}).get("removalPolicy") == "Drain"
+        if being_deleted(body):
+            if not held:
+                return True
+            overdue = self._overdue(body)
+            if wanted and not drained and overdue is None:
+                return True
+            if wanted and not drained and overdue is not None:
+                self._recorder.publish(
+                    body,
+                    type="Warning",
+                    reason="DrainAbandoned",
+                    note=overdue,
+                    action="Reconcile",
+                )
+            await self._finalize(body, [name for name in finalizers if name != DRAIN_FINALIZER])
+            return False
+        if wanted and not held:
+            await self._finalize(body, [*finalizers, DRAIN_FINALIZER])
+        elif held and not wanted:
+            await self._finalize(body, [name for name in finalizers if name != DRAIN_FINALIZER])
+        return True
+
+    def _overdue(self, body: Object) -> str | None:
+        """Why the resource is held no longer; None where it still may be."""
+        began = seconds_of(body["metadata"]["deletionTimestamp"]) or 0.0
+        lifetime = (body.get("spec") or {}).get("indicationLifetimeSeconds")
+        patience = min(float(lifetime), LONGEST_DRAIN) if lifetime else LONGEST_DRAIN
+        remaining = began + max(patience, SHORTEST_DRAIN) - self._clock.time()
+        if remaining > 0:
+            self._come_again(key_of(body), min(remaining, LONGEST_TIMER))
+            return None
+        return (
+            f"It was held for {max(patience, SHORTEST_DRAIN):g} s to be drained, and is not. "
+            "Deliverers go on with what they hold."
+        )
+
+    async def _finalize(self, body: Object, finalizers: list[str]) -> None:
+        metadata = body["metadata"]
+        # With its version, so that a finalizer that somebody else sets meanwhile is not lost.
+        patch = {
+            "metadata": {"finalizers": finalizers, "resourceVersion": metadata["resourceVersion"]}
+        }
+        key = key_of(body)
+        try:
+            answer = await self._api.patch(our_type(DESTINATION), key.namespace, key.name, patch)
+        except NotFound:
+            self._store.remove(key)
+            return
+        self._store.put(answer)
+
+
+def _finalizers(body: Object) -> list[str]:
+    return list(body["metadata"].get("finalizers") or ())
+
+
+def _status(body: Object) -> Mapping[str, Any]:
+    status: Mapping[str, Any] = body.get("status") or {}
+    return status
+
+
+def _as_told_before(body: Object, verdict: DeliveryVerdict) -> DeliveryVerdict:
+    """What the status says already of what nobody could be asked about yet."""
+    status = _status(body)
+    before = [
+        Condition(one["type"], one["status"], one["reason"], one["message"])
+        for one in status.get("conditions") or ()
+        if one.get("type") in _TOLD_CONDITIONS
+    ]
+    if not before:
+        return verdict
+    told = {condition.type for condition in before}
+    rest = [condition for condition in verdict.conditions if condition.type not in told]
+    return replace(
+        verdict,
+        conditions=(*before, *rest),
+        fields={name: status[name] for name in _TOLD if name in status},
+        drained=False,
+    )

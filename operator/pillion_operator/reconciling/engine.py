@@ -1,0 +1,93 @@
+"""The workers: each takes a key, reconciles it, and comes back to what has failed."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+import aiohttp
+
+from pillion_operator.clock import Clock
+from pillion_operator.cluster.api import ApiError, Conflict
+from pillion_operator.store import Key
+from pillion_operator.telemetry.metrics import Metrics, Result
+from pillion_operator.workqueue import WorkQueue
+
+logger = logging.getLogger("pillion.operator")
+
+#: Keys that are worked on at once.
+WORKERS = 8
+
+#: Reconciles one key. It may raise; it is then called again later.
+Reconcile = Callable[[Key], Awaitable[None]]
+
+
+class Engine:
+    """Works on the queue until it is cancelled."""
+
+    def __init__(
+        self,
+        *,
+        queue: WorkQueue[Key],
+        reconciles: Mapping[str, Reconcile],
+        metrics: Metrics,
+        clock: Clock,
+    ) -> None:
+        """``reconciles``: by kind of key; keys of other kinds are passed over."""
+        self._queue = queue
+        self._reconciles = reconciles
+        self._metrics = metrics
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Work, with ``WORKERS`` workers."""
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(WORKERS):
+                workers.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.get()
+            try:
+                await self._once(key)
+            finally:
+                self._queue.done(key)
+
+    async def _once(self, key: Key) -> None:
+        reconcile = self._reconciles.get(key.kind)
+        if reconcile is None:
+            return
+        began = self._clock.monotonic()
+        result = Result.SUCCESS
+        try:
+            await reconcile(key)
+        except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+            result = Result.RETRY
+            self._put_off(key, error)
+        except Exception:
+            # Whatever is wrong with one object must not end the work for all others: it is told
+            # with its trace, counted for an alert, and tried again ever more rarely.
+            result = Result.FAILED
+            delay = self._queue.failed(key)
+            logger.exception(
+                "the reconcile of %s failed; again in %.1f s",
+                key,
+                delay,
+                extra={"event": "reconcile-failed", "object": str(key)},
+            )
+        else:
+            self._queue.succeeded(key)
+        self._metrics.reconciles.labels(key.kind, result.value).inc()
+        self._metrics.reconcile_seconds.labels(key.kind).observe(self._clock.monotonic() - began)
+
+    def _put_off(self, key: Key, error: Exception) -> None:
+        if isinstance(error, Conflict):
+            self._metrics.conflicts.inc()
+        wanted = error.retry_after if isinstance(error, ApiError) else None
+        delay = self._queue.failed(key, at_least=wanted or 0.0)
+        logger.warning(
+            "the reconcile of %s is put off for %.1f s: %s",
+            key,
+            delay,
+            str(error) or type(error).__name__,
+            extra={"event": "reconcile-put-off", "object": str(key)},
+        )

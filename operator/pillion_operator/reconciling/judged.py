@@ -1,0 +1,72 @@
+"""The condition Accepted of every kind."""
+
+from collections.abc import Iterable
+
+from pillion_operator.cluster.types import Object
+from pillion_operator.evaluation.judging import Judge
+from pillion_operator.evaluation.namespace import Namespace
+from pillion_operator.evaluation.parsing import Parsing
+from pillion_operator.evaluation.references import DESTINATION, SUBSCRIPTION, service_of
+from pillion_operator.evaluation.service import object_problems
+from pillion_operator.evaluation.verdict import ACCEPTED, Verdict, refused
+from pillion_operator.reconciling.states import ServiceStates
+from pillion_operator.status.conditions import Condition
+from pillion_operator.store import Key, Store, key_of
+
+
+class Acceptance:
+    """Says of an object whether it is accepted."""
+
+    def __init__(
+        self, *, store: Store, parsing: Parsing, judge: Judge, states: ServiceStates
+    ) -> None:
+        self._store = store
+        self._parsing = parsing
+        self._judge = judge
+        self._states = states
+
+    def of(self, body: Object, services: Iterable[Key]) -> Verdict | None:
+        """The verdict; None where a service's own reconcile has to come first."""
+        key = key_of(body)
+        if key.kind == SUBSCRIPTION:
+            return self._of_subscription(body)
+        namespace = Namespace(key.namespace, store=self._store, parsing=self._parsing)
+        problems = object_problems(key.kind, key.name, namespace=namespace, judge=self._judge)
+        if problems:
+            return refused(problems)
+        if key.kind == DESTINATION:
+            for service in services:
+                state = self._states.get(service)
+                verdict = state.evaluation.destinations.get(key.name) if state else None
+                if verdict is not None:
+                    message = f"In the service {service.name}: {verdict.message}"
+                    return Verdict(False, verdict.reason, message)
+        return ACCEPTED
+
+    def _of_subscription(self, body: Object) -> Verdict | None:
+        problems = self._parsing.parse(body).problems
+        if problems:
+            return refused(problems)
+        key = key_of(body)
+        service = Key("IndicationService", key.namespace, service_of(body))
+        if self._store.get(service) is None:
+            return Verdict(
+                False,
+                "ServiceNotFound",
+                f"There is no IndicationService {service.name} in this namespace. Make it, or name "
+                "another in serviceRef.",
+            )
+        state = self._states.get(service)
+        return state.evaluation.subscriptions.get(key.name) if state is not None else None
+
+
+def accepted_condition(verdict: Verdict) -> Condition:
+    """The verdict as a condition."""
+    return Condition(
+        "Accepted", "True" if verdict.accepted else "False", verdict.reason, verdict.message
+    )
+
+
+def not_ready(verdict: Verdict) -> Condition:
+    """The condition Ready of what is not accepted."""
+    return Condition("Ready", "False", "NotAccepted", f"It is not accepted: {verdict.message}")

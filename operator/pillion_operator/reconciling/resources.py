@@ -1,0 +1,178 @@
+"""The reconciles of filters, subscriptions and destinations: what their status says."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pillion_operator.clock import Clock
+from pillion_operator.cluster.types import Object
+from pillion_operator.evaluation.parsing import Parsing
+from pillion_operator.evaluation.references import DESTINATION, SERVICE, service_of
+from pillion_operator.evaluation.verdict import Verdict
+from pillion_operator.gathering.reports import DelivererReport, EndedSubscription
+from pillion_operator.reconciling.judged import Acceptance, accepted_condition, not_ready
+from pillion_operator.reconciling.readiness import Readiness, Wait
+from pillion_operator.reconciling.states import ServiceStates
+from pillion_operator.reconciling.statuses import StatusWriter
+from pillion_operator.status.conditions import Condition
+from pillion_operator.status.delivery import failing_since
+from pillion_operator.status.subscription import (
+    RemovalRule,
+    State,
+    SubscriptionVerdict,
+    judge_subscription,
+)
+from pillion_operator.store import Key, Store, key_of
+
+#: The longest that a timer is set for, in seconds; then one looks again.
+LONGEST_TIMER = 3600.0
+
+
+class FilterReconciler:
+    """IndicationFilter."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        acceptance: Acceptance,
+        readiness: Readiness,
+        statuses: StatusWriter,
+        clock: Clock,
+        come_again: Callable[[Key, float], None],
+    ) -> None:
+        self._store = store
+        self._acceptance = acceptance
+        self._readiness = readiness
+        self._statuses = statuses
+        self._clock = clock
+        self._come_again = come_again
+
+    async def reconcile(self, key: Key) -> None:
+        """Have the filter's status say whether it is accepted, and in force."""
+        body = self._store.get(key)
+        if body is None:
+            return
+        services = self._readiness.services_of(key)
+        verdict = self._acceptance.of(body, services)
+        conditions = verdict and self.conditions(body, verdict, services)
+        if conditions:
+            await self._statuses.write(body, conditions, {})
+
+    def conditions(
+        self, body: Object, verdict: Verdict, services: Sequence[Key]
+    ) -> list[Condition] | None:
+        """Accepted and Ready; None where there is nothing to say yet."""
+        if not verdict.accepted:
+            return [accepted_condition(verdict), not_ready(verdict)]
+        ready = self._readiness.of(body, services, now=self._clock.monotonic())
+        if isinstance(ready, Wait):
+            if ready.seconds is not None:
+                self._come_again(key_of(body), ready.seconds)
+            return None
+        return [accepted_condition(verdict), ready]
+
+
+class Subscriptions:
+    """What has become of subscriptions, by their spec, their listener, and time."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        parsing: Parsing,
+        states: ServiceStates,
+        readiness: Readiness,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._parsing = parsing
+        self._states = states
+        self._readiness = readiness
+        self._clock = clock
+
+    def verdict(self, body: Object) -> SubscriptionVerdict:
+        """Judge a subscription."""
+        namespace = body["metadata"]["namespace"]
+        service = Key(SERVICE, namespace, service_of(body))
+        return judge_subscription(
+            body,
+            removal=self._removal(body, service),
+            ended=self._ended(service),
+            now=self._clock.time(),
+        )
+
+    def is_over(self, key: Key) -> bool:
+        """Whether nothing is delivered for it, whatever its service does."""
+        body = self._store.get(key)
+        return body is not None and self.verdict(body).state is not State.ENABLED
+
+    def _removal(self, body: Object, service: Key) -> RemovalRule:
+        served_by = self._store.get(service)
+        resource = self._parsing.parse(served_by).resource if served_by is not None else None
+        if resource is None or not resource.valid:
+            return RemovalRule()
+        name = ((body.get("spec") or {}).get("destinationRef") or {}).get("name", "")
+        destination = self._store.get(Key(DESTINATION, service.namespace, name)) or {}
+        status: Mapping[str, Any] = destination.get("status") or {}
+        return RemovalRule(
+            action=resource.spec["subscriptionRemovalAction"],
+            interval=resource.spec["subscriptionRemovalTimeIntervalSeconds"],
+            failing_since=failing_since(status.get("conditions")),
+        )
+
+    def _ended(self, service: Key) -> list[EndedSubscription]:
+        state = self._states.get(service)
+        if state is None:
+            return []
+        # One that runs on an older revision may still hold what was mended meanwhile.
+        return [
+            ended
+            for answer in self._readiness.answers(service)
+            if isinstance(answer, DelivererReport) and answer.revision == state.rollout.revision
+            for ended in answer.ended
+        ]
+
+
+class SubscriptionReconciler:
+    """IndicationSubscription."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        acceptance: Acceptance,
+        readiness: Readiness,
+        filters: FilterReconciler,
+        subscriptions: Subscriptions,
+        statuses: StatusWriter,
+        come_again: Callable[[Key, float], None],
+    ) -> None:
+        """``filters`` has the conditions that subscriptions share with filters."""
+        self._store = store
+        self._acceptance = acceptance
+        self._readiness = readiness
+        self._shared = filters
+        self._subscriptions = subscriptions
+        self._statuses = statuses
+        self._come_again = come_again
+
+    async def reconcile(self, key: Key) -> None:
+        """Have the subscription's status say whether it is accepted, in force, and its state."""
+        body = self._store.get(key)
+        if body is None:
+            return
+        service = Key(SERVICE, key.namespace, service_of(body))
+        verdict = self._acceptance.of(body, [service])
+        if verdict is None:
+            return
+        over = self._subscriptions.verdict(body)
+        if over.due_again is not None:
+            self._come_again(key, min(over.due_again, LONGEST_TIMER))
+        if verdict.accepted and over.state is not State.ENABLED:
+            ready = Condition("Ready", "False", over.reason, over.message)
+            conditions: list[Condition] | None = [accepted_condition(verdict), ready]
+        else:
+            conditions = self._shared.conditions(body, verdict, [service])
+        if conditions is not None:
+            fields = {"subscriptionState": over.state.value}
+            await self._statuses.write(body, conditions, fields)

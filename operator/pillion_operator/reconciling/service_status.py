@@ -1,0 +1,139 @@
+"""The status of an IndicationService: its configuration, and its deliverers counted."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pillion_operator.clock import Clock
+from pillion_operator.cluster.types import Object
+from pillion_operator.evaluation.references import DESTINATION, SERVICE, SUBSCRIPTION
+from pillion_operator.injection.decision import is_sidecar_service, labels_of
+from pillion_operator.injection.selectors import selects
+from pillion_operator.names import INJECT_LABEL
+from pillion_operator.reconciling.judged import accepted_condition, not_ready
+from pillion_operator.reconciling.ports import Missed
+from pillion_operator.reconciling.readiness import GRACE, Readiness
+from pillion_operator.reconciling.states import ServiceState, ServiceStates
+from pillion_operator.reconciling.statuses import StatusWriter
+from pillion_operator.status.conditions import Condition
+from pillion_operator.status.deliverers import (
+    count_fields,
+    injection_condition,
+    ready_condition,
+)
+from pillion_operator.store import Key, Store
+
+
+class ServiceStatusReconciler:
+    """Writes what is so; renders nothing."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        states: ServiceStates,
+        readiness: Readiness,
+        missed: Missed,
+        statuses: StatusWriter,
+        clock: Clock,
+        come_again: Callable[[Key, float], None],
+    ) -> None:
+        self._store = store
+        self._states = states
+        self._readiness = readiness
+        self._missed = missed
+        self._statuses = statuses
+        self._clock = clock
+        self._come_again = come_again
+
+    async def reconcile(self, key: Key) -> None:
+        """``key`` is of the kind ``IndicationService/status``."""
+        service = Key(SERVICE, key.namespace, key.name)
+        body, state = self._store.get(service), self._states.get(service)
+        if body is None or state is None:
+            return
+        verdict = state.evaluation.verdict
+        if not verdict.accepted:
+            conditions = [accepted_condition(verdict), not_ready(verdict)]
+            fields = self._fields(service, body, state)
+            await self._statuses.write(body, conditions, fields, again_as=key)
+            return
+        if not self._readiness.gathered([service]):
+            return
+        ready = self._ready(service, state)
+        patience = state.rolled_out_at + GRACE - self._clock.monotonic()
+        if ready.status == "False" and ready.reason == "RollingOut" and patience > 0:
+            self._come_again(key, patience)
+            return
+        conditions = [accepted_condition(verdict), ready, *self._injection(service, body)]
+        fields = self._fields(service, body, state)
+        await self._statuses.write(body, conditions, fields, again_as=key)
+
+    def _ready(self, service: Key, state: ServiceState) -> Condition:
+        if state.unwritten is not None:
+            return Condition("Ready", "False", state.unwritten.reason, state.unwritten.message)
+        revisions = {state.rollout.revision} if state.rollout.revision else set()
+        return ready_condition(self._readiness.counts(service, revisions))
+
+    def _fields(self, service: Key, body: Object, state: ServiceState) -> Mapping[str, Any]:
+        revision = state.rollout.revision
+        counts = self._readiness.counts(service, {revision} if revision else ())
+        sidecar = is_sidecar_service(body)
+        fields: dict[str, Any] = {
+            "durability": (body.get("spec") or {}).get("durability", "Memory"),
+            "destinations": state.evaluation.count(DESTINATION),
+            "subscriptions": state.evaluation.count(SUBSCRIPTION),
+            **count_fields(
+                counts,
+                injected=counts.deliverers if sidecar else None,
+                missing=len(self._missed.missed(service)) if sidecar else None,
+            ),
+        }
+        if revision is not None:
+            fields["revision"] = revision
+        return fields
+
+    def _injection(self, service: Key, body: Object) -> list[Condition]:
+        if not is_sidecar_service(body):
+            return []
+        injected = len(self._readiness.pods(service))
+        conditions = [injection_condition(injected, self._missed.missed(service))]
+        others = overlapping(
+            body,
+            services=self._store.all(SERVICE, service.namespace).values(),
+            pods=self._store.all("Pod", service.namespace).values(),
+        )
+        if others:
+            message = (
+                f"Pods that podSelector selects are selected by {', '.join(others)} too. The "
+                "oldest service's deliverer is injected. Make the selectors exclusive."
+            )
+            conditions.append(Condition("SelectorsOverlap", "True", "PodsSelectedTwice", message))
+        return conditions
+
+
+def overlapping(
+    service: Object, *, services: Iterable[Object], pods: Iterable[Object]
+) -> list[str]:
+    """The other services whose podSelector selects a pod that this one selects too, by name.
+
+    ``pods`` are those with a deliverer. One that names its service by label is no matter of
+    selectors.
+    """
+    name = service["metadata"]["name"]
+    selected = [
+        labels
+        for pod in pods
+        if INJECT_LABEL not in (labels := labels_of(pod)) and _selects(service, labels)
+    ]
+    return sorted(
+        other["metadata"]["name"]
+        for other in services
+        if other["metadata"]["name"] != name
+        and is_sidecar_service(other)
+        and any(_selects(other, labels) for labels in selected)
+    )
+
+
+def _selects(service: Object, labels: Mapping[str, str]) -> bool:
+    selector = ((service.get("spec") or {}).get("deliverer") or {}).get("podSelector")
+    return selector is not None and selects(selector, labels)

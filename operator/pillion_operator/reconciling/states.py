@@ -1,0 +1,45 @@
+"""What the reconciles remember of each service from run to run; it can be worked out anew."""
+
+from dataclasses import dataclass, field
+
+from pillion_operator.evaluation.service import ServiceEvaluation
+from pillion_operator.evaluation.verdict import Verdict
+from pillion_operator.rollout import Rollout
+from pillion_operator.store import Key
+
+
+@dataclass(slots=True)
+class ServiceState:
+    """One service."""
+
+    evaluation: ServiceEvaluation
+    rollout: Rollout = field(default_factory=Rollout)
+    #: When the latest revision was written, on the monotonic clock.
+    rolled_out_at: float = float("-inf")
+    #: Why the present configuration could not be written; None where it was.
+    unwritten: Verdict | None = None
+    #: Objects whose present state is not in force everywhere yet.
+    pending: set[Key] = field(default_factory=set)
+
+
+class ServiceStates:
+    """The services of all namespaces."""
+
+    def __init__(self) -> None:
+        self._states: dict[Key, ServiceState] = {}
+
+    def get(self, service: Key) -> ServiceState | None:
+        """A service that has been reconciled; None before that, and for one that is gone."""
+        return self._states.get(service)
+
+    def put(self, service: Key, evaluation: ServiceEvaluation) -> ServiceState:
+        """Take over what a service has been evaluated to."""
+        state = self._states.get(service)
+        if state is None:
+            state = self._states[service] = ServiceState(evaluation)
+        state.evaluation = evaluation
+        return state
+
+    def forget(self, service: Key) -> ServiceState | None:
+        """A service is gone."""
+        return self._states.pop(service, None)

@@ -1,0 +1,55 @@
+"""Which changes of a status are worth a Kubernetes Event: transitions alone. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pillion_operator.status.conditions import find_condition
+
+#: Of each condition: the status that is bad news, and whether its end is told too.
+_NEWS: Mapping[str, tuple[str, bool]] = {
+    "Accepted": ("False", True),
+    "ListenerUnreachable": ("True", True),
+    "Backlogged": ("True", True),
+    "InjectionComplete": ("False", True),
+    "SelectorsOverlap": ("True", False),
+    "Draining": ("True", True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One Event."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    note: str
+
+
+def transitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Transition]:
+    """The Events that a status has to tell that became ``after`` from ``before``."""
+    for kind, (bad, told_when_over) in _NEWS.items():
+        old = find_condition(before.get("conditions"), kind)
+        new = find_condition(after.get("conditions"), kind)
+        was, now = (one is not None and one["status"] == bad for one in (old, new))
+        if new is None or was == now:
+            continue
+        if now:
+            # One reason may stand under several conditions; the Event says under which.
+            yield Transition("Warning", _named(kind, bad), f"{new['reason']}: {new['message']}")
+        elif told_when_over and new["status"] != "Unknown":
+            yield Transition("Normal", _named(kind, new["status"]), new["message"])
+    yield from _states(before, after)
+
+
+def _states(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Transition]:
+    old, new = before.get("subscriptionState"), after.get("subscriptionState")
+    if old is None or new is None or old == new:
+        return
+    ready = find_condition(after.get("conditions"), "Ready")
+    note = str(ready["message"]) if ready is not None else ""
+    yield Transition("Normal" if new == "Enabled" else "Warning", f"Subscription{new}", note)
+
+
+def _named(kind: str, status: str) -> str:
+    return kind if status == "True" else f"Not{kind}"

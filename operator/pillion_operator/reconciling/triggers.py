@@ -1,0 +1,96 @@
+"""Which reconciles a change of the cluster asks for. Pure, but for what the references remember."""
+
+from collections.abc import Iterator
+
+from pillion_operator.cluster.types import Object
+from pillion_operator.evaluation.references import (
+    DESTINATION,
+    FILTER,
+    SECRET,
+    SERVICE,
+    SUBSCRIPTION,
+    References,
+    named_by,
+)
+from pillion_operator.names import DELIVERER_LABEL, SERVICE_LABEL
+from pillion_operator.store import Change, Key
+from pillion_sidecar.config.schema import CREDENTIALS_LABEL
+
+#: The status of a service alone: deliverers came or went, its configuration is as it was.
+SERVICE_STATUS = "IndicationService/status"
+
+#: Seconds that a service waits for more changes before it is rendered: those of one
+#: ``kubectl apply`` shall be one revision.
+SETTLE = 0.05
+#: The same for pods, which report several changes in a row when they start.
+POD_SETTLE = 0.2
+
+
+def status_of(service: Key) -> Key:
+    """The key under which a service's status is reconciled."""
+    return Key(SERVICE_STATUS, service.namespace, service.name)
+
+
+def triggered(change: Change, references: References) -> Iterator[tuple[Key, float]]:
+    """The keys to reconcile, each with how many seconds it may wait for more changes."""
+    key = change.key
+    if key.kind in (SERVICE, DESTINATION, FILTER, SUBSCRIPTION):
+        yield from _of_ours(change, references)
+    elif key.kind == SECRET:
+        yield from _of_a_secret(change, references)
+    else:
+        label = DELIVERER_LABEL if key.kind == "Pod" else SERVICE_LABEL
+        for service in sorted(_labelled(change, label)):
+            if key.kind == "Pod":
+                yield status_of(service), POD_SETTLE
+            else:
+                yield service, SETTLE
+
+
+def _of_ours(change: Change, references: References) -> Iterator[tuple[Key, float]]:
+    key = change.key
+    # A service is reconciled whole; the others wait for the services that render them.
+    yield key, SETTLE if key.kind == SERVICE else 2 * SETTLE
+    if not _means_something_else(change):
+        return
+    if key.kind == SUBSCRIPTION:
+        for body in (change.before, change.after):
+            if body is not None:
+                yield from ((named, SETTLE) for named in named_by(body) if named.kind == SERVICE)
+    elif key.kind != SERVICE:
+        yield from ((service, SETTLE) for service in references.services_using(key))
+
+
+def _of_a_secret(change: Change, references: References) -> Iterator[tuple[Key, float]]:
+    for service in sorted(_labelled(change, SERVICE_LABEL)):
+        yield service, SETTLE
+    if any(_label(body, CREDENTIALS_LABEL) == "true" for body in (change.before, change.after)):
+        yield from ((user, 2 * SETTLE) for user in references.naming(change.key))
+        yield from ((service, SETTLE) for service in references.services_using(change.key))
+
+
+def _labelled(change: Change, label: str) -> set[Key]:
+    names = {_label(body, label) for body in (change.before, change.after)}
+    return {Key(SERVICE, change.key.namespace, name) for name in names if name}
+
+
+def _label(body: Object | None, label: str) -> str | None:
+    if body is None:
+        return None
+    value = (body["metadata"].get("labels") or {}).get(label)
+    return None if value is None else str(value)
+
+
+def _means_something_else(change: Change) -> bool:
+    """Whether more than status, labels or annotations has changed."""
+    if change.before is None or change.after is None:
+        return True
+    before, after = change.before["metadata"], change.after["metadata"]
+    return any(
+        before.get(name) != after.get(name) for name in ("uid", "generation", "deletionTimestamp")
+    ) or _ended(change.before) != _ended(change.after)
+
+
+def _ended(body: Object) -> object:
+    """What a subscription's status says of whether it is delivered for."""
+    return (body.get("status") or {}).get("subscriptionState")
