@@ -84,7 +84,7 @@ class ControlPlane:
     def stop(self) -> None:
         """End everything, last started first."""
         for name in reversed(list(self._running)):
-            self._running.pop(name).stop(kill=True)
+            self._running.pop(name).stop()
         self._spawner.close()
 
     def detach(self) -> None:
@@ -96,6 +96,10 @@ class ControlPlane:
         """Return the kubeconfig file of a user of ``cluster.users``."""
         return self._kubeconfig(user, self._tokens[user])
 
+    def token(self, user: str) -> str:
+        """Return the bearer token of a user of ``cluster.users``."""
+        return self._tokens[user]
+
     def service_account_kubeconfig(self, namespace: str, name: str) -> Path:
         """Return the kubeconfig of a service account, which must be there."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
@@ -106,7 +110,7 @@ class ControlPlane:
     def stop_api_server(self) -> None:
         """End the API server alone, as a crash does; the data stays in etcd."""
         # At a SIGTERM it would wait some 10 s for its watches.
-        self._running.pop(API_SERVER).stop(kill=True)
+        self._running.pop(API_SERVER).stop()
 
     def start_api_server(self) -> None:
         """Start the API server again, at the same address."""

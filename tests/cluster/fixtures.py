@@ -15,7 +15,9 @@ from cluster.binaries import BinariesUnavailable, find_binaries
 from cluster.control_plane import ControlPlane
 from cluster.existing import ExistingCluster, existing_cluster
 from cluster.kubectl import Kubectl
+from cluster.pods import PodRunner, running_pods
 from cluster.tiers import CONTROL_PLANE
+from cluster.users import KUBELET
 from pillion_operator.cluster.api import Api
 
 CRDS = Path(__file__).parents[2] / "crds"
@@ -113,3 +115,18 @@ async def api(cluster: Cluster) -> AsyncIterator[Api]:
     )
     async with client:
         yield Api(client)
+
+
+@pytest_asyncio.fixture
+async def pod_runner(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> AsyncIterator[PodRunner]:
+    """The kubelet's part for this test's namespace: see ``cluster.pods``."""
+    async with running_pods(
+        namespace,
+        folder=tmp_path / "pods",
+        server=control_plane.url,
+        ca=control_plane.ca,
+        token=control_plane.token(KUBELET.name),
+    ) as runner:
+        yield runner

@@ -1,20 +1,17 @@
 """Processes that the test bed starts: each ends with the process that started it, and by its id."""
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-#: Seconds from SIGTERM to SIGKILL.
-GRACE = 10.0
 #: Lines of a log that an error shows.
 TAIL = 25
 
-# Linux only: elsewhere a process outlives a parent that was killed. The second look at the parent is
-# for one that died before the first call.
+# Linux only: elsewhere a process outlives a parent that was killed. The look at the parent is for
+# one that was killed before the call.
 _LAUNCHER = """
 import ctypes, os, signal, sys
 parent = int(sys.argv[1])
@@ -50,15 +47,20 @@ class Running:
         """Return the error that says what happened to it."""
         return ProcessFailed(f"{self.name} {what}; the end of {self.log}:\n{tail(self.log)}")
 
-    def stop(self, *, kill: bool = False) -> int:
-        """End it and wait for that: by SIGTERM, or at once."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
-        try:
-            return self._process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            return self._process.wait()
+    def kill(self) -> None:
+        """End it at once, and do not wait for that."""
+        self._process.kill()
+
+    def stop(self, *, grace: float = 0) -> int:
+        """End it and return its exit code: by SIGTERM, ``grace`` seconds later by SIGKILL."""
+        if grace > 0:
+            self._process.terminate()
+            try:
+                return self._process.wait(grace)
+            except subprocess.TimeoutExpired:
+                pass
+        self._process.kill()
+        return self._process.wait()
 
 
 class Spawner:

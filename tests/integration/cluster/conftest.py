@@ -8,6 +8,7 @@ from cluster.fixtures import (
     crds,
     kubectl,
     namespace,
+    pod_runner,
     pytest_collection_finish,
     pytest_terminal_summary,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "crds",
     "kubectl",
     "namespace",
+    "pod_runner",
     "pytest_collection_finish",
     "pytest_terminal_summary",
 ]

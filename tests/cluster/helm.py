@@ -1,0 +1,152 @@
+"""helm, for tests that do what an administrator does with the chart."""
+
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cluster.binaries import KUBERNETES, find_binaries
+
+CHART = Path(__file__).parents[2] / "charts" / "pillion"
+RELEASE = "pillion"
+
+Object = dict[str, Any]
+
+
+class HelmFailed(AssertionError):
+    """helm ended with an error; ``printed`` is what it said."""
+
+    def __init__(self, command: str, printed: str) -> None:
+        super().__init__(f"{command}: {printed}")
+        self.printed = printed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Helm:
+    """helm, and the cluster that it installs into. ``folder`` keeps what it caches."""
+
+    program: Path
+    folder: Path
+    kubeconfig: Path | None = None
+    chart: Path = field(default=CHART)
+
+    def run(self, *arguments: str) -> str:
+        """Run a command and return what it prints; HelmFailed where it fails."""
+        # Nothing of the user's own: neither a cluster nor plug-ins nor repositories.
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("HELM_")}
+        kept |= {f"HELM_{kind}_HOME": str(self.folder / kind) for kind in ("CACHE", "CONFIG")}
+        kept |= {"HELM_DATA_HOME": str(self.folder / "data")}
+        kept |= {"KUBECONFIG": str(self.kubeconfig or os.devnull)}
+        command = [str(self.program), *arguments]
+        ran = subprocess.run(command, env=kept, capture_output=True, text=True, check=False)
+        if ran.returncode != 0:
+            raise HelmFailed(f"helm {' '.join(arguments)}", (ran.stdout + ran.stderr).strip())
+        return ran.stdout
+
+    def template(
+        self, *values: str, namespace: str = "pillion-system", version: str = KUBERNETES
+    ) -> list[Object]:
+        """Render the chart, with ``--set`` for each of ``values``; no cluster is asked."""
+        command = ("template", RELEASE, str(self.chart), f"--namespace={namespace}")
+        printed = self.run(*command, f"--kube-version={version}", *settings(values))
+        return [found for found in yaml.safe_load_all(printed) if found]
+
+    def upgrade(self, namespace: str, *values: str, options: Sequence[str] = ()) -> str:
+        """``helm upgrade --install``; returns what it prints, NOTES among it."""
+        command = ("upgrade", "--install", RELEASE, str(self.chart), f"--namespace={namespace}")
+        return self.run(*command, *options, *settings(values))
+
+    def uninstall(self, namespace: str) -> str:
+        """``helm uninstall``, until everything is gone."""
+        return self.run("uninstall", RELEASE, f"--namespace={namespace}", "--wait")
+
+
+def settings(values: Sequence[str]) -> list[str]:
+    """The options for values: ``key=value`` each, the value as JSON or a plain word."""
+    return [part for value in values for part in _setting(value)]
+
+
+def _setting(value: str) -> tuple[str, str]:
+    _key, _, text = value.partition("=")
+    return ("--set-json" if text[:1] in '[{"' or text == "null" else "--set", value)
+
+
+def find_helm(folder: Path, *, kubeconfig: Path | None = None) -> Helm:
+    """The helm of the test bed, built if it is not there yet."""
+    return Helm(program=find_binaries(os.environ).helm(), folder=folder, kubeconfig=kubeconfig)
+
+
+def of_kind(objects: Sequence[Object], kind: str) -> list[Object]:
+    """The objects of one kind."""
+    return [found for found in objects if found["kind"] == kind]
+
+
+def only(objects: Sequence[Object], kind: str, name: str | None = None) -> Object:
+    """The one object of a kind (and a name)."""
+    (found,) = [one for one in of_kind(objects, kind) if name in (None, one["metadata"]["name"])]
+    return found
+
+
+#: Values that each exercise other templates, by what they are about.
+MATRIX: dict[str, tuple[str, ...]] = {
+    "default": (),
+    "namespaced": ('scope.namespaces=["default","kube-public"]',),
+    "replicas": ("replicas=3", "podDisruptionBudget.maxUnavailable=2"),
+    "cert-manager": ("injection.certificates.source=CertManager",),
+    "cert-manager-issuer": (
+        "injection.certificates.source=CertManager",
+        'injection.certificates.certManager.issuerRef={"name":"corporate","kind":"ClusterIssuer"}',
+    ),
+    "no-injection": ("injection.enabled=false", "injection.evict=false"),
+    "fail": (
+        "injection.failurePolicy=Fail",
+        'injection.namespaceSelector={"matchLabels":{"team":"a"},'
+        '"matchExpressions":[{"key":"env","operator":"In","values":["prod"]}]}',
+    ),
+    "no-poke": ("poke.enabled=false",),
+    "nothing-cluster-wide": (
+        'scope.namespaces=["default"]',
+        "injection.enabled=false",
+        "poke.enabled=false",
+        "crds.install=false",
+        "rbac.aggregateToUserRoles=false",
+    ),
+    "no-roles": ("rbac.create=false", "serviceAccount.create=false", "serviceAccount.name=mine"),
+    "digests": (
+        "image.repository=registry.example.com:5000/pillion",
+        f"image.digest=sha256:{'a' * 64}",
+        "deliverer.image.repository=registry.example.com/deliverer",
+        f"deliverer.image.digest=sha256:{'b' * 64}",
+        "deliverer.image.pullPolicy=Always",
+        'imagePullSecrets=[{"name":"pull"}]',
+    ),
+    "network": (
+        'networkPolicy.metricsFrom=[{"namespaceSelector":{}}]',
+        'networkPolicy.webhookFrom=[{"ipBlock":{"cidr":"198.18.0.0/15"}}]',
+        'networkPolicy.egress=[{"ports":[{"port":443,"protocol":"TCP"}]}]',
+    ),
+    "pod": (
+        "runAsUser=null",
+        'podLabels={"team":"a"}',
+        'podAnnotations={"note":"b"}',
+        "priorityClassName=high",
+        'nodeSelector={"kubernetes.io/os":"linux"}',
+        'tolerations=[{"operator":"Exists"}]',
+        'affinity={"podAntiAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":1,'
+        '"podAffinityTerm":{"topologyKey":"kubernetes.io/hostname","labelSelector":{}}}]}}',
+        'topologySpreadConstraints=[{"maxSkew":1,"topologyKey":"topology.kubernetes.io/zone",'
+        '"whenUnsatisfiable":"ScheduleAnyway"}]',
+        'serviceAccount.annotations={"a":"b"}',
+        "fullnameOverride=other",
+        "deliverer.allowLoopback=true",
+        "deliverer.allowLinkLocal=true",
+    ),
+    "monitoring": tuple(
+        f"monitoring.{part}.enabled=true"
+        for part in ("serviceMonitor", "podMonitor", "prometheusRule", "dashboard")
+    ),
+}
