@@ -1,0 +1,183 @@
+"""Whether a pod gets a deliverer, and for which IndicationService. Pure.
+
+The webhook asks when a pod is made, and the search for missed pods asks again later; both must
+come to the same answer.
+"""
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from pillion_operator.cluster.types import Object
+from pillion_operator.injection.selectors import selects
+from pillion_operator.names import CONTAINER, INJECT_LABEL
+
+#: No pod here gets a deliverer, whatever it says: a cluster must start without the operator.
+SYSTEM_NAMESPACES = frozenset({"kube-system", "kube-public", "kube-node-lease"})
+#: The service that ``pillion.dev/inject: "true"`` means.
+DEFAULT_SERVICE = "default"
+#: Spark puts it on the pods that it makes: ``driver`` or ``executor``.
+SPARK_ROLE_LABEL = "spark-role"
+#: On what the kubelet runs from a file and only shows to the API server.
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+#: Characters of a service's name: its StatefulSet's pods carry it in a label, with a hash behind.
+MOST_NAME = 44
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+class Reason(StrEnum):
+    """Why a pod gets no deliverer."""
+
+    EXCLUDED_NAMESPACE = "its namespace is the operator's own or one of the system"
+    HAS_ONE = "it has one already"
+    OPTED_OUT = f'its label {INJECT_LABEL} is "false"'
+    BAD_NAME = f"its label {INJECT_LABEL} is no name of an IndicationService"
+    GATEWAY = "the service that it names has mode Gateway, which injects nothing"
+    NOT_SELECTED = "no IndicationService selects it"
+    SPARK_DRIVER = "it is a Spark driver, and those get one only where they are meant"
+    HOST_NETWORK = "it uses the node's network, where the deliverer's ports are everybody's"
+    WINDOWS = "it runs on Windows"
+    MIRROR = "it is a static pod, which only the kubelet can change"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inject:
+    """The pod gets a deliverer for ``service``."""
+
+    service: str
+    #: The whole spec of the service; empty where there is none yet.
+    spec: Object
+    #: Whether there is such a service.
+    known: bool = True
+    #: For the user who makes the pod.
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """The pod stays as it is."""
+
+    reason: Reason
+    warnings: tuple[str, ...] = ()
+
+
+Decision: TypeAlias = Inject | Leave
+
+
+def decide(
+    pod: Object, *, namespace: str, services: Iterable[Object], operator_namespace: str
+) -> Decision:
+    """Decide over one pod. ``services`` are the IndicationServices of its namespace."""
+    if namespace == operator_namespace or namespace in SYSTEM_NAMESPACES:
+        return Leave(reason=Reason.EXCLUDED_NAMESPACE)
+    if has_deliverer(pod):
+        return Leave(reason=Reason.HAS_ONE)
+    asked = labels_of(pod).get(INJECT_LABEL)
+    if asked == "false":
+        return Leave(reason=Reason.OPTED_OUT)
+    known = {service["metadata"]["name"]: service for service in services}
+    decision = _selected(pod, services=known.values()) if asked is None else _asked(asked, known)
+    if isinstance(decision, Leave):
+        return decision
+    obstacle = _obstacle(pod)
+    if obstacle is None:
+        return decision
+    if asked is None:
+        return Leave(reason=obstacle)
+    return Leave(reason=obstacle, warnings=(f"{INJECT_LABEL} is ignored: {obstacle}",))
+
+
+def has_deliverer(pod: Object) -> bool:
+    """Whether the pod has a deliverer's container, injected or a gateway's."""
+    spec = pod["spec"]
+    containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+    return any(container.get("name") == CONTAINER for container in containers)
+
+
+def labels_of(pod: Object) -> Object:
+    """The pod's labels; empty where it has none."""
+    return pod["metadata"].get("labels") or {}
+
+
+def is_sidecar_service(service: Object) -> bool:
+    """Whether deliverers of the service are injected."""
+    return bool(_deliverer(service).get("mode", "Sidecar") == "Sidecar")
+
+
+def _deliverer(service: Object) -> Object:
+    return (service.get("spec") or {}).get("deliverer") or {}
+
+
+def _asked(value: str, known: dict[str, Object]) -> Decision:
+    """The pod names its service. One that is not there yet is no obstacle: the order in which
+    things are applied must not matter."""
+    name = DEFAULT_SERVICE if value == "true" else value
+    service = known.get(name)
+    if service is not None:
+        if is_sidecar_service(service):
+            return Inject(service=name, spec=service.get("spec") or {})
+        warning = (
+            f"{INJECT_LABEL}: IndicationService {name} has mode Gateway, so nothing is injected; "
+            f"publish to its Service, or name a service with mode Sidecar"
+        )
+        return Leave(reason=Reason.GATEWAY, warnings=(warning,))
+    if len(name) > MOST_NAME or not _NAME.fullmatch(name):
+        warning = (
+            f"{INJECT_LABEL}: {value!r} is not the name of an IndicationService, so nothing is "
+            f'injected; write "true", "false" or a name of at most {MOST_NAME} characters'
+        )
+        return Leave(reason=Reason.BAD_NAME, warnings=(warning,))
+    warning = (
+        f"{INJECT_LABEL}: there is no IndicationService {name} in this namespace yet; "
+        f"the deliverer takes indications once there is"
+    )
+    return Inject(service=name, spec={}, known=False, warnings=(warning,))
+
+
+def _selected(pod: Object, *, services: Collection[Object]) -> Decision:
+    labels = labels_of(pod)
+    selecting = sorted(
+        (
+            service
+            for service in services
+            if is_sidecar_service(service)
+            and selects(_deliverer(service).get("podSelector"), labels)
+        ),
+        key=_age,
+    )
+    if not selecting:
+        return Leave(reason=Reason.NOT_SELECTED)
+    if labels.get(SPARK_ROLE_LABEL) == "driver":
+        selecting = [one for one in selecting if _deliverer(one).get("injectSparkDriver")]
+        if not selecting:
+            return Leave(reason=Reason.SPARK_DRIVER)
+    first, *others = selecting
+    warnings: tuple[str, ...] = ()
+    if others:
+        names = ", ".join(other["metadata"]["name"] for other in others)
+        warnings = (
+            f"the pod is selected by IndicationService {first['metadata']['name']} and also by "
+            f"{names}; the oldest is taken. The label {INJECT_LABEL} names one",
+        )
+    return Inject(service=first["metadata"]["name"], spec=first["spec"], warnings=warnings)
+
+
+def _age(service: Object) -> tuple[str, str]:
+    # RFC 3339 in UTC sorts as text. One without a time is only in somebody's imagination: last.
+    metadata = service["metadata"]
+    return metadata.get("creationTimestamp") or "~", metadata["name"]
+
+
+def _obstacle(pod: Object) -> Reason | None:
+    spec = pod["spec"]
+    if MIRROR_ANNOTATION in (pod["metadata"].get("annotations") or {}):
+        return Reason.MIRROR
+    if spec.get("hostNetwork"):
+        return Reason.HOST_NETWORK
+    system = (spec.get("nodeSelector") or {}).get("kubernetes.io/os")
+    if "windows" in (system, (spec.get("os") or {}).get("name")):
+        return Reason.WINDOWS
+    return None

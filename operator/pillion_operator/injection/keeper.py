@@ -1,0 +1,209 @@
+"""Keeps the webhook's certificate: made and renewed by the leader, shown by every replica."""
+
+import asyncio
+import base64
+import binascii
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import aiohttp
+
+from pillion_operator.clock import Clock
+from pillion_operator.cluster.api import Api, ApiError, Conflict
+from pillion_operator.cluster.types import MUTATING_WEBHOOK, SECRET, Object
+from pillion_operator.injection.certificates import (
+    CERTIFICATE,
+    KEY,
+    BadMaterial,
+    Material,
+    from_data,
+    renewed,
+    to_data,
+)
+from pillion_operator.injection.tls import BadKeyPair, KeyPair
+from pillion_operator.names import MANAGED_BY, MANAGED_BY_LABEL
+from pillion_operator.settings import WebhookSettings
+
+logger = logging.getLogger("pillion.operator")
+
+#: Seconds between two looks, and as long as there is no certificate at all.
+INTERVAL = 30.0
+EAGER_INTERVAL = 1.0
+
+#: Takes a new certificate into use; raises BadKeyPair.
+Use = Callable[[KeyPair], Awaitable[None]]
+
+
+class CertificateKeeper:
+    """Certificates of the operator's own, in a Secret."""
+
+    def __init__(
+        self,
+        *,
+        api: Api,
+        settings: WebhookSettings,
+        namespace: str,
+        leads: Callable[[], bool],
+        use: Use,
+        clock: Clock,
+        hosts: tuple[str, ...] = (),
+    ) -> None:
+        """``leads``: whether this replica is the one that writes, at this moment. ``hosts`` are
+        those of the certificate, the Service's name unless stated."""
+        self._api = api
+        self._settings = settings
+        self._namespace = namespace
+        self._leads = leads
+        self._use = use
+        self._clock = clock
+        self._hosts = hosts or (f"{settings.service}.{namespace}.svc",)
+        self._shown: KeyPair | None = None
+
+    async def run(self) -> None:
+        """Look again and again, for ever."""
+        while True:
+            try:
+                await self.look()
+            except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+                logger.warning(
+                    "the webhook's certificate could not be looked after: %s; it is tried again",
+                    error,
+                    extra={"event": "certificate-failed"},
+                )
+            await self._clock.sleep(EAGER_INTERVAL if self._shown is None else INTERVAL)
+
+    async def look(self) -> None:
+        """Renew what is due where this replica leads, and show what the Secret holds.
+
+        Trust goes before use: caBundle is written before a new certificate is shown.
+        """
+        secret = await self._api.get(SECRET, self._namespace, self._settings.secret)
+        material = self._read(secret)
+        if self._leads():
+            material = await self._renew(secret, material)
+            if material is not None:
+                await self._publish(material.bundle())
+        if material is not None and material.serving != self._shown:
+            await self._use(material.serving)
+            self._shown = material.serving
+
+    def _read(self, secret: Object | None) -> Material | None:
+        if secret is None or not secret.get("data"):
+            return None
+        try:
+            return from_data(
+                {name: base64.b64decode(value) for name, value in secret["data"].items()}
+            )
+        except (BadMaterial, binascii.Error) as error:
+            logger.warning(
+                "Secret %s/%s: %s; the leader makes a new CA and certificate",
+                self._namespace,
+                self._settings.secret,
+                error,
+                extra={"event": "bad-certificate"},
+            )
+            return None
+
+    async def _renew(self, secret: Object | None, material: Material | None) -> Material | None:
+        """Write the Secret where something is due; None where another was there first."""
+        # Making keys and signing take milliseconds in which the loop would answer nobody.
+        new = await asyncio.to_thread(renewed, material, hosts=self._hosts, now=self._clock.time())
+        if new is material:
+            return material
+        data = {name: base64.b64encode(value).decode() for name, value in to_data(new).items()}
+        try:
+            if secret is None:
+                await self._api.create(self._secret(data))
+            else:
+                # With the resourceVersion that was read. A type cannot be changed.
+                await self._api.replace(
+                    {**secret, "apiVersion": "v1", "kind": "Secret", "data": data}
+                )
+        except Conflict:
+            return None
+        logger.info(
+            "the webhook's certificate in Secret %s/%s is renewed",
+            self._namespace,
+            self._settings.secret,
+            extra={"event": "certificate-renewed"},
+        )
+        return new
+
+    def _secret(self, data: dict[str, str]) -> Object:
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": self._settings.secret,
+                "namespace": self._namespace,
+                "labels": {MANAGED_BY_LABEL: MANAGED_BY},
+            },
+            "type": "kubernetes.io/tls",
+            "data": data,
+        }
+
+    async def _publish(self, bundle: bytes) -> None:
+        """Write caBundle where it differs."""
+        name = self._settings.configuration
+        if name is None:
+            return
+        configuration = await self._api.get(MUTATING_WEBHOOK, None, name)
+        if configuration is None:
+            logger.warning(
+                "there is no MutatingWebhookConfiguration %s, so nothing is injected",
+                name,
+                extra={"event": "no-webhook-configuration"},
+            )
+            return
+        operations = bundle_patch(configuration, bundle=base64.b64encode(bundle).decode())
+        if operations:
+            await self._api.patch(MUTATING_WEBHOOK, None, name, operations)
+
+
+def bundle_patch(configuration: Object, *, bundle: str) -> list[Object]:
+    """The JSON patch that gives each webhook of the configuration this caBundle (base64)."""
+    operations: list[Object] = []
+    for index, webhook in enumerate(configuration.get("webhooks") or ()):
+        if webhook["clientConfig"].get("caBundle") == bundle:
+            continue
+        path = f"/webhooks/{index}"
+        # Somebody may have written the list anew meanwhile: then none of it is done.
+        operations.append({"op": "test", "path": f"{path}/name", "value": webhook["name"]})
+        operations.append({"op": "add", "path": f"{path}/clientConfig/caBundle", "value": bundle})
+    return operations
+
+
+class CertificateFolder:
+    """Certificates that somebody else keeps in a folder, such as cert-manager's Secret mounted."""
+
+    def __init__(self, path: Path, *, use: Use, clock: Clock) -> None:
+        self._path = path
+        self._use = use
+        self._clock = clock
+        self._shown: KeyPair | None = None
+
+    async def run(self) -> None:
+        """Look again and again, for ever."""
+        while True:
+            try:
+                await self.look()
+            except (OSError, BadKeyPair) as error:
+                logger.warning(
+                    "the webhook's certificate in %s could not be loaded: %s; it is tried again",
+                    self._path,
+                    error,
+                    extra={"event": "certificate-failed"},
+                )
+            await self._clock.sleep(EAGER_INTERVAL if self._shown is None else INTERVAL)
+
+    async def look(self) -> None:
+        """Show what is in the folder, if it has changed."""
+        pair = await asyncio.to_thread(self._read)
+        if pair != self._shown:
+            await self._use(pair)
+            self._shown = pair
+
+    def _read(self) -> KeyPair:
+        certificate, key = self._path / CERTIFICATE, self._path / KEY
+        return KeyPair(certificate=certificate.read_bytes(), key=key.read_bytes())
