@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pillion_sidecar.config.rendered import Rendered, pack, render
+
 JSON = dict[str, Any]
 
 
@@ -62,3 +64,13 @@ def write(folder: Path, *documents: JSON, file: str = "resources.yaml") -> Path:
     text = "\n---\n".join(json.dumps(document, indent=2) for document in documents)
     (folder / file).write_text(text, encoding="utf-8")
     return folder
+
+
+def write_rendered(folder: Path, *documents: JSON, part_size: int = 900_000) -> Rendered:
+    """Write documents as the operator does; revisions that were there before go."""
+    rendered = pack(render(documents), part_size=part_size)
+    for file in folder.glob("*.part-*"):
+        file.unlink()
+    for name, content in rendered.files:
+        (folder / name).write_bytes(content)
+    return rendered

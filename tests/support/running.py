@@ -137,8 +137,12 @@ class Running:
 
     async def probe(self, path: str) -> int:
         """The status of a probe."""
-        async with self._session.get(self.deliverer.telemetry_url + path) as response:
-            return response.status
+        return (await self.ask(self.deliverer.telemetry_url + path)).status
+
+    async def ask(self, url: str, **headers: str) -> Answer:
+        """Get what is at any URL."""
+        async with self._session.get(url, headers=headers) as response:
+            return await answer_of(response)
 
     async def metric(self, name: str, **labels: str) -> float:
         """One sample of a scrape."""
@@ -206,6 +210,10 @@ class Running:
         """Rewrite the folder, and wait until the deliverer has taken it over or refused it."""
         before = self.loads
         write(self.folder, *documents)
+        await self.reloaded(before)
+
+    async def reloaded(self, before: int) -> None:
+        """Let the deliverer look at the folder until it has loaded more often than ``before``."""
         while self.loads == before:
             assert not self.ended.done(), "the deliverer has ended"
             # Only as far as the watcher's next look, so nothing else's time passes.
@@ -245,6 +253,10 @@ class _WatchedMetrics(Metrics):
         super().configuration_refused()
         self._running.loads += 1
 
+    def configuration_awaited(self) -> None:
+        super().configuration_awaited()
+        self._running.loads += 1
+
 
 @asynccontextmanager
 async def running(
@@ -252,8 +264,12 @@ async def running(
     *documents: JSON,
     addresses: AddressPolicy | None = None,
     nameservers: tuple[str, ...] = (),
+    **chosen: Any,
 ) -> AsyncIterator[Running]:
-    """Run a deliverer on a folder of these documents (on what is there, without any)."""
+    """Run a deliverer on a folder of these documents (on what is there, without any).
+
+    ``chosen`` are settings.
+    """
     if documents:
         write(folder, *documents)
     settings = Settings(
@@ -262,6 +278,7 @@ async def running(
         telemetry=ANYWHERE,
         addresses=addresses or AddressPolicy(allow_loopback=True),
         nameservers=nameservers,
+        **chosen,
     )
     async with aiohttp.ClientSession() as session:
         run = Running(folder, session)

@@ -8,14 +8,23 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.telemetry.administration import Administration, add_administration_routes
+from pillion_sidecar.delivery.subscriptions import Subscription, SubscriptionEnd
+from pillion_sidecar.telemetry.administration import (
+    MOST_ENDED,
+    Administration,
+    add_administration_routes,
+)
 from pillion_sidecar.testing import FakeTime
+from support.delivery import subscription
 from support.queues import StillAttempt, StillDelivery, StillQueue
 
 
 @asynccontextmanager
 async def _client(
-    fake_time: FakeTime, *queues: StillQueue, left: int = 0
+    fake_time: FakeTime,
+    *queues: StillQueue,
+    left: int = 0,
+    delivery: StillDelivery | None = None,
 ) -> AsyncIterator[TestClient]:  # type: ignore[type-arg]
     async def drain(seconds: float) -> int:
         fake_time.advance(seconds)
@@ -25,7 +34,10 @@ async def _client(
     add_administration_routes(
         app,
         Administration(
-            delivery=StillDelivery(*queues), clock=fake_time, revision=lambda: "r7", drain=drain
+            delivery=delivery or StillDelivery(*queues),
+            clock=fake_time,
+            revision=lambda: "r7",
+            drain=drain,
         ),
     )
     async with TestClient(TestServer(app)) as client:
@@ -123,3 +135,71 @@ async def test_drain_says_whether_anything_is_left(fake_time: FakeTime) -> None:
         assert fake_time.monotonic() == started + 2
         assert short.status == 202
         assert await short.json() == {"complete": False, "pending": 4, "destinations": {"siem": 4}}
+
+
+async def test_times_of_what_waits_and_of_failing_are_told(fake_time: FakeTime) -> None:
+    now = fake_time.monotonic()
+    queue = StillQueue(oldest_accepted_at=now - 90, failing_since=now - 60, uid="u-1")
+    async with _client(fake_time, queue, StillQueue(name="well")) as client:
+        failing, well = (await (await client.get("/v1/queues")).json())["queues"]
+    assert failing["oldestIndicationTime"] == "2023-11-14T22:11:50.000Z"
+    assert failing["failingSince"] == "2023-11-14T22:12:20.000Z"
+    assert (failing["uid"], failing["draining"]) == ("u-1", False)
+    assert (well["oldestIndicationTime"], well["failingSince"]) == (None, None)
+
+
+async def test_a_queue_that_drains_stands_before_a_new_one_of_its_name(
+    fake_time: FakeTime,
+) -> None:
+    new, old = StillQueue(name="b", uid="new"), StillQueue(name="b", uid="old", draining=True)
+    pages: list[list[str]] = []
+    async with _client(fake_time, StillQueue(name="c"), new, StillQueue(name="a"), old) as client:
+        after: str | None = ""
+        while after is not None:
+            answer = await (await client.get(f"/v1/queues?limit=2&after={after}")).json()
+            pages.append([f"{queue['name']}-{queue['uid']}" for queue in answer["queues"]])
+            after = answer["next"]
+    assert pages == [["a-0c5f", "b-old", "b-new"], ["c-0c5f"]]
+
+
+async def test_the_first_page_names_subscriptions_that_ended_by_themselves(
+    fake_time: FakeTime,
+) -> None:
+    delivery = StillDelivery(StillQueue(name="a"), StillQueue(name="b"))
+    for number, (end, cause) in enumerate(
+        (
+            (SubscriptionEnd.FATAL_ERROR, SubscriptionEnd.FATAL_ERROR),
+            (SubscriptionEnd.REMOVED, SubscriptionEnd.REMOVAL_ACTION),
+            (SubscriptionEnd.EXPIRED, SubscriptionEnd.EXPIRED),
+        )
+    ):
+        delivery.ended.append(ended(f"s{number}", end, cause))
+    async with _client(fake_time, delivery=delivery) as client:
+        first = await (await client.get("/v1/queues?limit=1")).json()
+        second = await (await client.get(f"/v1/queues?after={first['next']}")).json()
+    assert first["endedSubscriptions"] == [
+        {"name": "s0", "uid": "u-s0", "state": "Disabled", "reason": "FatalError"},
+        {"name": "s1", "uid": "u-s1", "state": "Removed", "reason": "RemovalAction"},
+        {"name": "s2", "uid": "u-s2", "state": "Expired", "reason": "Expired"},
+    ]
+    assert first["endedSubscriptionsCount"] == 3
+    assert "endedSubscriptions" not in second
+
+
+async def test_no_more_ended_subscriptions_are_named_than_an_answer_holds(
+    fake_time: FakeTime,
+) -> None:
+    delivery = StillDelivery()
+    expired = SubscriptionEnd.EXPIRED
+    delivery.ended += [ended(f"s{number}", expired, expired) for number in range(MOST_ENDED + 7)]
+    async with _client(fake_time, delivery=delivery) as client:
+        answer = await (await client.get("/v1/queues")).json()
+    assert len(answer["endedSubscriptions"]) == MOST_ENDED
+    assert answer["endedSubscriptionsCount"] == MOST_ENDED + 7
+
+
+def ended(name: str, end: SubscriptionEnd, cause: SubscriptionEnd) -> Subscription:
+    resource = subscription(name, "ops", uid=f"u-{name}")
+    made = Subscription(resource, began_at=0)
+    made.end, made.cause = end, cause
+    return made

@@ -1,0 +1,107 @@
+"""The queues for the operator: for the bearer of its token, and for nobody else."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from pillion_sidecar.telemetry.administration import Administration
+from pillion_sidecar.telemetry.bearer import MOST_TOKEN_BYTES, TokenFile, add_operator_route
+from pillion_sidecar.testing import FakeTime
+from support.queues import StillDelivery, StillQueue
+
+TOKEN = "0c5f" * 16
+
+
+class Door:
+    """The route, its token's file, and how many were refused."""
+
+    def __init__(self, client: TestClient, file: Path) -> None:  # type: ignore[type-arg]
+        self.client = client
+        self.file = file
+        self.refused = 0
+
+    async def status(self, authorization: str | None, method: str = "GET") -> int:
+        headers = {} if authorization is None else {"Authorization": authorization}
+        async with self.client.request(method, "/v1/queues", headers=headers) as answer:
+            if answer.status == 401:
+                assert answer.headers["WWW-Authenticate"] == "Bearer"
+                assert await answer.text() == "unauthorized\n"
+            return answer.status
+
+
+@pytest_asyncio.fixture
+async def door(fake_time: FakeTime, tmp_path: Path) -> AsyncIterator[Door]:
+    async def drain(seconds: float) -> int:
+        raise NotImplementedError
+
+    app = web.Application()
+    made = Door(TestClient(TestServer(app)), tmp_path / "token")
+
+    def refused() -> None:
+        made.refused += 1
+
+    administration = Administration(
+        delivery=StillDelivery(StillQueue()), clock=fake_time, revision=lambda: "r7", drain=drain
+    )
+    add_operator_route(
+        app, administration, token=TokenFile(tmp_path / "token").read, refused=refused
+    )
+    async with made.client:
+        yield made
+
+
+async def test_the_bearer_of_the_token_reads_the_queues(door: Door) -> None:
+    door.file.write_text(f"{TOKEN}\n")
+    assert await door.status(f"Bearer {TOKEN}") == 200
+    assert await door.status(f"bearer  {TOKEN} ") == 200
+    assert door.refused == 0
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer ",
+        "Bearer wrong",
+        f"Bearer {TOKEN[:-1]}",
+        f"Bearer {TOKEN}0",
+        f"Basic {TOKEN}",
+        TOKEN,
+        "Bearer é",
+    ],
+)
+async def test_whoever_has_another_token_or_none_is_refused_and_counted(
+    door: Door, given: str | None
+) -> None:
+    door.file.write_text(TOKEN)
+    assert await door.status(given) == 401
+    assert door.refused == 1
+
+
+@pytest.mark.parametrize("content", [None, b"", b" \n", b"x" * (MOST_TOKEN_BYTES + 1)])
+async def test_without_a_token_nobody_comes_in(door: Door, content: bytes | None) -> None:
+    if content is not None:
+        door.file.write_bytes(content)
+    for given in ("Bearer", "Bearer ", "Bearer x" + "x" * MOST_TOKEN_BYTES, f"Bearer {TOKEN}"):
+        assert await door.status(given) == 401
+    assert door.refused == 4
+
+
+async def test_a_token_that_changes_is_the_one_that_counts(door: Door) -> None:
+    door.file.write_text("one")
+    assert await door.status("Bearer one") == 200
+    door.file.write_text("two")
+    assert await door.status("Bearer one") == 401
+    assert await door.status("Bearer two") == 200
+
+
+async def test_nothing_can_be_changed_there(door: Door) -> None:
+    door.file.write_text(TOKEN)
+    for method in ("POST", "DELETE", "PUT"):
+        assert await door.status(f"Bearer {TOKEN}", method) == 405
