@@ -158,7 +158,6 @@ def _quantity() -> JSON:
     # Length and pattern are asked of a text, the minimum of a number.
     return {
         "x-kubernetes-int-or-string": True,
-        "anyOf": [{"type": "integer"}, {"type": "string"}],
         "minimum": 1,
         "maxLength": LONGEST_QUANTITY,
         "pattern": f"^(?:{QUANTITY})$",

@@ -9,18 +9,21 @@ import yaml
 
 from pillion_sidecar.config import crd, reference
 from pillion_sidecar.config.schema import KINDS
-from pillion_sidecar.config.schema.fields import Kind
+from pillion_sidecar.config.schema.fields import Kind, Struct
 from pillion_sidecar.config.validation import Complaints, check
 
 ROOT = Path(__file__).resolve().parents[3]
 UP_TO_DATE = "out of date: run `make generate`"
+#: Where the definitions lie: the chart has a copy, since Helm reads nothing outside of a chart.
+FOLDERS = ("crds", "charts/pillion/files/crds")
 IDS = [kind.name for kind in KINDS]
 
 #: What a node may say: the part of OpenAPI v3 that structural schemas are made of.
 KNOWN = {
     *("type", "description", "default", "properties", "required", "items", "enum", "format"),
     *("minimum", "maximum", "minLength", "maxLength", "maxItems", "x-kubernetes-validations"),
-    *("x-kubernetes-list-type", "x-kubernetes-list-map-keys"),
+    *("x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-int-or-string"),
+    *("additionalProperties", "maxProperties", "pattern"),
 }
 
 
@@ -34,8 +37,9 @@ def nodes(node: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]
     yield path, node
     for name, below in node.get("properties", {}).items():
         yield from nodes(below, f"{path}.{name}")
-    if "items" in node:
-        yield from nodes(node["items"], f"{path}[]")
+    for below in ("items", "additionalProperties"):
+        if below in node:
+            yield from nodes(node[below], f"{path}[]")
 
 
 #: What a node of each type must say so that it is bounded.
@@ -45,31 +49,44 @@ BOUNDS = {
     "string": {"maxLength"},
     "integer": {"minimum", "maximum", "format"},
     "boolean": set[str](),
+    # With keys that users choose, and with a number or a text for a value.
+    "map": {"additionalProperties", "maxProperties"},
+    "quantity": {"maxLength", "minimum", "pattern"},
 }
 #: What the API server bounds itself.
 EXEMPT = (".apiVersion", ".kind")
+
+
+def form_of(node: dict[str, Any]) -> str | None:
+    """Which of ``BOUNDS`` a node must have."""
+    if node.get("x-kubernetes-int-or-string"):
+        return "quantity"
+    return "map" if "additionalProperties" in node else node.get("type")
 
 
 def structural_faults(node: dict[str, Any], path: str) -> Iterator[str]:
     """What keeps a node from being structural, or its rules from being cheap to ask."""
     if unknown := node.keys() - KNOWN:
         yield f"{path}: {unknown}"
-    if node.get("type") not in BOUNDS:
-        yield f"{path}: type {node.get('type')}"
-    elif path not in EXEMPT and (missing := BOUNDS[node["type"]] - node.keys()):
+    form = form_of(node)
+    if form not in BOUNDS:
+        yield f"{path}: type {form}"
+    elif path not in EXEMPT and (missing := BOUNDS[form] - node.keys()):
         yield f"{path}: lacks {missing}"
     if missing := set(node.get("required", ())) - node.get("properties", {}).keys():
         yield f"{path}: requires {missing}"
 
 
+@pytest.mark.parametrize("folder", FOLDERS)
 @pytest.mark.parametrize("kind", KINDS, ids=IDS)
-def test_the_definition_is_up_to_date(kind: Kind) -> None:
-    written = (ROOT / "crds" / crd.file_name(kind)).read_text(encoding="utf-8")
+def test_the_definition_is_up_to_date(kind: Kind, folder: str) -> None:
+    written = (ROOT / folder / crd.file_name(kind)).read_text(encoding="utf-8")
     assert written == crd.render(kind), UP_TO_DATE
 
 
-def test_no_definition_is_left_over() -> None:
-    files = {file.name for file in (ROOT / "crds").glob("*.yaml")}
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_definition_is_left_over(folder: str) -> None:
+    files = {file.name for file in (ROOT / folder).glob("*.yaml")}
     assert files == {crd.file_name(kind) for kind in KINDS}
 
 
@@ -128,6 +145,15 @@ def test_rules_have_messages_that_the_api_server_takes(kind: Kind) -> None:
             # The field that a rule complains of is one that the node has.
             named = rule.get("fieldPath", "").removeprefix(".")
             assert not named or named in node["properties"], path
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_a_default_holds_all_that_its_rules_ask_for(kind: Kind) -> None:
+    # The API server puts them to the default before it fills in those further down.
+    for field in kind.spec.fields:
+        if isinstance(field.type, Struct) and field.default is not None:
+            rendered = root(kind)["properties"]["spec"]["properties"][field.name]["default"]
+            assert all(rule.holds(rendered) for rule in field.type.rules), field.name
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=IDS)

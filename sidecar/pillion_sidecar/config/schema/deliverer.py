@@ -117,8 +117,9 @@ _SIDECAR = (
         name="injectSparkDriver",
         type=Boolean(),
         default=False,
-        description="Whether the driver of a Spark application (spark-role: driver) gets a sidecar "
-        "too. Executors do in any case. Only with mode Sidecar.",
+        description="Whether the driver of a Spark application (label spark-role: driver) gets a "
+        "sidecar too where it is selected. Otherwise only the executors do. Only with mode "
+        "Sidecar.",
     ),
     Field(
         name="onMissedInjection",

@@ -1,0 +1,267 @@
+"""For every rule of the schema a resource that it refuses, and the same one mended as its remedy
+says. Unit tests put them to our own validation, cluster tests to a real API server."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from support.deliverer_cases import DELIVERER_CASES
+from support.resource_rules import Case
+from support.resources import JSON
+
+
+def _service(path: str, says: str, refused: JSON, mended: JSON) -> Case:
+    return Case(
+        kind="IndicationService",
+        field=path,
+        says=says,
+        refused=refused,
+        mended=mended,
+    )
+
+
+_SERVICE_CASES = (
+    Case(
+        kind="IndicationService",
+        field="metadata.name",
+        says="holds a dot",
+        refused={},
+        mended={},
+        names=("a.b", "a-b"),
+    ),
+    _service("spec.durability", "is Disk", {"durability": "Disk"}, {"durability": "Memory"}),
+    _service(
+        "spec.acknowledgement",
+        "is Durable",
+        {"acknowledgement": "Durable"},
+        {"acknowledgement": "Delivered"},
+    ),
+    _service(
+        "spec.acknowledgement",
+        "is Stable",
+        {"acknowledgement": "Stable"},
+        {"acknowledgement": "Accepted"},
+    ),
+)
+
+_HTTP = {"destination": "http://host/", "protocol": "CIM-XML"}
+_HTTPS = {"destination": "https://host/", "protocol": "CIM-XML"}
+_BASIC = {"secretRef": {"name": "account"}}
+
+
+def _destination(
+    path: str, says: str, refused: JSON, mended: JSON, *, of: Mapping[str, Any] = _HTTPS
+) -> Case:
+    return Case(
+        kind="ListenerDestination",
+        field=f"spec.{path}",
+        says=says,
+        refused={**of, **refused},
+        mended={**of, **mended},
+    )
+
+
+def _url(says: str, refused: str, mended: str) -> Case:
+    return _destination("destination", says, {"destination": refused}, {"destination": mended})
+
+
+def _tls(path: str, says: str, refused: JSON, mended: JSON) -> Case:
+    return _destination(f"tls.{path}", says, {"tls": refused}, {"tls": mended})
+
+
+_DESTINATION_CASES = (
+    _url("holds a character", "http://host/a b", "http://host/a%20b"),
+    _url("does not begin with", "host/path", "https://host/path"),
+    _url("holds a user name", "http://user:pw@host/", "http://host/"),
+    _url("holds a fragment", "http://host/#x", "http://host/%23x"),
+    _url("names no host", "http://:80/", "http://[::1]:80/"),
+    _url("names a port", "http://host:65536/", "http://host:65535/"),
+    _tls("serverName", "is not a host", {"serverName": "a b"}, {"serverName": "a.b"}),
+    _tls(
+        "caSecretRef.name",
+        "is not the name",
+        {"caSecretRef": {"name": "CA"}},
+        {"caSecretRef": {"name": "ca"}},
+    ),
+    _tls(
+        "caSecretRef.key",
+        "is not a key",
+        {"caSecretRef": {"name": "ca", "key": "ca/crt"}},
+        {"caSecretRef": {"name": "ca", "key": "ca.crt"}},
+    ),
+    _tls(
+        "clientCertificateSecretRef.name",
+        "is not the name",
+        {"clientCertificateSecretRef": {"name": "-me"}},
+        {"clientCertificateSecretRef": {"name": "me"}},
+    ),
+    _tls(
+        "insecureSkipVerify",
+        "is true",
+        {"insecureSkipVerify": True, "caSecretRef": {"name": "ca"}},
+        {"insecureSkipVerify": False, "caSecretRef": {"name": "ca"}},
+    ),
+    _destination("tls", "has no effect", {"tls": {}}, {}, of=_HTTP),
+    _destination(
+        "credentials.basic.secretRef.name",
+        "is not the name",
+        {"credentials": {"basic": {"secretRef": {"name": "a_b"}}}},
+        {"credentials": {"basic": {"secretRef": {"name": "a-b"}}}},
+    ),
+    _destination(
+        "credentials.bearer.secretRef.name",
+        "is not the name",
+        {"credentials": {"bearer": {"secretRef": {"name": "a..b"}}}},
+        {"credentials": {"bearer": {"secretRef": {"name": "a.b"}}}},
+    ),
+    _destination(
+        "credentials.bearer.secretRef.key",
+        "is not a key",
+        {"credentials": {"bearer": {"secretRef": {"name": "a", "key": "a b"}}}},
+        {"credentials": {"bearer": {"secretRef": {"name": "a", "key": "a_b"}}}},
+    ),
+    _destination(
+        "credentials", "holds both", {"credentials": {}}, {"credentials": {"basic": _BASIC}}
+    ),
+    _destination(
+        "credentials",
+        "holds both",
+        {"credentials": {"basic": _BASIC, "bearer": _BASIC}},
+        {"credentials": {"bearer": _BASIC}},
+    ),
+    _destination(
+        "credentials",
+        "would travel readable",
+        {"credentials": {"basic": _BASIC}},
+        {"credentials": {"basic": _BASIC}, "destination": "http://localhost:5990/x"},
+        of=_HTTP,
+    ),
+    _destination(
+        "credentials",
+        "would travel readable",
+        {"credentials": {"bearer": _BASIC}, "destination": "http://localhost.evil/"},
+        {"credentials": {"bearer": _BASIC}, "destination": "http://127.0.0.1"},
+        of=_HTTP,
+    ),
+    _destination(
+        "retry.maximumIntervalSeconds",
+        "is less than intervalSeconds",
+        {"retry": {"intervalSeconds": 60, "maximumIntervalSeconds": 59}},
+        {"retry": {"intervalSeconds": 60, "maximumIntervalSeconds": 60}},
+    ),
+    _destination(
+        "maxInFlight",
+        "is more than 1",
+        {"maxInFlight": 2},
+        {"maxInFlight": 2, "ordering": "Group"},
+    ),
+    _destination(
+        "sequenceIdentifiers",
+        "is Send",
+        {"sequenceIdentifiers": "Send", "ordering": "None"},
+        {"sequenceIdentifiers": "Send"},
+    ),
+)
+
+_QUERY = {"query": "SELECT * FROM CIM_AlertIndication"}
+
+_FILTER_CASES = (
+    Case(
+        kind="IndicationFilter",
+        field="spec.sourceNamespaces[1]",
+        says="is not the name of a CIM namespace",
+        refused={**_QUERY, "sourceNamespaces": ["root", "/root/cimv2"]},
+        mended={**_QUERY, "sourceNamespaces": ["root", "root/cimv2"]},
+    ),
+)
+
+_SUBSCRIPTION = {"filterRef": {"name": "f"}, "destinationRef": {"name": "d"}}
+_REPEATS = {
+    "repeatNotificationIntervalSeconds": 60,
+    "repeatNotificationCount": 3,
+    "repeatNotificationGapSeconds": 0,
+}
+
+
+def _subscription(
+    path: str, says: str, refused: JSON, mended: JSON, before: JSON | None = None
+) -> Case:
+    return Case(
+        kind="IndicationSubscription",
+        field=f"spec.{path}",
+        says=says,
+        refused={**_SUBSCRIPTION, **refused},
+        mended={**_SUBSCRIPTION, **mended},
+        before=None if before is None else {**_SUBSCRIPTION, **before},
+    )
+
+
+def _lacks(field: str, policy: str) -> Case:
+    given = {**_REPEATS, "repeatNotificationPolicy": policy}
+    needed = "Delay" if field.endswith("GapSeconds") else "Suppress or Delay"
+    return _subscription(
+        "repeatNotificationPolicy",
+        f"is {needed} without {field}",
+        {name: value for name, value in given.items() if name != field},
+        given,
+    )
+
+
+_SUBSCRIPTION_CASES = (
+    _subscription(
+        "serviceRef.name",
+        "is not the name",
+        {"serviceRef": {"name": "Default"}},
+        {"serviceRef": {"name": "default"}},
+    ),
+    _subscription(
+        "serviceRef.name",
+        "holds a dot",
+        {"serviceRef": {"name": "a.b"}},
+        {"serviceRef": {"name": "a-b"}},
+    ),
+    _subscription(
+        "filterRef.name",
+        "is not the name",
+        {"filterRef": {"name": "f."}},
+        {"filterRef": {"name": "f.f"}},
+    ),
+    _subscription(
+        "destinationRef.name",
+        "is not the name",
+        {"destinationRef": {"name": "d/d"}},
+        {"destinationRef": {"name": "d"}},
+    ),
+    _subscription(
+        "repeatKey[0]",
+        "is not the name of a CIM property",
+        {"repeatKey": ["2nd"]},
+        {"repeatKey": ["Second"]},
+    ),
+    _lacks("repeatNotificationIntervalSeconds", "Suppress"),
+    _lacks("repeatNotificationIntervalSeconds", "Delay"),
+    _lacks("repeatNotificationCount", "Suppress"),
+    _lacks("repeatNotificationCount", "Delay"),
+    _lacks("repeatNotificationGapSeconds", "Delay"),
+    _subscription(
+        "serviceRef",
+        "cannot be changed",
+        {"serviceRef": {"name": "other"}},
+        {"serviceRef": {"name": "default"}, "filterRef": {"name": "other"}},
+        before={},
+    ),
+    _subscription(
+        "destinationRef",
+        "cannot be changed",
+        {"destinationRef": {"name": "other"}},
+        {"subscriptionState": "Disabled"},
+        before={},
+    ),
+)
+
+CASES = (
+    *DELIVERER_CASES,
+    *_SERVICE_CASES,
+    *_DESTINATION_CASES,
+    *_FILTER_CASES,
+    *_SUBSCRIPTION_CASES,
+)
