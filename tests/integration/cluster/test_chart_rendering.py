@@ -1,0 +1,455 @@
+"""What the chart renders, over a matrix of values: no cluster is asked."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster.helm import CHART, MATRIX, Helm, HelmFailed, Object, find_helm, of_kind, only
+from pillion_operator.names import INJECT_LABEL, REVISION_ANNOTATION
+
+# The first one may have to build helm.
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+ROOT = CHART.parents[1]
+RULED = ("ClusterRole", "Role")
+CLUSTER_WIDE = {
+    *("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"),
+    *("MutatingWebhookConfiguration", "ValidatingAdmissionPolicy"),
+    "ValidatingAdmissionPolicyBinding",
+}
+Render = Callable[..., list[Object]]
+
+
+@pytest.fixture(scope="module")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    return find_helm(tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="module")
+def render(helm: Helm) -> Render:
+    """The objects of an entry of the matrix; each is rendered once."""
+    rendered: dict[str, list[Object]] = {}
+
+    def ask(case: str) -> list[Object]:
+        if case not in rendered:
+            rendered[case] = helm.template(*MATRIX[case])
+        return rendered[case]
+
+    return ask
+
+
+def arguments(objects: list[Object]) -> list[str]:
+    (container,) = pod(objects)["containers"]
+    found: list[str] = container["args"]
+    return found
+
+
+def pod(objects: list[Object]) -> Any:
+    return only(objects, "Deployment")["spec"]["template"]["spec"]
+
+
+def option(objects: list[Object], name: str) -> str:
+    found = arguments(objects)
+    return found[found.index(name) + 1]
+
+
+def rules(objects: list[Object]) -> Iterator[Any]:
+    for kind in RULED:
+        for role in of_kind(objects, kind):
+            yield from role["rules"]
+
+
+def test_lint_has_nothing_to_say_against_it(helm: Helm) -> None:
+    said = helm.run("lint", str(CHART), "--strict", "--kube-version=1.34.4")
+    assert "0 chart(s) failed" in said
+
+
+@pytest.mark.parametrize("case", MATRIX)
+def test_every_object_is_named_once_and_lies_where_it_should(render: Render, case: str) -> None:
+    objects = render(case)
+    identities = [
+        (found["kind"], found["metadata"].get("namespace"), found["metadata"]["name"])
+        for found in objects
+    ]
+    assert len(set(identities)) == len(identities)
+    for kind, namespace, name in identities:
+        assert (namespace is None) == (kind in CLUSTER_WIDE), (kind, name)
+        assert len(name) <= 63
+
+
+@pytest.mark.parametrize("case", MATRIX)
+def test_the_operator_keeps_to_the_restricted_profile(render: Render, case: str) -> None:
+    spec = pod(render(case))
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & spec.keys()
+    assert {next(kind for kind in volume if kind != "name") for volume in spec["volumes"]} <= {
+        *("emptyDir", "secret")
+    }
+    for container in spec["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+        assert container["resources"]["limits"].keys() == {"memory"}
+        for probe, path in (
+            ("startup", "startupz"),
+            ("liveness", "livez"),
+            ("readiness", "readyz"),
+        ):
+            assert container[f"{probe}Probe"]["httpGet"]["path"] == f"/{path}"
+            assert container[f"{probe}Probe"]["httpGet"]["port"] == "telemetry"
+
+
+@pytest.mark.parametrize("case", MATRIX)
+def test_no_right_is_a_wildcard(render: Render, case: str) -> None:
+    for rule in rules(render(case)):
+        assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+        assert not set(rule["verbs"]) & {"escalate", "bind", "impersonate"}
+
+
+@pytest.mark.parametrize("case", MATRIX)
+def test_everything_that_selects_the_operator_selects_its_pods(render: Render, case: str) -> None:
+    objects = render(case)
+    labels = only(objects, "Deployment")["spec"]["template"]["metadata"]["labels"].items()
+    selectors = [only(objects, "Deployment")["spec"]["selector"]["matchLabels"]]
+    selectors += [found["spec"]["selector"] for found in of_kind(objects, "Service")]
+    for kind, field in (("PodDisruptionBudget", "selector"), ("NetworkPolicy", "podSelector")):
+        selectors += [found["spec"][field]["matchLabels"] for found in of_kind(objects, kind)]
+    for selector in selectors:
+        assert selector
+        assert selector.items() <= labels
+
+
+@pytest.mark.parametrize("case", MATRIX)
+def test_every_binding_gives_a_role_that_is_there_to_the_operator(
+    render: Render, case: str
+) -> None:
+    objects = render(case)
+    there = {
+        (found["kind"], found["metadata"].get("namespace"), found["metadata"]["name"])
+        for kind in RULED
+        for found in of_kind(objects, kind)
+    }
+    account = pod(objects)["serviceAccountName"]
+    for kind in ("ClusterRoleBinding", "RoleBinding"):
+        for binding in of_kind(objects, kind):
+            role = binding["roleRef"]
+            namespace = binding["metadata"].get("namespace")
+            assert (role["kind"], namespace, role["name"]) in there
+            (subject,) = binding["subjects"]
+            assert subject == {
+                "kind": "ServiceAccount",
+                "name": account,
+                "namespace": "pillion-system",
+            }
+
+
+def test_by_default_all_namespaces_are_served(render: Render) -> None:
+    objects = render("default")
+    assert "--namespace" not in arguments(objects)
+    assert [role["metadata"]["namespace"] for role in of_kind(objects, "Role")] == [
+        "pillion-system"
+    ]
+    assert option(objects, "--operator-namespace") == "$(POD_NAMESPACE)"
+    assert option(objects, "--identity") == "$(POD_NAME)"
+    assert json.loads(option(objects, "--deliverer-resources")) == {
+        "requests": {"cpu": "50m", "memory": "96Mi"},
+        "limits": {"memory": "384Mi"},
+    }
+
+
+def test_a_scope_gives_roles_in_its_namespaces_and_none_for_secrets_elsewhere(
+    render: Render,
+) -> None:
+    objects = render("namespaced")
+    found = arguments(objects)
+    named = [found[index + 1] for index, word in enumerate(found) if word == "--namespace"]
+    assert named == ["default", "kube-public"]
+    served = [
+        role["metadata"]["namespace"]
+        for role in of_kind(objects, "Role")
+        if role["metadata"]["name"].endswith("-served")
+    ]
+    assert served == ["default", "kube-public"]
+    everywhere = [
+        resource
+        for role in of_kind(objects, "ClusterRole")
+        for rule in role["rules"]
+        for resource in rule["resources"]
+    ]
+    assert not {"secrets", "pods", "events"} & set(everywhere)
+
+
+def test_two_releases_in_two_namespaces_share_no_name_that_is_cluster_wide(helm: Helm) -> None:
+    def named(namespace: str) -> set[tuple[str, str]]:
+        scope = ('scope.namespaces=["default"]', "crds.install=false")
+        objects = helm.template(*scope, namespace=namespace)
+        return {(o["kind"], o["metadata"]["name"]) for o in objects if o["kind"] in CLUSTER_WIDE}
+
+    assert named("one")
+    assert named("one").isdisjoint(named("two"))
+
+
+def test_a_release_can_do_without_anything_cluster_wide(render: Render) -> None:
+    objects = render("nothing-cluster-wide")
+    assert {found["kind"] for found in objects} & CLUSTER_WIDE == set()
+    assert {"--no-webhook", "--no-poke"} <= set(arguments(objects))
+
+
+def test_the_webhook_is_never_asked_about_its_own_and_the_system_namespaces(
+    render: Render,
+) -> None:
+    (webhook,) = only(render("default"), "MutatingWebhookConfiguration")["webhooks"]
+    (expression,) = webhook["namespaceSelector"]["matchExpressions"]
+    assert expression["key"] == "kubernetes.io/metadata.name"
+    assert expression["operator"] == "NotIn"
+    assert set(expression["values"]) == {
+        *("pillion-system", "kube-system", "kube-public", "kube-node-lease")
+    }
+    assert webhook["objectSelector"]["matchExpressions"] == [
+        {"key": INJECT_LABEL, "operator": "NotIn", "values": ["false"]}
+    ]
+    assert webhook["failurePolicy"] == "Ignore"
+    assert webhook["sideEffects"] == "None"
+    assert webhook["reinvocationPolicy"] == "IfNeeded"
+
+
+def test_the_webhook_keeps_to_the_scope_and_to_the_selector_of_the_values(render: Render) -> None:
+    (webhook,) = only(render("namespaced"), "MutatingWebhookConfiguration")["webhooks"]
+    assert {
+        "key": "kubernetes.io/metadata.name",
+        "operator": "In",
+        "values": ["default", "kube-public"],
+    } in webhook["namespaceSelector"]["matchExpressions"]
+    (webhook,) = only(render("fail"), "MutatingWebhookConfiguration")["webhooks"]
+    assert webhook["failurePolicy"] == "Fail"
+    assert webhook["namespaceSelector"]["matchLabels"] == {"team": "a"}
+    assert len(webhook["namespaceSelector"]["matchExpressions"]) == 2
+
+
+@pytest.mark.parametrize("case", sorted(MATRIX.keys() - {"no-injection", "nothing-cluster-wide"}))
+def test_the_webhook_leads_to_the_port_that_the_operator_listens_on(
+    render: Render, case: str
+) -> None:
+    objects = render(case)
+    (webhook,) = only(objects, "MutatingWebhookConfiguration")["webhooks"]
+    reference = webhook["clientConfig"]["service"]
+    service = only(objects, "Service", reference["name"])
+    assert service["metadata"]["namespace"] == reference["namespace"]
+    (port,) = service["spec"]["ports"]
+    (container,) = pod(objects)["containers"]
+    ports = {found["name"]: found["containerPort"] for found in container["ports"]}
+    assert port["port"] == reference["port"]
+    assert option(objects, "--webhook") == f"0.0.0.0:{ports[port['targetPort']]}"
+    assert option(objects, "--webhook-service") == reference["name"]
+    policy = only(objects, "NetworkPolicy")["spec"]
+    opened = [found["port"] for rule in policy["ingress"] for found in rule["ports"]]
+    assert opened == [ports["webhook"], ports["telemetry"]]
+
+
+def test_its_own_certificates_give_the_operator_the_right_to_its_own_configuration(
+    render: Render,
+) -> None:
+    objects = render("default")
+    name = only(objects, "MutatingWebhookConfiguration")["metadata"]["name"]
+    assert option(objects, "--webhook-configuration") == name
+    assert [
+        rule for rule in rules(objects) if "mutatingwebhookconfigurations" in rule["resources"]
+    ] == [
+        {
+            "apiGroups": ["admissionregistration.k8s.io"],
+            "resources": ["mutatingwebhookconfigurations"],
+            "resourceNames": [name],
+            "verbs": ["get", "patch"],
+        }
+    ]
+    own = only(objects, "Role")["rules"]
+    secrets = [rule for rule in own if rule["resources"] == ["secrets"] and "resourceNames" in rule]
+    assert secrets[0]["resourceNames"] == [
+        option(objects, "--token-secret"),
+        option(objects, "--webhook-secret"),
+    ]
+    leases = [rule for rule in own if rule["resources"] == ["leases"] and "resourceNames" in rule]
+    assert leases[0]["resourceNames"] == [option(objects, "--lease")]
+
+
+@pytest.mark.parametrize("case", ["cert-manager", "cert-manager-issuer"])
+def test_cert_managers_certificate_is_mounted_and_its_ca_injected(
+    render: Render, case: str
+) -> None:
+    objects = render(case)
+    certificate = only(objects, "Certificate")
+    where = f"pillion-system/{certificate['metadata']['name']}"
+    configuration = only(objects, "MutatingWebhookConfiguration")
+    assert configuration["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": where}
+    service = configuration["webhooks"][0]["clientConfig"]["service"]["name"]
+    assert f"{service}.pillion-system.svc" in certificate["spec"]["dnsNames"]
+    volumes = {volume["name"]: volume for volume in pod(objects)["volumes"]}
+    mounts = {
+        mount["mountPath"]: mount["name"] for mount in pod(objects)["containers"][0]["volumeMounts"]
+    }
+    mounted = volumes[mounts[option(objects, "--webhook-certificates")]]
+    assert mounted["secret"]["secretName"] == certificate["spec"]["secretName"]
+    assert "--no-webhook-configuration" in arguments(objects)
+    assert not any("mutatingwebhookconfigurations" in rule["resources"] for rule in rules(objects))
+
+
+def test_an_issuer_is_made_only_where_none_is_named(render: Render) -> None:
+    issuer = only(render("cert-manager"), "Issuer")
+    named = only(render("cert-manager"), "Certificate")["spec"]["issuerRef"]
+    assert named == {"kind": "Issuer", "name": issuer["metadata"]["name"]}
+    assert of_kind(render("cert-manager-issuer"), "Issuer") == []
+    named = only(render("cert-manager-issuer"), "Certificate")["spec"]["issuerRef"]
+    assert named == {"kind": "ClusterIssuer", "name": "corporate"}
+
+
+def test_the_right_to_patch_pods_comes_only_with_the_policy_that_holds_it(
+    helm: Helm, render: Render
+) -> None:
+    def patches(objects: list[Object]) -> bool:
+        return any(
+            "pods" in rule["resources"] and "patch" in rule["verbs"] for rule in rules(objects)
+        )
+
+    def held(objects: list[Object]) -> bool:
+        return bool(of_kind(objects, "ValidatingAdmissionPolicy"))
+
+    default, without = render("default"), render("no-poke")
+    old = helm.template(version="v1.29.0")
+    assert (patches(default), held(default), "--no-poke" in arguments(default)) == (
+        True,
+        True,
+        False,
+    )
+    assert (patches(without), held(without), "--no-poke" in arguments(without)) == (
+        False,
+        False,
+        True,
+    )
+    assert (patches(old), held(old), "--no-poke" in arguments(old)) == (False, False, True)
+    assert REVISION_ANNOTATION in json.dumps(only(default, "ValidatingAdmissionPolicy"))
+
+
+def test_the_right_to_evict_is_a_value(render: Render) -> None:
+    def evicts(case: str) -> bool:
+        return any("pods/eviction" in rule["resources"] for rule in rules(render(case)))
+
+    assert (evicts("default"), evicts("no-injection")) == (True, False)
+
+
+def test_an_image_is_named_by_its_digest_or_by_its_tag(render: Render) -> None:
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    (container,) = pod(render("default"))["containers"]
+    assert container["image"] == f"localhost/pillion:{version}"
+    assert option(render("default"), "--deliverer-image") == container["image"]
+    (container,) = pod(render("digests"))["containers"]
+    assert container["image"] == f"registry.example.com:5000/pillion@sha256:{'a' * 64}"
+    objects = render("digests")
+    assert option(objects, "--deliverer-image") == (
+        f"registry.example.com/deliverer@sha256:{'b' * 64}"
+    )
+    assert option(objects, "--deliverer-image-pull-policy") == "Always"
+    assert pod(objects)["imagePullSecrets"] == [{"name": "pull"}]
+
+
+def test_the_pod_is_what_the_values_say(render: Render) -> None:
+    objects = render("pod")
+    assert only(objects, "Deployment")["metadata"]["name"] == "other-operator"
+    template = only(objects, "Deployment")["spec"]["template"]
+    assert template["metadata"]["labels"]["team"] == "a"
+    assert template["metadata"]["annotations"] == {"note": "b"}
+    spec = template["spec"]
+    assert "runAsUser" not in spec["securityContext"]
+    assert spec["priorityClassName"] == "high"
+    assert spec["nodeSelector"] == {"kubernetes.io/os": "linux"}
+    assert spec["tolerations"] == [{"operator": "Exists"}]
+    assert spec["affinity"]
+    assert spec["topologySpreadConstraints"]
+    assert {"--allow-loopback", "--allow-link-local"} <= set(arguments(objects))
+    assert pod(render("default"))["securityContext"]["runAsUser"] == 65532
+
+
+def test_there_is_a_disruption_budget_where_there_is_more_than_one(render: Render) -> None:
+    assert of_kind(render("default"), "PodDisruptionBudget") == []
+    assert only(render("replicas"), "PodDisruptionBudget")["spec"]["maxUnavailable"] == 2
+
+
+def test_connections_are_restricted_by_the_values(render: Render) -> None:
+    spec = only(render("default"), "NetworkPolicy")["spec"]
+    assert spec["policyTypes"] == ["Ingress"]
+    assert all("from" not in rule for rule in spec["ingress"])
+    spec = only(render("network"), "NetworkPolicy")["spec"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    assert [rule["from"] for rule in spec["ingress"]] == [
+        [{"ipBlock": {"cidr": "198.18.0.0/15"}}],
+        [{"namespaceSelector": {}}],
+    ]
+    assert spec["egress"] == [{"ports": [{"port": 443, "protocol": "TCP"}]}]
+
+
+def test_the_definitions_are_those_of_the_source_and_are_kept(render: Render) -> None:
+    rendered = {
+        found["metadata"]["name"]: found
+        for found in of_kind(render("default"), "CustomResourceDefinition")
+    }
+    source = [yaml.safe_load(path.read_text()) for path in sorted((ROOT / "crds").glob("*.yaml"))]
+    assert rendered.keys() == {found["metadata"]["name"] for found in source}
+    for found in source:
+        copy = rendered[found["metadata"]["name"]]
+        assert copy["spec"] == found["spec"]
+        assert copy["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+def test_monitoring_is_off_and_where_it_is_on_selects_what_there_is(render: Render) -> None:
+    kinds = {"ServiceMonitor", "PodMonitor", "PrometheusRule", "ConfigMap"}
+    assert not kinds & {found["kind"] for found in render("default")}
+    objects = render("monitoring")
+    assert kinds <= {found["kind"] for found in objects}
+    monitor = only(objects, "ServiceMonitor")["spec"]
+    selected = [
+        port["name"]
+        for service in of_kind(objects, "Service")
+        if monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+        for port in service["spec"]["ports"]
+    ]
+    assert selected.count(monitor["endpoints"][0]["port"]) == 1
+    dashboard = only(objects, "ConfigMap")
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert json.loads(dashboard["data"]["pillion.json"])["panels"]
+    written = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
+    assert only(objects, "PrometheusRule")["spec"] == written
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("replicas=many", "at '/replicas': got string, want integer"),
+        ("replicas=-1", "at '/replicas': minimum: got -1, want 0"),
+        ("injection.failurePolicy=Maybe", "value must be one of 'Ignore', 'Fail'"),
+        ("injection.timeoutSeconds=60", "at '/injection/timeoutSeconds': maximum: got 60, want 30"),
+        ("injection.certificates.source=Other", "value must be one of 'Own', 'CertManager'"),
+        ("image.digest=abc", "at '/image/digest': 'abc' does not match pattern"),
+        ("image.name=x", "at '/image': additional properties 'name' not allowed"),
+        ('scope.namespaces=["Upper"]', "at '/scope/namespaces/0': 'Upper' does not match pattern"),
+        ("scope.namespaces=default", "at '/scope/namespaces': got string, want array"),
+        ("log.level=loud", "at '/log/level': value must be one of"),
+        ("replica=2", "additional properties 'replica' not allowed"),
+        ('injection.namespaceSelector={"matchlabels":{}}', "'matchlabels' not allowed"),
+        ("runAsUser=0", "at '/runAsUser': minimum: got 0, want 1"),
+    ],
+)
+def test_a_wrong_value_is_refused_and_named(helm: Helm, value: str, said: str) -> None:
+    with pytest.raises(HelmFailed) as refused:
+        helm.template(value)
+    assert said in refused.value.printed
+
+
+def test_an_older_kubernetes_is_refused(helm: Helm) -> None:
+    with pytest.raises(HelmFailed, match=r"requires kubeVersion: >=1\.29"):
+        helm.template(version="v1.28.9")

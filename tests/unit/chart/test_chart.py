@@ -1,0 +1,134 @@
+"""The chart's files agree with each other and with the project; helm is not needed for that."""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+import generate_chart_reference as reference
+from pillion_operator.telemetry.metrics import Metrics
+from pillion_sidecar.telemetry.definitions import METRICS
+from support.house import ROOT
+
+CHART = ROOT / "charts" / "pillion"
+DESCRIPTION = yaml.safe_load((CHART / "Chart.yaml").read_text())
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+ALERTS = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
+DASHBOARD = json.loads((CHART / "files" / "dashboard.json").read_text())
+_METRIC = re.compile(r"\bpillion_[a-z_]+")
+
+#: Families of the operator that are read when Prometheus asks.
+READ = {
+    "pillion_operator_api_writes_total",
+    "pillion_operator_unreachable_deliverers",
+    "pillion_operator_watch_stalled",
+}
+
+
+def known() -> set[str]:
+    """The series that deliverers and the operator have."""
+    families = list(Metrics(version="0").registry.collect())
+    names = {metric.name for metric in METRICS} | READ
+    for family in families:
+        names |= {family.name, f"{family.name}_total"}
+    return names | {f"{name}_bucket" for name in names}
+
+
+def sections(node: Any, values: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Every object of the schema that says what may be in it, with the values beside it."""
+    if node.get("properties") and isinstance(values, dict) and "$ref" not in node:
+        yield path, node, values
+        for name, below in node["properties"].items():
+            yield from sections(below, values.get(name), f"{path}/{name}")
+
+
+def test_the_page_of_values_is_up_to_date() -> None:
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.render(), "run `make generate`"
+
+
+def test_a_value_without_a_description_is_refused() -> None:
+    with pytest.raises(reference.Undescribed, match=r"section\.value: write a comment above it"):
+        reference.described("section:\n  value: 1\n")
+
+
+def test_a_description_is_of_the_key_below_it_and_of_all_in_it() -> None:
+    text = "# First\n# line.\na: 1\nb:\n  # Inner.\n  c:\n    d: 2\n# Last.\ne: 3\n"
+    assert reference.described(text) == {
+        ("a",): "First line.",
+        ("b", "c"): "Inner.",
+        ("e",): "Last.",
+    }
+
+
+def test_the_versions_are_those_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert DESCRIPTION["appVersion"] == project["version"]
+    assert DESCRIPTION["version"] == project["version"]
+    assert DESCRIPTION["kubeVersion"] == ">=1.29.0-0"
+
+
+def test_the_schema_knows_every_value_and_no_other() -> None:
+    found = list(sections(SCHEMA, VALUES))
+    assert len(found) > 10
+    for path, node, values in found:
+        assert node["additionalProperties"] is False, path
+        if values:  # an empty one is the user's to fill
+            assert node["properties"].keys() - {"global"} == values.keys(), path
+
+
+def test_every_section_of_the_values_is_read_by_a_template() -> None:
+    # A value that no template reads would be a promise that nobody keeps.
+    templates = "".join(path.read_text() for path in (CHART / "templates").iterdir())
+    assert {name for name in VALUES if f".Values.{name}" not in templates} == set()
+
+
+def test_the_definitions_are_there_as_copies() -> None:
+    source = {path.name: path.read_bytes() for path in (ROOT / "crds").glob("*.yaml")}
+    copies = {path.name: path.read_bytes() for path in (CHART / "files" / "crds").glob("*.yaml")}
+    assert copies == source, "run `make generate`"
+
+
+def test_a_definition_has_the_one_place_where_the_chart_writes_its_annotation() -> None:
+    for path in (CHART / "files" / "crds").glob("*.yaml"):
+        text = path.read_text()
+        assert text.count("\nmetadata:\n") == 1, path
+        assert "annotations" not in yaml.safe_load(text)["metadata"], path
+
+
+def test_alerts_and_panels_ask_for_metrics_that_there_are() -> None:
+    asked = [rule["expr"] for group in ALERTS["groups"] for rule in group["rules"]]
+    asked += [
+        target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ())
+    ]
+    named = {name for expression in asked for name in _METRIC.findall(expression)}
+    assert len(named) > 15
+    assert named <= known()
+
+
+def test_every_alert_says_how_bad_it_is_and_what_has_happened() -> None:
+    rules = [rule for group in ALERTS["groups"] for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    for rule in rules:
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert rule["annotations"]["summary"]
+        assert rule["expr"].count("(") == rule["expr"].count(")")
+        assert rule["expr"].count("{") == rule["expr"].count("}")
+
+
+def test_the_panels_of_the_dashboard_do_not_overlap() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
