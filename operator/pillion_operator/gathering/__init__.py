@@ -1,0 +1,1 @@
+"""What the deliverers say of their destination queues, and what that comes to."""

@@ -1,0 +1,140 @@
+"""Asks one deliverer for its queues: ``GET http://POD_IP:8289/v1/queues`` with a bearer token.
+
+Whatever answers there is not trusted: no redirect is followed, nothing is decompressed, and bodies,
+pages and seconds are bounded.
+"""
+
+import ipaddress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+
+import aiohttp
+
+from pillion_operator.clock import Clock, within
+from pillion_operator.gathering.parsing import Page, ReportError, parse_page
+from pillion_operator.gathering.reports import (
+    DelivererReport,
+    EndedSubscription,
+    QueueReport,
+    Unreachable,
+)
+
+#: Connections at once; whoever asks keeps below it, since waiting for one counts as time.
+MOST_CONNECTIONS = 32
+#: Seconds until a connection stands, and until all of an answer is there.
+CONNECT_TIMEOUT = 2.0
+TOTAL_TIMEOUT = 5.0
+#: Queues to a page, bytes of a page, and pages: as many queues as a configuration may have
+#: destinations (10,000), some of them draining.
+PAGE = 500
+LARGEST_PAGE = 1024 * 1024
+MOST_PAGES = 24
+_CHUNK = 64 * 1024
+
+
+class DelivererClient:
+    """Asks deliverers, each over connections of its own."""
+
+    def __init__(self, session: aiohttp.ClientSession, *, clock: Clock) -> None:
+        """``session`` is one of ``client_session``."""
+        self._session = session
+        self._clock = clock
+
+    async def ask(
+        self, pod: str, *, address: str, port: int, token: str
+    ) -> DelivererReport | Unreachable:
+        """What the deliverer of a pod answers. ``address`` is the pod's IP address."""
+        at = self._clock.time()
+        try:
+            url = f"http://{_host(address)}:{port}/v1/queues"
+            pages = await within(self._clock, TOTAL_TIMEOUT, self._pages(url, token))
+        except (ReportError, TimeoutError, aiohttp.ClientError, OSError) as error:
+            return Unreachable(pod=pod, reason=_reason(error), since=at)
+        return _joined(pod, pages, at)
+
+    async def _pages(self, url: str, token: str) -> list[Page]:
+        pages: list[Page] = []
+        after = ""
+        for _ in range(MOST_PAGES):
+            page = parse_page(await self._body(url, token, after))
+            pages.append(page)
+            if page.next is None:
+                return pages
+            if page.next <= after:
+                raise ReportError("next is not after the page before")
+            after = page.next
+        raise ReportError(f"the answer is longer than {MOST_PAGES} pages")
+
+    async def _body(self, url: str, token: str, after: str) -> bytes:
+        parameters = {"limit": str(PAGE)}
+        if after:
+            parameters["after"] = after
+        async with self._session.get(
+            url,
+            params=parameters,
+            headers={"Authorization": f"Bearer {token}"},
+            allow_redirects=False,
+        ) as response:
+            if response.status != HTTPStatus.OK:
+                raise ReportError(f"HTTP {response.status}")
+            body = bytearray()
+            async for chunk in response.content.iter_chunked(_CHUNK):
+                body += chunk
+                if len(body) > LARGEST_PAGE:
+                    raise ReportError(f"a page is larger than {LARGEST_PAGE} bytes")
+            return bytes(body)
+
+
+@asynccontextmanager
+async def client_session() -> AsyncIterator[aiohttp.ClientSession]:
+    """A session that keeps no connection and no cookie, and minds no proxy of the environment."""
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=MOST_CONNECTIONS, force_close=True),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
+        headers={"Accept": "application/json", "Accept-Encoding": "identity"},
+        # A few bytes could unpack to any number; a compressed answer is simply not JSON.
+        auto_decompress=False,
+        trust_env=False,
+    ) as session:
+        yield session
+
+
+def _host(address: str) -> str:
+    """The host of a URL; only what the kubelet may report as an address is one."""
+    try:
+        known = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        raise ReportError("the pod's address is not an IP address") from None
+    return f"[{known}]" if known.version == 6 else str(known)
+
+
+def _reason(error: Exception) -> str:
+    """One line that is the same each time, so that it makes no news of itself."""
+    if isinstance(error, ReportError):
+        return str(error)
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        refused = isinstance(error.os_error, ConnectionRefusedError)
+        return "connection refused" if refused else "no connection"
+    if isinstance(error, aiohttp.ClientResponseError | aiohttp.ClientPayloadError):
+        return "the answer is not HTTP"
+    return "the connection broke"
+
+
+def _joined(pod: str, pages: list[Page], at: float) -> DelivererReport:
+    queues: dict[str, QueueReport] = {}
+    ended: dict[str, EndedSubscription] = {}
+    for page in pages:
+        queues.update((queue.name, queue) for queue in page.queues)
+        ended.update((one.name, one) for one in page.ended)
+    return DelivererReport(
+        pod=pod,
+        # Of the last page: a configuration taken over in between is in force now.
+        revision=pages[-1].revision,
+        queues=queues,
+        ended=tuple(sorted(ended.values(), key=lambda one: one.name)),
+        at=at,
+    )

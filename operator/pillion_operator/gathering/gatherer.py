@@ -1,0 +1,281 @@
+"""Asks every deliverer how its queues stand: now and then in calm, often while a configuration
+rolls out, seldom where nobody answers.
+
+Whoever reads the store says which pods there are and what was rendered; in return he hears that
+something has changed, and reads the reports. Nothing is kept of pods that are gone.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Protocol
+
+from pillion_operator.clock import Clock, within
+from pillion_operator.cluster.types import Object
+from pillion_operator.gathering.agenda import Agenda
+from pillion_operator.gathering.client import MOST_CONNECTIONS
+from pillion_operator.gathering.news import News, news
+from pillion_operator.gathering.pace import HURRY_FOR, RATE, Pace, calm, jittered
+from pillion_operator.gathering.reports import DelivererReport, Unreachable
+from pillion_operator.gathering.targets import Target, target_of
+
+#: The port of a deliverer's /v1/queues on its pod's address.
+TELEMETRY_PORT = 8289
+#: Seconds between two calls of ``on_change`` for one service, by what there is to tell.
+_GAPS = {News.TURNED: 1.0, News.MOVED: 10.0}
+
+
+class Asks(Protocol):
+    """``DelivererClient``, or what stands for it in a test."""
+
+    async def ask(
+        self, pod: str, *, address: str, port: int, token: str
+    ) -> DelivererReport | Unreachable: ...
+
+
+class GatheringMetrics(Protocol):
+    """Counts what is asked."""
+
+    def asked(self, *, reachable: bool, seconds: float) -> None:
+        """A deliverer was asked: whether it answered, and how long that took."""
+
+
+class Deliverer:
+    """One pod, as the gatherer keeps it."""
+
+    __slots__ = ("asking", "gone", "pace", "report", "service", "target")
+
+    def __init__(self, service: "_Service", target: Target, *, now: float) -> None:
+        self.service = service
+        self.target = target
+        self.pace = Pace(now + HURRY_FOR)
+        self.report: DelivererReport | Unreachable | None = None
+        self.asking = False
+        #: No longer there, or replaced: an answer that is still to come is nobody's.
+        self.gone = False
+
+
+class _Service:
+    __slots__ = ("deliverers", "gathered", "key", "revision", "told_at")
+
+    def __init__(self, key: tuple[str, str]) -> None:
+        self.key = key
+        self.deliverers: dict[str, Deliverer] = {}
+        self.revision: str | None = None
+        self.told_at = -math.inf
+        #: Whether every deliverer has been asked once.
+        self.gathered = False
+
+
+class Gatherer:
+    """Keeps the last report of every deliverer.
+
+    No more than ``rate`` deliverers are asked a second; the calm interval stretches with their
+    number (``pace.calm``). Those that were silent last time have connections of their own, so that
+    they keep none of the others waiting.
+    """
+
+    def __init__(
+        self,
+        client: Asks,
+        *,
+        clock: Clock,
+        token: Callable[[str, str], str],
+        on_change: Callable[[str, str], None],
+        known: Callable[[str, str, str], bool],
+        metrics: GatheringMetrics,
+        draw: Callable[[], float],
+        port: int = TELEMETRY_PORT,
+        rate: float = RATE,
+    ) -> None:
+        """``token`` and ``on_change`` take a namespace and a service. ``known`` says whether a
+        resource exists (kind, namespace, name): nothing that a pod says of others is kept, or
+        anybody could fill the operator's memory. ``draw`` gives random numbers in [0, 1)."""
+        self._client = client
+        self._clock = clock
+        self._token = token
+        self._on_change = on_change
+        self._known = known
+        self._metrics = metrics
+        self._draw = draw
+        self._port = port
+        self._rate = rate
+        self._services: dict[tuple[str, str], _Service] = {}
+        self._agenda: Agenda[Deliverer] = Agenda()
+        self._deliverers = 0
+        #: Services with news, and when (monotonic) to tell them.
+        self._untold: dict[tuple[str, str], float] = {}
+        #: No asking before it (monotonic), by the rate.
+        self._next_slot = -math.inf
+        self._woken = asyncio.Event()
+        self._lanes = {lost: asyncio.Semaphore(MOST_CONNECTIONS // 2) for lost in (False, True)}
+
+    # ------------------------------------------------------------------ what it is told
+
+    def pods_changed(self, namespace: str, service: str, pods: Iterable[Object]) -> None:
+        """All the pods that are now labelled as deliverers of a service; none forgets them."""
+        key = (namespace, service)
+        known = self._services.setdefault(key, _Service(key))
+        targets = [target for pod in pods if (target := target_of(pod)) is not None]
+        for name in known.deliverers.keys() - {target.name for target in targets}:
+            self._drop(known.deliverers.pop(name))
+        for target in targets:
+            self._take(known, target)
+        if not known.deliverers and known.revision is None:
+            self.service_gone(namespace, service)
+        self._woken.set()
+
+    def rendered(self, namespace: str, service: str, revision: str) -> None:
+        """A configuration is out; who does not report it yet is asked at once, and often."""
+        key = (namespace, service)
+        known = self._services.setdefault(key, _Service(key))
+        if known.revision == revision:
+            return
+        known.revision = revision
+        now = self._clock.monotonic()
+        for deliverer in known.deliverers.values():
+            if isinstance(deliverer.report, DelivererReport):
+                deliverer.pace.hurry(now)
+                if not deliverer.asking:
+                    self._agenda.put(deliverer, now)
+        self._woken.set()
+
+    def service_gone(self, namespace: str, service: str) -> None:
+        """Forget a service."""
+        known = self._services.pop((namespace, service), None)
+        self._untold.pop((namespace, service), None)
+        for deliverer in known.deliverers.values() if known is not None else ():
+            self._drop(deliverer)
+
+    # ------------------------------------------------------------------ what it tells
+
+    def reports(self, namespace: str, service: str) -> tuple[DelivererReport | Unreachable, ...]:
+        """The last answer of each deliverer that was asked, by pod."""
+        known = self._services.get((namespace, service))
+        deliverers = () if known is None else sorted(known.deliverers.items())
+        return tuple(one.report for _, one in deliverers if one.report is not None)
+
+    def gathered(self, namespace: str, service: str) -> bool:
+        """Whether every deliverer that was there at first has been asked. Until then what status
+        says already is nearer to the truth than the reports."""
+        known = self._services.get((namespace, service))
+        return known is None or not known.deliverers or known.gathered
+
+    async def run(self) -> None:
+        """Ask, for ever."""
+        async with asyncio.TaskGroup() as asking:
+            while True:
+                asking.create_task(self._ask(await self._next()))
+
+    # ------------------------------------------------------------------ inside
+
+    def _take(self, service: _Service, target: Target) -> None:
+        before = service.deliverers.get(target.name)
+        if before is not None and before.target == target:
+            return
+        now = self._clock.monotonic()
+        deliverer = Deliverer(service, target, now=now)
+        if before is not None:
+            self._drop(before)
+            if before.target.uid == target.uid:
+                deliverer.report = before.report
+        service.deliverers[target.name] = deliverer
+        self._deliverers += 1
+        self._agenda.put(deliverer, now)
+
+    def _drop(self, deliverer: Deliverer) -> None:
+        deliverer.gone = True
+        self._deliverers -= 1
+        self._agenda.drop(deliverer)
+
+    async def _next(self) -> Deliverer:
+        """Wait until a deliverer is due, telling news meanwhile."""
+        while True:
+            now = self._clock.monotonic()
+            self._tell(now)
+            due = max(self._agenda.next_due(), self._next_slot)
+            if due <= now:
+                self._next_slot = max(self._next_slot, now) + 1 / self._rate
+                deliverer = self._agenda.pop()
+                deliverer.asking = True
+                return deliverer
+            await self._rest(min(due, *self._untold.values(), math.inf) - now)
+
+    async def _rest(self, seconds: float) -> None:
+        self._woken.clear()
+        if seconds == math.inf:
+            await self._woken.wait()
+            return
+        with suppress(TimeoutError):
+            await within(self._clock, seconds, self._woken.wait())
+
+    async def _ask(self, deliverer: Deliverer) -> None:
+        async with self._lanes[isinstance(deliverer.report, Unreachable)]:
+            if deliverer.gone:
+                return
+            began = self._clock.monotonic()
+            answer = await self._client.ask(
+                deliverer.target.name,
+                address=deliverer.target.address,
+                port=self._port,
+                token=self._token(*deliverer.service.key),
+            )
+        now = self._clock.monotonic()
+        reachable = isinstance(answer, DelivererReport)
+        self._metrics.asked(reachable=reachable, seconds=now - began)
+        if not deliverer.gone:
+            self._take_in(deliverer, self._kept(deliverer, answer), now)
+
+    def _kept(
+        self, deliverer: Deliverer, answer: DelivererReport | Unreachable
+    ) -> DelivererReport | Unreachable:
+        before = deliverer.report
+        if isinstance(answer, Unreachable):
+            return (
+                replace(answer, since=before.since) if isinstance(before, Unreachable) else answer
+            )
+        namespace, _ = deliverer.service.key
+        return replace(
+            answer,
+            queues={
+                name: queue
+                for name, queue in answer.queues.items()
+                if self._known("ListenerDestination", namespace, name)
+            },
+            ended=tuple(
+                one
+                for one in answer.ended
+                if self._known("IndicationSubscription", namespace, one.name)
+            ),
+        )
+
+    def _take_in(
+        self, deliverer: Deliverer, answer: DelivererReport | Unreachable, now: float
+    ) -> None:
+        deliverer.asking = False
+        service = deliverer.service
+        told = news(deliverer.report, answer)
+        deliverer.report = answer
+        if not service.gathered:
+            # One call for all of the first round: a thousand pods would make a thousand.
+            service.gathered = all(one.report is not None for one in service.deliverers.values())
+            told = News.TURNED if service.gathered else News.NONE
+        if told is not News.NONE:
+            due = max(now, service.told_at + _GAPS[told])
+            self._untold[service.key] = min(due, self._untold.get(service.key, math.inf))
+        calm_wait = calm(self._deliverers, rate=self._rate)
+        if isinstance(answer, Unreachable):
+            wait = deliverer.pace.after_silence(calm=calm_wait)
+        else:
+            behind = service.revision is not None and answer.revision != service.revision
+            wait = deliverer.pace.after_report(behind=behind, now=now, calm=calm_wait)
+        self._agenda.put(deliverer, now + jittered(wait, self._draw))
+        self._woken.set()
+
+    def _tell(self, now: float) -> None:
+        for key in [key for key, due in self._untold.items() if due <= now]:
+            del self._untold[key]
+            self._services[key].told_at = now
+            self._on_change(*key)

@@ -1,0 +1,55 @@
+"""How often a deliverer is asked. Pure; seconds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+#: Askings a second, over all deliverers, at most.
+RATE = 100.0
+#: Between two askings of one deliverer in calm, as long as they are few.
+CALM = 10.0
+#: While a new configuration rolls out: at first, at most, and for how long.
+HURRY_FIRST = 0.25
+HURRY_MOST = 1.0
+HURRY_FOR = 120.0
+#: After askings in vain: at first, and at most.
+LOST_FIRST = 1.0
+LOST_MOST = 60.0
+#: The share of a wait by which it is shortened at random, so that pods spread over time.
+JITTER = 0.2
+
+
+def calm(pods: int, *, rate: float = RATE) -> float:
+    """The calm interval: 10 s, stretched so that it takes up no more than half of the rate."""
+    return max(CALM, 2 * pods / rate)
+
+
+@dataclass(slots=True)
+class Pace:
+    """The waits of one deliverer."""
+
+    #: While it is behind the wanted configuration: until when (monotonic) that is hurried after.
+    hurry_until: float
+    _wait: float = 0.0
+
+    def hurry(self, now: float) -> None:
+        """A new configuration is out."""
+        self.hurry_until = now + HURRY_FOR
+        self._wait = 0.0
+
+    def after_report(self, *, behind: bool, now: float, calm: float) -> float:
+        """The wait after an answer; ``behind`` if it was not the wanted configuration."""
+        if not behind or now >= self.hurry_until:
+            self._wait = 0.0
+            return calm
+        self._wait = min(HURRY_MOST, max(HURRY_FIRST, 2 * self._wait))
+        return self._wait
+
+    def after_silence(self, *, calm: float) -> float:
+        """The wait after none."""
+        self._wait = min(max(LOST_MOST, calm), max(LOST_FIRST, 2 * self._wait))
+        return self._wait
+
+
+def jittered(wait: float, draw: Callable[[], float]) -> float:
+    """``wait``, somewhat shortened; ``draw`` gives a number in [0, 1)."""
+    return wait * (1 - JITTER * draw())

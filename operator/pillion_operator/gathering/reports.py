@@ -1,0 +1,85 @@
+"""What a deliverer says of itself and of its destination queues, as the operator keeps it.
+
+Times are seconds since the epoch, by the clock of whoever states them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class DeliveryResult(StrEnum):
+    """The result of one attempt (S0.8), in the CamelCase of resources."""
+
+    SUCCESS = "Success"
+    ERROR = "Error"
+    FATAL_ERROR = "FatalError"
+    POST_DELIVERY_ERROR = "PostDeliveryError"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueReport:
+    """One destination queue of one deliverer."""
+
+    name: str
+    depth: int
+    capacity: int
+    high_water: int
+    #: When the oldest indication that waits was accepted; None for an empty queue.
+    oldest_indication_time: float | None = None
+    last_result: DeliveryResult | None = None
+    #: How the last attempt failed, one line for people; empty after a success.
+    last_detail: str = ""
+    last_attempt_time: float | None = None
+    last_success_time: float | None = None
+    next_attempt_time: float | None = None
+    #: The first of the failures since the last success; None while the listener takes what it gets.
+    failing_since: float | None = None
+    suspended: bool = False
+    #: Of a destination that is no longer in the configuration: delivers what it holds.
+    draining: bool = False
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last attempt failed."""
+        return self.last_result not in (None, DeliveryResult.SUCCESS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedSubscription:
+    """A subscription that a deliverer no longer delivers for, though its resource says Enabled."""
+
+    name: str
+    #: Why: ``FatalError``, ``RemovalAction``, ``Expired``, ``Disabled`` or ``Removed``.
+    end: str
+    #: The resource's UID, where the deliverer knows it: another one of the same name goes on.
+    uid: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelivererReport:
+    """One deliverer's answer."""
+
+    pod: str
+    #: The configuration that is in force there; None before the first.
+    revision: str | None
+    queues: Mapping[str, QueueReport]
+    ended: tuple[EndedSubscription, ...] = ()
+    #: When it was asked, by the operator's clock.
+    at: float
+
+    @property
+    def ready(self) -> bool:
+        """Whether it serves: it has a configuration."""
+        return self.revision is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreachable:
+    """A deliverer that gave no answer that could be used."""
+
+    pod: str
+    #: One line for people.
+    reason: str
+    #: The first of the askings in vain, by the operator's clock.
+    since: float

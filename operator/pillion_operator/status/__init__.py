@@ -1,0 +1,1 @@
+"""What the operator says in ``status``: decided here, written by others."""

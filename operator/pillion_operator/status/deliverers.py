@@ -1,0 +1,142 @@
+"""What an IndicationService's status says of its deliverers. Pure.
+
+Ready is about those deliverers that can be reached: Spark's NetworkPolicy may hide executors for
+good, which must not keep a service from ever being Ready; they are counted instead.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pillion_operator.cluster.types import Object
+from pillion_operator.gathering.reports import DelivererReport, Unreachable
+from pillion_operator.names import DELIVERER_LABEL
+from pillion_operator.status.conditions import Condition
+
+#: Pods that a message names.
+_MOST_NAMES = 5
+_FINISHED = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelivererCounts:
+    """The deliverers of one service, pod by pod."""
+
+    #: Pods with a deliverer, neither terminating nor finished.
+    deliverers: int
+    #: Of these: they can be reached and report a configuration that is wanted.
+    ready: int
+    #: They can be reached, and report another one.
+    behind: int
+    #: They can be reached, and have no configuration yet.
+    starting: int
+    #: They gave no answer that could be used. What is left over does not run yet.
+    unreachable: int
+
+
+def is_deliverer(pod: Object, service: str) -> bool:
+    """Whether a pod counts as a deliverer of a service: labelled, not terminating or finished."""
+    metadata = pod["metadata"]
+    return (
+        (metadata.get("labels") or {}).get(DELIVERER_LABEL) == service
+        and not metadata.get("deletionTimestamp")
+        and (pod.get("status") or {}).get("phase") not in _FINISHED
+    )
+
+
+def count_deliverers(
+    pods: Iterable[Object],
+    reports: Iterable[DelivererReport | Unreachable],
+    *,
+    service: str,
+    revisions: Collection[str],
+) -> DelivererCounts:
+    """Count a service's deliverers. ``revisions`` are those that are as good as the wanted one."""
+    names = {pod["metadata"]["name"] for pod in pods if is_deliverer(pod, service)}
+    known = [report for report in reports if report.pod in names]
+    asked = [report for report in known if isinstance(report, DelivererReport)]
+    ready = sum(report.revision in revisions for report in asked)
+    starting = sum(not report.ready for report in asked)
+    return DelivererCounts(
+        deliverers=len(names),
+        ready=ready,
+        behind=len(asked) - ready - starting,
+        starting=starting,
+        unreachable=len(known) - len(asked),
+    )
+
+
+def ready_condition(counts: DelivererCounts) -> Condition:
+    """Ready: every deliverer that serves and can be reached runs on the wanted configuration.
+
+    Not asked of one that has no configuration yet, as long as others run on it: executors come and
+    go, and each of them begins like that.
+    """
+    if not (counts.ready or counts.behind or counts.starting or counts.unreachable):
+        message = "No deliverer runs; whatever starts will run on this configuration."
+        return Condition("Ready", "True", "NoDeliverers", message)
+    if counts.behind or (counts.starting and not counts.ready):
+        waiting = counts.behind + (0 if counts.ready else counts.starting)
+        return Condition(
+            "Ready",
+            "False",
+            "RollingOut",
+            f"{waiting} deliverer(s) do not run on this configuration yet."
+            + _unreachable(counts.unreachable),
+        )
+    if counts.ready:
+        return Condition(
+            "Ready",
+            "True",
+            "InForce",
+            "Every deliverer that can be reached runs on this configuration."
+            + _unreachable(counts.unreachable),
+        )
+    return Condition(
+        "Ready",
+        "True",
+        "Unreachable",
+        "No deliverer can be reached, so what they run on is not known; a NetworkPolicy may hide "
+        "them from the operator.",
+    )
+
+
+def injection_condition(injected: int, missing: Sequence[str]) -> Condition:
+    """InjectionComplete of a service in mode Sidecar.
+
+    ``missing`` names the pods that should have a deliverer and have none.
+    """
+    if missing:
+        named = ", ".join(sorted(missing)[:_MOST_NAMES])
+        more = "" if len(missing) <= _MOST_NAMES else f" and {len(missing) - _MOST_NAMES} more"
+        return Condition(
+            "InjectionComplete",
+            "False",
+            "PodsMissed",
+            f"{named}{more} should have a deliverer and have none: the webhook was not asked when "
+            "they were made. Make them anew, or set onMissedInjection to Evict.",
+        )
+    if not injected:
+        message = "No pod asks for a deliverer of this service."
+        return Condition("InjectionComplete", "True", "NoPods", message)
+    return Condition(
+        "InjectionComplete", "True", "AllInjected", "Every pod that should have a deliverer has it."
+    )
+
+
+def count_fields(
+    counts: DelivererCounts, *, injected: int | None, missing: int | None
+) -> Mapping[str, Any]:
+    """The counts as status fields; ``injected`` and ``missing`` are None in mode Gateway."""
+    fields = {
+        "deliverers": counts.deliverers,
+        "readyDeliverers": counts.ready,
+        "unreachableDeliverers": counts.unreachable,
+        "injected": injected,
+        "missing": missing,
+    }
+    return {name: count for name, count in fields.items() if count is not None}
+
+
+def _unreachable(number: int) -> str:
+    return f" {number} cannot be reached by the operator." if number else ""

@@ -1,0 +1,207 @@
+"""What a ListenerDestination's status says of its delivery. Pure.
+
+Conditions speak of what is so at the deliverers that could be asked; how many could not be is in
+their messages. Messages carry nothing that changes with every indication except where that is the
+message (Draining).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pillion_operator.gathering.aggregate import DestinationDelivery
+from pillion_operator.status.backlog import Backlog, backlogged
+from pillion_operator.status.conditions import Condition, find_condition, rfc3339, seconds_of
+
+#: Ways of failing that a message tells apart.
+_MOST_DETAILS = 3
+
+SUSPENDED = "Suspended"
+NO_DELIVERERS = "NoDeliverers"
+UNREACHABLE = "DeliverersUnreachable"
+NOTHING_SENT = "NothingSent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestinationFacts:
+    """What of a destination's resource its delivery is judged by."""
+
+    #: ``spec.suspended``.
+    suspended: bool
+    #: The effective retry interval, in seconds; the longest of several services'.
+    retry_interval: float
+    #: Whether it is being deleted with removalPolicy Drain.
+    draining: bool = False
+    #: Whether every deliverer that could be asked runs without it (only read while draining).
+    removed_everywhere: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryVerdict:
+    """What to write, and when to look again although nothing happens meanwhile."""
+
+    conditions: tuple[Condition, ...]
+    #: Beside ``conditions`` and ``observedGeneration``; what is not known is left out.
+    fields: Mapping[str, Any]
+    #: Seconds until a condition changes by the mere passing of time; None: it does not.
+    due_again: float | None
+    #: Whether all that was to be drained is gone, as far as deliverers could be asked.
+    drained: bool
+
+
+def judge_delivery(
+    delivery: DestinationDelivery,
+    facts: DestinationFacts,
+    *,
+    live_conditions: Iterable[Mapping[str, Any]] | None,
+    now: float,
+) -> DeliveryVerdict:
+    """Judge one destination. ``now`` is in seconds since the epoch; the live conditions say what
+    held until now, so that what wavers round a bound does not flap."""
+    live = list(live_conditions or ())
+    backlog = _backlog(delivery, facts, live, now)
+    conditions = [_delivering(delivery, facts), backlog.condition, _unreachable(delivery, facts)]
+    drained = facts.draining and facts.removed_everywhere and not delivery.deliverers
+    if facts.draining:
+        conditions.append(_draining(delivery, drained=drained))
+    return DeliveryVerdict(
+        conditions=tuple(conditions),
+        fields=_fields(delivery),
+        due_again=backlog.due_again,
+        drained=drained,
+    )
+
+
+def failing_since(live_conditions: Iterable[Mapping[str, Any]] | None) -> float | None:
+    """Since when a listener has failed everywhere without a break, in seconds since the epoch; by
+    the transition that the live conditions hold, so that it outlasts the operator."""
+    condition = find_condition(live_conditions, "ListenerUnreachable")
+    if condition is None or condition.get("status") != "True":
+        return None
+    return seconds_of(condition.get("lastTransitionTime"))
+
+
+def _nothing_known(delivery: DestinationDelivery) -> tuple[str, str] | None:
+    """Reason and message where no deliverer says anything of the destination."""
+    if delivery.deliverers:
+        return None
+    if delivery.unreachable:
+        return UNREACHABLE, "No deliverer that serves it can be reached by the operator."
+    return NO_DELIVERERS, "No deliverer serves it: no pod, or no subscription, uses it."
+
+
+def _delivering(delivery: DestinationDelivery, facts: DestinationFacts) -> Condition:
+    if facts.suspended:
+        return Condition(
+            "Delivering",
+            "False",
+            SUSPENDED,
+            "spec.suspended is true: indications are queued. Set it to false to deliver them.",
+        )
+    unknown = _nothing_known(delivery)
+    if unknown is not None:
+        return Condition("Delivering", "Unknown", *unknown)
+    if delivery.failing:
+        how_many = "every deliverer" if not delivery.delivering else "some deliverers"
+        return Condition(
+            "Delivering",
+            "False",
+            "ListenerFailing",
+            f"The last attempts of {how_many} failed: {_how(delivery)}. They are repeated.",
+        )
+    if not delivery.delivering:
+        return Condition(
+            "Delivering", "Unknown", NOTHING_SENT, "No deliverer has had anything to send yet."
+        )
+    return Condition(
+        "Delivering",
+        "True",
+        "ListenerAnswers",
+        "The last attempts succeeded at all deliverers that have sent anything.",
+    )
+
+
+def _unreachable(delivery: DestinationDelivery, facts: DestinationFacts) -> Condition:
+    kind = "ListenerUnreachable"
+    if facts.suspended:
+        # Not True: the time in which nobody tries does not count against the listener.
+        return Condition(kind, "Unknown", SUSPENDED, "Nothing is sent while it is suspended.")
+    unknown = _nothing_known(delivery)
+    if unknown is not None:
+        return Condition(kind, "Unknown", *unknown)
+    if delivery.failing and not delivery.delivering:
+        return Condition(
+            kind,
+            "True",
+            "AttemptsFail",
+            f"No deliverer that tried gets anything through: {_how(delivery)}. "
+            "Look at the listener, its address, and what lies between.",
+        )
+    if delivery.delivering:
+        message = "It took what at least one deliverer sent last."
+        return Condition(kind, "False", "ListenerAnswers", message)
+    return Condition(kind, "Unknown", NOTHING_SENT, "No deliverer has had anything to send yet.")
+
+
+def _how(delivery: DestinationDelivery) -> str:
+    ways = [
+        f"{detail} ({number} deliverer{'' if number == 1 else 's'})"
+        for detail, number in delivery.details[:_MOST_DETAILS]
+    ]
+    if len(delivery.details) > _MOST_DETAILS:
+        ways.append("and in other ways")
+    return ", ".join(ways) or "they did not say how"
+
+
+def _backlog(
+    delivery: DestinationDelivery,
+    facts: DestinationFacts,
+    live: list[Mapping[str, Any]],
+    now: float,
+) -> Backlog:
+    unknown = _nothing_known(delivery)
+    if unknown is not None:
+        return Backlog(Condition("Backlogged", "Unknown", *unknown), None)
+    return backlogged(
+        delivery,
+        retry_interval=facts.retry_interval,
+        live=find_condition(live, "Backlogged"),
+        now=now,
+    )
+
+
+def _draining(delivery: DestinationDelivery, *, drained: bool) -> Condition:
+    missing = " Deliverers that cannot be reached may hold more." if delivery.unreachable else ""
+    if drained:
+        return Condition("Draining", "False", "Drained", f"Nothing is left.{missing}")
+    if delivery.deliverers:
+        return Condition(
+            "Draining",
+            "True",
+            "Draining",
+            f"{delivery.depth} indication(s) are left at {delivery.deliverers} deliverer(s); "
+            f"they are delivered, or discarded by retry and lifetime as ever.{missing}",
+        )
+    return Condition(
+        "Draining",
+        "True",
+        "RollingOut",
+        f"Not every deliverer has been told of the removal yet.{missing}",
+    )
+
+
+def _fields(delivery: DestinationDelivery) -> dict[str, Any]:
+    fields: dict[str, Any] = {"deliverers": delivery.deliverers}
+    if not delivery.deliverers:
+        return fields
+    fields["depth"] = delivery.depth
+    fields["highWater"] = delivery.high_water
+    if delivery.last_result is not None:
+        fields["lastResult"] = delivery.last_result.value
+    for name, at in (
+        ("oldestIndicationTime", delivery.oldest_indication_time),
+        ("nextAttemptTime", delivery.next_attempt_time),
+    ):
+        if at is not None:
+            fields[name] = rfc3339(at)
+    return fields

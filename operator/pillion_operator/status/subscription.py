@@ -1,0 +1,167 @@
+"""What has become of an IndicationSubscription (DSP1054 SubscriptionState). Pure.
+
+A removal action, a fatal error or the end of its duration changes ``status.subscriptionState``
+alone, never a user's spec. Whoever renders leaves out what is not Enabled.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from pillion_operator.cluster.types import Object
+from pillion_operator.gathering.reports import EndedSubscription
+from pillion_operator.status.conditions import find_condition, seconds_of
+
+
+class State(StrEnum):
+    """``status.subscriptionState``."""
+
+    ENABLED = "Enabled"
+    DISABLED = "Disabled"
+    REMOVED = "Removed"
+    EXPIRED = "Expired"
+
+
+#: Reasons that an end keeps, in whatever condition they stand.
+FATAL_ERROR = "FatalError"
+LISTENER_FAILING = "ListenerFailing"
+_ENDED_EARLIER = "EndedEarlier"
+_ACTIONS = {"Disable": State.DISABLED, "Remove": State.REMOVED}
+_AGAIN = "It stays so until its spec is changed."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovalRule:
+    """What the service does to subscriptions of a listener that fails, and since when it does."""
+
+    #: ``subscriptionRemovalAction``: Ignore, Disable or Remove.
+    action: str = "Ignore"
+    #: ``subscriptionRemovalTimeIntervalSeconds``.
+    interval: float = 2_592_000.0
+    #: Since when the destination has failed without a break, in seconds since the epoch.
+    failing_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionVerdict:
+    """The state of a subscription, and why."""
+
+    state: State
+    #: One CamelCase word, and a sentence: whoever writes the status puts them into a condition,
+    #: from which a later verdict takes them.
+    reason: str
+    message: str
+    #: Seconds until the state changes by the mere passing of time; None: it does not.
+    due_again: float | None = None
+
+
+def judge_subscription(
+    subscription: Object,
+    *,
+    removal: RemovalRule,
+    ended: Iterable[EndedSubscription] = (),
+    now: float,
+) -> SubscriptionVerdict:
+    """Judge one subscription as the API server has it. ``now`` is in seconds since the epoch.
+
+    ``ended`` is what the service's deliverers report, of those that run the configuration now
+    rendered: an older one may still hold what the user has just mended.
+    """
+    spec: Mapping[str, Any] = subscription.get("spec") or {}
+    metadata = subscription["metadata"]
+    if metadata.get("deletionTimestamp"):
+        return _end(State.REMOVED, "Deleted", "It is being deleted.")
+    remaining = _remaining(spec, metadata, now)
+    if remaining is not None and remaining <= 0:
+        seconds = spec["subscriptionDurationSeconds"]
+        return _end(
+            State.EXPIRED,
+            "Expired",
+            f"Its subscriptionDurationSeconds, {seconds}, are over. "
+            "Raise them, or leave them out, to have it go on.",
+        )
+    if spec.get("subscriptionState") == "Disabled":
+        message = "spec.subscriptionState is Disabled. Set it to Enabled to have it deliver."
+        return _end(State.DISABLED, "Disabled", message, due_again=remaining)
+    stopped = _kept(subscription) or _fatal(spec, metadata, ended)
+    if stopped is not None:
+        return _end(*stopped, due_again=remaining)
+    return _by_removal(removal, remaining=remaining, now=now)
+
+
+def _by_removal(
+    removal: RemovalRule, *, remaining: float | None, now: float
+) -> SubscriptionVerdict:
+    action = _ACTIONS.get(removal.action)
+    dues = [] if remaining is None else [remaining]
+    if action is not None and removal.failing_since is not None:
+        wait = removal.failing_since + removal.interval - now
+        if wait <= 0:
+            message = (
+                "Its listener has failed for subscriptionRemovalTimeIntervalSeconds, "
+                f"{removal.interval:g}, and subscriptionRemovalAction is {removal.action}. {_AGAIN}"
+            )
+            return _end(action, LISTENER_FAILING, message, due_again=remaining)
+        dues.append(wait)
+    return SubscriptionVerdict(
+        state=State.ENABLED,
+        reason="Enabled",
+        message="Indications are delivered for it.",
+        due_again=min(dues, default=None),
+    )
+
+
+def _remaining(spec: Mapping[str, Any], metadata: Object, now: float) -> float | None:
+    """Seconds that are left of its duration; None where it has none."""
+    duration = spec.get("subscriptionDurationSeconds")
+    created = seconds_of(metadata.get("creationTimestamp"))
+    if duration is None or created is None:
+        return None
+    return created + float(duration) - now
+
+
+def _kept(subscription: Object) -> tuple[State, str, str] | None:
+    """The end that its status states already, unless the user has changed the spec since.
+
+    By the generation that the condition Accepted was worked out from: it is written together with
+    subscriptionState, so the two belong to one spec.
+    """
+    status: Mapping[str, Any] = subscription.get("status") or {}
+    if status.get("subscriptionState") not in (State.DISABLED, State.REMOVED):
+        return None
+    conditions = status.get("conditions") or ()
+    accepted = find_condition(conditions, "Accepted")
+    generation = subscription["metadata"].get("generation")
+    if accepted is None or accepted.get("observedGeneration") != generation:
+        return None
+    state = State(status["subscriptionState"])
+    for condition in conditions:
+        if condition.get("reason") in (FATAL_ERROR, LISTENER_FAILING):
+            return state, str(condition["reason"]), str(condition.get("message") or _AGAIN)
+    return state, _ENDED_EARLIER, f"It was ended earlier. {_AGAIN}"
+
+
+def _fatal(
+    spec: Mapping[str, Any], metadata: Object, ended: Iterable[EndedSubscription]
+) -> tuple[State, str, str] | None:
+    policy = spec.get("onFatalErrorPolicy", "Ignore")
+    action = _ACTIONS.get(policy)
+    if action is None:
+        return None
+    for one in ended:
+        same = one.name == metadata["name"] and one.uid in (None, metadata.get("uid"))
+        # With Remove, a deliverer gives Removed as its reason.
+        if same and one.end in (FATAL_ERROR, "Removed"):
+            message = (
+                "A delivery for it failed in a way that no retry can mend, and onFatalErrorPolicy "
+                f"is {policy}. {_AGAIN}"
+            )
+            return action, FATAL_ERROR, message
+    return None
+
+
+def _end(
+    state: State, reason: str, message: str, *, due_again: float | None = None
+) -> SubscriptionVerdict:
+    return SubscriptionVerdict(state=state, reason=reason, message=message, due_again=due_again)

@@ -1,0 +1,140 @@
+import itertools
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pillion_operator.gathering.aggregate import (
+    NOTHING,
+    DestinationDelivery,
+    combined,
+    deliveries,
+    delivery_of,
+)
+from pillion_operator.gathering.reports import (
+    DelivererReport,
+    DeliveryResult,
+    QueueReport,
+    Unreachable,
+)
+
+_PODS = itertools.count()
+
+
+def report(*queues: QueueReport) -> DelivererReport:
+    return DelivererReport(
+        pod=f"pod-{next(_PODS)}", revision="r", queues={one.name: one for one in queues}, at=0.0
+    )
+
+
+SENT = QueueReport(
+    name="pager",
+    depth=1,
+    capacity=10,
+    high_water=4,
+    oldest_indication_time=50.0,
+    last_result=DeliveryResult.SUCCESS,
+    last_attempt_time=100.0,
+    last_success_time=100.0,
+)
+FAILED = QueueReport(
+    name="pager",
+    depth=8,
+    capacity=10,
+    high_water=9,
+    oldest_indication_time=20.0,
+    last_result=DeliveryResult.ERROR,
+    last_detail="connection refused",
+    last_attempt_time=90.0,
+    next_attempt_time=120.0,
+    failing_since=60.0,
+)
+IDLE = QueueReport(name="pager", depth=0, capacity=10, high_water=0)
+
+
+def test_deliverers_are_summed_up() -> None:
+    silent = Unreachable(pod="hidden", reason="timed out", since=0.0)
+    draining = QueueReport(name="pager", depth=3, capacity=5, high_water=3, draining=True)
+
+    delivery = delivery_of(
+        "pager", [report(SENT), report(FAILED), report(IDLE), report(draining), report(), silent]
+    )
+
+    assert delivery == DestinationDelivery(
+        deliverers=4,
+        unreachable=1,
+        depth=12,
+        high_water=9,
+        fullest=0.8,
+        oldest_indication_time=20.0,
+        last_attempt_time=100.0,
+        last_result=DeliveryResult.SUCCESS,
+        next_attempt_time=120.0,
+        failing=1,
+        delivering=1,
+        idle=2,
+        draining=1,
+        draining_depth=3,
+        details=(("connection refused", 1),),
+    )
+
+
+def test_a_destination_that_nobody_has_is_nothing() -> None:
+    assert delivery_of("pager", [report()]) == NOTHING
+    assert delivery_of("pager", []) == NOTHING
+
+
+def test_services_are_put_together_like_deliverers() -> None:
+    reports = [report(SENT), report(FAILED), report(FAILED)]
+
+    parts = [delivery_of("pager", reports[:1]), delivery_of("pager", reports[1:])]
+
+    assert combined(parts) == delivery_of("pager", reports)
+    assert combined(parts).details == (("connection refused", 2),)
+
+
+def test_every_destination_that_is_reported_is_summed_up() -> None:
+    other = QueueReport(name="archive", depth=0, capacity=0, high_water=0)
+
+    known = deliveries([report(SENT, other), report(FAILED)])
+
+    assert {name: one.deliverers for name, one in known.items()} == {"archive": 1, "pager": 2}
+    assert known["archive"].fullest == 0.0
+
+
+_MOMENT = st.none() | st.integers(0, 5).map(float)
+_QUEUES = st.builds(
+    QueueReport,
+    name=st.just("pager"),
+    depth=st.integers(0, 20),
+    capacity=st.integers(0, 20),
+    high_water=st.integers(0, 20),
+    oldest_indication_time=_MOMENT,
+    last_result=st.none() | st.sampled_from(DeliveryResult),
+    last_detail=st.sampled_from(["", "HTTP 503", "timed out"]),
+    last_attempt_time=_MOMENT,
+    next_attempt_time=_MOMENT,
+    suspended=st.booleans(),
+    draining=st.booleans(),
+)
+_REPORTS = st.lists(
+    st.builds(report, _QUEUES)
+    | st.builds(report)
+    | st.just(Unreachable(pod="hidden", reason="timed out", since=0.0)),
+    max_size=6,
+)
+
+
+@given(_REPORTS, st.integers(0, 6), st.randoms(use_true_random=False))
+def test_neither_order_nor_grouping_makes_a_difference(
+    reports: list[DelivererReport | Unreachable], cut: int, random: Random
+) -> None:
+    whole = delivery_of("pager", reports)
+
+    shuffled = list(reports)
+    random.shuffle(shuffled)
+    parts = (delivery_of("pager", shuffled[:cut]), delivery_of("pager", shuffled[cut:]))
+
+    assert combined(parts) == whole
+    assert whole.failing + whole.delivering + whole.idle == whole.deliverers
+    assert whole.draining_depth <= whole.depth

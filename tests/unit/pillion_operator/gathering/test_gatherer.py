@@ -1,0 +1,401 @@
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from pillion_operator.gathering.gatherer import Gatherer
+from pillion_operator.gathering.pace import CALM, HURRY_FIRST, LOST_FIRST
+from pillion_operator.gathering.reports import (
+    DelivererReport,
+    DeliveryResult,
+    EndedSubscription,
+    QueueReport,
+    Unreachable,
+)
+from support.operator_time import FakeClock
+
+PAGER = QueueReport(name="pager", depth=0, capacity=100, high_water=0)
+
+
+@dataclass
+class FakeDeliverers:
+    """Stands for the client: what each address answers, and who was asked when."""
+
+    clock: FakeClock
+    revisions: dict[str, str | None] = field(default_factory=dict)
+    queues: dict[str, QueueReport] = field(default_factory=dict)
+    ended: tuple[EndedSubscription, ...] = ()
+    silent: set[str] = field(default_factory=set)
+    #: Addresses that answer only once the event is set.
+    hung: dict[str, asyncio.Event] = field(default_factory=dict)
+    asked: list[tuple[float, str, str]] = field(default_factory=list)
+
+    async def ask(
+        self, pod: str, *, address: str, port: int, token: str
+    ) -> DelivererReport | Unreachable:
+        assert port == 8289
+        self.asked.append((self.clock.monotonic(), address, token))
+        if address in self.hung:
+            await self.hung[address].wait()
+        if address in self.silent:
+            return Unreachable(pod=pod, reason="timed out", since=self.clock.time())
+        return DelivererReport(
+            pod=pod,
+            revision=self.revisions.get(address, "one"),
+            queues={"pager": self.queues.get(address, PAGER)},
+            ended=self.ended,
+            at=self.clock.time(),
+        )
+
+    def moments(self, address: str = "10.0.0.1") -> list[float]:
+        """When an address was asked, in seconds since the fake clock's beginning."""
+        return [at - 1000.0 for at, asked, _ in self.asked if asked == address]
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.reachable: list[bool] = []
+
+    def asked(self, *, reachable: bool, seconds: float) -> None:
+        assert seconds >= 0
+        self.reachable.append(reachable)
+
+
+@dataclass
+class Bench:
+    clock: FakeClock
+    deliverers: FakeDeliverers
+    gatherer: Gatherer
+    metrics: Metrics
+    changed: list[tuple[float, str, str]]
+    known: set[str]
+
+    def pods(self, *pods: dict[str, Any]) -> None:
+        self.gatherer.pods_changed("shop", "default", pods)
+
+    @property
+    def reports(self) -> tuple[DelivererReport | Unreachable, ...]:
+        return self.gatherer.reports("shop", "default")
+
+    @property
+    def gathered(self) -> bool:
+        return self.gatherer.gathered("shop", "default")
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.gatherer.run())
+        try:
+            await self.clock.settle()
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+def bench_with(**options: Any) -> Bench:
+    clock = FakeClock()
+    deliverers, metrics = FakeDeliverers(clock), Metrics()
+    changed: list[tuple[float, str, str]] = []
+    known = {"pager", "alerts"}
+    gatherer = Gatherer(
+        deliverers,
+        clock=clock,
+        token=lambda namespace, service: f"token of {namespace}/{service}",
+        on_change=lambda namespace, service: changed.append(
+            (clock.monotonic() - 1000.0, namespace, service)
+        ),
+        known=lambda kind, namespace, name: name in known,
+        metrics=metrics,
+        draw=lambda: 0.0,
+        **options,
+    )
+    return Bench(clock, deliverers, gatherer, metrics, changed, known)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return bench_with()
+
+
+def pod(number: int = 1, **changes: Any) -> dict[str, Any]:
+    status: dict[str, Any] = {
+        "phase": "Running",
+        "podIP": f"10.0.0.{number}",
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    status.update({name: value for name, value in changes.items() if name in ("phase", "podIP")})
+    if "ready" in changes:
+        status["conditions"] = [{"type": "Ready", "status": str(changes["ready"])}]
+    metadata = {"name": f"pod-{number}", "uid": changes.get("uid", f"uid-{number}")}
+    if changes.get("ending"):
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return {"metadata": metadata, "status": status}
+
+
+async def test_a_pod_is_asked_at_once_and_then_calmly(bench: Bench) -> None:
+    async with bench.running():
+        bench.pods(pod())
+        assert not bench.gathered
+        await bench.clock.advance(2.5 * CALM)
+
+    assert bench.deliverers.moments() == [0.0, CALM, 2 * CALM]
+    assert {token for _, _, token in bench.deliverers.asked} == {"token of shop/default"}
+    (report,) = bench.reports
+    assert isinstance(report, DelivererReport)
+    assert (report.pod, report.revision) == ("pod-1", "one")
+    assert bench.gathered
+    assert bench.metrics.reachable == [True] * 3
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [pod(phase="Pending"), pod(phase="Failed"), pod(podIP=""), pod(ending=True)],
+    ids=range(4),
+)
+async def test_pods_that_cannot_answer_are_not_asked(bench: Bench, unfit: dict[str, Any]) -> None:
+    async with bench.running():
+        bench.pods(unfit)
+        await bench.clock.advance(3 * CALM)
+
+    assert bench.deliverers.asked == []
+    assert bench.reports == ()
+    assert bench.gathered
+
+
+async def test_after_a_rendering_those_behind_are_asked_until_they_have_it(bench: Bench) -> None:
+    async with bench.running():
+        bench.pods(pod(1), pod(2))
+        await bench.clock.advance(1.0)
+        bench.deliverers.revisions["10.0.0.2"] = "two"
+        bench.gatherer.rendered("shop", "default", "two")
+        await bench.clock.advance(2.0)
+        bench.deliverers.revisions["10.0.0.1"] = "two"
+        await bench.clock.advance(5.0)
+
+    began = bench.deliverers.moments()[1]
+    assert began == pytest.approx(1.0, abs=0.03)
+    offsets = [at - began for at in bench.deliverers.moments()[1:]]
+    assert offsets == pytest.approx([0.0, HURRY_FIRST, 0.75, 1.75, 2.75])
+    assert len(bench.deliverers.moments("10.0.0.2")) == 2
+    assert [one.revision for one in bench.reports if isinstance(one, DelivererReport)] == [
+        "two",
+        "two",
+    ]
+
+
+async def test_the_same_rendering_again_asks_nobody(bench: Bench) -> None:
+    bench.gatherer.rendered("shop", "default", "one")
+    async with bench.running():
+        bench.pods(pod())
+        await bench.clock.advance(1.0)
+        bench.gatherer.rendered("shop", "default", "one")
+        await bench.clock.advance(1.0)
+
+    assert bench.deliverers.moments() == [0.0]
+
+
+async def test_the_silent_are_asked_more_and_more_rarely(bench: Bench) -> None:
+    bench.deliverers.silent.add("10.0.0.1")
+    async with bench.running():
+        bench.pods(pod())
+        await bench.clock.advance(200.0)
+        bench.gatherer.rendered("shop", "default", "two")
+        await bench.clock.advance(10.0)
+
+    assert bench.deliverers.moments() == [0.0, LOST_FIRST, 3.0, 7.0, 15.0, 31.0, 63.0, 123.0, 183.0]
+    (report,) = bench.reports
+    # Since the first time, though it was asked again and again.
+    assert report == Unreachable(pod="pod-1", reason="timed out", since=1_700_000_000.0)
+    assert not any(bench.metrics.reachable)
+
+
+async def test_a_silent_pod_whose_state_changes_is_asked_at_once(bench: Bench) -> None:
+    bench.deliverers.silent.add("10.0.0.1")
+    async with bench.running():
+        bench.pods(pod(ready=False))
+        await bench.clock.advance(20.0)
+        bench.deliverers.silent.clear()
+        bench.pods(pod(ready=True))
+        await bench.clock.advance(1.0)
+        assert bench.deliverers.moments()[-1] == 20.0
+        bench.pods(pod(ready=True))
+        await bench.clock.advance(1.0)
+
+    assert bench.deliverers.moments()[-1] == 20.0
+    assert isinstance(bench.reports[0], DelivererReport)
+
+
+async def test_no_more_are_asked_than_the_rate_allows() -> None:
+    bench = bench_with(rate=5.0)
+    async with bench.running():
+        bench.pods(*(pod(number) for number in range(1, 21)))
+        await bench.clock.advance(60.0)
+
+    moments = [at for at, _, _ in bench.deliverers.asked]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(moments)]
+    assert min(gaps) >= 0.2 - 1e-6
+    times = [len(bench.deliverers.moments(f"10.0.0.{number}")) for number in range(1, 21)]
+    assert set(times) <= {6, 7}
+
+
+async def test_pods_that_are_gone_are_forgotten(bench: Bench) -> None:
+    async with bench.running():
+        bench.pods(pod(1), pod(2))
+        await bench.clock.advance(1.0)
+        bench.pods(pod(2))
+        assert [report.pod for report in bench.reports] == ["pod-2"]
+        bench.pods()
+        assert bench.reports == ()
+        await bench.clock.advance(5 * CALM)
+
+    assert len(bench.deliverers.asked) == 2
+    assert bench.gatherer._services == {}
+    assert len(bench.gatherer._agenda) == 0
+
+
+async def test_a_service_that_is_gone_is_forgotten_even_with_news_to_tell(bench: Bench) -> None:
+    bench.deliverers.hung["10.0.0.1"] = asyncio.Event()
+    async with bench.running():
+        bench.gatherer.rendered("shop", "default", "two")
+        bench.pods(pod(1), pod(2))
+        await bench.clock.advance(1.0)
+        bench.gatherer.service_gone("shop", "default")
+        bench.deliverers.hung["10.0.0.1"].set()
+        await bench.clock.advance(CALM)
+
+    assert bench.changed == []
+    assert bench.reports == ()
+
+
+async def test_an_answer_of_a_pod_that_was_replaced_meanwhile_counts_for_nothing(
+    bench: Bench,
+) -> None:
+    hung = bench.deliverers.hung["10.0.0.1"] = asyncio.Event()
+    async with bench.running():
+        bench.pods(pod(1, uid="old"))
+        await bench.clock.advance(0.1)
+        bench.pods(pod(1, uid="new", podIP="10.0.0.9"))
+        bench.deliverers.revisions["10.0.0.9"] = "of the new one"
+        await bench.clock.advance(0.1)
+        hung.set()
+        await bench.clock.advance(0.1)
+
+    (report,) = bench.reports
+    assert isinstance(report, DelivererReport)
+    assert report.revision == "of the new one"
+
+
+async def test_a_pod_is_never_asked_twice_at_once(bench: Bench) -> None:
+    hung = bench.deliverers.hung["10.0.0.1"] = asyncio.Event()
+    async with bench.running():
+        hung.set()
+        bench.pods(pod())
+        await bench.clock.advance(1.0)
+        hung.clear()
+        await bench.clock.advance(CALM)
+        assert len(bench.deliverers.asked) == 2
+        bench.gatherer.rendered("shop", "default", "two")
+        await bench.clock.advance(CALM)
+        assert len(bench.deliverers.asked) == 2
+        hung.set()
+        await bench.clock.advance(HURRY_FIRST)
+
+    assert len(bench.deliverers.asked) == 3
+
+
+async def test_the_silent_keep_none_of_the_others_waiting(bench: Bench) -> None:
+    silent = [pod(number) for number in range(2, 52)]
+    bench.deliverers.silent.update(one["status"]["podIP"] for one in silent)
+    async with bench.running():
+        bench.pods(*silent)
+        await bench.clock.advance(2.0)
+        bench.deliverers.hung.update(
+            {address: asyncio.Event() for address in bench.deliverers.silent}
+        )
+        await bench.clock.advance(20.0)
+        bench.pods(*silent, pod(1))
+        await bench.clock.advance(1.0)
+
+    assert len(bench.deliverers.moments("10.0.0.1")) == 1
+    assert any(isinstance(report, DelivererReport) for report in bench.reports)
+
+
+async def test_a_change_is_told_once_for_the_first_round(bench: Bench) -> None:
+    async with bench.running():
+        bench.pods(*(pod(number) for number in range(1, 9)))
+        await bench.clock.advance(5 * CALM)
+
+    assert [(namespace, service) for _, namespace, service in bench.changed] == [
+        ("shop", "default")
+    ]
+
+
+async def test_a_turn_is_told_at_once_and_a_move_after_a_while(bench: Bench) -> None:
+    queues = bench.deliverers.queues
+    async with bench.running():
+        bench.pods(pod())
+        await bench.clock.advance(2 * CALM + 5)
+        assert [at for at, _, _ in bench.changed] == [0.0]
+        queues["10.0.0.1"] = QueueReport(
+            name="pager",
+            depth=1,
+            capacity=100,
+            high_water=1,
+            last_result=DeliveryResult.ERROR,
+            last_attempt_time=5.0,
+        )
+        await bench.clock.advance(CALM)
+        assert [at for at, _, _ in bench.changed] == [0.0, 3 * CALM]
+        await bench.clock.advance(3 * CALM)
+
+    assert [at for at, _, _ in bench.changed] == [0.0, 3 * CALM]
+
+
+async def test_what_moves_all_the_time_is_told_now_and_then(bench: Bench) -> None:
+    queues = bench.deliverers.queues
+    async with bench.running():
+        bench.pods(*(pod(number) for number in range(1, 11)))
+        for depth in range(1, 61):
+            for number in range(1, 11):
+                queues[f"10.0.0.{number}"] = QueueReport(
+                    name="pager", depth=depth, capacity=1000, high_water=depth
+                )
+            await bench.clock.advance(1.0)
+
+    told = [at for at, _, _ in bench.changed]
+    assert 4 <= len(told) <= 7
+    assert all(later - earlier >= CALM for earlier, later in itertools.pairwise(told))
+
+
+async def test_what_a_pod_says_of_others_is_not_kept(bench: Bench) -> None:
+    bench.deliverers.ended = (
+        EndedSubscription(name="alerts", end="FatalError"),
+        EndedSubscription(name="made-up", end="FatalError"),
+    )
+    bench.known.remove("pager")
+    async with bench.running():
+        bench.pods(pod())
+        await bench.clock.advance(1.0)
+
+    (report,) = bench.reports
+    assert isinstance(report, DelivererReport)
+    assert report.queues == {}
+    assert [one.name for one in report.ended] == ["alerts"]
+
+
+async def test_a_failure_of_the_client_itself_is_not_hidden(bench: Bench) -> None:
+    async def ask(pod: str, **_: Any) -> DelivererReport:
+        raise KeyError(pod)
+
+    bench.deliverers.ask = ask  # type: ignore[method-assign]
+    bench.pods(pod())
+
+    with pytest.raises(ExceptionGroup) as failure:
+        await bench.gatherer.run()
+
+    assert failure.group_contains(KeyError)

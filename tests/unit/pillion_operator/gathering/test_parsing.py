@@ -1,0 +1,191 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pillion_operator.gathering.parsing import (
+    LARGEST_COUNT,
+    LONGEST_DETAIL,
+    MOST_ENTRIES,
+    ReportError,
+    parse_page,
+)
+from pillion_operator.gathering.reports import DeliveryResult
+
+#: What a deliverer of the first version says of a queue, to the letter.
+OLD_QUEUE: dict[str, Any] = {
+    "name": "pager",
+    "protocol": "CIM-XML",
+    "suspended": False,
+    "depth": 2,
+    "capacity": 100,
+    "highWater": 7,
+    "inFlight": 1,
+    "oldestIndicationAgeSeconds": 3.5,
+    "creationTime": "2026-01-01T00:00:00.000Z",
+    "delivered": 9,
+    "attemptsByResult": {"success": 9, "error": 1},
+    "discarded": {},
+    "lastAttemptTime": "1970-01-01T00:01:40.000Z",
+    "lastSuccessTime": "1970-01-01T00:01:30.000Z",
+    "lastResult": {"result": "error", "detail": "HTTP 503", "status": 503},
+    "nextAttemptTime": "1970-01-01T00:02:10.000Z",
+    "sequenceContext": None,
+    "nextSequenceNumber": 3,
+}
+
+
+def page(*queues: Any, **more: Any) -> bytes:
+    return json.dumps(
+        {"revision": "0123456789abcdef", "queues": list(queues), "next": None, **more}
+    ).encode()
+
+
+def test_an_older_deliverer_is_understood() -> None:
+    read = parse_page(page(OLD_QUEUE))
+
+    assert (read.revision, read.next, read.ended) == ("0123456789abcdef", None, ())
+    (queue,) = read.queues
+    assert (queue.name, queue.depth, queue.capacity, queue.high_water) == ("pager", 2, 100, 7)
+    assert (queue.last_result, queue.last_detail) == (DeliveryResult.ERROR, "HTTP 503")
+    assert (queue.last_attempt_time, queue.last_success_time) == (100.0, 90.0)
+    assert queue.next_attempt_time == 130.0
+    assert queue.oldest_indication_time is None
+    # The field itself is missing: the last failure is all that is known.
+    assert queue.failing_since == 100.0
+    assert (queue.suspended, queue.draining) == (False, False)
+
+
+def test_what_newer_deliverers_say_is_read() -> None:
+    newer = {
+        **OLD_QUEUE,
+        "draining": True,
+        "oldestIndicationTime": "1970-01-01T00:00:20Z",
+        "failingSince": "1970-01-01T00:00:50+00:00",
+        "somethingOfTheFuture": [{}],
+    }
+    ended = [{"name": "alerts", "end": "FatalError", "uid": "u-1", "since": "soon"}]
+
+    read = parse_page(page(newer, endedSubscriptions=ended, next="pager"))
+
+    (queue,) = read.queues
+    assert (queue.draining, queue.oldest_indication_time, queue.failing_since) == (True, 20.0, 50.0)
+    assert [(one.name, one.end, one.uid) for one in read.ended] == [("alerts", "FatalError", "u-1")]
+    assert read.next == "pager"
+
+
+def test_a_success_has_neither_detail_nor_failure() -> None:
+    success = {"result": "success", "detail": "was answered oddly", "status": 200}
+
+    (queue,) = parse_page(
+        page({**OLD_QUEUE, "lastResult": success, "failingSince": "1970-01-01T00:00:50Z"})
+    ).queues
+
+    assert (queue.last_result, queue.last_detail) == (DeliveryResult.SUCCESS, "")
+    assert queue.failing_since is None
+    assert not queue.failing
+
+
+def test_a_detail_is_one_bounded_line() -> None:
+    long = {"result": "error", "detail": "no\x1b[31m\nway" + "x" * 5000}
+
+    (queue,) = parse_page(page({**OLD_QUEUE, "lastResult": long})).queues
+
+    assert queue.last_detail.startswith("no [31m way")
+    assert queue.last_detail.isprintable()
+    assert len(queue.last_detail) <= LONGEST_DETAIL
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": None},
+        {"name": "../../etc"},
+        {"name": "a" * 254},
+        {"name": 7},
+        {"depth": -1},
+        {"depth": True},
+        {"depth": 1.5},
+        {"depth": "1"},
+        {"depth": LARGEST_COUNT + 1},
+        {"capacity": None},
+        {"highWater": 10**40},
+        {"suspended": "no"},
+        {"draining": 0},
+        {"lastResult": "error"},
+        {"lastResult": {"result": "perhaps"}},
+        {"lastResult": {"result": ["error"]}},
+        {"lastResult": {"result": "error", "detail": 3}},
+        {"lastAttemptTime": 100},
+        {"lastAttemptTime": "yesterday"},
+        {"lastAttemptTime": "1970-01-01T00:01:40"},
+        {"lastAttemptTime": "0001-01-01T00:00:00+23:59"},
+        {"nextAttemptTime": "1" * 1000},
+    ],
+    ids=str,
+)
+def test_a_queue_that_is_not_one_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ReportError) as refusal:
+        parse_page(page({**OLD_QUEUE, **change}))
+
+    assert next(iter(change)) in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"no",
+        b"\xff",
+        b"[]",
+        b"[" * 100_000,
+        b'{"queues": null}',
+        b'{"queues": {}}',
+        b'{"queues": [1]}',
+        b'{"queues": [], "revision": 7}',
+        b'{"queues": [], "revision": "a b"}',
+        b'{"queues": [], "next": "B"}',
+        b'{"queues": [], "endedSubscriptions": [{"name": "a"}]}',
+        b'{"queues": [], "endedSubscriptions": [{"name": "a", "end": "x y"}]}',
+        b'{"queues": [], "x": NaN}',
+        b'{"queues": [], "x": ' + b"9" * 10_000 + b"}",
+    ],
+    ids=range(15),
+)
+def test_what_is_no_answer_is_refused(body: bytes) -> None:
+    with pytest.raises(ReportError):
+        parse_page(body)
+
+
+def test_a_page_has_a_bounded_number_of_queues() -> None:
+    assert len(parse_page(page(*[OLD_QUEUE] * MOST_ENTRIES)).queues) == MOST_ENTRIES
+    with pytest.raises(ReportError, match="queues is longer than"):
+        parse_page(page(*[OLD_QUEUE] * (MOST_ENTRIES + 1)))
+
+
+def test_a_refusal_repeats_nothing_of_the_answer() -> None:
+    with pytest.raises(ReportError) as refusal:
+        parse_page(page({**OLD_QUEUE, "name": "<script>"}))
+
+    assert "script" not in str(refusal.value)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(OLD_QUEUE)), _JSON), st.binary(max_size=40))
+def test_nothing_else_than_a_refusal_comes_of_any_answer(
+    change: dict[str, Any], noise: bytes
+) -> None:
+    for body in (page({**OLD_QUEUE, **change}), noise):
+        try:
+            read = parse_page(body)
+        except ReportError:
+            continue
+        assert read.queues[0].depth >= 0

@@ -1,0 +1,243 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pillion_operator.gathering.aggregate import NOTHING, DestinationDelivery
+from pillion_operator.gathering.reports import DeliveryResult
+from pillion_operator.status.conditions import Condition, set_conditions
+from pillion_operator.status.delivery import (
+    DeliveryVerdict,
+    DestinationFacts,
+    failing_since,
+    judge_delivery,
+)
+
+NOW = 1_700_000_000.0
+FACTS = DestinationFacts(suspended=False, retry_interval=30.0)
+WELL = DestinationDelivery(
+    deliverers=3,
+    depth=1,
+    high_water=5,
+    fullest=0.01,
+    oldest_indication_time=NOW - 1,
+    last_attempt_time=NOW - 1,
+    last_result=DeliveryResult.SUCCESS,
+    delivering=2,
+    idle=1,
+)
+FAILING = replace(
+    WELL,
+    delivering=0,
+    failing=2,
+    last_result=DeliveryResult.ERROR,
+    next_attempt_time=NOW + 20,
+    details=(("connection refused", 1), ("HTTP 503", 1)),
+)
+MIXED = replace(FAILING, delivering=1, failing=1, details=(("timed out", 1),))
+IDLE = DestinationDelivery(deliverers=2, idle=2)
+
+
+def judged(
+    delivery: DestinationDelivery,
+    facts: DestinationFacts = FACTS,
+    *,
+    live: list[dict[str, Any]] | None = None,
+) -> DeliveryVerdict:
+    return judge_delivery(delivery, facts, live_conditions=live, now=NOW)
+
+
+def said(verdict: DeliveryVerdict, kind: str) -> tuple[str, str]:
+    (condition,) = [one for one in verdict.conditions if one.type == kind]
+    return condition.status, condition.reason
+
+
+def message(verdict: DeliveryVerdict, kind: str) -> str:
+    return next(one.message for one in verdict.conditions if one.type == kind)
+
+
+SUSPENDED = replace(FACTS, suspended=True)
+SILENT = replace(NOTHING, unreachable=3)
+
+
+@pytest.mark.parametrize(
+    ("delivery", "facts", "delivering", "unreachable"),
+    [
+        (WELL, FACTS, ("True", "ListenerAnswers"), ("False", "ListenerAnswers")),
+        (FAILING, FACTS, ("False", "ListenerFailing"), ("True", "AttemptsFail")),
+        (MIXED, FACTS, ("False", "ListenerFailing"), ("False", "ListenerAnswers")),
+        (IDLE, FACTS, ("Unknown", "NothingSent"), ("Unknown", "NothingSent")),
+        (NOTHING, FACTS, ("Unknown", "NoDeliverers"), ("Unknown", "NoDeliverers")),
+        (
+            SILENT,
+            FACTS,
+            ("Unknown", "DeliverersUnreachable"),
+            ("Unknown", "DeliverersUnreachable"),
+        ),
+        (FAILING, SUSPENDED, ("False", "Suspended"), ("Unknown", "Suspended")),
+        (WELL, SUSPENDED, ("False", "Suspended"), ("Unknown", "Suspended")),
+    ],
+    ids=["well", "failing", "mixed", "idle", "nobody", "silent", "suspended", "suspended-well"],
+)
+def test_whether_the_listener_gets_what_is_meant_for_it(
+    delivery: DestinationDelivery,
+    facts: DestinationFacts,
+    delivering: tuple[str, str],
+    unreachable: tuple[str, str],
+) -> None:
+    verdict = judged(delivery, facts)
+
+    assert said(verdict, "Delivering") == delivering
+    assert said(verdict, "ListenerUnreachable") == unreachable
+
+
+def test_a_listener_that_fails_says_how_and_at_how_many() -> None:
+    told = message(judged(FAILING), "ListenerUnreachable")
+
+    assert "connection refused (1 deliverer), HTTP 503 (1 deliverer)" in told
+    assert "every deliverer" in message(judged(FAILING), "Delivering")
+    assert "some deliverers" in message(judged(MIXED), "Delivering")
+    assert "did not say how" in message(judged(replace(FAILING, details=())), "Delivering")
+
+
+def test_a_message_names_a_few_ways_of_failing() -> None:
+    many = replace(FAILING, details=tuple((f"HTTP {500 + n}", 2) for n in range(9)))
+
+    told = message(judged(many), "ListenerUnreachable")
+
+    assert "HTTP 502 (2 deliverers), and in other ways" in told
+    assert "HTTP 503" not in told
+
+
+def test_messages_do_not_change_with_every_indication() -> None:
+    later = replace(
+        FAILING,
+        depth=2,
+        high_water=9,
+        oldest_indication_time=NOW - 2,
+        next_attempt_time=NOW + 50,
+        last_attempt_time=NOW,
+    )
+
+    assert judged(later).conditions == judged(FAILING).conditions
+
+
+@pytest.mark.parametrize(
+    ("age", "interval", "held", "expected"),
+    [
+        (59, 30.0, False, "False"),
+        (60, 30.0, False, "True"),
+        (60, 60.0, False, "False"),
+        (120, 60.0, False, "True"),
+        (30, 30.0, True, "True"),
+        (29, 30.0, True, "False"),
+    ],
+)
+def test_an_old_indication_is_a_backlog_until_it_is_much_younger(
+    age: float, interval: float, held: bool, expected: str
+) -> None:
+    facts = replace(FACTS, retry_interval=interval)
+    live = _live("Backlogged", "True", "OldIndications") if held else None
+
+    verdict = judged(replace(WELL, oldest_indication_time=NOW - age), facts, live=live)
+
+    reason = "OldIndications" if expected == "True" else "KeepingUp"
+    assert said(verdict, "Backlogged") == (expected, reason)
+
+
+@pytest.mark.parametrize(
+    ("fullest", "held", "expected"),
+    [(0.79, False, "False"), (0.8, False, "True"), (0.6, True, "True"), (0.59, True, "False")],
+)
+def test_a_queue_that_is_nearly_full_is_a_backlog_until_there_is_room(
+    fullest: float, held: bool, expected: str
+) -> None:
+    live = _live("Backlogged", "True", "QueueNearlyFull") if held else None
+
+    verdict = judged(replace(WELL, fullest=fullest), live=live)
+
+    reason = "QueueNearlyFull" if expected == "True" else "KeepingUp"
+    assert said(verdict, "Backlogged") == (expected, reason)
+
+
+def test_a_backlog_of_age_is_not_held_by_a_half_full_queue() -> None:
+    live = _live("Backlogged", "True", "OldIndications")
+
+    assert said(judged(replace(WELL, fullest=0.7), live=live), "Backlogged")[0] == "False"
+
+
+def test_it_is_looked_at_again_when_the_oldest_gets_old() -> None:
+    assert judged(replace(WELL, oldest_indication_time=NOW - 20)).due_again == 40.0
+    assert judged(replace(WELL, oldest_indication_time=None)).due_again is None
+    assert judged(replace(WELL, oldest_indication_time=NOW - 90)).due_again is None
+    # A deliverer whose clock is fast.
+    assert judged(replace(WELL, oldest_indication_time=NOW + 10)).due_again == 70.0
+
+
+def test_without_reports_a_backlog_is_not_known() -> None:
+    assert said(judged(NOTHING), "Backlogged") == ("Unknown", "NoDeliverers")
+    assert said(judged(SILENT), "Backlogged") == ("Unknown", "DeliverersUnreachable")
+
+
+def test_the_fields_say_what_is_known() -> None:
+    assert judged(FAILING).fields == {
+        "deliverers": 3,
+        "depth": 1,
+        "highWater": 5,
+        "oldestIndicationTime": "2023-11-14T22:13:19Z",
+        "lastResult": "Error",
+        "nextAttemptTime": "2023-11-14T22:13:40Z",
+    }
+    assert judged(IDLE).fields == {"deliverers": 2, "depth": 0, "highWater": 0}
+    assert judged(NOTHING).fields == {"deliverers": 0}
+
+
+DRAINING = replace(FACTS, draining=True)
+GONE = replace(DRAINING, removed_everywhere=True)
+
+
+def test_only_a_destination_that_drains_has_that_condition() -> None:
+    assert "Draining" not in {one.type for one in judged(WELL).conditions}
+    assert not judged(NOTHING, replace(FACTS, removed_everywhere=True)).drained
+
+
+@pytest.mark.parametrize(
+    ("delivery", "facts", "condition", "drained"),
+    [
+        (replace(FAILING, draining=3), DRAINING, ("True", "Draining"), False),
+        (replace(FAILING, draining=3), GONE, ("True", "Draining"), False),
+        (NOTHING, DRAINING, ("True", "RollingOut"), False),
+        (NOTHING, GONE, ("False", "Drained"), True),
+        (SILENT, GONE, ("False", "Drained"), True),
+    ],
+    ids=["told", "told-everywhere", "not-told", "gone", "gone-but-for-the-silent"],
+)
+def test_draining_says_how_much_is_left(
+    delivery: DestinationDelivery,
+    facts: DestinationFacts,
+    condition: tuple[str, str],
+    drained: bool,
+) -> None:
+    verdict = judged(delivery, facts)
+
+    assert said(verdict, "Draining") == condition
+    assert verdict.drained is drained
+
+
+def test_draining_names_numbers_and_what_is_not_known() -> None:
+    told = message(judged(replace(FAILING, depth=40, unreachable=1), GONE), "Draining")
+
+    assert "40 indication(s) are left at 3 deliverer(s)" in told
+    assert "cannot be reached" in told
+
+
+def test_since_when_a_listener_fails_is_read_from_the_live_condition() -> None:
+    assert failing_since(_live("ListenerUnreachable", "True", "AttemptsFail")) == 1_767_225_600.0
+    assert failing_since(_live("ListenerUnreachable", "False", "ListenerAnswers")) is None
+    assert failing_since([]) is None
+    assert failing_since(None) is None
+
+
+def _live(kind: str, status: Any, reason: str) -> list[dict[str, Any]]:
+    wanted = [Condition(kind, status, reason, "")]
+    return set_conditions([], wanted, generation=1, now="2026-01-01T00:00:00Z")
