@@ -14,6 +14,8 @@ DELIVERER_LABEL = "pillion.dev/deliverer"
 #: On a pod: the configuration revision that its deliverer is to load. Writing it makes the kubelet
 #: refresh the pod's volumes at once.
 REVISION_ANNOTATION = "pillion.dev/configuration-revision"
+#: On everything that is made for an IndicationService: a digest of its desired state.
+APPLIED_ANNOTATION = "pillion.dev/applied"
 #: Holds a destination until its queues have been drained.
 DRAIN_FINALIZER = "pillion.dev/drain"
 

@@ -1,0 +1,333 @@
+"""The objects of one IndicationService, made as desired: written where they differ, and only there.
+
+Every object carries a digest of its desired state. So a field that is no longer desired is noticed
+after a restart too, though nothing that is still desired differs, and what was changed by others
+is told from what we want to change ourselves.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pillion_operator.clock import Clock
+from pillion_operator.cluster.api import Api, ApiError, Conflict
+from pillion_operator.cluster.differences import Difference, differences, digest, surplus
+from pillion_operator.cluster.ownership import Identity, belongs, identity, selector
+from pillion_operator.cluster.repairs import Repairs
+from pillion_operator.cluster.types import Object, type_of
+from pillion_operator.names import APPLIED_ANNOTATION
+
+#: An object that is to be new is applied under this version, which no object ever has: etcd gives
+#: 1 to its empty store. So what is there already, and unknown here, answers 409.
+NEVER = "1"
+#: Attempts to write one object that others make and delete meanwhile.
+ATTEMPTS = 3
+#: The fields that are named of a repair.
+MOST_FIELDS = 5
+
+
+class Refused(Exception):
+    """An object cannot be made as desired; trying again does not help. The text is for users."""
+
+    def __init__(self, body: Object, message: str) -> None:
+        metadata = body["metadata"]
+        super().__init__(f"{body['kind']} {metadata['name']}: {message}")
+        self.kind: str = body["kind"]
+        self.namespace: str = metadata["namespace"]
+        self.name: str = metadata["name"]
+
+
+class NotOurs(Refused):
+    """There is an object of that name that belongs to somebody else. It is left as it is."""
+
+
+class Invalid(Refused):
+    """The API server takes no such object, or not such a change of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """An object was not as it had been made, and is again."""
+
+    kind: str
+    namespace: str
+    name: str
+    #: The paths of some of the fields that differed; none where the object was gone.
+    fields: tuple[str, ...]
+    #: How often in a row, this one included.
+    times: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What one synchronisation did."""
+
+    #: Objects written, deletions apart.
+    written: int = 0
+    pruned: int = 0
+    #: What cannot be made. Nothing is pruned then.
+    refused: tuple[Refused, ...] = ()
+    #: Seconds until what somebody keeps changing may be repaired again; None: nothing waits.
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Made:
+    """What was made of one object by this process."""
+
+    #: Of the desired state.
+    digest: str
+    #: The live object's resourceVersion when it was written.
+    version: str
+    #: The fields that the API server does not keep as they are desired: no use to write them again.
+    tolerated: frozenset[Difference]
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What is remembered of one IndicationService."""
+
+    uid: str
+    made: dict[Identity, _Made] = field(default_factory=dict)
+    repairs: dict[Identity, Repairs] = field(default_factory=dict)
+    #: The uids that were deleted and that the watch still shows.
+    pruned: set[str] = field(default_factory=set)
+
+
+class Applier:
+    """Makes live objects as desired, by server-side apply."""
+
+    def __init__(self, api: Api, *, clock: Clock, repaired: Callable[[Repair], None]) -> None:
+        """``repaired`` is told of every repair of what others changed or deleted."""
+        self._api = api
+        self._clock = clock
+        self._repaired = repaired
+        self._memories: dict[tuple[str, str], _Memory] = {}
+
+    async def sync(
+        self, owner: Object, *, desired: Sequence[Object], live: Iterable[Object]
+    ) -> Applied:
+        """Write the ``desired`` objects of ``owner`` that differ, and delete its others.
+
+        ``live`` is what is known of the namespace: all of the owner's children, maybe a little
+        behind the truth, and maybe more. Raises what :class:`Api` raises; what was done until then
+        is not done again.
+        """
+        memory = self._memory(owner)
+        there = {identity(body): body for body in live}
+        wanted = {identity(body) for body in desired}
+        for gone in memory.made.keys() - wanted:
+            del memory.made[gone]
+        for gone in memory.repairs.keys() - wanted:
+            del memory.repairs[gone]
+        written, waits, refused = 0, list[float](), list[Refused]()
+        for body in desired:
+            pass_ = _Pass(owner, memory, _stamped(body))
+            try:
+                outcome = await self._bring(pass_, there.get(identity(body)))
+            except Refused as error:
+                refused.append(error)
+                continue
+            if isinstance(outcome, float):
+                waits.append(outcome)
+            else:
+                written += outcome
+        pruned = 0 if refused else await self._prune(owner, memory, wanted, there)
+        return Applied(
+            written=written,
+            pruned=pruned,
+            refused=tuple(refused),
+            retry_after=min(waits, default=None),
+        )
+
+    def forget(self, namespace: str, service: str) -> None:
+        """Forget what is remembered of an IndicationService that is gone."""
+        self._memories.pop((namespace, service), None)
+
+    def _memory(self, owner: Object) -> _Memory:
+        metadata = owner["metadata"]
+        place = (metadata["namespace"], metadata["name"])
+        known = self._memories.get(place)
+        if known is None or known.uid != metadata["uid"]:
+            known = self._memories[place] = _Memory(metadata["uid"])
+        return known
+
+    async def _bring(self, wanted: "_Pass", live: Object | None) -> bool | float:
+        """Whether the object was written, or the seconds until it may be."""
+        wanted.check(live)
+        if not wanted.lacking(live) or wanted.behind(live):
+            return False
+        if live is None and wanted.made is not None:
+            # The watch may not have shown yet what was made a moment ago.
+            live = await self._look(wanted)
+            wanted.check(live)
+            if not wanted.lacking(live):
+                return False
+        lacking = wanted.lacking(live)
+        if not wanted.made_before(live):
+            await self._write(wanted, live)
+            return True
+        repairs = wanted.memory.repairs.get(wanted.key, Repairs())
+        now = self._clock.monotonic()
+        wait = repairs.wait(now)
+        if wait > 0:
+            return wait
+        await self._write(wanted, live)
+        wanted.memory.repairs[wanted.key] = repairs = repairs.repaired(now)
+        self._repaired(
+            Repair(
+                kind=wanted.body["kind"],
+                namespace=wanted.body["metadata"]["namespace"],
+                name=wanted.body["metadata"]["name"],
+                fields=tuple(one.path for one in lacking[:MOST_FIELDS]) if live else (),
+                times=repairs.times,
+            )
+        )
+        return True
+
+    async def _write(self, wanted: "_Pass", live: Object | None) -> None:
+        result = await self._apply(wanted, live)
+        extra = surplus(wanted.body, result)
+        if extra:
+            # Others own them, so applying leaves them there.
+            metadata = result["metadata"]
+            result = await self._api.patch(
+                type_of(result),
+                metadata["namespace"],
+                metadata["name"],
+                {"metadata": {"uid": metadata["uid"]}, "data": dict.fromkeys(extra)},
+            )
+        wanted.memory.made[wanted.key] = _Made(
+            digest=wanted.digest,
+            version=result["metadata"]["resourceVersion"],
+            tolerated=frozenset(differences(wanted.body, result)),
+        )
+
+    async def _apply(self, wanted: "_Pass", live: Object | None) -> Object:
+        """Apply to the very object that was seen, or to none: never to one of somebody else."""
+        for attempt in range(1, ATTEMPTS + 1):
+            if live is None:
+                condition = {"resourceVersion": NEVER}
+            else:
+                condition = {"uid": live["metadata"]["uid"]}
+            metadata = {**wanted.body["metadata"], **condition}
+            try:
+                return await self._api.apply({**wanted.body, "metadata": metadata})
+            except ApiError as error:
+                # 422 also answers a uid that is no longer that of the object.
+                if error.status not in (409, 422):
+                    raise
+                found = await self._look(wanted)
+                wanted.check(found)
+                if _uid(found) == _uid(live):
+                    if error.status == 422:
+                        raise Invalid(wanted.body, _why(wanted.body, error)) from error
+                    if found is None:
+                        raise wanted.not_ours() from None
+                if attempt == ATTEMPTS:
+                    raise
+                live = found
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _look(self, wanted: "_Pass") -> Object | None:
+        """The live object, if it carries our labels: no other Secret is ever read."""
+        kind = type_of(wanted.body)
+        labels = selector(wanted.owner)
+        namespace = wanted.body["metadata"]["namespace"]
+        for body in await self._api.list(kind, namespace, label_selector=labels):
+            if body["metadata"]["name"] == wanted.body["metadata"]["name"]:
+                # The items of a list do not say what they are.
+                return {**body, "apiVersion": kind.api_version, "kind": kind.kind}
+        return None
+
+    async def _prune(
+        self,
+        owner: Object,
+        memory: _Memory,
+        wanted: set[Identity],
+        there: Mapping[Identity, Object],
+    ) -> int:
+        surplus_objects = [
+            body
+            for key, body in there.items()
+            if key not in wanted
+            and belongs(body, owner)
+            and body["metadata"].get("deletionTimestamp") is None
+        ]
+        memory.pruned &= {body["metadata"]["uid"] for body in surplus_objects}
+        pruned = 0
+        for body in surplus_objects:
+            metadata = body["metadata"]
+            if metadata["uid"] in memory.pruned:
+                continue
+            try:
+                await self._api.delete(
+                    type_of(body), metadata["namespace"], metadata["name"], uid=metadata["uid"]
+                )
+            except Conflict:
+                continue  # Another object has this name by now; the watch will show it.
+            memory.pruned.add(metadata["uid"])
+            pruned += 1
+        return pruned
+
+
+class _Pass:
+    """One desired object, and what is to be thought of its live state."""
+
+    def __init__(self, owner: Object, memory: _Memory, body: Object) -> None:
+        self.owner = owner
+        self.memory = memory
+        self.body = body
+        self.key = identity(body)
+        self.digest: str = body["metadata"]["annotations"][APPLIED_ANNOTATION]
+        made = memory.made.get(self.key)
+        #: What this process has made of just this desired state.
+        self.made = made if made is not None and made.digest == self.digest else None
+
+    def check(self, live: Object | None) -> None:
+        """Raise NotOurs where ``live`` belongs to somebody else."""
+        if live is not None and not belongs(live, self.owner):
+            raise self.not_ours()
+
+    def not_ours(self) -> NotOurs:
+        service = self.owner["metadata"]["name"]
+        return NotOurs(
+            self.body,
+            f"there is one already that does not belong to IndicationService {service}, and it is "
+            "left as it is: delete or rename it",
+        )
+
+    def lacking(self, live: Object | None) -> tuple[Difference, ...]:
+        """The fields that writing might bring about."""
+        if live is None:
+            return (Difference("", ""),)
+        tolerated = self.made.tolerated if self.made is not None else frozenset()
+        return tuple(one for one in differences(self.body, live) if one not in tolerated)
+
+    def behind(self, live: Object | None) -> bool:
+        """Whether the watch has not yet shown what was written; versions of a kind are in order."""
+        if live is None or self.made is None:
+            return False
+        return int(live["metadata"]["resourceVersion"]) < int(self.made.version)
+
+    def made_before(self, live: Object | None) -> bool:
+        """Whether it was as desired, so that somebody else has changed it."""
+        annotations = (live or {}).get("metadata", {}).get("annotations") or {}
+        return self.made is not None or annotations.get(APPLIED_ANNOTATION) == self.digest
+
+
+def _stamped(body: Object) -> Object:
+    metadata: dict[str, Any] = dict(body["metadata"])
+    annotations = {**(metadata.get("annotations") or {}), APPLIED_ANNOTATION: digest(body)}
+    return {**body, "metadata": {**metadata, "annotations": annotations}}
+
+
+def _uid(body: Object | None) -> str | None:
+    return None if body is None else body["metadata"]["uid"]
+
+
+def _why(body: Object, error: ApiError) -> str:
+    if body["kind"] == "Secret":
+        # The API server's text may quote the value that it refuses.
+        return "the API server refuses it; delete the Secret, it is made anew"
+    return f"the API server refuses it: {error.message}"

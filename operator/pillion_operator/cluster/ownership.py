@@ -1,0 +1,55 @@
+"""Which objects are an IndicationService's own. Pure."""
+
+from collections.abc import Mapping
+
+from pillion_operator.cluster.types import Object
+from pillion_operator.names import MANAGED_BY, MANAGED_BY_LABEL, SERVICE_LABEL
+
+#: (kind, namespace, name): what an object is, whatever becomes of it.
+Identity = tuple[str, str, str]
+
+
+def identity(body: Object) -> Identity:
+    """What a namespaced object is."""
+    metadata = body["metadata"]
+    return (body["kind"], metadata["namespace"], metadata["name"])
+
+
+def labels_of(service: str) -> Mapping[str, str]:
+    """The labels of everything that is made for the IndicationService ``service``."""
+    return {MANAGED_BY_LABEL: MANAGED_BY, SERVICE_LABEL: service}
+
+
+def selector(owner: Object) -> str:
+    """The label selector for everything that is made for an IndicationService."""
+    labels = labels_of(owner["metadata"]["name"])
+    return ",".join(f"{key}={value}" for key, value in labels.items())
+
+
+def owner_reference(owner: Object) -> Object:
+    """The controller reference by which the garbage collector deletes what is made for an owner.
+
+    It does not block the owner's deletion: that would take another right where the API server
+    enforces it (OwnerReferencesPermissionEnforcement).
+    """
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+
+
+def belongs(body: Object, owner: Object) -> bool:
+    """Whether an object was made for this very IndicationService, not for an earlier one of its
+    name or by somebody else."""
+    metadata = body["metadata"]
+    labels = metadata.get("labels") or {}
+    if any(labels.get(key) != value for key, value in labels_of(owner["metadata"]["name"]).items()):
+        return False
+    return any(
+        reference.get("controller") and reference.get("uid") == owner["metadata"]["uid"]
+        for reference in metadata.get("ownerReferences") or ()
+    )
