@@ -21,6 +21,7 @@ class Refused(Exception):
     def __init__(self, status: int, body: str) -> None:
         super().__init__(f"{status}: {body[:500]}")
         self.status = status
+        self.body = body
 
 
 class Rest:
