@@ -27,6 +27,10 @@ CONFIGURATION_PATH = "/etc/pillion/configuration"
 #: The file there with the bearer token by which the operator may ask for /v1/queues.
 OPERATOR_TOKEN = "operator-token"
 
+#: The type of the Secrets with a rendered configuration, and what their credentials label says.
+CONFIGURATION_TYPE = "pillion.dev/configuration"
+RENDERED = "rendered"
+
 #: The Secrets over which one configuration is spread, at most.
 CONFIGURATION_PARTS = 16
 
@@ -39,3 +43,8 @@ def configuration_secret(service: str, part: int) -> str:
 def gateway(service: str) -> str:
     """The StatefulSet, Service, ServiceAccount and so on of a service in Gateway mode."""
     return f"pillion-{service}"
+
+
+def headless(service: str) -> str:
+    """The Service that gives each pod of a gateway a name of its own."""
+    return f"pillion-{service}-headless"

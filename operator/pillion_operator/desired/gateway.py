@@ -1,0 +1,182 @@
+"""What makes a gateway: deliverers that run by themselves, for publishers elsewhere. Pure.
+
+Nothing here depends on the configuration that is rendered: a change of it reaches the pods through
+their volume and restarts none.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pillion_operator.cluster.ownership import labels_of
+from pillion_operator.cluster.types import (
+    NETWORK_POLICY,
+    POD_DISRUPTION_BUDGET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    STATEFUL_SET,
+    Object,
+)
+from pillion_operator.desired.metadata import managed
+from pillion_operator.injection.container import (
+    DATA_VOLUME,
+    INTAKE_PORT,
+    INTAKE_PORT_NAME,
+    TELEMETRY_PORT,
+    TELEMETRY_PORT_NAME,
+    configuration_volume,
+    deliverer_container,
+    termination_grace_seconds,
+)
+from pillion_operator.names import DELIVERER_LABEL, gateway, headless
+from pillion_operator.settings import DelivererDefaults
+
+#: What a gateway's volume holds where its service names a class but no size.
+CLAIM_SIZE = "1Gi"
+#: The group that owns the files of a claimed volume: the container runs as some user that is not
+#: root, and a new volume is root's.
+VOLUME_GROUP = 65532
+
+
+def gateway_objects(service: Object, *, defaults: DelivererDefaults) -> tuple[Object, ...]:
+    """The objects of a service in mode Gateway, in the order in which they are to be made."""
+    return (
+        _service_account(service),
+        _network_policy(service),
+        _budget(service),
+        _headless_service(service),
+        _service(service),
+        _stateful_set(service, defaults),
+    )
+
+
+def _name(service: Object) -> str:
+    return str(service["metadata"]["name"])
+
+
+def _pod_labels(service: Object) -> Mapping[str, str]:
+    """The labels by which the pods are found; a StatefulSet's never change."""
+    return {DELIVERER_LABEL: _name(service), **labels_of(_name(service))}
+
+
+def _service_account(service: Object) -> Object:
+    # No right is ever bound to it, and no token mounted: a deliverer needs no API server.
+    account = managed(SERVICE_ACCOUNT, gateway(_name(service)), service=service)
+    return {**account, "automountServiceAccountToken": False}
+
+
+def _network_policy(service: Object) -> Object:
+    head = managed(NETWORK_POLICY, gateway(_name(service)), service=service)
+    rules = [
+        # Publishers of this namespace alone; the operator and Prometheus live elsewhere.
+        {"from": [{"podSelector": {}}], "ports": [_port(INTAKE_PORT)]},
+        {"from": [{"namespaceSelector": {}}], "ports": [_port(TELEMETRY_PORT)]},
+    ]
+    spec = {
+        "podSelector": {"matchLabels": dict(_pod_labels(service))},
+        # Listeners may be anywhere: what goes out is for the namespace's own policies to judge.
+        "policyTypes": ["Ingress"],
+        "ingress": rules,
+    }
+    return {**head, "spec": spec}
+
+
+def _port(port: int) -> Object:
+    return {"port": port, "protocol": "TCP"}
+
+
+def _budget(service: Object) -> Object:
+    head = managed(POD_DISRUPTION_BUDGET, gateway(_name(service)), service=service)
+    selector = {"matchLabels": dict(_pod_labels(service))}
+    return {**head, "spec": {"maxUnavailable": 1, "selector": selector}}
+
+
+def _service(service: Object) -> Object:
+    head = managed(SERVICE, gateway(_name(service)), service=service)
+    return {**head, "spec": {"type": "ClusterIP", **_served(service)}}
+
+
+def _headless_service(service: Object) -> Object:
+    """The one that gives each pod a name of its own."""
+    head = managed(SERVICE, headless(_name(service)), service=service)
+    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, **_served(service)}
+    return {**head, "spec": spec}
+
+
+def _served(service: Object) -> dict[str, Any]:
+    ports = [
+        {"name": "intake", "port": INTAKE_PORT, "targetPort": INTAKE_PORT_NAME, "protocol": "TCP"},
+        {
+            "name": "metrics",
+            "port": TELEMETRY_PORT,
+            "targetPort": TELEMETRY_PORT_NAME,
+            "protocol": "TCP",
+        },
+    ]
+    return {"selector": dict(_pod_labels(service)), "ports": ports}
+
+
+def _stateful_set(service: Object, defaults: DelivererDefaults) -> Object:
+    name, spec = _name(service), service.get("spec") or {}
+    labels = dict(_pod_labels(service))
+    rendered: dict[str, Any] = {
+        "replicas": (spec.get("deliverer") or {}).get("replicas", 1),
+        "serviceName": headless(name),
+        "selector": {"matchLabels": labels},
+        # The pods do not wait for each other: each has queues of its own.
+        "podManagementPolicy": "Parallel",
+        "updateStrategy": {"type": "RollingUpdate"},
+        "template": {"metadata": {"labels": labels}, "spec": _pod(service, spec, defaults)},
+    }
+    claim = _claim(spec)
+    if claim is not None:
+        rendered["volumeClaimTemplates"] = [claim]
+        # What nobody has delivered yet outlives the gateway that holds it.
+        rendered["persistentVolumeClaimRetentionPolicy"] = {
+            "whenDeleted": "Retain",
+            "whenScaled": "Retain",
+        }
+    return {**managed(STATEFUL_SET, gateway(name), service=service), "spec": rendered}
+
+
+def _pod(service: Object, spec: Object, defaults: DelivererDefaults) -> Object:
+    name = _name(service)
+    context: dict[str, Any] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    if _claim(spec) is not None:
+        context |= {"fsGroup": VOLUME_GROUP, "fsGroupChangePolicy": "OnRootMismatch"}
+    return {
+        "serviceAccountName": gateway(name),
+        "automountServiceAccountToken": False,
+        # Nothing is looked up in the environment, and a namespace may have very many Services.
+        "enableServiceLinks": False,
+        "securityContext": context,
+        "terminationGracePeriodSeconds": termination_grace_seconds(spec),
+        "topologySpreadConstraints": [
+            _spread(service, "topology.kubernetes.io/zone"),
+            _spread(service, "kubernetes.io/hostname"),
+        ],
+        "containers": [deliverer_container(name, spec=spec, defaults=defaults, gateway=True)],
+        "volumes": [configuration_volume(name)],
+    }
+
+
+def _spread(service: Object, topology: str) -> Object:
+    return {
+        "maxSkew": 1,
+        "topologyKey": topology,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": dict(_pod_labels(service))},
+    }
+
+
+def _claim(spec: Object) -> Object | None:
+    """The claim for the journal's volume; None where the service asks for no storage."""
+    storage = (spec.get("deliverer") or {}).get("storage")
+    if not storage:
+        return None
+    claim: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": storage.get("sizeLimit", CLAIM_SIZE)}},
+    }
+    if "storageClassName" in storage:
+        claim["storageClassName"] = storage["storageClassName"]
+    return {"metadata": {"name": DATA_VOLUME}, "spec": claim}
