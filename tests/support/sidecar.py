@@ -22,6 +22,7 @@ class Sidecar:
         self.process = process
         self.intake = ""
         self.telemetry = ""
+        self.administration = ""
         self.log: list[JSON] = []
         #: What it wrote to standard error beside the log.
         self.said: list[str] = []
@@ -81,6 +82,7 @@ async def sidecar(folder: Path, *options: str) -> AsyncIterator[Sidecar]:
             if first:
                 where: dict[str, Any] = json.loads(first)
                 made.intake, made.telemetry = where["intake"], where["telemetry"]
+                made.administration = where.get("administration", made.intake)
             else:
                 await reading
             yield made

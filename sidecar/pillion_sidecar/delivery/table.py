@@ -251,6 +251,7 @@ class DestinationTable:
                     subscription.end,
                     subscription.repeats,
                 )
+                known.cause = None
                 subscription = known
             else:
                 self._end(known, SubscriptionEnd.DISABLED)

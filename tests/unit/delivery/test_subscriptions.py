@@ -13,6 +13,7 @@ from pillion_sidecar.config.resources import (
 from pillion_sidecar.delivery import repeats
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.repeats import RepeatNotifications
+from pillion_sidecar.delivery.subscriptions import SubscriptionEnd
 from support.delivery import ERROR, FATAL_ERROR, SUCCESS, Deliverer, destination, subscription
 
 
@@ -296,3 +297,51 @@ def test_a_subscription_that_is_gone_or_lasts_longer_leaves_no_timer(deliverer):
     deliverer.apply([ops], [subscription("ops", "ops", duration_seconds=60.0)])
     deliverer.apply([ops], [])
     assert deliverer.idle
+
+
+@pytest.mark.parametrize(
+    ("policy", "end"),
+    [
+        (RemovalAction.DISABLE, SubscriptionEnd.FATAL_ERROR),
+        (RemovalAction.REMOVE, SubscriptionEnd.REMOVED),
+    ],
+)
+def test_what_ended_by_itself_is_told_with_its_cause_until_its_resource_changes(
+    deliverer, policy, end
+):
+    deliverer.answer = FATAL_ERROR
+    bad = subscription("bad", "ops", on_fatal_error_policy=policy)
+    deliverer.apply([destination("ops")], [bad, subscription("good", "ops")])
+    assert list(deliverer.service.ended_subscriptions()) == []
+    deliverer.publish("a", "bad")
+    deliverer.run()
+    (ended,) = deliverer.service.ended_subscriptions()
+    assert (ended.resource.name, ended.end, ended.cause) == (
+        "bad",
+        end,
+        SubscriptionEnd.FATAL_ERROR,
+    )
+    changed = subscription("bad", "ops", duration_seconds=60.0)
+    deliverer.apply([destination("ops")], [changed])
+    assert list(deliverer.service.ended_subscriptions()) == []
+
+
+def test_a_subscription_that_its_own_resource_disables_has_not_ended_by_itself(deliverer):
+    disabled = subscription("off", "ops", state=SubscriptionState.DISABLED)
+    deliverer.apply([destination("ops")], [disabled, subscription("gone", "ops")])
+    deliverer.apply([destination("ops")], [disabled])
+    assert list(deliverer.service.ended_subscriptions()) == []
+
+
+def test_the_removal_action_is_the_cause_whatever_it_does(deliverer):
+    deliverer.answer = ERROR
+    deliverer.apply(
+        [destination("ops")],
+        subscription_removal_action=RemovalAction.REMOVE,
+        subscription_removal_time_interval_seconds=30.0,
+    )
+    deliverer.publish("a")
+    deliverer.run()
+    deliverer.advance(61)
+    (ended,) = deliverer.service.ended_subscriptions()
+    assert (ended.end, ended.cause) == (SubscriptionEnd.REMOVED, SubscriptionEnd.REMOVAL_ACTION)
