@@ -30,14 +30,15 @@ demo: java .venv/.complete ## From a Spark job over real weather records to two 
 	@$(PY) examples/demo/run.py
 
 .PHONY: test
-test: java lint unit rows integration ## Everything below that can fail, but for the benchmarks
+test: java lint unit rows integration cluster ## Everything below that can fail, but for the benchmarks
 
 .PHONY: lint
 lint: .venv/.complete ## ruff (rules and format), mypy --strict, import contract
 	@echo "== lint"
 	@$(BIN)/ruff check --quiet --output-format concise .
 	@$(BIN)/ruff format --quiet --check .
-	@$(BIN)/mypy --no-error-summary $(ROOTS) tools tests/support tests/benchmarks tests/conftest.py
+	@$(BIN)/mypy --no-error-summary $(ROOTS) tools tests/support tests/cluster tests/benchmarks \
+	  tests/conftest.py
 	@$(BIN)/lint-imports --no-logo --cache-dir .cache/import-linter | tail -n 3
 
 .PHONY: unit
@@ -48,12 +49,30 @@ unit: .venv/.complete ## Tests of single rooms, in memory
 .PHONY: integration
 integration: java .venv/.complete ## Tests over real sockets and processes, and with Spark
 	@echo "== integration tests"
-	@$(PY) -m pytest tests/integration -q -n $(JOBS) -m "not spark"
+	@$(PY) -m pytest tests/integration -q -n $(JOBS) -m "not spark and not cluster"
 	@echo "== tests with Spark"
 	@$(PY) -m pytest tests -q -m spark
 
+# Some 5 minutes the first time on a machine, nothing after.
+.PHONY: cluster-binaries
+cluster-binaries: .venv/.complete
+	@PYTHONPATH=tests $(PY) -m cluster build
+
+.PHONY: cluster
+cluster: cluster-binaries ## Tests on a real Kubernetes API server (the first run builds it: 5 minutes)
+	@echo "== tests with a cluster"
+	@$(PY) -m pytest tests/integration/cluster -q -n $(JOBS)
+
+.PHONY: cluster-up
+cluster-up: .venv/.complete ## Start a Kubernetes control plane with our CRDs in the background
+	@PYTHONPATH=tests $(PY) -m cluster up
+
+.PHONY: cluster-down
+cluster-down: .venv/.complete ## End it, and remove its data
+	@PYTHONPATH=tests $(PY) -m cluster down
+
 .PHONY: rows
-rows: java .venv/.complete ## Break each worked requirement's line of source and see its tests turn red
+rows: java cluster-binaries ## Break each worked requirement's line of source and see its tests turn red
 	@echo "== rows"
 	@$(PY) tools/rows.py --jobs $(JOBS)
 

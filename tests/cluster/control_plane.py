@@ -16,10 +16,11 @@ from cluster.certificates import write_certificates
 from cluster.processes import ProcessFailed, Running, Spawner
 from cluster.rest import Rest, wait_until
 from cluster.tiers import ADVERTISED, API_SERVER, CONTROL_PLANE, Component
-from cluster.users import ADMIN, MANAGER, USERS, kubeconfig, token_file, write_kubeconfig
+from cluster.users import ADMIN, USERS, kubeconfig, token_file, write_kubeconfig
 
-#: Seconds until the API server is ready, on a machine that is busy with other tests.
-START_TIMEOUT = 90.0
+#: Seconds until the API server is ready, on a machine that is busy with other tests; less than a
+#: test's time-out, so that the log is shown.
+START_TIMEOUT = 45.0
 #: Below the range from which systems take ports for outgoing connections, so that a server that is
 #: started anew finds its port free.
 PORTS = range(20_000, 32_000)
@@ -143,7 +144,8 @@ class ControlPlane:
         tokens.touch(mode=0o600)
         tokens.write_text(token_file(self._tokens))
         (self.folder / "audit-policy.json").write_text(json.dumps(POLICY))
-        self.kubeconfig(MANAGER.name)
+        for user in USERS:
+            self.kubeconfig(user.name)
 
     def _start(self, component: Component) -> None:
         running = self._spawner.start(

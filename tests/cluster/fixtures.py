@@ -24,6 +24,9 @@ CRDS = Path(__file__).parents[2] / "crds"
 SKIP = "PILLION_SKIP_CLUSTER"
 SKIPPED = f"{SKIP} is set: nothing was tried on a real API server"
 
+#: Why the programs could not be had.
+UNAVAILABLE = pytest.StashKey[str]()
+
 Cluster = ControlPlane | ExistingCluster
 
 
@@ -37,7 +40,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     try:
         find_binaries(os.environ).prepare([one.name for one in CONTROL_PLANE])
     except BinariesUnavailable as error:
-        pytest.exit(f"the cluster tests cannot run: {error}\n{SKIP}=1 leaves them out", 1)
+        session.config.stash[UNAVAILABLE] = str(error)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -46,7 +49,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
+def cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """A cluster: one of our own, or the one that the environment names. With all of our kinds."""
     if os.environ.get(SKIP):
         pytest.skip(SKIPPED)
@@ -54,6 +57,9 @@ def cluster() -> Iterator[Cluster]:
     if found is not None:
         yield found
         return
+    if UNAVAILABLE in pytestconfig.stash:
+        why = pytestconfig.stash[UNAVAILABLE]
+        pytest.fail(f"no cluster: {why}\n{SKIP}=1 leaves these tests out", pytrace=False)
     folder = Path(tempfile.mkdtemp(prefix="pillion-test-"))
     plane = ControlPlane(folder, find_binaries(os.environ), audit=True)
     plane.start()

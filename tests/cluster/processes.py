@@ -10,15 +10,13 @@ from pathlib import Path
 #: Lines of a log that an error shows.
 TAIL = 25
 
-# Linux only: elsewhere a process outlives a parent that was killed. The look at the parent is for
-# one that was killed before the call.
+# The look at the parent is for one that was killed before the call.
 _LAUNCHER = """
 import ctypes, os, signal, sys
 parent = int(sys.argv[1])
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
-    if os.getppid() != parent:
-        sys.exit("the parent is gone")
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+if os.getppid() != parent:
+    sys.exit("the parent is gone")
 os.execv(sys.argv[2], sys.argv[2:])
 """
 

@@ -1,0 +1,131 @@
+"""What the test bed's programs are found under, and how they are made."""
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.binaries import (
+    Binaries,
+    BinariesUnavailable,
+    cache_folder,
+    find_binaries,
+    go_version,
+    source_digest,
+)
+
+
+def program(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("environment", "folder"),
+    [
+        ({"PILLION_CACHE": "/a", "XDG_CACHE_HOME": "/b"}, "/a/pillion/cluster"),
+        ({"XDG_CACHE_HOME": "/b"}, "/b/pillion/cluster"),
+        ({}, os.path.expanduser("~/.cache/pillion/cluster")),
+    ],
+)
+def test_the_cache_is_outside_the_checkout(environment: Mapping[str, str], folder: str) -> None:
+    assert str(cache_folder(environment)) == folder
+
+
+def test_whatever_changes_the_programs_changes_their_name() -> None:
+    names = {
+        source_digest({"main.go": b"a", "go.mod": b"b"}, ["1"]),
+        source_digest({"main.go": b"a", "go.mod": b"c"}, ["1"]),
+        source_digest({"main.go": b"ab", "go.mod": b""}, ["1"]),
+        source_digest({"main.go": b"a", "go.mod": b"b"}, ["2"]),
+    }
+    assert len(names) == 4
+
+
+def test_the_order_of_the_files_does_not_change_it() -> None:
+    assert source_digest({"a": b"1", "b": b"2"}, []) == source_digest({"b": b"2", "a": b"1"}, [])
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [
+        ("go version go1.26.8 linux/amd64", (1, 26)),
+        ("go version go1.9 linux/amd64", (1, 9)),
+        ("go version devel", (0, 0)),
+        ("", (0, 0)),
+    ],
+)
+def test_the_version_of_go_is_read(said: str, version: tuple[int, int]) -> None:
+    assert go_version(said) == version
+
+
+def test_what_the_assets_have_is_taken_from_there(tmp_path: Path) -> None:
+    etcd = program(tmp_path / "etcd")
+    kubectl = program(tmp_path / "kubectl")
+    found = find_binaries({"KUBEBUILDER_ASSETS": str(tmp_path)})
+    assert found.command("etcd") == (str(etcd),)
+    assert found.kubectl() == kubectl
+
+
+def test_assets_that_are_no_folder_are_an_error() -> None:
+    with pytest.raises(BinariesUnavailable, match="KUBEBUILDER_ASSETS=/nowhere is no folder"):
+        find_binaries({"KUBEBUILDER_ASSETS": "/nowhere"})
+
+
+class Builds:
+    """Builds no program, but notes what was asked for; stands for ``subprocess.run``."""
+
+    def __init__(self, *, succeed: bool = True) -> None:
+        self.commands: list[Sequence[str]] = []
+        self._succeed = succeed
+
+    def run(self, command: Sequence[str], **options: Any) -> Any:
+        class Ran:
+            returncode = 0 if self._succeed else 1
+            stdout = "go version go1.26.0" if "version" in command else "it said why"
+
+        if "-o" in command:
+            self.commands.append(command)
+            program(Path(command[command.index("-o") + 1]))
+        return Ran
+
+
+@pytest.fixture
+def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path / "path" / "go")
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+
+
+@pytest.mark.usefixtures("go")
+def test_two_that_ask_at_once_build_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builds = Builds()
+    monkeypatch.setattr("cluster.binaries.subprocess.run", builds.run)
+    told: list[str] = []
+    found = Binaries(cache=tmp_path / "cache", say=told.append)
+    threads = [threading.Thread(target=found.command, args=("etcd",)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found.command("etcd")[1:] == ("etcd",)
+    assert found.command("kube-apiserver")[0] == found.command("etcd")[0]
+    assert len(builds.commands) == 1
+    assert len(told) == 1
+    assert "some 5 minutes" in told[0]
+
+
+@pytest.mark.usefixtures("go")
+def test_a_build_that_failed_leaves_nothing_that_looks_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Binaries(cache=tmp_path / "cache", say=lambda _line: None)
+    monkeypatch.setattr("cluster.binaries.subprocess.run", Builds(succeed=False).run)
+    with pytest.raises(BinariesUnavailable, match=r"KUBEBUILDER_ASSETS[^$]*it said why"):
+        found.command("etcd")
+    assert [path for path in (tmp_path / "cache").rglob("*") if path.name == "components"] == []
+    assert list((tmp_path / "cache").rglob("making-*")) == []
