@@ -3,6 +3,9 @@
 #: The field manager of everything that the operator applies.
 FIELD_MANAGER = "pillion-operator"
 
+#: Who reports an Event.
+EVENT_CONTROLLER = "pillion.dev/operator"
+
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 MANAGED_BY = "pillion"
 #: On everything that is made for an IndicationService: the service's name.

@@ -1,0 +1,132 @@
+"""A gateway's objects on a real API server."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from cluster.kubectl import Kubectl
+from pillion_operator.cluster.api import Api
+from pillion_operator.cluster.applier import Applied, Applier, Repair
+from pillion_operator.cluster.types import (
+    NETWORK_POLICY,
+    POD_DISRUPTION_BUDGET,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    STATEFUL_SET,
+    Object,
+    our_type,
+)
+from pillion_operator.desired.objects import desired_objects
+from pillion_operator.names import SERVICE_LABEL
+from pillion_sidecar.config.rendered import pack, render
+from support.desired import DEFAULTS
+from support.operator_time import FakeClock
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("crds")]
+
+KIND = our_type("IndicationService")
+CHILDREN = (
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    STATEFUL_SET,
+    POD_DISRUPTION_BUDGET,
+    NETWORK_POLICY,
+)
+DELIVERERS: tuple[dict[str, Any], ...] = (
+    {"replicas": 2},
+    {
+        "storage": {"sizeLimit": "0.5Gi", "storageClassName": "fast"},
+        "resources": {"requests": {"cpu": "1000m"}, "limits": {"memory": "1024Mi"}},
+    },
+)
+
+
+async def make_service(api: Api, namespace: str, deliverer: Object) -> Object:
+    # As long a name as there may be.
+    return await api.create(
+        {
+            "apiVersion": KIND.api_version,
+            "kind": KIND.kind,
+            "metadata": {"name": "s" * 44, "namespace": namespace},
+            "spec": {"deliverer": {"mode": "Gateway", **deliverer}},
+        }
+    )
+
+
+async def children(api: Api, service: Object) -> list[Object]:
+    metadata = service["metadata"]
+    selector = f"{SERVICE_LABEL}={metadata['name']}"
+    return [
+        {**body, "apiVersion": kind.api_version, "kind": kind.kind}
+        for kind in CHILDREN
+        for body in await api.list(kind, metadata["namespace"], label_selector=selector)
+    ]
+
+
+async def sync(api: Api, service: Object, *, repairs: list[Repair]) -> Applied:
+    """What a process does that has just started."""
+    rendered = pack(render([]))
+    return await Applier(api, clock=FakeClock(), repaired=repairs.append).sync(
+        service,
+        desired=desired_objects(service, rendered, token="token", defaults=DEFAULTS),
+        live=await children(api, service),
+    )
+
+
+@pytest.mark.parametrize("deliverer", DELIVERERS)
+async def test_a_gateway_is_made_and_a_new_process_writes_nothing(
+    api: Api, namespace: str, deliverer: dict[str, Any]
+) -> None:
+    service = await make_service(api, namespace, deliverer)
+    repairs: list[Repair] = []
+    applied = await sync(api, service, repairs=repairs)
+    assert (applied.written, applied.refused) == (7, ())
+    assert (await sync(api, service, repairs=repairs)) == Applied()
+    assert repairs == []
+
+
+@pytest.mark.parametrize("deliverer", DELIVERERS)
+async def test_its_pods_are_let_in_where_the_restricted_profile_is_enforced(
+    api: Api, namespace: str, kubectl: Kubectl, deliverer: dict[str, Any]
+) -> None:
+    await asyncio.to_thread(
+        kubectl.run,
+        "label",
+        "namespace",
+        namespace,
+        "pod-security.kubernetes.io/enforce=restricted",
+    )
+    service = await make_service(api, namespace, deliverer)
+    await sync(api, service, repairs=[])
+    # The StatefulSet's controller makes it.
+    await asyncio.to_thread(kubectl.wait, f"pod/pillion-{'s' * 44}-0", "--for=create")
+
+
+async def test_storage_that_cannot_be_changed_is_refused_with_the_reason(
+    api: Api, namespace: str
+) -> None:
+    service = await make_service(api, namespace, {"storage": {"sizeLimit": "1Gi"}})
+    await sync(api, service, repairs=[])
+    deliverer = {**service["spec"]["deliverer"], "storage": {"sizeLimit": "2Gi"}}
+    changed = {**service, "spec": {**service["spec"], "deliverer": deliverer}}
+    applied = await sync(api, changed, repairs=[])
+    (refused,) = applied.refused
+    assert refused.kind == "StatefulSet"
+    assert "updates to statefulset spec" in str(refused)
+
+
+async def test_drift_of_a_gateway_is_repaired(api: Api, namespace: str) -> None:
+    service = await make_service(api, namespace, {})
+    await sync(api, service, repairs=[])
+    name = f"pillion-{'s' * 44}"
+    await api.patch(STATEFUL_SET, namespace, name, {"spec": {"replicas": 5}})
+    await api.patch(NETWORK_POLICY, namespace, name, {"spec": {"ingress": [{}]}})
+    repairs: list[Repair] = []
+    assert (await sync(api, service, repairs=repairs)).written == 2
+    assert {(repair.kind, repair.fields) for repair in repairs} == {
+        ("NetworkPolicy", ("spec.ingress",)),
+        ("StatefulSet", ("spec.replicas",)),
+    }
