@@ -25,6 +25,7 @@ from pillion_sidecar.config.schema.quantities import LONGEST_QUANTITY, QUANTITY
 Path = tuple[str | int, ...]
 
 _QUANTITY = re.compile(QUANTITY)
+_BEYOND_INT64 = 2**63
 
 
 def _is_quantity(text: str) -> bool:
@@ -112,7 +113,14 @@ def _text(kind: Text, value: Any, path: Path, complaints: Complaints) -> Any:
     return value
 
 
+def _whole(value: Any) -> Any:
+    # 3.0 is a whole number to JSON Schema, and to the API server as far as 64 bits hold it.
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < _BEYOND_INT64
+    return int(value) if is_whole else value
+
+
 def _integer(kind: Integer, value: Any, path: Path, complaints: Complaints) -> Any:
+    value = _whole(value)
     if not isinstance(value, int) or isinstance(value, bool):
         _wrong_type("a whole number", value, path, complaints)
     elif not kind.minimum <= value <= kind.maximum:
@@ -128,11 +136,12 @@ def _boolean(value: Any, path: Path, complaints: Complaints) -> Any:
 
 
 def _quantity(value: Any, path: Path, complaints: Complaints) -> Any:
+    value = _whole(value)
     if isinstance(value, float):
         complaints.add(path, value, "is a fraction, not a text", "Put it into quotes.")
     elif not isinstance(value, str | int) or isinstance(value, bool):
         _wrong_type("a quantity", value, path, complaints)
-    elif not (_is_quantity(value) if isinstance(value, str) else value > 0):
+    elif not (_is_quantity(value) if isinstance(value, str) else 0 < value < _BEYOND_INT64):
         complaints.add(
             path,
             value,
