@@ -267,6 +267,16 @@ def test_an_upgrade_leaves_the_ca_of_the_webhook_as_it_is(
     assert (webhook["timeoutSeconds"], webhook["failurePolicy"]) == (7, "Fail")
     assert webhook["clientConfig"]["caBundle"] == bundle
 
+    helm.run("rollback", "pillion", f"--namespace={HOME}")
+    (webhook,) = admin.json("get", *configuration)["webhooks"]
+    assert (webhook["timeoutSeconds"], webhook["failurePolicy"]) == (5, "Ignore")
+    assert webhook["clientConfig"]["caBundle"] == bundle
+
+    # As the manual says: then it is the operator who writes it again.
+    helm.upgrade(HOME, options=("--force",))
+    (webhook,) = admin.json("get", *configuration)["webhooks"]
+    assert "caBundle" not in webhook["clientConfig"]
+
 
 def test_the_rights_of_an_operator_of_all_namespaces(plane: ControlPlane, helm: Helm) -> None:
     helm.upgrade(HOME)
@@ -290,7 +300,7 @@ def test_what_the_operator_keeps_for_itself_is_named(plane: ControlPlane, helm: 
     own = allowed(plane, OPERATOR, HOME, OPERATOR)
     assert own == {secrets: ("get", "create", "patch"), leases: ("get", "create", "update")}
     own = allowed(plane, OPERATOR, HOME, "pillion-webhook")
-    assert own == {secrets: ("get", "create", "patch"), leases: ("create",)}
+    assert own == {secrets: ("get", "create", "update"), leases: ("create",)}
     injector = f"pillion-{HOME}-injector"
     assert allowed(plane, OPERATOR, None, injector) == {webhooks: ("get", "patch")}
 

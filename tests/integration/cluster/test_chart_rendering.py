@@ -8,7 +8,13 @@ import pytest
 import yaml
 
 from cluster.helm import CHART, MATRIX, Helm, HelmFailed, Object, find_helm, of_kind, only
-from pillion_operator.names import INJECT_LABEL, REVISION_ANNOTATION
+from pillion_operator.clock import SystemClock
+from pillion_operator.injection.container import TELEMETRY_PORT_NAME
+from pillion_operator.injection.decision import SYSTEM_NAMESPACES
+from pillion_operator.injection.webhook import InjectingWebhook
+from pillion_operator.names import DELIVERER_LABEL, INJECT_LABEL, REVISION_ANNOTATION
+from pillion_operator.settings import DelivererDefaults
+from pillion_operator.telemetry.metrics import Metrics
 
 # The first one may have to build helm.
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -209,15 +215,37 @@ def test_the_webhook_is_never_asked_about_its_own_and_the_system_namespaces(
     (expression,) = webhook["namespaceSelector"]["matchExpressions"]
     assert expression["key"] == "kubernetes.io/metadata.name"
     assert expression["operator"] == "NotIn"
-    assert set(expression["values"]) == {
-        *("pillion-system", "kube-system", "kube-public", "kube-node-lease")
-    }
+    assert set(expression["values"]) == {"pillion-system", *SYSTEM_NAMESPACES}
     assert webhook["objectSelector"]["matchExpressions"] == [
         {"key": INJECT_LABEL, "operator": "NotIn", "values": ["false"]}
     ]
     assert webhook["failurePolicy"] == "Ignore"
     assert webhook["sideEffects"] == "None"
     assert webhook["reinvocationPolicy"] == "IfNeeded"
+
+
+def test_the_webhook_is_asked_where_it_answers(render: Render) -> None:
+    (webhook,) = only(render("default"), "MutatingWebhookConfiguration")["webhooks"]
+    metrics = Metrics(version="0")
+    answering = InjectingWebhook(
+        services=NoServices(),
+        defaults=DelivererDefaults(image="i"),
+        operator_namespace="pillion-system",
+        clock=SystemClock(),
+        seconds=metrics.webhook_seconds,
+        answers=metrics.webhook_answers,
+    )
+    posts = [
+        route.resource.canonical
+        for route in answering.application().router.routes()
+        if route.method == "POST" and route.resource is not None
+    ]
+    assert posts == [webhook["clientConfig"]["service"]["path"]]
+
+
+class NoServices:
+    def services(self, namespace: str) -> tuple[Object, ...]:
+        return ()
 
 
 def test_the_webhook_keeps_to_the_scope_and_to_the_selector_of_the_values(render: Render) -> None:
@@ -271,9 +299,9 @@ def test_its_own_certificates_give_the_operator_the_right_to_its_own_configurati
     ]
     own = only(objects, "Role")["rules"]
     secrets = [rule for rule in own if rule["resources"] == ["secrets"] and "resourceNames" in rule]
-    assert secrets[0]["resourceNames"] == [
-        option(objects, "--token-secret"),
-        option(objects, "--webhook-secret"),
+    assert [rule["resourceNames"] for rule in secrets] == [
+        [option(objects, "--token-secret")],
+        [option(objects, "--webhook-secret")],
     ]
     leases = [rule for rule in own if rule["resources"] == ["leases"] and "resourceNames" in rule]
     assert leases[0]["resourceNames"] == [option(objects, "--lease")]
@@ -419,6 +447,10 @@ def test_monitoring_is_off_and_where_it_is_on_selects_what_there_is(render: Rend
         for port in service["spec"]["ports"]
     ]
     assert selected.count(monitor["endpoints"][0]["port"]) == 1
+    pods = only(objects, "PodMonitor")["spec"]
+    assert pods["namespaceSelector"] == {"any": True}
+    assert pods["selector"]["matchExpressions"] == [{"key": DELIVERER_LABEL, "operator": "Exists"}]
+    assert pods["podMetricsEndpoints"][0]["port"] == TELEMETRY_PORT_NAME
     dashboard = only(objects, "ConfigMap")
     assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert json.loads(dashboard["data"]["pillion.json"])["panels"]

@@ -13,6 +13,7 @@ import generate_chart_reference as reference
 from pillion_operator.telemetry.metrics import Metrics
 from pillion_sidecar.telemetry.definitions import METRICS
 from support.house import ROOT
+from support.manual import DOCS, blocks, codes, table, text_of
 
 CHART = ROOT / "charts" / "pillion"
 DESCRIPTION = yaml.safe_load((CHART / "Chart.yaml").read_text())
@@ -20,6 +21,7 @@ VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 ALERTS = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
 DASHBOARD = json.loads((CHART / "files" / "dashboard.json").read_text())
+DESCRIBED = {value.path for value in reference.values()}
 _METRIC = re.compile(r"\bpillion_[a-z_]+")
 
 #: Families of the operator that are read when Prometheus asks.
@@ -118,6 +120,32 @@ def test_every_alert_says_how_bad_it_is_and_what_has_happened() -> None:
         assert rule["annotations"]["summary"]
         assert rule["expr"].count("(") == rule["expr"].count(")")
         assert rule["expr"].count("{") == rule["expr"].count("}")
+
+
+def test_the_manual_lists_every_alert() -> None:
+    alerts = [rule["alert"] for group in ALERTS["groups"] for rule in group["rules"]]
+    assert [codes(row[0])[0] for row in table("helm.md", "alert of the chart")] == alerts
+
+
+def set_by(path: str, part: Any) -> Iterator[str]:
+    """The dotted paths of what a part of a page's values sets, as far as the chart knows them."""
+    if isinstance(part, dict) and path not in DESCRIBED:
+        for name, below in part.items():
+            yield from set_by(f"{path}.{name}".lstrip("."), below)
+    else:
+        yield path
+
+
+@pytest.mark.parametrize("block", blocks(DOCS / "helm.md", "yaml"))
+def test_values_on_the_page_are_values_of_the_chart(block: str) -> None:
+    assert set(set_by("", yaml.safe_load(block))) <= DESCRIBED
+
+
+def test_values_named_on_the_page_are_values_of_the_chart() -> None:
+    sections = "|".join(name for name, value in VALUES.items() if isinstance(value, dict))
+    named = set(re.findall(rf"`((?:{sections})\.[A-Za-z.]+)", text_of("helm.md")))
+    assert len(named) > 8
+    assert named <= DESCRIBED
 
 
 def test_the_panels_of_the_dashboard_do_not_overlap() -> None:
