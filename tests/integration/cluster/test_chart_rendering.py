@@ -2,19 +2,23 @@
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import PurePath
 from typing import Any
 
 import pytest
 import yaml
 
 from cluster.helm import CHART, MATRIX, Helm, HelmFailed, Object, find_helm, of_kind, only
+from pillion_cli.commands.operator import settings_of
+from pillion_cli.main import command_parser, load
 from pillion_operator.clock import SystemClock
 from pillion_operator.injection.container import TELEMETRY_PORT_NAME
 from pillion_operator.injection.decision import SYSTEM_NAMESPACES
 from pillion_operator.injection.webhook import InjectingWebhook
 from pillion_operator.names import DELIVERER_LABEL, INJECT_LABEL, REVISION_ANNOTATION
-from pillion_operator.settings import DelivererDefaults
+from pillion_operator.settings import DelivererDefaults, OperatorSettings, WebhookSettings
 from pillion_operator.telemetry.metrics import Metrics
+from pillion_sidecar.config.addresses import AddressPolicy
 
 # The first one may have to build helm.
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -168,6 +172,36 @@ def test_by_default_all_namespaces_are_served(render: Render) -> None:
         "requests": {"cpu": "50m", "memory": "96Mi"},
         "limits": {"memory": "384Mi"},
     }
+
+
+def settings(objects: list[Object]) -> OperatorSettings:
+    """What the operator makes of the command line that the pod gives it."""
+    parser = command_parser("operator", load("operator"))
+    return settings_of(parser.parse_args(arguments(objects)[1:]))
+
+
+@pytest.mark.parametrize("case", MATRIX)
+def test_the_operator_takes_the_command_line(render: Render, case: str) -> None:
+    objects = render(case)
+    assert arguments(objects)[0] == "operator"
+    found = settings(objects)
+    assert found.deliverer.resources == DelivererDefaults(image="i").resources
+    assert found.lease == only(objects, "Deployment")["metadata"]["name"]
+    assert (found.webhook is None) == (case in ("no-injection", "nothing-cluster-wide"))
+
+
+def test_the_values_become_the_settings_of_the_operator(render: Render) -> None:
+    default, namespaced = settings(render("default")), settings(render("namespaced"))
+    certificates = settings(render("cert-manager")).webhook
+    assert (default.namespaces, namespaced.namespaces) == ((), ("default", "kube-public"))
+    assert (default.poke, settings(render("no-poke")).poke) == (True, False)
+    assert default.webhook == WebhookSettings()
+    assert certificates is not None
+    assert certificates.configuration is None
+    assert certificates.certificates == PurePath("/etc/pillion/webhook")
+    assert settings(render("pod")).deliverer.addresses == AddressPolicy(
+        allow_loopback=True, allow_link_local=True
+    )
 
 
 def test_a_scope_gives_roles_in_its_namespaces_and_none_for_secrets_elsewhere(
@@ -470,6 +504,7 @@ def test_monitoring_is_off_and_where_it_is_on_selects_what_there_is(render: Rend
         ("image.name=x", "at '/image': additional properties 'name' not allowed"),
         ('scope.namespaces=["Upper"]', "at '/scope/namespaces/0': 'Upper' does not match pattern"),
         ("scope.namespaces=default", "at '/scope/namespaces': got string, want array"),
+        ("log.format=text", "at '/log/format': value must be one of 'json', 'logfmt'"),
         ("log.level=loud", "at '/log/level': value must be one of"),
         ("replica=2", "additional properties 'replica' not allowed"),
         ('injection.namespaceSelector={"matchlabels":{}}', "'matchlabels' not allowed"),
