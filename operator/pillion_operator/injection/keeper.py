@@ -65,7 +65,7 @@ class CertificateKeeper:
         while True:
             try:
                 await self.look()
-            except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+            except (ApiError, aiohttp.ClientError, BadKeyPair, OSError) as error:
                 logger.warning(
                     "the webhook's certificate could not be looked after: %s; it is tried again",
                     error,

@@ -45,20 +45,32 @@ class Repair:
         self._clock = clock
         self._evictions = evictions
         self._owners: dict[str, _Repaired] = {}
+        #: When an eviction was last asked for, by owner; only of those that have missed pods.
+        self._tried: dict[str, float] = {}
 
     async def round(self, missed: Iterable[MissedPod]) -> None:
         """Evict some of the pods that may be. Errors of the connection are the caller's."""
         now = self._clock.time()
         self._forget(now)
+        owned = [(pod, pod.owner) for pod in missed if pod.evict and pod.owner is not None]
+        owners = {owner for _, owner in owned}
+        self._tried = {owner: when for owner, when in self._tried.items() if owner in owners}
+        # Those that have waited longest come first, or a few whose budgets forbid it would keep
+        # everybody else from their turn.
+        owned.sort(key=lambda one: self._tried.get(one[1], 0.0))
         tried = 0
-        for pod in missed:
+        held = set()
+        for pod, owner in owned:
             if tried == MOST_EVICTIONS:
                 return
-            if not pod.evict or pod.owner is None or not self._is_due(pod, pod.owner, now=now):
+            if owner in held or not self._is_due(pod, owner, now=now):
                 continue
             tried += 1
+            self._tried[owner] = now
             if await self._evict(pod):
-                self._note(pod, pod.owner, now=now)
+                self._note(pod, owner, now=now)
+            else:
+                held.add(owner)
 
     def _is_due(self, pod: MissedPod, owner: str, *, now: float) -> bool:
         before = self._owners.get(owner)

@@ -86,7 +86,7 @@ class MissedInjections:
         while True:
             try:
                 await self.look()
-            except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+            except (ApiError, aiohttp.ClientError, OSError) as error:
                 logger.warning(
                     "pods without a deliverer could not be searched for: %s; it is tried again",
                     error,

@@ -1,0 +1,249 @@
+"""Who makes, renews, publishes and shows the webhook's certificate."""
+
+import asyncio
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pillion_operator.cluster.api import ApiError
+from pillion_operator.cluster.types import MUTATING_WEBHOOK, SECRET
+from pillion_operator.injection.certificates import (
+    CA_SECONDS,
+    OVERLAP,
+    SERVING_SECONDS,
+    from_data,
+    renewed,
+    to_data,
+)
+from pillion_operator.injection.keeper import (
+    EAGER_INTERVAL,
+    INTERVAL,
+    CertificateFolder,
+    CertificateKeeper,
+    bundle_patch,
+)
+from pillion_operator.injection.tls import BadKeyPair, KeyPair
+from pillion_operator.settings import WebhookSettings
+from support.injection import MemoryApi
+from support.operator_time import FakeClock
+
+NAMESPACE = "pillion-system"
+PLACE = SECRET.path(NAMESPACE, "pillion-webhook")
+CONFIGURATION = MUTATING_WEBHOOK.path(None, "pillion-injector")
+
+
+class Replica:
+    """One replica's keeper and what it shows."""
+
+    def __init__(self, api: MemoryApi, clock: FakeClock, *, leads: bool = True) -> None:
+        self.shown: list[KeyPair] = []
+        self.leads = leads
+        self.keeper = CertificateKeeper(
+            api=api,
+            settings=WebhookSettings(),
+            namespace=NAMESPACE,
+            leads=lambda: self.leads,
+            use=self._use,
+            clock=clock,
+        )
+
+    async def _use(self, pair: KeyPair) -> None:
+        self.shown.append(pair)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def api() -> MemoryApi:
+    api = MemoryApi()
+    api.objects[CONFIGURATION] = {
+        "webhooks": [
+            {"name": "a.pillion.dev", "clientConfig": {"url": "https://x"}},
+            {"name": "b.pillion.dev", "clientConfig": {"caBundle": "b2xk"}},
+        ]
+    }
+    return api
+
+
+def stored(api: MemoryApi) -> Any:
+    data = api.objects[PLACE]["data"]
+    return from_data({name: base64.b64decode(value) for name, value in data.items()})
+
+
+def trusted(api: MemoryApi) -> set[bytes]:
+    return {
+        base64.b64decode(webhook["clientConfig"]["caBundle"])
+        for webhook in api.objects[CONFIGURATION]["webhooks"]
+    }
+
+
+async def test_the_leader_makes_the_secret_publishes_the_ca_and_shows_the_certificate(
+    api: MemoryApi, clock: FakeClock
+) -> None:
+    replica = Replica(api, clock)
+    await replica.keeper.look()
+    material = stored(api)
+    assert api.objects[PLACE]["type"] == "kubernetes.io/tls"
+    assert replica.shown == [material.serving]
+    assert trusted(api) == {material.bundle()}
+
+
+async def test_a_standby_writes_nothing_and_shows_what_the_leader_made(
+    api: MemoryApi, clock: FakeClock
+) -> None:
+    standby = Replica(api, clock, leads=False)
+    await standby.keeper.look()
+    assert (api.created, api.patches, standby.shown) == ([], [], [])
+    await Replica(api, clock).keeper.look()
+    await standby.keeper.look()
+    assert standby.shown == [stored(api).serving]
+
+
+async def test_a_look_at_what_is_right_writes_nothing(api: MemoryApi, clock: FakeClock) -> None:
+    replica = Replica(api, clock)
+    await replica.keeper.look()
+    version, patches = api.objects[PLACE]["metadata"]["resourceVersion"], len(api.patches)
+    await replica.keeper.look()
+    assert api.objects[PLACE]["metadata"]["resourceVersion"] == version
+    assert len(api.patches) == patches
+    assert len(replica.shown) == 1
+
+
+async def test_a_bundle_that_somebody_has_changed_is_repaired(
+    api: MemoryApi, clock: FakeClock
+) -> None:
+    replica = Replica(api, clock)
+    await replica.keeper.look()
+    del api.objects[CONFIGURATION]["webhooks"][0]["clientConfig"]["caBundle"]
+    await replica.keeper.look()
+    assert trusted(api) == {stored(api).bundle()}
+    assert [len(patch) for patch in api.patches] == [4, 2]
+
+
+async def test_what_is_due_is_renewed_and_shown_by_every_replica(
+    api: MemoryApi, clock: FakeClock
+) -> None:
+    leader, standby = Replica(api, clock), Replica(api, clock, leads=False)
+    clock.skip(0)
+    await leader.keeper.look()
+    await standby.keeper.look()
+    clock.skip(SERVING_SECONDS * 0.7)
+    await leader.keeper.look()
+    await standby.keeper.look()
+    assert len(leader.shown) == 2
+    assert leader.shown == standby.shown
+
+
+async def test_a_ca_is_rotated_with_its_successor_trusted_first(
+    api: MemoryApi, clock: FakeClock
+) -> None:
+    replica = Replica(api, clock)
+    await replica.keeper.look()
+    clock.skip(CA_SECONDS * 0.67)
+    await replica.keeper.look()
+    overlapping = stored(api)
+    assert trusted(api) == {overlapping.bundle()}
+    assert overlapping.next_ca is not None
+    clock.skip(OVERLAP)
+    await replica.keeper.look()
+    assert stored(api).ca == overlapping.next_ca
+    assert replica.shown[-1] == stored(api).serving
+
+
+async def test_of_two_who_write_at_once_one_gives_way(api: MemoryApi, clock: FakeClock) -> None:
+    one, other = Replica(api, clock), Replica(api, clock)
+    await asyncio.gather(one.keeper.look(), other.keeper.look())
+    await one.keeper.look()
+    await other.keeper.look()
+    assert one.shown[-1] == other.shown[-1] == stored(api).serving
+
+
+async def test_a_renewal_over_a_changed_secret_gives_way(api: MemoryApi, clock: FakeClock) -> None:
+    replica = Replica(api, clock)
+    await replica.keeper.look()
+    clock.skip(SERVING_SECONDS)
+    before = await api.get(SECRET, NAMESPACE, "pillion-webhook")
+    assert before is not None
+    # Between this replica's look and its write, another writes.
+    theirs = renewed(None, hosts=("pillion-webhook.pillion-system.svc",), now=clock.time())
+    data = {name: base64.b64encode(value).decode() for name, value in to_data(theirs).items()}
+    await api.replace({**before, "data": data})
+    stale = await replica.keeper._renew(before, None)
+    assert stale is None
+    assert stored(api) == theirs
+
+
+async def test_a_spoilt_secret_is_made_anew(api: MemoryApi, clock: FakeClock) -> None:
+    replica = Replica(api, clock)
+    await replica.keeper.look()
+    api.objects[PLACE]["data"]["tls.crt"] = "?"
+    await replica.keeper.look()
+    assert replica.shown[-1] == stored(api).serving
+    assert trusted(api) == {stored(api).bundle()}
+
+
+async def test_without_its_configuration_the_certificate_is_shown_all_the_same(
+    api: MemoryApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    del api.objects[CONFIGURATION]
+    replica = Replica(api, clock)
+    await replica.keeper.look()
+    assert len(replica.shown) == 1
+    assert "pillion-injector" in caplog.text
+
+
+async def test_an_outage_is_told_and_survived(
+    api: MemoryApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    replica = Replica(api, clock)
+    api.down = ApiError(503, "ServiceUnavailable", "etcd is away")
+    running = asyncio.create_task(replica.keeper.run())
+    await clock.until_sleeping()
+    assert "etcd is away" in caplog.text
+    api.down = None
+    await clock.advance(EAGER_INTERVAL)
+    await clock.until_sleeping()
+    assert len(replica.shown) == 1
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+def test_a_bundle_is_written_only_to_the_webhook_that_was_read() -> None:
+    configuration = {
+        "webhooks": [
+            {"name": "a", "clientConfig": {"caBundle": "right"}},
+            {"name": "b", "clientConfig": {}},
+        ]
+    }
+    assert bundle_patch(configuration, bundle="right") == [
+        {"op": "test", "path": "/webhooks/1/name", "value": "b"},
+        {"op": "add", "path": "/webhooks/1/clientConfig/caBundle", "value": "right"},
+    ]
+
+
+async def test_a_folder_is_followed(
+    tmp_path: Path, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    shown: list[KeyPair] = []
+
+    async def use(pair: KeyPair) -> None:
+        if pair.key == b"bad":
+            raise BadKeyPair("tls.crt and tls.key cannot be used")
+        shown.append(pair)
+
+    running = asyncio.create_task(CertificateFolder(tmp_path, use=use, clock=clock).run())
+    await clock.until_sleeping()
+    assert "tls.crt" in caplog.text
+    for key, interval in ((b"1", EAGER_INTERVAL), (b"bad", INTERVAL), (b"2", INTERVAL)):
+        (tmp_path / "tls.crt").write_bytes(b"certificate")
+        (tmp_path / "tls.key").write_bytes(key)
+        await clock.advance(interval)
+        await clock.until_sleeping()
+    assert [pair.key for pair in shown] == [b"1", b"2"]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

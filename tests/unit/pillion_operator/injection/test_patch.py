@@ -1,0 +1,121 @@
+"""What is added to a pod."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from pillion_operator.injection.decision import Inject
+from pillion_operator.injection.patch import injection_patch, port_clashes
+from pillion_operator.settings import DelivererDefaults
+from support.injection import patched, pod
+
+DEFAULTS = DelivererDefaults(image="registry.test/pillion:1")
+
+
+def after(body: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    decision = Inject(service="web", spec=spec)
+    result: dict[str, Any] = patched(
+        body, injection_patch(body, decision=decision, defaults=DEFAULTS)
+    )
+    return result
+
+
+def test_a_bare_pod_gets_a_native_sidecar_its_volume_and_the_label() -> None:
+    made = after(pod())
+    (sidecar,) = made["spec"]["initContainers"]
+    assert (sidecar["name"], sidecar["restartPolicy"]) == ("pillion-deliverer", "Always")
+    assert [volume["name"] for volume in made["spec"]["volumes"]] == ["pillion-configuration"]
+    assert made["metadata"]["labels"] == {"pillion.dev/deliverer": "web"}
+
+
+BUSY = pod(
+    labels={"app": "web"},
+    spec={
+        "initContainers": [{"name": "mesh", "restartPolicy": "Always"}, {"name": "migrate"}],
+        "containers": [{"name": "app"}, {"name": "logs"}],
+        "volumes": [{"name": "cache", "emptyDir": {}}],
+    },
+)
+
+
+def test_what_is_there_stays_as_it_is_and_where_it_is() -> None:
+    made = after(BUSY)
+    spec, before = made["spec"], BUSY["spec"]
+    assert spec["initContainers"][:-1] == before["initContainers"]
+    assert spec["initContainers"][-1]["name"] == "pillion-deliverer"
+    assert spec["containers"] == before["containers"]
+    assert spec["volumes"][0] == before["volumes"][0]
+    assert made["metadata"]["labels"] == {"app": "web", "pillion.dev/deliverer": "web"}
+
+
+def test_nothing_is_written_over_or_removed() -> None:
+    patch = injection_patch(BUSY, decision=Inject(service="web", spec={}), defaults=DEFAULTS)
+    assert {operation["op"] for operation in patch} == {"add"}
+    assert all(
+        operation["path"].endswith("/-") or operation["path"].startswith("/metadata/labels/")
+        for operation in patch
+    )
+
+
+def test_a_second_call_adds_nothing() -> None:
+    once = after(BUSY)
+    assert after(once) == once
+
+
+def test_another_injectors_container_behind_ours_stays_there() -> None:
+    once = after(BUSY)
+    once["spec"]["initContainers"].append({"name": "late"})
+    assert after(once) == once
+
+
+@pytest.mark.parametrize(
+    ("grace", "shutdown", "expected"),
+    [(30, 20, 30), (30, 60, 70), (100, 60, 100), (None, 60, 70), (0, 0, 10)],
+)
+def test_the_grace_period_is_only_ever_raised(
+    grace: int | None, shutdown: int, expected: int
+) -> None:
+    made = after(
+        pod(spec={"terminationGracePeriodSeconds": grace}), shutdownGracePeriodSeconds=shutdown
+    )
+    assert made["spec"]["terminationGracePeriodSeconds"] == expected
+
+
+def test_a_grace_period_that_nobody_stated_is_that_of_kubernetes() -> None:
+    body = pod()
+    del body["spec"]["terminationGracePeriodSeconds"]
+    assert "terminationGracePeriodSeconds" not in after(body)["spec"]
+
+
+def test_storage_adds_its_volume() -> None:
+    made = after(pod(), deliverer={"storage": {"sizeLimit": "1Gi"}})
+    assert made["spec"]["volumes"][1] == {"name": "pillion-data", "emptyDir": {"sizeLimit": "1Gi"}}
+
+
+def test_volumes_that_a_copied_pod_has_kept_are_not_added_twice() -> None:
+    body = pod(spec={"volumes": copy.deepcopy(after(pod())["spec"]["volumes"])})
+    names = [volume["name"] for volume in after(body)["spec"]["volumes"]]
+    assert names == ["pillion-configuration"]
+
+
+@pytest.mark.parametrize(("user", "ours"), [(0, 65_532), (1000, None), (None, None)])
+def test_in_a_pod_that_runs_as_root_the_deliverer_does_not(
+    user: int | None, ours: int | None
+) -> None:
+    made = after(pod(spec={"securityContext": {"runAsUser": user}}))
+    context = made["spec"]["initContainers"][0]["securityContext"]
+    assert context.get("runAsUser") == ours
+
+
+@pytest.mark.parametrize("port", [8288, 8289])
+@pytest.mark.parametrize("place", ["containers", "initContainers"])
+def test_a_container_that_wants_our_port_is_named(place: str, port: int) -> None:
+    body = pod(spec={place: [{"name": "greedy", "ports": [{"containerPort": port}]}]})
+    (warning,) = port_clashes(body)
+    assert "greedy" in warning
+    assert str(port) in warning
+
+
+def test_other_ports_are_no_clash() -> None:
+    assert port_clashes(pod(spec={"containers": [{"ports": [{"containerPort": 8080}]}]})) == ()

@@ -1,0 +1,114 @@
+"""The webhook over HTTP."""
+
+import io
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest_asyncio
+from aiohttp.test_utils import TestClient, TestServer
+
+from pillion_operator.injection.webhook import MOST_BYTES, InjectingWebhook
+from pillion_operator.settings import DelivererDefaults
+from pillion_operator.telemetry.metrics import Metrics
+from support.injection import OPERATOR_NAMESPACE, Known, patch_of, patched, pod, review, service
+from support.operator_time import FakeClock
+
+
+class Door:
+    """A webhook that is being asked."""
+
+    def __init__(self, client: Any, metrics: Metrics) -> None:
+        self.client = client
+        self._metrics = metrics
+
+    async def ask(self, body: Any) -> dict[str, Any]:
+        async with self.client.post("/mutate", json=body) as response:
+            assert response.status == 200
+            answered: dict[str, Any] = await response.json()
+            return answered
+
+    def outcomes(self) -> dict[str, float]:
+        value = self._metrics.registry.get_sample_value
+        return {
+            outcome: number
+            for outcome in ("injected", "left", "failed")
+            if (number := value("pillion_operator_webhook_answers_total", {"outcome": outcome}))
+        }
+
+    def measured(self) -> float | None:
+        return self._metrics.registry.get_sample_value("pillion_operator_webhook_seconds_count")
+
+
+@pytest_asyncio.fixture
+async def door() -> AsyncIterator[Door]:
+    metrics = Metrics(version="1")
+    webhook = InjectingWebhook(
+        services=Known(service("default")),
+        defaults=DelivererDefaults(image="registry.test/pillion:1"),
+        operator_namespace=OPERATOR_NAMESPACE,
+        clock=FakeClock(),
+        seconds=metrics.webhook_seconds,
+        answers=metrics.webhook_answers,
+    )
+    async with TestClient(TestServer(webhook.application())) as client:
+        yield Door(client, metrics)
+
+
+ASKING = pod(labels={"pillion.dev/inject": "true"})
+
+
+async def test_a_pod_that_asks_is_injected_and_counted(door: Door) -> None:
+    answered = await door.ask(review(ASKING))
+    made = patched(ASKING, patch_of(answered))
+    assert made["metadata"]["labels"]["pillion.dev/deliverer"] == "default"
+    assert answered["response"]["uid"] == "review-1"
+    assert door.outcomes() == {"injected": 1}
+    assert door.measured() == 1
+
+
+async def test_a_dry_run_is_like_any_other(door: Door) -> None:
+    dry = await door.ask(review(ASKING, dryRun=True))
+    assert dry == await door.ask(review(ASKING))
+
+
+async def test_a_pod_that_does_not_is_allowed_and_counted(door: Door) -> None:
+    answered = await door.ask(review(pod()))
+    assert answered["response"] == {"uid": "review-1", "allowed": True}
+    assert door.outcomes() == {"left": 1}
+
+
+async def test_what_is_no_creation_is_allowed(door: Door) -> None:
+    answered = await door.ask(review(ASKING, operation="UPDATE"))
+    assert patch_of(answered) == []
+    assert door.outcomes() == {"left": 1}
+
+
+async def test_warnings_of_decision_and_ports_reach_the_user(door: Door) -> None:
+    spec = {"containers": [{"name": "app", "ports": [{"containerPort": 8288}]}]}
+    answered = await door.ask(review(pod(labels={"pillion.dev/inject": "later"}, spec=spec)))
+    first, second = answered["response"]["warnings"]
+    assert "no IndicationService later" in first
+    assert "8288" in second
+
+
+async def test_a_refused_name_is_a_warning_and_no_patch(door: Door) -> None:
+    answered = await door.ask(review(pod(labels={"pillion.dev/inject": "No!"})))
+    assert patch_of(answered) == []
+    assert "No!" in answered["response"]["warnings"][0]
+
+
+async def test_what_is_no_review_is_answered_400_and_counted(door: Door) -> None:
+    async with door.client.post("/mutate", data=b"{") as response:
+        assert response.status == 400
+        assert "not JSON" in await response.text()
+    assert door.outcomes() == {"failed": 1}
+
+
+async def test_a_body_beyond_the_bound_is_refused(door: Door) -> None:
+    async with door.client.post("/mutate", data=io.BytesIO(b" " * (MOST_BYTES + 1))) as response:
+        assert response.status == 413
+
+
+async def test_it_is_ready_once_it_answers(door: Door) -> None:
+    async with door.client.get("/readyz") as response:
+        assert response.status == 200
