@@ -1,5 +1,6 @@
 """The CustomResourceDefinitions, made from the schema: one file for each kind. Pure."""
 
+import json
 from typing import Any
 
 import yaml
@@ -116,11 +117,18 @@ def _field(field: Field) -> JSON:
     description = field.description
     if field.assumed:
         description += f" Where it is left out: {field.assumed.replace('`', '')}."
+    if field.default is not None and not isinstance(field.type, Struct):
+        # ``kubectl explain`` shows no default of its own.
+        description += f" Default: {_plain(field.default)}."
     rendered = {"description": description, **_type(field.type)}
     if field.default is not None:
         # The API server puts the rules to a default before it fills in those further down.
         rendered["default"] = check(field.type, field.default, (), Complaints(lambda *_: None))
     return rendered
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _type(kind: FieldType) -> JSON:

@@ -188,10 +188,11 @@ _ORDER_RULES = (
 
 _CONDITIONS = (
     "Accepted: it is valid and the Secrets that it names may be used. Ready: every deliverer that "
-    "can be reached runs on it. Delivering: its last delivery was a success, or none was needed "
-    "yet. Backlogged: indications wait longer than one retry interval. ListenerUnreachable: the "
-    "listener fails; the message says how. Draining: it was deleted, and what is queued for it "
-    "is still delivered; the message says how much."
+    "can be reached runs on it. Delivering: the last attempt of every deliverer was a success; "
+    "Unknown until something was sent. Backlogged: a queue is nearly full, or its oldest "
+    "indication waits for long. ListenerUnreachable: no deliverer gets anything through; the "
+    "message says how it fails. Draining: the resource was deleted and what is queued is still "
+    "delivered; the message says how much is left."
 )
 
 LISTENER_DESTINATION = Kind(
@@ -234,9 +235,13 @@ LISTENER_DESTINATION = Kind(
         ),
         word(
             "lastResult",
-            "How the latest attempt of any deliverer ended: SUCCESS, ERROR (it is tried again), "
-            "FATAL_ERROR (it is not) or POST_DELIVERY_ERROR (delivered, but the answer could not "
-            "be used).",
+            "How the latest attempt of any deliverer ended. Error: a later attempt may mend it. "
+            "FatalError: none can. PostDeliveryError: the connection ended before the answer, so "
+            "the listener may have it or not.",
+            "Success",
+            "Error",
+            "FatalError",
+            "PostDeliveryError",
         ),
         moment(
             "nextAttemptTime",

@@ -127,10 +127,10 @@ _RULES = (
 )
 
 _CONDITIONS = (
-    "Accepted: it is valid, and so is all that subscriptions to it use. Ready: every deliverer "
-    "that can be reached runs on this configuration. InjectionComplete: every pod that should "
-    "have a sidecar has one. SelectorsOverlap: some pod is selected by another service too, and "
-    "the message says which of the two serves it."
+    "Accepted: it is valid. Ready: every deliverer that can be reached runs on this "
+    "configuration. InjectionComplete: every pod that should have a sidecar has one; the message "
+    "names those that have none. SelectorsOverlap: another service's podSelector selects the same "
+    "pods; the older service serves them."
 )
 
 INDICATION_SERVICE = Kind(
@@ -182,7 +182,7 @@ INDICATION_SERVICE = Kind(
             "missing",
             "How many pods should have a sidecar of this service and have none, as where they "
             "were made while the webhook could not be asked. The condition InjectionComplete "
-            "names some of them.",
+            "names them.",
         ),
         conditions=_CONDITIONS,
     ),
@@ -210,6 +210,13 @@ INDICATION_SERVICE = Kind(
             type="integer",
             path=".status.destinations",
             description="How many destinations it delivers to.",
+        ),
+        Column(
+            name="Injected",
+            type="integer",
+            path=".status.injected",
+            description="How many pods have a sidecar of it.",
+            priority=1,
         ),
         Column(
             name="Revision",
