@@ -5,9 +5,9 @@ pages and seconds are bounded.
 """
 
 import ipaddress
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from http import HTTPStatus
+from types import TracebackType
+from typing import Self
 
 import aiohttp
 
@@ -34,12 +34,22 @@ _CHUNK = 64 * 1024
 
 
 class DelivererClient:
-    """Asks deliverers, each over connections of its own."""
+    """Asks deliverers, each over connections of its own. A context manager, made on a loop."""
 
-    def __init__(self, session: aiohttp.ClientSession, *, clock: Clock) -> None:
-        """``session`` is one of ``client_session``."""
-        self._session = session
+    def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
+        self._session = _session()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._session.close()
 
     async def ask(
         self, pod: str, *, address: str, port: int, token: str
@@ -86,19 +96,22 @@ class DelivererClient:
             return bytes(body)
 
 
-@asynccontextmanager
-async def client_session() -> AsyncIterator[aiohttp.ClientSession]:
+def _session() -> aiohttp.ClientSession:
     """A session that keeps no connection and no cookie, and minds no proxy of the environment."""
-    async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=MOST_CONNECTIONS, force_close=True),
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(
+            limit=MOST_CONNECTIONS,
+            force_close=True,
+            # Only addresses are asked; the default may start a resolver with a thread of its own.
+            resolver=aiohttp.ThreadedResolver(),
+        ),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
         headers={"Accept": "application/json", "Accept-Encoding": "identity"},
         # A few bytes could unpack to any number; a compressed answer is simply not JSON.
         auto_decompress=False,
         trust_env=False,
-    ) as session:
-        yield session
+    )
 
 
 def _host(address: str) -> str:
@@ -128,6 +141,7 @@ def _joined(pod: str, pages: list[Page], at: float) -> DelivererReport:
     queues: dict[str, QueueReport] = {}
     ended: dict[str, EndedSubscription] = {}
     for page in pages:
+        # A queue that drains comes before a new one of its name, which is the one that is told of.
         queues.update((queue.name, queue) for queue in page.queues)
         ended.update((one.name, one) for one in page.ended)
     return DelivererReport(

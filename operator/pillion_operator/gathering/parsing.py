@@ -28,7 +28,7 @@ _LATEST = 253_402_300_799.0
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _REVISION = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _WORD = re.compile(r"[A-Za-z]{1,64}")
-_UID = re.compile(r"[A-Za-z0-9-]{1,64}")
+_UID = re.compile(r"[A-Za-z0-9._-]{0,64}")
 _RESULTS = {
     "success": DeliveryResult.SUCCESS,
     "error": DeliveryResult.ERROR,
@@ -118,8 +118,9 @@ def _one_line(text: str) -> str:
 def _ended(entry: Mapping[str, Any]) -> EndedSubscription:
     return EndedSubscription(
         name=_required(entry, "name", _NAME),
-        end=_required(entry, "end", _WORD),
-        uid=_matching(entry, "uid", _UID),
+        reason=_required(entry, "reason", _WORD),
+        # Resources in plain files have none.
+        uid=_matching(entry, "uid", _UID) or None,
     )
 
 

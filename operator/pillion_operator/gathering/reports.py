@@ -50,8 +50,8 @@ class EndedSubscription:
     """A subscription that a deliverer no longer delivers for, though its resource says Enabled."""
 
     name: str
-    #: Why: ``FatalError``, ``RemovalAction``, ``Expired``, ``Disabled`` or ``Removed``.
-    end: str
+    #: Why: ``FatalError``, ``RemovalAction`` or ``Expired``.
+    reason: str
     #: The resource's UID, where the deliverer knows it: another one of the same name goes on.
     uid: str | None = None
 

@@ -151,8 +151,7 @@ def _fatal(
         return None
     for one in ended:
         same = one.name == metadata["name"] and one.uid in (None, metadata.get("uid"))
-        # With Remove, a deliverer gives Removed as its reason.
-        if same and one.end in (FATAL_ERROR, "Removed"):
+        if same and one.reason == FATAL_ERROR:
             message = (
                 "A delivery for it failed in a way that no retry can mend, and onFatalErrorPolicy "
                 f"is {policy}. {_AGAIN}"

@@ -140,7 +140,7 @@ def pod(number: int = 1, **changes: Any) -> dict[str, Any]:
 async def test_a_pod_is_asked_at_once_and_then_calmly(bench: Bench) -> None:
     async with bench.running():
         bench.pods(pod())
-        assert not bench.gathered
+        before = bench.gathered
         await bench.clock.advance(2.5 * CALM)
 
     assert bench.deliverers.moments() == [0.0, CALM, 2 * CALM]
@@ -148,7 +148,7 @@ async def test_a_pod_is_asked_at_once_and_then_calmly(bench: Bench) -> None:
     (report,) = bench.reports
     assert isinstance(report, DelivererReport)
     assert (report.pod, report.revision) == ("pod-1", "one")
-    assert bench.gathered
+    assert (before, bench.gathered) == (False, True)
     assert bench.metrics.reachable == [True] * 3
 
 
@@ -374,8 +374,8 @@ async def test_what_moves_all_the_time_is_told_now_and_then(bench: Bench) -> Non
 
 async def test_what_a_pod_says_of_others_is_not_kept(bench: Bench) -> None:
     bench.deliverers.ended = (
-        EndedSubscription(name="alerts", end="FatalError"),
-        EndedSubscription(name="made-up", end="FatalError"),
+        EndedSubscription(name="alerts", reason="FatalError"),
+        EndedSubscription(name="made-up", reason="FatalError"),
     )
     bench.known.remove("pager")
     async with bench.running():

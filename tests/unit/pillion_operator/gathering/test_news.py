@@ -44,7 +44,7 @@ def test_another_asking_alone_is_no_news() -> None:
         (SILENCE, REPORT),
         (REPORT, replace(REPORT, revision="two")),
         (REPORT, replace(REPORT, queues={})),
-        (REPORT, replace(REPORT, ended=(EndedSubscription(name="a", end="FatalError"),))),
+        (REPORT, replace(REPORT, ended=(EndedSubscription(name="a", reason="FatalError"),))),
         (REPORT, changed(last_result=DeliveryResult.ERROR)),
         (REPORT, changed(last_result=None)),
         (REPORT, changed(suspended=True)),

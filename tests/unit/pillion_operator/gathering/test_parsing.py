@@ -66,13 +66,15 @@ def test_what_newer_deliverers_say_is_read() -> None:
         "failingSince": "1970-01-01T00:00:50+00:00",
         "somethingOfTheFuture": [{}],
     }
-    ended = [{"name": "alerts", "end": "FatalError", "uid": "u-1", "since": "soon"}]
+    ended = [{"name": "alerts", "state": "Disabled", "reason": "FatalError", "uid": "u-1"}]
 
     read = parse_page(page(newer, endedSubscriptions=ended, next="pager"))
 
     (queue,) = read.queues
     assert (queue.draining, queue.oldest_indication_time, queue.failing_since) == (True, 20.0, 50.0)
-    assert [(one.name, one.end, one.uid) for one in read.ended] == [("alerts", "FatalError", "u-1")]
+    assert [(one.name, one.reason, one.uid) for one in read.ended] == [
+        ("alerts", "FatalError", "u-1")
+    ]
     assert read.next == "pager"
 
 
@@ -148,7 +150,7 @@ def test_a_queue_that_is_not_one_is_refused(change: dict[str, Any]) -> None:
         b'{"queues": [], "revision": "a b"}',
         b'{"queues": [], "next": "B"}',
         b'{"queues": [], "endedSubscriptions": [{"name": "a"}]}',
-        b'{"queues": [], "endedSubscriptions": [{"name": "a", "end": "x y"}]}',
+        b'{"queues": [], "endedSubscriptions": [{"name": "a", "reason": "x y"}]}',
         b'{"queues": [], "x": NaN}',
         b'{"queues": [], "x": ' + b"9" * 10_000 + b"}",
     ],

@@ -51,7 +51,7 @@ def test_deliverers_are_counted_by_what_they_report() -> None:
         pod("other", service="other"),
         {"metadata": {"name": "plain"}},
     ]
-    reports = [
+    reports: list[DelivererReport | Unreachable] = [
         report("ready"),
         report("as-good", "one"),
         report("behind", "zero"),

@@ -13,7 +13,7 @@ from pillion_operator.status.subscription import (
 
 CREATED = 1_700_000_000.0
 NOW = CREATED + 1000.0
-FATAL = EndedSubscription(name="alerts", end="FatalError")
+FATAL = EndedSubscription(name="alerts", reason="FatalError")
 
 
 def subscription(
@@ -101,11 +101,8 @@ def test_one_that_is_being_deleted_is_removed() -> None:
     ("policy", "expected"),
     [("Ignore", State.ENABLED), ("Disable", State.DISABLED), ("Remove", State.REMOVED)],
 )
-@pytest.mark.parametrize("end", ["FatalError", "Removed"])
-def test_a_fatal_error_meets_its_policy(policy: str, expected: State, end: str) -> None:
-    verdict = judged(
-        subscription(onFatalErrorPolicy=policy), EndedSubscription(name="alerts", end=end)
-    )
+def test_a_fatal_error_meets_its_policy(policy: str, expected: State) -> None:
+    verdict = judged(subscription(onFatalErrorPolicy=policy), FATAL)
 
     assert verdict.state is expected
     assert (verdict.reason == "FatalError") is (expected is not State.ENABLED)
@@ -114,12 +111,12 @@ def test_a_fatal_error_meets_its_policy(policy: str, expected: State, end: str) 
 @pytest.mark.parametrize(
     "other",
     [
-        EndedSubscription(name="another", end="FatalError"),
-        EndedSubscription(name="alerts", end="FatalError", uid="of the one before"),
-        EndedSubscription(name="alerts", end="Expired"),
-        EndedSubscription(name="alerts", end="Disabled"),
+        EndedSubscription(name="another", reason="FatalError"),
+        EndedSubscription(name="alerts", reason="FatalError", uid="of the one before"),
+        EndedSubscription(name="alerts", reason="Expired"),
+        EndedSubscription(name="alerts", reason="RemovalAction"),
     ],
-    ids=["name", "uid", "expired", "disabled"],
+    ids=["name", "uid", "expired", "removal-action"],
 )
 def test_what_ended_otherwise_is_no_fatal_error(other: EndedSubscription) -> None:
     assert judged(subscription(onFatalErrorPolicy="Disable"), other).state is State.ENABLED
@@ -153,7 +150,7 @@ def test_a_listener_that_does_not_fail_meets_nothing() -> None:
 
 
 def test_an_end_stays_until_the_spec_is_changed() -> None:
-    spec = {"onFatalErrorPolicy": "Disable"}
+    spec: dict[str, Any] = {"onFatalErrorPolicy": "Disable"}
     ended = judged(subscription(**spec), FATAL)
 
     # Its deliverers no longer have it, and so no longer report it.
@@ -189,7 +186,7 @@ def test_a_state_of_which_no_generation_is_known_does_not_stay() -> None:
 
 
 def test_one_that_was_ended_expires_all_the_same() -> None:
-    spec = {"onFatalErrorPolicy": "Disable", "subscriptionDurationSeconds": 1100}
+    spec: dict[str, Any] = {"onFatalErrorPolicy": "Disable", "subscriptionDurationSeconds": 1100}
     ended = judged(subscription(**spec), FATAL)
     later = subscription(status=written(ended), **spec)
 
