@@ -46,15 +46,15 @@ class EventRecorder:
         *,
         instance: str,
         clock: Clock,
-        lost: Callable[[str], None],
+        dropped: Callable[[], None],
     ) -> None:
-        """``instance`` is this process among its replicas. ``lost`` is told why an Event was not
-        published: ``queue-full``, ``refused`` or ``unreachable``.
+        """``instance`` is this process among its replicas. ``dropped`` is called for each Event
+        that is not published: too many wait, or the API server does not take it.
         """
         self._api = api
         self._instance = instance
         self._clock = clock
-        self._lost = lost
+        self._dropped = dropped
         self._waiting: asyncio.Queue[Object] = asyncio.Queue(MOST_WAITING)
         #: When what was said; the oldest first.
         self._said: OrderedDict[_Said, float] = OrderedDict()
@@ -76,7 +76,7 @@ class EventRecorder:
         except asyncio.QueueFull:
             # It was not said, so it may be said later.
             del self._said[said]
-            self._lost("queue-full")
+            self._dropped()
 
     async def run(self) -> NoReturn:
         """Write what is published, until cancelled."""
@@ -94,22 +94,16 @@ class EventRecorder:
     async def _write(self, event: Object) -> None:
         try:
             await within(self._clock, TIMEOUT, self._api.create(event))
-        except ApiError as error:
-            # As for a namespace that is being deleted.
-            self._failed("refused", event, error)
-        except (aiohttp.ClientError, TimeoutError) as error:
-            self._failed("unreachable", event, error)
-
-    def _failed(self, why: str, event: Object, error: Exception) -> None:
-        self._lost(why)
-        logger.info(
-            "an Event (%s) about %s %s was not published: %s",
-            event["reason"],
-            event["regarding"]["kind"],
-            event["regarding"]["name"],
-            str(error) or type(error).__name__,
-            extra={"event": "event-lost"},
-        )
+        except (ApiError, aiohttp.ClientError, OSError) as error:
+            self._dropped()
+            logger.info(
+                "an Event (%s) about %s %s was not published: %s",
+                event["reason"],
+                event["regarding"]["kind"],
+                event["regarding"]["name"],
+                str(error) or type(error).__name__,
+                extra={"event": "event-dropped"},
+            )
 
     def _news(self, said: _Said) -> bool:
         now = self._clock.monotonic()

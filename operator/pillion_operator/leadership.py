@@ -21,7 +21,7 @@ from pillion_operator.cluster.types import LEASE, Object
 logger = logging.getLogger("pillion.leadership")
 
 #: What makes an attempt fail without ending anything: it is made again.
-_FAILURES = (ApiError, aiohttp.ClientError, TimeoutError)
+_FAILURES = (ApiError, aiohttp.ClientError, OSError)
 
 
 class LeadershipLost(Exception):

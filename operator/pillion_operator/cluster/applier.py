@@ -49,9 +49,11 @@ class Invalid(Refused):
 class Repair:
     """An object was not as it had been made, and is again."""
 
+    api_version: str
     kind: str
     namespace: str
     name: str
+    uid: str
     #: The paths of some of the fields that differed; none where the object was gone.
     fields: tuple[str, ...]
     #: How often in a row, this one included.
@@ -77,6 +79,7 @@ class _Made:
 
     #: Of the desired state.
     digest: str
+    uid: str
     #: The live object's resourceVersion when it was written.
     version: str
     #: The fields that the API server does not keep as they are desired: no use to write them again.
@@ -172,20 +175,22 @@ class Applier:
         wait = repairs.wait(now)
         if wait > 0:
             return wait
-        await self._write(wanted, live)
+        result = await self._write(wanted, live)
         wanted.memory.repairs[wanted.key] = repairs = repairs.repaired(now)
         self._repaired(
             Repair(
+                api_version=wanted.body["apiVersion"],
                 kind=wanted.body["kind"],
                 namespace=wanted.body["metadata"]["namespace"],
                 name=wanted.body["metadata"]["name"],
+                uid=result["metadata"]["uid"],
                 fields=tuple(one.path for one in lacking[:MOST_FIELDS]) if live else (),
                 times=repairs.times,
             )
         )
         return True
 
-    async def _write(self, wanted: "_Pass", live: Object | None) -> None:
+    async def _write(self, wanted: "_Pass", live: Object | None) -> Object:
         result = await self._apply(wanted, live)
         extra = surplus(wanted.body, result)
         if extra:
@@ -199,17 +204,17 @@ class Applier:
             )
         wanted.memory.made[wanted.key] = _Made(
             digest=wanted.digest,
+            uid=result["metadata"]["uid"],
             version=result["metadata"]["resourceVersion"],
             tolerated=frozenset(differences(wanted.body, result)),
         )
+        return result
 
     async def _apply(self, wanted: "_Pass", live: Object | None) -> Object:
         """Apply to the very object that was seen, or to none: never to one of somebody else."""
+        uid, last = _uid(live), wanted.last_uid
         for attempt in range(1, ATTEMPTS + 1):
-            if live is None:
-                condition = {"resourceVersion": NEVER}
-            else:
-                condition = {"uid": live["metadata"]["uid"]}
+            condition = {"resourceVersion": NEVER} if uid is None else {"uid": uid}
             metadata = {**wanted.body["metadata"], **condition}
             try:
                 return await self._api.apply({**wanted.body, "metadata": metadata})
@@ -219,14 +224,15 @@ class Applier:
                     raise
                 found = await self._look(wanted)
                 wanted.check(found)
-                if _uid(found) == _uid(live):
+                if _uid(found) == uid:
                     if error.status == 422:
                         raise Invalid(wanted.body, _why(wanted.body, error)) from error
-                    if found is None:
+                    if last is None:
                         raise wanted.not_ours() from None
                 if attempt == ATTEMPTS:
                     raise
-                live = found
+                # What this process made may have lost its labels, and so be out of sight.
+                uid, last = _uid(found) or (last if uid is None else None), None
         raise AssertionError("the last attempt returns or raises")
 
     async def _look(self, wanted: "_Pass") -> Object | None:
@@ -281,6 +287,8 @@ class _Pass:
         self.key = identity(body)
         self.digest: str = body["metadata"]["annotations"][APPLIED_ANNOTATION]
         made = memory.made.get(self.key)
+        #: The uid of what this process has made under that name, whatever became of it.
+        self.last_uid = made.uid if made is not None else None
         #: What this process has made of just this desired state.
         self.made = made if made is not None and made.digest == self.digest else None
 

@@ -152,6 +152,31 @@ async def test_drift_is_repaired(bed: Bed, patch: Object, path: str | None) -> N
     assert after["metadata"]["annotations"] == made["metadata"]["annotations"]
 
 
+async def test_labels_that_were_taken_from_it_do_not_hide_an_object_of_ours(bed: Bed) -> None:
+    desired = [bed.secret("a", key="YQ==")]
+    await bed.applier.sync(bed.owner, desired=desired, live=[])
+    made = await bed.get("a")
+    await bed.api.patch(SECRET, bed.namespace, "a", {"metadata": {"labels": None}})
+    # The watch goes by these labels, so for it the object is gone.
+    applied = await bed.applier.sync(bed.owner, desired=desired, live=[])
+    assert (applied.written, applied.refused) == (1, ())
+    after = await bed.get("a")
+    assert after["metadata"]["labels"] == made["metadata"]["labels"]
+    assert [repair.uid for repair in bed.repairs] == [made["metadata"]["uid"]]
+
+
+async def test_what_is_deleted_and_made_by_somebody_else_is_theirs(bed: Bed) -> None:
+    desired = [bed.secret("a", key="YQ==")]
+    await bed.applier.sync(bed.owner, desired=desired, live=[])
+    await bed.api.delete(SECRET, bed.namespace, "a")
+    theirs = bed.secret("a", key="Yg==")
+    del theirs["metadata"]["labels"]
+    made = await bed.api.create(theirs)
+    applied = await bed.applier.sync(bed.owner, desired=desired, live=[])
+    assert [type(error) for error in applied.refused] == [NotOurs]
+    assert await bed.get("a") == made
+
+
 async def test_what_is_deleted_is_made_again(bed: Bed) -> None:
     desired = [bed.secret("a", key="YQ==")]
     await bed.applier.sync(bed.owner, desired=desired, live=[])

@@ -43,13 +43,16 @@ class Bed:
     def __init__(self) -> None:
         self.events = Events()
         self.clock = FakeClock()
-        self.lost: list[str] = []
+        self.dropped = 0
         self.recorder = EventRecorder(
             cast("Api", self.events),
             instance="operator-1",
             clock=self.clock,
-            lost=self.lost.append,
+            dropped=self.drop,
         )
+
+    def drop(self) -> None:
+        self.dropped += 1
 
     def publish(self, regarding: Object = POD, *, note: str = "It has none.") -> None:
         self.recorder.publish(
@@ -119,20 +122,20 @@ async def test_another_note_another_object_and_a_new_object_of_that_name_are_new
 
 
 @pytest.mark.parametrize(
-    ("failure", "why"),
+    "failure",
     [
-        (ApiError(403, "Forbidden", "the namespace is being terminated"), "refused"),
-        (aiohttp.ClientConnectionError("no route"), "unreachable"),
-        (TimeoutError(), "unreachable"),
+        ApiError(403, "Forbidden", "the namespace is being terminated"),
+        aiohttp.ClientConnectionError("no route"),
+        TimeoutError(),
     ],
 )
 async def test_one_that_cannot_be_written_is_counted_and_the_next_is_written(
-    bed: Bed, failure: Exception, why: str
+    bed: Bed, failure: Exception
 ) -> None:
     bed.events.failure = failure
     bed.publish(note="first")
     await bed.recorder.drained()
-    assert bed.lost == [why]
+    assert bed.dropped == 1
     bed.events.failure = None
     bed.publish(note="second")
     await bed.recorder.drained()
@@ -143,7 +146,7 @@ async def test_an_api_server_that_hangs_is_given_up(bed: Bed) -> None:
     bed.events.hangs = True
     bed.publish(note="first")
     await bed.clock.advance(10)
-    assert bed.lost == ["unreachable"]
+    assert bed.dropped == 1
     bed.events.hangs = False
     bed.publish(note="second")
     await bed.recorder.drained()
@@ -154,7 +157,7 @@ async def test_more_than_can_wait_is_counted_and_may_be_said_later() -> None:
     bed = Bed()
     for number in range(MOST_WAITING + 1):
         bed.publish(note=f"{number}")
-    assert bed.lost == ["queue-full"]
+    assert bed.dropped == 1
     running = asyncio.create_task(bed.recorder.run())
     await bed.recorder.drained()
     bed.publish(note=f"{MOST_WAITING}")
@@ -175,7 +178,7 @@ async def test_what_is_remembered_is_bounded(bed: Bed) -> None:
     bed.publish(note=f"{MOST_REMEMBERED}")
     await bed.recorder.drained()
     assert len(bed.events.created) == MOST_REMEMBERED + 2
-    assert bed.lost == []
+    assert bed.dropped == 0
 
 
 async def test_a_note_is_cut_to_what_the_api_server_takes(bed: Bed) -> None:
