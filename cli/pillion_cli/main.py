@@ -19,6 +19,7 @@ from pillion_cli.exits import MEANINGS, CommandFailed, Exit
 #: Subcommands, in the order in which one meets them, and what each is for in a line.
 COMMANDS: dict[str, str] = {
     "sidecar": "run a deliverer from a folder of resource files",
+    "operator": "run the operator in, or for, a Kubernetes cluster",
     "validate": "check resource files, and name all that is wrong with them",
     "publish": "send indications to a deliverer",
     "listen": "be a listener: print what arrives, and fail on request",
@@ -106,8 +107,12 @@ def load(name: str) -> Command:
         return cast(Command, importlib.import_module(f"pillion_cli.commands.{name}"))
     except ModuleNotFoundError as error:
         raise CommandFailed(
-            f"{error}; `pip install 'pillion[cli]'` brings what this command needs"
+            f"{error}; `pip install 'pillion[{_extra(name)}]'` brings what this command needs"
         ) from error
+
+
+def _extra(command: str) -> str:
+    return "cli,operator" if command == "operator" else "cli"
 
 
 def command_parser(name: str, command: Command) -> argparse.ArgumentParser:

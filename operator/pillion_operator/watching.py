@@ -25,7 +25,7 @@ from pillion_operator.cluster.types import (
     Object,
     ResourceType,
 )
-from pillion_operator.names import DELIVERER_LABEL, DRAIN_FINALIZER, MANAGED_BY, MANAGED_BY_LABEL
+from pillion_operator.names import DELIVERER_LABEL, MANAGED_BY, MANAGED_BY_LABEL
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL, GROUP
 
 _MANAGED = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
@@ -125,8 +125,9 @@ def _trace(on_watch: OnWatch) -> aiohttp.TraceConfig:
 def watch_settings() -> kopf.OperatorSettings:
     """How kopf watches: regular reconnects, pages, selectors that the API server applies."""
     settings = kopf.OperatorSettings()
-    # Nothing of kopf's own is ever written; were it so one day, it would be under our names.
-    settings.persistence.finalizer = DRAIN_FINALIZER
+    # Nothing of kopf's own is ever written; were it so one day, it would be under our names. Its
+    # finalizer must be none that we set: kopf takes it off whatever it does not hold itself.
+    settings.persistence.finalizer = f"{GROUP}/kopf"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP, v1=False)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(
         prefix=GROUP, key="last-handled", v1=False
@@ -157,7 +158,9 @@ async def watch(
     configuration: Callable[[], Configuration],
     stop: asyncio.Event,
 ) -> None:
-    """Watch until ``stop`` is set. Raises what kopf raises where a watch cannot be kept."""
+    """Watch until ``stop`` is set, or the process gets SIGTERM or SIGINT: kopf takes both for
+    itself. Raises what kopf raises where a watch cannot be kept.
+    """
     await kopf.operator(
         registry=registry(on_event, on_watch, configuration=configuration),
         settings=watch_settings(),

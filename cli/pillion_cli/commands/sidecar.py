@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pillion_cli.exits import CommandFailed, Exit
 from pillion_sidecar.app import Deliverer, StartFailed
+from pillion_sidecar.collecting import uncollected
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.settings import INTAKE_PORT, TELEMETRY_PORT, Address, Settings
 from pillion_sidecar.telemetry.logs import LogFormat, configure_logging
@@ -161,7 +162,7 @@ async def _serve(settings: Settings, *, log_records_dropped: Callable[[], int]) 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    deliverer = Deliverer(settings, log_records_dropped=log_records_dropped)
+    deliverer = Deliverer(settings, log_records_dropped=log_records_dropped, loading=uncollected)
     failure = None
     async with asyncio.TaskGroup() as tasks:
         announcement = tasks.create_task(_announce(deliverer))

@@ -57,7 +57,7 @@ class Api:
         # Never awaited: that would discover all the server's kinds, which are known here.
         self._client = DynamicClient(client)  # type: ignore[no-untyped-call]
         #: Requests that write, by verb: what a change costs.
-        self.writes: dict[str, int] = {"apply": 0, "patch": 0, "create": 0, "delete": 0}
+        self.writes = dict.fromkeys(("apply", "patch", "create", "replace", "delete"), 0)
 
     async def get(self, kind: ResourceType, namespace: str | None, name: str) -> Object | None:
         """One object; None where there is none."""
@@ -128,7 +128,7 @@ class Api:
     async def replace(self, body: Object) -> Object:
         """Write an object whole. With its resourceVersion, Conflict says that it has changed."""
         metadata = body["metadata"]
-        self.writes["patch"] += 1
+        self.writes["replace"] += 1
         path = type_of(body).path(metadata.get("namespace"), metadata["name"])
         return await self._request("put", path, body, field_manager=FIELD_MANAGER)
 

@@ -1,0 +1,292 @@
+"""``pillion operator``: run the operator."""
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+from pathlib import Path
+
+from pillion_cli.exits import CommandFailed, Exit
+from pillion_operator.app import Operator, StartFailed
+from pillion_operator.leadership import LeadershipLost
+from pillion_operator.settings import (
+    Address,
+    DelivererDefaults,
+    OperatorSettings,
+    WebhookSettings,
+)
+from pillion_sidecar.config.addresses import AddressPolicy
+from pillion_sidecar.telemetry.logs import LogFormat, configure_logging
+
+HELP = """\
+Run the operator: IndicationServices, ListenerDestinations, IndicationFilters and
+IndicationSubscriptions become running deliverers.
+
+In a pod it uses the pod's service account; elsewhere KUBECONFIG or ~/.kube/config. Without
+--namespace it serves all namespaces. Several replicas may run: one of them leads, by a Lease; the
+others watch and answer the webhook, ready to take over.
+
+The first line of output is {"telemetry": URL, "webhook": URL}; logs go to standard error.
+
+examples:
+  pillion operator --deliverer-image registry.example/pillion:0.1.0
+  pillion operator --deliverer-image IMAGE --namespace payments --namespace shipping
+  pillion operator --deliverer-image IMAGE --no-webhook --no-leader-election
+
+exit codes: 0 stopped by SIGTERM or Ctrl-C, 1 it could not start, failed, or lost the leadership,
+2 a wrong command line.
+"""
+
+_DEFAULTS = WebhookSettings()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    _add_cluster(parser.add_argument_group("the cluster"))
+    _add_deliverers(parser.add_argument_group("deliverers"))
+    _add_webhook(parser.add_argument_group("injection"))
+    _add_process(parser.add_argument_group("the process"))
+
+
+def _add_cluster(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument(
+        "--namespace",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="serve this namespace alone; may be repeated [all namespaces]",
+    )
+    group.add_argument(
+        "--operator-namespace",
+        metavar="NAME",
+        default=os.environ.get("POD_NAMESPACE", "pillion-system"),
+        help="where the operator's Lease and Secrets are [$POD_NAMESPACE, else %(default)s]",
+    )
+    group.add_argument("--kubeconfig", metavar="FILE", type=Path, help="how to reach the cluster")
+    group.add_argument("--context", metavar="NAME", help="the kubeconfig's context [its current]")
+    group.add_argument(
+        "--no-poke",
+        action="store_true",
+        help="never annotate pods: a changed configuration reaches them at the kubelet's own pace",
+    )
+
+
+def _add_deliverers(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument(
+        "--deliverer-image",
+        metavar="IMAGE",
+        required=True,
+        help="the image of deliverers whose IndicationService names none",
+    )
+    group.add_argument(
+        "--deliverer-image-pull-policy",
+        choices=["Always", "IfNotPresent", "Never"],
+        help="its imagePullPolicy [Kubernetes' own default]",
+    )
+    group.add_argument(
+        "--deliverer-resources",
+        metavar="JSON",
+        type=_resources,
+        help="requests and limits where an IndicationService has none, such as "
+        '{"requests": {"cpu": "50m"}}',
+    )
+    group.add_argument(
+        "--allow-loopback",
+        action="store_true",
+        help="let destinations lead into the deliverer's own pod",
+    )
+    group.add_argument(
+        "--allow-link-local",
+        action="store_true",
+        help="let destinations lead to link-local addresses; metadata services stay refused",
+    )
+    group.add_argument(
+        "--token-secret",
+        metavar="NAME",
+        default="pillion-operator",
+        help="the Secret with the key of deliverers' tokens; made where it is missing "
+        "[%(default)s]",
+    )
+
+
+def _add_webhook(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument(
+        "--webhook",
+        metavar="HOST:PORT",
+        type=_address,
+        default=_DEFAULTS.address,
+        help="where the injecting webhook listens [0.0.0.0:9443]",
+    )
+    group.add_argument("--no-webhook", action="store_true", help="inject nothing")
+    group.add_argument(
+        "--webhook-service",
+        metavar="NAME",
+        default=_DEFAULTS.service,
+        help="the Service by which the API server reaches it [%(default)s]",
+    )
+    group.add_argument(
+        "--webhook-secret",
+        metavar="NAME",
+        default=_DEFAULTS.secret,
+        help="the Secret with the operator's own CA and certificate; made where it is missing "
+        "[%(default)s]",
+    )
+    group.add_argument(
+        "--webhook-configuration",
+        metavar="NAME",
+        default=_DEFAULTS.configuration,
+        help="the MutatingWebhookConfiguration whose caBundle is kept up to date [%(default)s]",
+    )
+    group.add_argument(
+        "--no-webhook-configuration",
+        action="store_true",
+        help="leave caBundle to somebody else",
+    )
+    group.add_argument(
+        "--webhook-certificates",
+        metavar="DIR",
+        type=Path,
+        help="use tls.crt and tls.key of this folder, such as cert-manager's Secret mounted",
+    )
+
+
+def _add_process(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument(
+        "--telemetry",
+        metavar="HOST:PORT",
+        type=_address,
+        default=Address("0.0.0.0", 8081),
+        help="where /metrics and the probes are [0.0.0.0:8081]",
+    )
+    group.add_argument(
+        "--identity",
+        metavar="NAME",
+        help="this replica's name in the Lease; never two with one name [host name and process]",
+    )
+    group.add_argument(
+        "--lease",
+        metavar="NAME",
+        default="pillion-operator",
+        help="the Lease that one replica leads by [%(default)s]",
+    )
+    group.add_argument(
+        "--no-leader-election", action="store_true", help="this is the only replica, ever"
+    )
+    group.add_argument(
+        "--log-format",
+        choices=[chosen.value for chosen in LogFormat],
+        default=LogFormat.JSON.value,
+        help="how a log line is written [%(default)s]",
+    )
+    group.add_argument(
+        "--log-level",
+        choices=["DEBUG", "INFO", "WARNING", "ERROR"],
+        default="INFO",
+        help="the least level that is logged [%(default)s]",
+    )
+
+
+def _address(text: str) -> Address:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, as in 0.0.0.0:8081")
+    return Address(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+def _resources(text: str) -> dict[str, dict[str, str]]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"is not JSON: {error}") from error
+    if not isinstance(value, dict) or not set(value) <= {"requests", "limits"}:
+        raise argparse.ArgumentTypeError("is no object with requests and limits")
+    return value
+
+
+def settings_of(args: argparse.Namespace) -> OperatorSettings:
+    """The settings that a command line stands for."""
+    defaults = DelivererDefaults(
+        image=args.deliverer_image,
+        image_pull_policy=args.deliverer_image_pull_policy,
+        addresses=AddressPolicy(
+            allow_loopback=args.allow_loopback, allow_link_local=args.allow_link_local
+        ),
+        **({} if args.deliverer_resources is None else {"resources": args.deliverer_resources}),
+    )
+    webhook = WebhookSettings(
+        address=args.webhook,
+        service=args.webhook_service,
+        secret=args.webhook_secret,
+        configuration=None if args.no_webhook_configuration else args.webhook_configuration,
+        certificates=args.webhook_certificates,
+    )
+    return OperatorSettings(
+        deliverer=defaults,
+        namespaces=tuple(args.namespace),
+        namespace=args.operator_namespace,
+        identity=args.identity or f"{socket.gethostname()}-{os.getpid()}",
+        lease=None if args.no_leader_election else args.lease,
+        token_secret=args.token_secret,
+        webhook=None if args.no_webhook else webhook,
+        telemetry=args.telemetry,
+        poke=not args.no_poke,
+        kubeconfig=args.kubeconfig,
+        context=args.context,
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run until SIGTERM or SIGINT."""
+    output = configure_logging(LogFormat(args.log_format), args.log_level)
+    if args.log_level != "DEBUG":
+        # kopf tells of every event that it hands over.
+        logging.getLogger("kopf").setLevel(logging.WARNING)
+    try:
+        asyncio.run(_serve(settings_of(args)))
+    except ExceptionGroup as group:
+        # What is foreseen is told in a sentence; of all else one wants the trace.
+        failure = first(group, StartFailed) or first(group, LeadershipLost)
+        if failure is None:
+            raise
+        raise CommandFailed(str(failure)) from group
+    finally:
+        output.close()
+    return Exit.OK
+
+
+def first(group: ExceptionGroup[Exception], kind: type[Exception]) -> Exception | None:
+    """The first exception of a kind in a group, however deep it lies; None without one."""
+    for inner in group.exceptions:
+        found = first(inner, kind) if isinstance(inner, ExceptionGroup) else inner
+        if isinstance(found, kind):
+            return found
+    return None
+
+
+async def _serve(settings: OperatorSettings) -> None:
+    stop = asyncio.Event()
+    heed_signals(stop)
+    operator = Operator(settings)
+    async with asyncio.TaskGroup() as tasks:
+        announcement = tasks.create_task(_announce(operator, stop))
+        await operator.run(stop)
+        announcement.cancel()
+
+
+def heed_signals(stop: asyncio.Event) -> None:
+    """Have SIGTERM and SIGINT set ``stop``."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+
+
+async def _announce(operator: Operator, stop: asyncio.Event) -> None:
+    await operator.started.wait()
+    # kopf has taken the signals for itself, and would end only after five seconds of patience with
+    # tasks that are not its own.
+    heed_signals(stop)
+    addresses = {"telemetry": operator.telemetry_url, "webhook": operator.webhook_url}
+    print(json.dumps(addresses), flush=True)

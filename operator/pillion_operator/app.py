@@ -1,0 +1,287 @@
+"""The operator, whole: builds its parts, runs them, stops.
+
+Every replica watches, answers the webhook and its probes; the leader alone writes.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+
+import aiohttp
+from aiohttp import web
+from kubernetes.aio.client import ApiClient, Configuration
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from pillion_operator.clock import Clock, SystemClock
+from pillion_operator.cluster.api import Api, ApiError
+from pillion_operator.cluster.connecting import connect
+from pillion_operator.cluster.types import Object
+from pillion_operator.evaluation.references import SERVICE
+from pillion_operator.injection.certificates import expiry
+from pillion_operator.injection.keeper import CertificateFolder, CertificateKeeper
+from pillion_operator.injection.tls import KeyPair, ReloadingTLS
+from pillion_operator.injection.webhook import InjectingWebhook
+from pillion_operator.leadership import Leadership, LeadershipLost
+from pillion_operator.leading import Leader
+from pillion_operator.resync import Resync
+from pillion_operator.settings import Address, OperatorSettings, WebhookSettings
+from pillion_operator.store import Store, key_of, version_of
+from pillion_operator.telemetry.health import WatchHealth
+from pillion_operator.telemetry.metrics import Family, Metrics
+from pillion_operator.telemetry.server import telemetry_app
+from pillion_operator.watching import WATCHED, watch
+
+logger = logging.getLogger("pillion.operator")
+
+#: Seconds between two attempts to list the cluster at the start.
+FILL_RETRY = 2.0
+#: Seconds that requests under way are given at the end.
+ANSWER_SECONDS = 5.0
+
+
+class StartFailed(Exception):
+    """The operator cannot start; the text says why."""
+
+
+class Operator:
+    """One operator process. Made on the event loop that it runs on."""
+
+    def __init__(self, settings: OperatorSettings, *, clock: Clock | None = None) -> None:
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._store = Store()
+        self._metrics = Metrics(version=version("pillion"))
+        self._health = WatchHealth(
+            (kind.plural for kind, _ in WATCHED), monotonic=self._clock.monotonic
+        )
+        self._tls = ReloadingTLS()
+        self._filled = False
+        self._leading = False
+        self._runners: list[web.AppRunner] = []
+        #: Where it listens, once ``started`` is set; the webhook only where there is one.
+        self.telemetry_url = ""
+        self.webhook_url = ""
+        #: Set when the cluster is known and the probes and the webhook are served.
+        self.started = asyncio.Event()
+
+    # ------------------------------------------------------------------ life
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until ``stop`` is set.
+
+        Raises:
+            StartFailed: an address is taken, or there is no way to the API server.
+            ExceptionGroup: a background task failed or the leadership was lost, so the operator
+                stopped.
+        """
+        configuration = await self._connect()
+        async with ApiClient(configuration) as client:
+            api = Api(client)
+            self._metrics.read(lambda: self._families(api))
+            try:
+                await self._serve_telemetry()
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._watch(configuration, stop))
+                    working = tasks.create_task(self._work(api))
+                    await stop.wait()
+                    working.cancel()
+            finally:
+                for runner in self._runners:
+                    await runner.cleanup()
+
+    async def _watch(self, configuration: Configuration, stop: asyncio.Event) -> None:
+        await watch(
+            self._observe,
+            self._watch_began,
+            namespaces=self._settings.namespaces,
+            configuration=lambda: configuration,
+            stop=stop,
+        )
+        # kopf has ended by a signal, or because it was told to.
+        stop.set()
+
+    async def _connect(self) -> Configuration:
+        try:
+            return await connect(self._settings.kubeconfig, context=self._settings.context)
+        except (OSError, ValueError) as error:
+            raise StartFailed(f"no way to an API server: {error}") from error
+
+    async def _work(self, api: Api) -> None:
+        resync = Resync(
+            api=api,
+            store=self._store,
+            namespaces=self._settings.namespaces,
+            clock=self._clock,
+            missed=lambda kind, count: self._metrics.watch_missed.labels(kind).inc(count),
+        )
+        await self._fill(resync)
+        async with asyncio.TaskGroup() as tasks:
+            if self._settings.webhook is not None:
+                await self._serve_webhook(api, self._settings.webhook, tasks)
+            self.started.set()
+            logger.info(
+                "the cluster is known; telemetry at %s",
+                self.telemetry_url,
+                extra={"event": "operator-started", "telemetry": self.telemetry_url},
+            )
+            tasks.create_task(self._lead(api, resync))
+
+    async def _fill(self, resync: Resync) -> None:
+        """List the cluster, however long the API server takes to come."""
+        while True:
+            try:
+                await resync.fill()
+            except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+                logger.warning(
+                    "the cluster cannot be listed yet: %s",
+                    error,
+                    extra={"event": "listing-failed"},
+                )
+                await self._clock.sleep(FILL_RETRY)
+            else:
+                self._filled = True
+                return
+
+    async def _lead(self, api: Api, resync: Resync) -> None:
+        leader = Leader(
+            self._settings,
+            api=api,
+            store=self._store,
+            resync=resync,
+            metrics=self._metrics,
+            clock=self._clock,
+        )
+        if self._settings.lease is None:
+            self._set_leading(True)
+            await leader.run()
+            return
+        leadership = Leadership(
+            api,
+            namespace=self._settings.namespace,
+            name=self._settings.lease,
+            identity=self._settings.identity,
+            clock=self._clock,
+            draw=random.random,
+            leads=self._set_leading,
+        )
+        await leadership.acquire()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(leadership.hold())
+                tasks.create_task(leader.run())
+        except* LeadershipLost:
+            # Whatever was under way may still arrive: only the end of the process is safe.
+            raise
+        finally:
+            # Everything that writes has ended by now.
+            await leadership.release()
+
+    def _set_leading(self, leading: bool) -> None:
+        self._leading = leading
+        self._metrics.leader.set(leading)
+
+    # ------------------------------------------------------------------ what is heard
+
+    def _observe(self, kind: str | None, body: Object) -> None:
+        if kind == "DELETED":
+            self._store.remove(key_of(body), version=version_of(body))
+        else:
+            self._store.put(body)
+
+    def _watch_began(self, plural: str) -> None:
+        self._health.began(plural)
+        self._metrics.watch_restarts.labels(plural).inc()
+
+    # ------------------------------------------------------------------ what is served
+
+    async def _serve_telemetry(self) -> None:
+        app = telemetry_app(
+            self._metrics.registry,
+            alive={"watches": self._health.problem},
+            ready={"cluster": self._cluster_problem, "webhook": self._webhook_problem},
+        )
+        self.telemetry_url = await self._serve(app, self._settings.telemetry)
+
+    async def _serve_webhook(
+        self, api: Api, settings: WebhookSettings, tasks: asyncio.TaskGroup
+    ) -> None:
+        webhook = InjectingWebhook(
+            services=_Services(self._store),
+            defaults=self._settings.deliverer,
+            operator_namespace=self._settings.namespace,
+            clock=self._clock,
+            seconds=self._metrics.webhook_seconds,
+            answers=self._metrics.webhook_answers,
+        )
+        if settings.certificates is not None:
+            folder = CertificateFolder(settings.certificates, use=self._use, clock=self._clock)
+            tasks.create_task(folder.run())
+        else:
+            keeper = CertificateKeeper(
+                api=api,
+                settings=settings,
+                namespace=self._settings.namespace,
+                leads=lambda: self._leading,
+                use=self._use,
+                clock=self._clock,
+            )
+            tasks.create_task(keeper.run())
+        self.webhook_url = await self._serve(webhook.application(), settings.address, tls=self._tls)
+
+    async def _use(self, pair: KeyPair) -> None:
+        await self._tls.use(pair)
+        self._metrics.certificate_expiry.set(expiry(pair))
+
+    async def _serve(
+        self, app: web.Application, address: Address, *, tls: ReloadingTLS | None = None
+    ) -> str:
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=ANSWER_SECONDS)
+        self._runners.append(runner)
+        await runner.setup()
+        context = tls.context if tls is not None else None
+        try:
+            await web.TCPSite(runner, address.host, address.port, ssl_context=context).start()
+        except OSError as error:
+            raise StartFailed(
+                f"cannot listen on {address.host}:{address.port}: {error.strerror or error}"
+            ) from error
+        host, port = runner.addresses[0][:2]
+        return f"http{'s' if tls is not None else ''}://{host}:{port}"
+
+    def _cluster_problem(self) -> str | None:
+        return None if self._filled else "the cluster has not been listed yet"
+
+    def _webhook_problem(self) -> str | None:
+        if self._settings.webhook is None or self._tls.loaded:
+            return None
+        return "the webhook has no certificate yet"
+
+    def _families(self, api: Api) -> Iterator[Family]:
+        writes = CounterMetricFamily(
+            "pillion_operator_api_writes",
+            "Requests that write to the API server, by verb.",
+            labels=["verb"],
+        )
+        for verb, count in api.writes.items():
+            writes.add_metric([verb], count)
+        yield writes
+        stalled = GaugeMetricFamily(
+            "pillion_operator_watch_stalled",
+            "1 where no watch of a kind (plural) has begun for too long.",
+            labels=["kind"],
+        )
+        for kind, yes in self._health.stalled().items():
+            stalled.add_metric([kind], float(yes))
+        yield stalled
+
+
+class _Services:
+    """The IndicationServices, as the webhook asks for them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def services(self, namespace: str) -> Iterable[Object]:
+        return self._store.all(SERVICE, namespace).values()

@@ -1,0 +1,356 @@
+"""What the leader alone does: everything that writes, and all that serves it."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterable
+
+import aiohttp
+
+from pillion_cim.schema import load_schema
+from pillion_operator.clock import Clock
+from pillion_operator.cluster.api import Api, ApiError
+from pillion_operator.cluster.applier import Applier, Repair
+from pillion_operator.cluster.types import Object
+from pillion_operator.desired.configuration import operator_token
+from pillion_operator.evaluation.judging import Judge
+from pillion_operator.evaluation.parsing import Parsing
+from pillion_operator.evaluation.references import (
+    DESTINATION,
+    FILTER,
+    SERVICE,
+    SUBSCRIPTION,
+    References,
+)
+from pillion_operator.events import EventRecorder
+from pillion_operator.gathering.client import DelivererClient
+from pillion_operator.gathering.gatherer import Gatherer
+from pillion_operator.injection.repair import Repair as Evictions
+from pillion_operator.injection.search import MissedInjections
+from pillion_operator.names import DELIVERER_LABEL
+from pillion_operator.poking import PodPoker
+from pillion_operator.reconciling.configuration import ConfigurationReconciler
+from pillion_operator.reconciling.destinations import DestinationReconciler
+from pillion_operator.reconciling.engine import Engine
+from pillion_operator.reconciling.judged import Acceptance
+from pillion_operator.reconciling.news import DeliveryNews
+from pillion_operator.reconciling.readiness import Readiness
+from pillion_operator.reconciling.resources import (
+    FilterReconciler,
+    SubscriptionReconciler,
+    Subscriptions,
+)
+from pillion_operator.reconciling.service_status import ServiceStatusReconciler
+from pillion_operator.reconciling.states import ServiceStates
+from pillion_operator.reconciling.statuses import StatusWriter
+from pillion_operator.reconciling.triggers import SERVICE_STATUS, status_of, triggered
+from pillion_operator.resync import INTERVAL, Resync
+from pillion_operator.settings import OperatorSettings
+from pillion_operator.status.deliverers import is_deliverer
+from pillion_operator.store import Change, Key, Store
+from pillion_operator.telemetry.metrics import Metrics
+from pillion_operator.tokens import token_key
+from pillion_operator.workqueue import WorkQueue
+
+logger = logging.getLogger("pillion.operator")
+
+#: Seconds between two attempts to get the key of the deliverers' tokens.
+KEY_RETRY = 2.0
+
+
+class Leader:
+    """Made and run once this process leads; cancelled when it no longer does."""
+
+    def __init__(
+        self,
+        settings: OperatorSettings,
+        *,
+        api: Api,
+        store: Store,
+        resync: Resync,
+        metrics: Metrics,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._api = api
+        self._store = store
+        self._resync = resync
+        self._metrics = metrics
+        self._clock = clock
+        loop = asyncio.get_running_loop()
+        self._queue: WorkQueue[Key] = WorkQueue(call_later=loop.call_later, time=loop.time)
+        self._references = References()
+        self._parsing = Parsing()
+        self._states = ServiceStates()
+        self._news = DeliveryNews(states=self._states, enqueue=self._queue.add)
+        self._recorder = EventRecorder(
+            api,
+            instance=settings.identity,
+            clock=clock,
+            dropped=metrics.events_dropped.inc,
+        )
+        self._poker = PodPoker(
+            api,
+            clock=clock,
+            enabled=settings.poke,
+            done=lambda result: metrics.pokes.labels(result).inc(),
+        )
+        self._missed = MissedInjections(
+            api=api,
+            services=_Services(store),
+            namespaces=settings.namespaces,
+            operator_namespace=settings.namespace,
+            clock=clock,
+            leads=lambda: True,
+            recorder=self._recorder,
+            changed=lambda service: self._queue.add(status_of(service)),
+            gauge=metrics.missed_injections,
+            repair=Evictions(api=api, clock=clock, evictions=metrics.evictions),
+        )
+
+    async def run(self) -> None:
+        """Reconcile, for ever. What another leader has left is taken up as it stands."""
+        key = await self._token_key()
+        async with DelivererClient(clock=self._clock) as client:
+            gatherer = self._gatherer(client, key)
+            engine = self._engine(gatherer, key)
+            self._store.subscribe(lambda change: self._follow(change, gatherer))
+            self._take_up(gatherer)
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(engine.run())
+                    tasks.create_task(gatherer.run())
+                    tasks.create_task(self._poker.run())
+                    tasks.create_task(self._recorder.run())
+                    tasks.create_task(self._resync_regularly())
+                    if self._settings.webhook is not None:
+                        tasks.create_task(self._missed.run())
+            finally:
+                self._queue.close()
+
+    async def _token_key(self) -> bytes:
+        while True:
+            try:
+                return await token_key(
+                    self._api,
+                    namespace=self._settings.namespace,
+                    name=self._settings.token_secret,
+                )
+            except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+                logger.warning(
+                    "the key of deliverers' tokens cannot be had yet: %s",
+                    error,
+                    extra={"event": "token-key-failed"},
+                )
+                await self._clock.sleep(KEY_RETRY)
+
+    async def _resync_regularly(self) -> None:
+        while True:
+            await self._clock.sleep(INTERVAL)
+            try:
+                await self._resync.repair()
+            except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+                logger.warning(
+                    "the cluster could not be listed: %s; it is tried again",
+                    error,
+                    extra={"event": "listing-failed"},
+                )
+
+    # ------------------------------------------------------------------ building
+
+    def _gatherer(self, client: DelivererClient, key: bytes) -> Gatherer:
+        def changed(namespace: str, service: str) -> None:
+            self._news.heard(namespace, service, deliverers=gatherer)
+
+        gatherer = Gatherer(
+            client,
+            clock=self._clock,
+            token=lambda namespace, service: operator_token(key, namespace, service),
+            on_change=changed,
+            known=lambda kind, namespace, name: (
+                self._store.get(Key(kind, namespace, name)) is not None
+            ),
+            metrics=_Gathered(self._metrics),
+            draw=random.random,
+        )
+        return gatherer
+
+    def _engine(self, gatherer: Gatherer, key: bytes) -> Engine:
+        judge = Judge(addresses=self._settings.deliverer.addresses, schema=load_schema())
+        readiness = Readiness(
+            store=self._store,
+            references=self._references,
+            parsing=self._parsing,
+            states=self._states,
+            deliverers=gatherer,
+        )
+        acceptance = Acceptance(
+            store=self._store, parsing=self._parsing, judge=judge, states=self._states
+        )
+        statuses = StatusWriter(
+            api=self._api,
+            store=self._store,
+            recorder=self._recorder,
+            clock=self._clock,
+            come_again=self._come_again,
+        )
+        self._store.subscribe(statuses.follow)
+        subscriptions = Subscriptions(
+            store=self._store,
+            parsing=self._parsing,
+            states=self._states,
+            readiness=readiness,
+            clock=self._clock,
+        )
+        filters = FilterReconciler(
+            store=self._store,
+            acceptance=acceptance,
+            readiness=readiness,
+            statuses=statuses,
+            clock=self._clock,
+            come_again=self._come_again,
+        )
+        configurations = ConfigurationReconciler(
+            store=self._store,
+            references=self._references,
+            parsing=self._parsing,
+            judge=judge,
+            states=self._states,
+            applier=Applier(self._api, clock=self._clock, repaired=self._repaired),
+            deliverers=gatherer,
+            poker=self._poker,
+            token_key=key,
+            defaults=self._settings.deliverer,
+            clock=self._clock,
+            enqueue=self._queue.add,
+            come_again=self._come_again,
+            ended=subscriptions.is_over,
+        )
+        destinations = DestinationReconciler(
+            api=self._api,
+            store=self._store,
+            acceptance=acceptance,
+            readiness=readiness,
+            states=self._states,
+            filters=filters,
+            statuses=statuses,
+            recorder=self._recorder,
+            clock=self._clock,
+            come_again=self._come_again,
+        )
+        return Engine(
+            queue=self._queue,
+            reconciles={
+                SERVICE: configurations.reconcile,
+                SERVICE_STATUS: ServiceStatusReconciler(
+                    store=self._store,
+                    states=self._states,
+                    readiness=readiness,
+                    missed=self._missed,
+                    statuses=statuses,
+                    clock=self._clock,
+                    come_again=self._come_again,
+                ).reconcile,
+                DESTINATION: destinations.reconcile,
+                FILTER: filters.reconcile,
+                SUBSCRIPTION: SubscriptionReconciler(
+                    store=self._store,
+                    acceptance=acceptance,
+                    readiness=readiness,
+                    filters=filters,
+                    subscriptions=subscriptions,
+                    statuses=statuses,
+                    come_again=self._come_again,
+                ).reconcile,
+            },
+            metrics=self._metrics,
+            clock=self._clock,
+        )
+
+    # ------------------------------------------------------------------ hearing
+
+    def _take_up(self, gatherer: Gatherer) -> None:
+        """Hear of everything that the store knows already."""
+        for kind in (SUBSCRIPTION, DESTINATION, FILTER, SERVICE):
+            for key in list(self._store.keys(kind)):
+                self._references.follow(Change(key, None, self._store.get(key)))
+                self._queue.add(key)
+        for key in list(self._store.keys(SERVICE)):
+            self._pods_changed(key, gatherer)
+
+    def _follow(self, change: Change, gatherer: Gatherer) -> None:
+        self._references.follow(change)
+        self._parsing.follow(change)
+        if change.key.kind == SERVICE and change.after is None:
+            self._news.forget(change.key)
+        if change.key.kind == "Pod":
+            for service in _served(change):
+                self._pods_changed(service, gatherer)
+        for key, delay in triggered(change, self._references):
+            self._queue.add(key, delay=delay)
+
+    def _pods_changed(self, service: Key, gatherer: Gatherer) -> None:
+        pods = self._store.all("Pod", service.namespace).values()
+        gatherer.pods_changed(
+            service.namespace,
+            service.name,
+            [pod for pod in pods if is_deliverer(pod, service.name)],
+        )
+
+    def _come_again(self, key: Key, seconds: float) -> None:
+        self._queue.add(key, delay=seconds)
+
+    def _repaired(self, repair: Repair) -> None:
+        self._metrics.drift.labels(repair.kind).inc()
+        logger.warning(
+            "%s %s/%s was changed by somebody else, and is as it should be again: %s",
+            repair.kind,
+            repair.namespace,
+            repair.name,
+            ", ".join(repair.fields) or "it was gone",
+            extra={"event": "drift-repaired", "kind": repair.kind, "times": repair.times},
+        )
+        if repair.times == 1:
+            self._recorder.publish(
+                {
+                    "apiVersion": "v1",
+                    "kind": repair.kind,
+                    "metadata": {"namespace": repair.namespace, "name": repair.name},
+                },
+                type="Warning",
+                reason="DriftRepaired",
+                note="It was changed or deleted by somebody else, and is as it should be again. "
+                "Change the IndicationService instead.",
+                action="Apply",
+            )
+
+
+def _served(change: Change) -> set[Key]:
+    """The services of which a pod has, or had, a deliverer."""
+    bodies: Iterable[Object] = (body for body in (change.before, change.after) if body is not None)
+    names = {(body["metadata"].get("labels") or {}).get(DELIVERER_LABEL) for body in bodies}
+    return {Key(SERVICE, change.key.namespace, name) for name in names if name}
+
+
+class _Services:
+    """The IndicationServices, as the search for missed pods asks for them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def namespaces(self) -> Iterable[str]:
+        return self._store.namespaces(SERVICE)
+
+    def services(self, namespace: str) -> Iterable[Object]:
+        return self._store.all(SERVICE, namespace).values()
+
+
+class _Gathered:
+    """Counts what the gatherer asks."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def asked(self, *, reachable: bool, seconds: float) -> None:
+        result = "answered" if reachable else "unreachable"
+        self._metrics.gathered.labels(result).inc()
