@@ -212,7 +212,10 @@ _RULES = (
     ),
 )
 
-_REMAKE = "Make a service under another name and move its subscriptions, or delete it and make it"
+_REMAKE = (
+    "Make another service with subscriptions of its own, and delete this one once nothing waits "
+    "in its queues."
+)
 
 DELIVERER = Field(
     name="deliverer",
@@ -234,12 +237,12 @@ DELIVERER = Field(
             immutable(
                 "mode",
                 message="cannot be changed, since what the deliverers hold would be lost",
-                remedy=f"{_REMAKE} anew.",
+                remedy=_REMAKE,
             ),
             immutable(
                 "storage",
                 message="cannot be changed, since volumes keep the size and class they have",
-                remedy=f"{_REMAKE} anew.",
+                remedy=_REMAKE,
             ),
         ),
     ),
