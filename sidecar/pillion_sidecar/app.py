@@ -7,6 +7,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import version
 
 from aiohttp import web
@@ -16,6 +17,7 @@ from pillion_sidecar.clock import Clock, LoopTimers, SystemClock, Timers
 from pillion_sidecar.config.loader import load_folder
 from pillion_sidecar.config.problems import ConfigurationError
 from pillion_sidecar.config.resources import Configuration, IndicationService, ListenerDestination
+from pillion_sidecar.config.reuse import reuse
 from pillion_sidecar.config.watching import FolderWatcher
 from pillion_sidecar.delivery.handler import Handler
 from pillion_sidecar.delivery.service import DeliveryService, TooManyDestinations
@@ -61,8 +63,11 @@ class Deliverer:
         clock: Clock | None = None,
         timers: Timers | None = None,
         log_records_dropped: Callable[[], int] = int,
+        loading: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
+        """``loading`` stands around each load, in the thread that loads."""
         self._settings = settings
+        self._loading = loading
         self._schema = load_schema()
         self._clock = clock or SystemClock()
         self._loop_timers = LoopTimers(loop=asyncio.get_running_loop())
@@ -144,14 +149,16 @@ class Deliverer:
             self._refuse(error)
 
     def _load(self) -> Configuration:
-        configuration = load_folder(
-            self._settings.resources,
-            service=self._settings.service,
-            addresses=self._settings.addresses,
-        )
-        # Compiled here, in the thread: thousands of filters would hold delivery up.
-        self._routed = configuration, Router(configuration, schema=self._schema)
-        return configuration
+        with self._loading():
+            loaded = load_folder(
+                self._settings.resources,
+                service=self._settings.service,
+                addresses=self._settings.addresses,
+            )
+            # What is done here, in the thread, does not hold delivery up when it is applied.
+            configuration = reuse(loaded, self._configuration)
+            self._routed = configuration, Router(configuration, schema=self._schema)
+            return configuration
 
     def _router(self, configuration: Configuration) -> Router:
         routed, self._routed = self._routed, None

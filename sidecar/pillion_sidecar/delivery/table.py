@@ -133,6 +133,8 @@ class DestinationTable:
         try:
             for name, destination in configuration.destinations.items():
                 queue = self._queues.get(name)
+                if queue is not None and queue.destination is destination:
+                    continue
                 if (
                     queue is None
                     or queue.destination.uid != destination.uid
@@ -178,7 +180,8 @@ class DestinationTable:
         handler: Handler | None,
     ) -> None:
         before = queue.destination
-        if before == destination and queue.sends_identifiers == sends:
+        same = before is destination or before == destination
+        if same and queue.sends_identifiers == sends:
             return
         begins_to_send = sends and not queue.sends_identifiers
         queue.configure(destination, sends_identifiers=sends)
@@ -228,7 +231,7 @@ class DestinationTable:
         before, self._subscriptions = self._subscriptions, {}
         for name, resource in resources.items():
             known = before.pop(name, None)
-            if known is not None and known.resource == resource:
+            if known is not None and (known.resource is resource or known.resource == resource):
                 self._subscriptions[name] = known
                 continue
             self._subscriptions[name] = self._replace(known, resource)
