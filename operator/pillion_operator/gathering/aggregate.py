@@ -5,7 +5,7 @@ together by the same rules as the deliverers of one.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -55,16 +55,28 @@ def delivery_of(
     destination: str, reports: Iterable[DelivererReport | Unreachable]
 ) -> DestinationDelivery:
     """Sum up what the deliverers of one service say of one destination."""
-    return combined(_one(destination, report) for report in reports)
+    queues, unreachable = [], 0
+    for report in reports:
+        if isinstance(report, Unreachable):
+            unreachable += 1
+        elif (queue := report.queues.get(destination)) is not None:
+            queues.append(queue)
+    return _summed_up(queues, unreachable)
 
 
 def deliveries(
     reports: Iterable[DelivererReport | Unreachable],
 ) -> Mapping[str, DestinationDelivery]:
-    """Sum up every destination that any deliverer of one service has a queue for."""
-    known = list(reports)
-    names = {name for one in known if isinstance(one, DelivererReport) for name in one.queues}
-    return {name: delivery_of(name, known) for name in sorted(names)}
+    """Sum up every destination that any deliverer of one service has a queue for, by name."""
+    queues: dict[str, list[QueueReport]] = {}
+    unreachable = 0
+    for report in reports:
+        if isinstance(report, Unreachable):
+            unreachable += 1
+            continue
+        for name, queue in report.queues.items():
+            queues.setdefault(name, []).append(queue)
+    return {name: _summed_up(queues[name], unreachable) for name in sorted(queues)}
 
 
 def combined(parts: Iterable[DestinationDelivery]) -> DestinationDelivery:
@@ -72,30 +84,29 @@ def combined(parts: Iterable[DestinationDelivery]) -> DestinationDelivery:
     return reduce(_both, parts, NOTHING)
 
 
-def _one(destination: str, report: DelivererReport | Unreachable) -> DestinationDelivery:
-    if isinstance(report, Unreachable):
-        return DestinationDelivery(unreachable=1)
-    queue = report.queues.get(destination)
-    return NOTHING if queue is None else _of_queue(queue)
-
-
-def _of_queue(queue: QueueReport) -> DestinationDelivery:
+def _summed_up(queues: Sequence[QueueReport], unreachable: int) -> DestinationDelivery:
+    """In one go: pair by pair would hold the event loop where deliverers are many."""
+    latest = max(queues, key=_recency, default=None)
+    failing = [queue for queue in queues if queue.failing]
+    draining = [queue for queue in queues if queue.draining]
+    idle = sum(queue.last_result is None for queue in queues)
     return DestinationDelivery(
-        deliverers=1,
-        depth=queue.depth,
-        high_water=queue.high_water,
-        fullest=queue.depth / queue.capacity if queue.capacity else 0.0,
-        oldest_indication_time=queue.oldest_indication_time,
-        last_attempt_time=queue.last_attempt_time,
-        last_result=queue.last_result,
-        next_attempt_time=queue.next_attempt_time,
-        failing=int(queue.failing),
-        delivering=int(queue.last_result is DeliveryResult.SUCCESS),
-        idle=int(queue.last_result is None),
-        suspended=int(queue.suspended),
-        draining=int(queue.draining),
-        draining_depth=queue.depth if queue.draining else 0,
-        details=((queue.last_detail, 1),) if queue.failing and queue.last_detail else (),
+        deliverers=len(queues),
+        unreachable=unreachable,
+        depth=sum(queue.depth for queue in queues),
+        high_water=max((queue.high_water for queue in queues), default=0),
+        fullest=max((q.depth / q.capacity for q in queues if q.capacity), default=0.0),
+        oldest_indication_time=_earliest(queue.oldest_indication_time for queue in queues),
+        last_attempt_time=None if latest is None else latest.last_attempt_time,
+        last_result=None if latest is None else latest.last_result,
+        next_attempt_time=_earliest(queue.next_attempt_time for queue in queues),
+        failing=len(failing),
+        delivering=len(queues) - len(failing) - idle,
+        idle=idle,
+        suspended=sum(queue.suspended for queue in queues),
+        draining=len(draining),
+        draining_depth=sum(queue.depth for queue in draining),
+        details=_by_number(Counter(q.last_detail for q in failing if q.last_detail)),
     )
 
 
@@ -109,27 +120,31 @@ def _both(one: DestinationDelivery, other: DestinationDelivery) -> DestinationDe
         depth=one.depth + other.depth,
         high_water=max(one.high_water, other.high_water),
         fullest=max(one.fullest, other.fullest),
-        oldest_indication_time=_earlier(one.oldest_indication_time, other.oldest_indication_time),
+        oldest_indication_time=_earliest(
+            (one.oldest_indication_time, other.oldest_indication_time)
+        ),
         last_attempt_time=latest.last_attempt_time,
         last_result=latest.last_result,
-        next_attempt_time=_earlier(one.next_attempt_time, other.next_attempt_time),
+        next_attempt_time=_earliest((one.next_attempt_time, other.next_attempt_time)),
         failing=one.failing + other.failing,
         delivering=one.delivering + other.delivering,
         idle=one.idle + other.idle,
         suspended=one.suspended + other.suspended,
         draining=one.draining + other.draining,
         draining_depth=one.draining_depth + other.draining_depth,
-        details=tuple(sorted(details.items(), key=lambda item: (-item[1], item[0]))),
+        details=_by_number(details),
     )
 
 
-def _recency(delivery: DestinationDelivery) -> tuple[float, str]:
+def _recency(known: QueueReport | DestinationDelivery) -> tuple[float, str]:
     # The result breaks ties, so that the order of the reports makes no difference.
-    at = delivery.last_attempt_time
-    return (-1.0 if at is None else at, delivery.last_result or "")
+    at = known.last_attempt_time
+    return (-1.0 if at is None else at, known.last_result or "")
 
 
-def _earlier(one: float | None, other: float | None) -> float | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return min(one, other)
+def _by_number(details: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(details.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _earliest(moments: Iterable[float | None]) -> float | None:
+    return min((at for at in moments if at is not None), default=None)

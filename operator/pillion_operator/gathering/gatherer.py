@@ -123,8 +123,7 @@ class Gatherer:
             self._drop(known.deliverers.pop(name))
         for target in targets:
             self._take(known, target)
-        if not known.deliverers and known.revision is None:
-            self.service_gone(namespace, service)
+        self._forget_unused(known)
         self._woken.set()
 
     def rendered(self, namespace: str, service: str, revision: str) -> None:
@@ -143,11 +142,12 @@ class Gatherer:
         self._woken.set()
 
     def service_gone(self, namespace: str, service: str) -> None:
-        """Forget a service."""
-        known = self._services.pop((namespace, service), None)
-        self._untold.pop((namespace, service), None)
-        for deliverer in known.deliverers.values() if known is not None else ():
-            self._drop(deliverer)
+        """No revision of it is wanted any more. Deliverers that it leaves behind are asked as long
+        as they are there: they still hold what they have taken, and it may come again."""
+        known = self._services.get((namespace, service))
+        if known is not None:
+            known.revision = None
+            self._forget_unused(known)
 
     # ------------------------------------------------------------------ what it tells
 
@@ -170,6 +170,11 @@ class Gatherer:
                 asking.create_task(self._ask(await self._next()))
 
     # ------------------------------------------------------------------ inside
+
+    def _forget_unused(self, service: _Service) -> None:
+        if not service.deliverers and service.revision is None:
+            del self._services[service.key]
+            self._untold.pop(service.key, None)
 
     def _take(self, service: _Service, target: Target) -> None:
         before = service.deliverers.get(target.name)

@@ -136,5 +136,7 @@ def test_neither_order_nor_grouping_makes_a_difference(
     parts = (delivery_of("pager", shuffled[:cut]), delivery_of("pager", shuffled[cut:]))
 
     assert combined(parts) == whole
+    assert combined(delivery_of("pager", [one]) for one in shuffled) == whole
+    assert deliveries(shuffled).get("pager", whole) == whole
     assert whole.failing + whole.delivering + whole.idle == whole.deliverers
     assert whole.draining_depth <= whole.depth

@@ -2,7 +2,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -258,17 +258,34 @@ async def test_pods_that_are_gone_are_forgotten(bench: Bench) -> None:
     assert len(bench.gatherer._agenda) == 0
 
 
-async def test_a_service_that_is_gone_is_forgotten_even_with_news_to_tell(bench: Bench) -> None:
-    bench.deliverers.hung["10.0.0.1"] = asyncio.Event()
+async def test_a_service_that_is_gone_is_forgotten_with_its_last_pod(bench: Bench) -> None:
     async with bench.running():
         bench.gatherer.rendered("shop", "default", "two")
-        bench.pods(pod(1), pod(2))
+        bench.pods(pod())
         await bench.clock.advance(1.0)
         bench.gatherer.service_gone("shop", "default")
-        bench.deliverers.hung["10.0.0.1"].set()
-        await bench.clock.advance(CALM)
+        bench.gatherer.service_gone("shop", "never there")
+        await bench.clock.advance(2 * CALM)
+        # What it has left behind still holds indications.
+        assert bench.deliverers.moments()[-1] > CALM
+        bench.pods()
 
-    assert bench.changed == []
+    assert bench.gatherer._services == {}
+
+
+async def test_news_of_what_is_gone_meanwhile_are_not_told(bench: Bench) -> None:
+    async with bench.running():
+        bench.pods(pod())
+        await bench.clock.advance(1.0)
+        bench.deliverers.queues["10.0.0.1"] = replace(PAGER, depth=3)
+        bench.gatherer.rendered("shop", "default", "two")
+        await bench.clock.advance(1.0)
+        assert bench.gatherer._untold
+        bench.gatherer.service_gone("shop", "default")
+        bench.pods()
+        await bench.clock.advance(3 * CALM)
+
+    assert [at for at, _, _ in bench.changed] == [0.0]
     assert bench.reports == ()
 
 
