@@ -1,0 +1,166 @@
+"""The applier's own memory and order, in memory; the API server's part is a cluster test."""
+
+import itertools
+from typing import Any, cast
+
+import pytest
+
+from pillion_operator.cluster.api import Api, ApiError, Conflict
+from pillion_operator.cluster.applier import ATTEMPTS, Applier, Invalid, Repair
+from pillion_operator.cluster.types import SERVICE, Object, ResourceType
+from pillion_operator.desired.metadata import managed
+from support.desired import indication_service
+from support.operator_time import FakeClock
+
+OWNER = indication_service()
+
+
+def child(name: str, **spec: Any) -> dict[str, Any]:
+    return {**managed(SERVICE, name, service=OWNER), "spec": spec}
+
+
+class Server:
+    """An API server that keeps whole objects, and does with each write what a test says."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Object] = {}
+        self.log: list[str] = []
+        self.rewrites: dict[str, Any] = {}
+        self.failures: dict[str, ApiError] = {}
+        self._versions = itertools.count(100)
+
+    async def apply(self, body: Object) -> Object:
+        name = body["metadata"]["name"]
+        self.log.append(f"apply {name}")
+        if name in self.failures:
+            raise self.failures[name]
+        metadata = {
+            **body["metadata"],
+            "uid": f"uid-{name}",
+            "resourceVersion": str(next(self._versions)),
+        }
+        spec = {**body["spec"], **self.rewrites}
+        self.objects[name] = {**body, "metadata": metadata, "spec": spec}
+        return self.objects[name]
+
+    def live(self) -> list[Object]:
+        """What the watch shows, with the objects' status written since."""
+        return [
+            {
+                **body,
+                "metadata": {**body["metadata"], "resourceVersion": str(next(self._versions))},
+                "status": {"seen": True},
+            }
+            for body in self.objects.values()
+        ]
+
+    async def list(
+        self, kind: ResourceType, namespace: str, *, label_selector: str
+    ) -> list[Object]:
+        self.log.append(f"list {label_selector}")
+        return list(self.objects.values())
+
+    async def delete(self, kind: ResourceType, namespace: str, name: str, *, uid: str) -> None:
+        self.log.append(f"delete {name} {uid}")
+        del self.objects[name]
+
+
+class Bed:
+    def __init__(self) -> None:
+        self.server = Server()
+        self.clock = FakeClock()
+        self.repairs: list[Repair] = []
+        self.applier = Applier(
+            cast("Api", self.server), clock=self.clock, repaired=self.repairs.append
+        )
+
+
+@pytest.fixture
+def bed() -> Bed:
+    return Bed()
+
+
+async def test_what_the_api_server_does_not_keep_is_not_written_for_ever(bed: Bed) -> None:
+    desired = [child("a", size=1)]
+    bed.server.rewrites = {"size": 2}
+    await bed.applier.sync(OWNER, desired=desired, live=[])
+    for _ in range(3):
+        applied = await bed.applier.sync(OWNER, desired=desired, live=bed.server.live())
+        assert applied.written == 0
+    assert bed.server.log == ["apply a"]
+    # But what somebody makes of it is drift.
+    bed.server.objects["a"] = {**bed.server.objects["a"], "spec": {"size": 3}}
+    applied = await bed.applier.sync(OWNER, desired=desired, live=bed.server.live())
+    assert applied.written == 1
+    assert [repair.fields for repair in bed.repairs] == [("spec.size",)]
+
+
+async def test_nothing_is_deleted_while_something_cannot_be_made(bed: Bed) -> None:
+    await bed.applier.sync(OWNER, desired=[child("old")], live=[])
+    bed.server.failures["new"] = ApiError(422, "Invalid", "spec.size: must be even")
+    desired = [child("new"), child("more")]
+    applied = await bed.applier.sync(OWNER, desired=desired, live=bed.server.live())
+    assert (applied.written, applied.pruned) == (1, 0)
+    (refused,) = applied.refused
+    assert isinstance(refused, Invalid)
+    assert str(refused) == "Service new: the API server refuses it: spec.size: must be even"
+    assert sorted(bed.server.objects) == ["more", "old"]
+    del bed.server.failures["new"]
+    applied = await bed.applier.sync(OWNER, desired=desired, live=bed.server.live())
+    assert applied.pruned == 1
+    assert sorted(bed.server.objects) == ["more", "new"]
+
+
+async def test_what_fails_for_the_moment_is_raised_and_what_was_done_stays_done(bed: Bed) -> None:
+    bed.server.failures["b"] = ApiError(503, "ServiceUnavailable", "not now")
+    desired = [child("a"), child("b")]
+    with pytest.raises(ApiError, match="not now"):
+        await bed.applier.sync(OWNER, desired=desired, live=[])
+    del bed.server.failures["b"]
+    applied = await bed.applier.sync(OWNER, desired=desired, live=bed.server.live())
+    assert applied.written == 1
+    assert bed.server.log == ["apply a", "apply b", "apply b"]
+
+
+async def test_an_object_that_is_always_another_is_given_up_for_the_moment(bed: Bed) -> None:
+    class Restless(Server):
+        async def list(
+            self, kind: ResourceType, namespace: str, *, label_selector: str
+        ) -> list[Object]:
+            uid = f"uid-{next(self._versions)}"
+            body = child("a")
+            return [{**body, "metadata": {**body["metadata"], "uid": uid}}]
+
+    bed.server = Restless()
+    bed.server.failures["a"] = Conflict(409, "Conflict", "it is another")
+    applier = Applier(cast("Api", bed.server), clock=bed.clock, repaired=bed.repairs.append)
+    with pytest.raises(Conflict):
+        await applier.sync(OWNER, desired=[child("a")], live=[])
+    assert bed.server.log == ["apply a"] * ATTEMPTS
+
+
+async def test_what_is_leaving_is_not_deleted_again(bed: Bed) -> None:
+    await bed.applier.sync(OWNER, desired=[child("a")], live=[])
+    (body,) = bed.server.live()
+    leaving = {**body, "metadata": {**body["metadata"], "deletionTimestamp": "2026-01-01"}}
+    assert (await bed.applier.sync(OWNER, desired=[], live=[leaving])).pruned == 0
+
+
+async def test_a_service_made_anew_begins_with_nothing_remembered(bed: Bed) -> None:
+    await bed.applier.sync(OWNER, desired=[child("a")], live=[])
+    anew = {**OWNER, "metadata": {**OWNER["metadata"], "uid": "another"}}
+    bed.server.objects.clear()
+    await bed.applier.sync(anew, desired=[child("a")], live=[])
+    # It asks for nothing that it could have made.
+    assert bed.server.log == ["apply a", "apply a"]
+    assert bed.repairs == []
+
+
+async def test_a_service_that_was_forgotten_begins_with_nothing_remembered(bed: Bed) -> None:
+    await bed.applier.sync(OWNER, desired=[child("a")], live=[])
+    bed.applier.forget("shop", "default")
+    bed.applier.forget("shop", "never-there")
+    bed.server.objects.clear()
+    await bed.applier.sync(OWNER, desired=[child("a")], live=[])
+    assert bed.server.log == ["apply a", "apply a"]
+    assert bed.repairs == []
