@@ -226,6 +226,7 @@ class Operator:
                 leads=lambda: self._leading,
                 use=self._use,
                 clock=self._clock,
+                hosts=(f"{settings.service}.{self._settings.namespace}.svc", *settings.hosts),
             )
             tasks.create_task(keeper.run())
         self.webhook_url = await self._serve(webhook.application(), settings.address, tls=self._tls)

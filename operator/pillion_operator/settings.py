@@ -46,6 +46,8 @@ class WebhookSettings:
     configuration: str | None = "pillion-injector"
     #: A folder with tls.crt and tls.key, such as cert-manager's Secret mounted.
     certificates: Path | None = None
+    #: Names and addresses that its own certificate is made out to besides the Service's name.
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

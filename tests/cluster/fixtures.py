@@ -15,6 +15,7 @@ from cluster.binaries import BinariesUnavailable, find_binaries
 from cluster.control_plane import ControlPlane
 from cluster.existing import ExistingCluster, existing_cluster
 from cluster.kubectl import Kubectl
+from cluster.operators import Operators, running_operators
 from cluster.pods import PodRunner, running_pods
 from cluster.tiers import CONTROL_PLANE
 from cluster.users import KUBELET
@@ -121,6 +122,17 @@ async def api(cluster: Cluster) -> AsyncIterator[Api]:
     )
     async with client:
         yield Api(client)
+
+
+@pytest.fixture
+def operators(
+    admin_kubectl: Kubectl, crds: list[str], namespace: str, tmp_path: Path
+) -> Iterator[Operators]:
+    """Starts operators that serve this test's namespace, from a namespace of their own."""
+    with running_operators(
+        admin_kubectl, folder=tmp_path, namespace=f"{namespace}-operator", watched=(namespace,)
+    ) as made:
+        yield made
 
 
 @pytest_asyncio.fixture

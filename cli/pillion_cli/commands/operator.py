@@ -128,6 +128,14 @@ def _add_webhook(group: "argparse._ArgumentGroup") -> None:
         help="the Service by which the API server reaches it [%(default)s]",
     )
     group.add_argument(
+        "--webhook-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="make the certificate out to this name or address too, for a webhook outside the "
+        "cluster; may be repeated",
+    )
+    group.add_argument(
         "--webhook-secret",
         metavar="NAME",
         default=_DEFAULTS.secret,
@@ -222,6 +230,7 @@ def settings_of(args: argparse.Namespace) -> OperatorSettings:
         secret=args.webhook_secret,
         configuration=None if args.no_webhook_configuration else args.webhook_configuration,
         certificates=args.webhook_certificates,
+        hosts=tuple(args.webhook_host),
     )
     return OperatorSettings(
         deliverer=defaults,

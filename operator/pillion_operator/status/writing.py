@@ -11,7 +11,7 @@ from typing import Any
 #: Seconds between two writes of what merely moves.
 SLOW_INTERVAL = 30.0
 #: Fields whose change is written at once; conditions beside them.
-_URGENT = ("observedGeneration", "subscriptionState")
+_URGENT = ("observedGeneration", "revision", "subscriptionState")
 
 
 @dataclass(frozen=True, slots=True)

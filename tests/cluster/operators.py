@@ -1,0 +1,181 @@
+"""The operator as a process, for tests that see it from the outside."""
+
+import json
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster.deliverer_pod import PILLION
+from cluster.kubectl import Kubectl
+from cluster.processes import ProcessFailed, Running, Spawner
+
+#: Seconds that an operator has to list the cluster, and to end when it is told to.
+START = 30.0
+GRACE = 15.0
+#: Between two looks at its log.
+LOOK = 0.05
+
+IMAGE = "registry.example/pillion:test"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorProcess:
+    """One ``pillion operator`` that has started."""
+
+    running: Running
+    #: Where its Lease and Secrets are.
+    namespace: str
+    telemetry: str
+    webhook: str
+
+    def metrics(self) -> dict[str, float]:
+        """Its metrics, each sample by name and labels as they are printed."""
+        samples = {}
+        for line in self.read("/metrics").splitlines():
+            if line and not line.startswith("#"):
+                name, _, value = line.rpartition(" ")
+                samples[name] = float(value)
+        return samples
+
+    def read(self, path: str) -> str:
+        """What it answers on its telemetry port."""
+        with urllib.request.urlopen(f"{self.telemetry}{path}", timeout=10) as answer:
+            text: str = answer.read().decode()
+        return text
+
+    def records(self) -> list[dict[str, Any]]:
+        """What it has logged so far."""
+        lines = self.running.log.read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def stop(self) -> int:
+        """SIGTERM; return the exit code."""
+        return self.running.stop(grace=GRACE)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.running.stop()
+
+
+class Operators:
+    """Starts operators for one test, and ends what is left of them."""
+
+    def __init__(
+        self, *, folder: Path, kubeconfig: Path, namespace: str, watched: tuple[str, ...]
+    ) -> None:
+        """``namespace`` is the operator's own, ``watched`` are those that it serves."""
+        self._folder = folder
+        self._kubeconfig = kubeconfig
+        self.namespace = namespace
+        self._watched = watched
+        self._spawner = Spawner()
+        self._started: list[Running] = []
+
+    def start(self, *options: str, kubeconfig: Path | None = None) -> OperatorProcess:
+        """Start one and wait until it knows the cluster. Destinations may be on loopback."""
+        number = len(self._started)
+        log = self._folder / f"operator-{number}.log"
+        scope = [option for name in self._watched for option in ("--namespace", name)]
+        running = self._spawner.start(
+            f"operator {number}",
+            [
+                *PILLION,
+                "operator",
+                *scope,
+                *("--operator-namespace", self.namespace),
+                *("--deliverer-image", IMAGE),
+                *("--kubeconfig", str(kubeconfig or self._kubeconfig)),
+                *("--webhook", "127.0.0.1:0", "--webhook-host", "127.0.0.1"),
+                *("--webhook-configuration", f"pillion-{self.namespace}"),
+                *("--telemetry", "127.0.0.1:0"),
+                "--allow-loopback",
+                *options,
+            ],
+            log=log,
+        )
+        self._started.append(running)
+        addresses = self._announced(running)
+        return OperatorProcess(running=running, namespace=self.namespace, **addresses)
+
+    def _announced(self, running: Running) -> dict[str, str]:
+        deadline = time.monotonic() + START
+        while time.monotonic() < deadline:
+            for line in running.log.read_text().splitlines():
+                if line.startswith('{"telemetry"'):
+                    addresses: dict[str, str] = json.loads(line)
+                    return addresses
+            if running.exit_code() is not None:
+                raise running.failed("ended")
+            time.sleep(LOOK)
+        raise running.failed(f"did not start within {START:g} s")
+
+    def close(self) -> None:
+        """End what still runs."""
+        for running in self._started:
+            if running.exit_code() is None:
+                running.stop(grace=GRACE)
+        self._spawner.close()
+
+
+@contextmanager
+def running_operators(
+    kubectl: Kubectl, *, folder: Path, namespace: str, watched: tuple[str, ...]
+) -> Iterator[Operators]:
+    """Operators whose own namespace is made for them, and removed without waiting."""
+    kubectl.run("create", "namespace", namespace)
+    operators = Operators(
+        folder=folder, kubeconfig=kubectl.kubeconfig, namespace=namespace, watched=watched
+    )
+    try:
+        yield operators
+    finally:
+        operators.close()
+        kubectl.run("delete", "namespace", namespace, "--wait=false")
+
+
+def webhook_configuration(
+    operator: OperatorProcess, *, namespace: str, failure_policy: str = "Fail"
+) -> dict[str, Any]:
+    """A MutatingWebhookConfiguration, as the chart's, that leads to ``operator``.
+
+    For the pods of one namespace alone. The operator writes caBundle.
+    """
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": f"pillion-{operator.namespace}"},
+        "webhooks": [
+            {
+                "name": "inject.pillion.dev",
+                "clientConfig": {"url": f"{operator.webhook}/mutate"},
+                "rules": [
+                    {
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE"],
+                        "resources": ["pods"],
+                        "scope": "Namespaced",
+                    }
+                ],
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+                "failurePolicy": failure_policy,
+                "reinvocationPolicy": "IfNeeded",
+                "sideEffects": "None",
+                "timeoutSeconds": 5,
+                "admissionReviewVersions": ["v1"],
+            }
+        ],
+    }
+
+
+__all__ = [
+    "OperatorProcess",
+    "Operators",
+    "ProcessFailed",
+    "running_operators",
+    "webhook_configuration",
+]
