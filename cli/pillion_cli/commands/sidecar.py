@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from pillion_cli.collecting import uncollected
 from pillion_cli.exits import CommandFailed, Exit
 from pillion_sidecar.app import Deliverer, StartFailed
-from pillion_sidecar.collecting import uncollected
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.settings import INTAKE_PORT, TELEMETRY_PORT, Address, Settings
 from pillion_sidecar.telemetry.logs import LogFormat, configure_logging

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pillion_sidecar.collecting import MOST_LEFT, uncollected
+from pillion_cli.collecting import MOST_LEFT, uncollected
 
 
 @pytest.fixture(autouse=True)
