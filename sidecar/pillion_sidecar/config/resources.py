@@ -153,9 +153,10 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageSpec:
-    """The volume of a deliverer: an emptyDir beside a sidecar, a claim under a gateway."""
+    """The volume of a deliverer: an emptyDir beside a sidecar, a claim under a gateway. None of
+    the two given: no volume."""
 
-    #: A Kubernetes quantity; None: the operator's own choice.
+    #: A Kubernetes quantity; None: no limit of an emptyDir, the operator's own choice for a claim.
     size_limit: str | None = None
     #: None: the cluster's default class.
     storage_class_name: str | None = None

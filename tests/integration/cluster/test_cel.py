@@ -1,19 +1,22 @@
 """The API server refuses what the schema refuses, says how to mend it, and takes the rest."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 
 from cluster.control_plane import ControlPlane
 from cluster.kubectl import Kubectl, KubectlFailed
 from cluster.rest import Refused
+from pillion_sidecar.config.building import build_service
 from pillion_sidecar.config.parsing import Document, parse_documents
+from pillion_sidecar.config.resources import DelivererSpec, StorageSpec
 from pillion_sidecar.config.schema import KINDS
-from pillion_sidecar.config.schema.fields import Kind
+from pillion_sidecar.config.schema.deliverer import DELIVERER
+from pillion_sidecar.config.schema.fields import Kind, Struct
 from pillion_sidecar.config.validation import Complaints, check
 from support.resource_cases import CASES
 from support.resource_rules import Case, every_rule, schema
@@ -47,6 +50,10 @@ class Server:
         query = f"dryRun=All&fieldValidation={validation}"
         made: JSON = self._rest.request("POST", f"{collection(resource)}?{query}", resource)
         return made
+
+    def create_of_kubernetes(self, path: str, resource: JSON) -> None:
+        """The same for a resource of Kubernetes itself."""
+        self._rest.request("POST", f"{path}?dryRun=All&fieldValidation=Strict", resource)
 
     def change(self, kept: JSON, spec: JSON) -> None:
         """Put another spec in the place of a kept one's; Refused, with the server's words."""
@@ -210,3 +217,73 @@ def test_any_object_gets_the_same_verdict_from_us_and_from_the_server(
         assert (refusal is None) == (ours == []), (refusal, ours)
 
     agree()
+
+
+BLOCKS: list[JSON] = [
+    {"podSelector": {"matchLabels": {"app": "web"}}},
+    {"podSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["web"]}]}},
+    {"resources": {"requests": {"cpu": 1}, "limits": {"memory": "1Gi"}}, "image": "pillion:1"},
+    {"mode": "Gateway", "storage": {"sizeLimit": "1Gi", "storageClassName": "fast"}},
+]
+
+
+def test_what_a_deliverer_is_made_of_is_what_kubernetes_takes(server: Server) -> None:
+    block_type = DELIVERER.type
+    assert isinstance(block_type, Struct)
+
+    # Otherwise a good service would make the pods that it selects impossible.
+    @settings(
+        max_examples=RANDOM,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    )
+    @given(nearly(block_type, BLOCKS))
+    def taken(block: Any) -> None:
+        resources = parse_documents([Document("x.yaml", service(deliverer=block))])
+        assume(resources.problems == [])
+        parsed = build_service(resources.by_kind["IndicationService"]["default"]).deliverer
+        server.create_of_kubernetes("/api/v1/namespaces/default/pods", pod(parsed))
+        if parsed.pod_selector is not None:
+            path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+            server.create_of_kubernetes(path, budget(parsed.pod_selector))
+        if parsed.storage.size_limit is not None:
+            path = "/api/v1/namespaces/default/persistentvolumeclaims"
+            server.create_of_kubernetes(path, claim(parsed.storage))
+
+    taken()
+
+
+def pod(deliverer: DelivererSpec) -> JSON:
+    limit = deliverer.storage.size_limit
+    volume: JSON = {"name": "v", "emptyDir": {} if limit is None else {"sizeLimit": limit}}
+    container = {
+        "name": "c",
+        "image": deliverer.image or "pillion",
+        "resources": deliverer.resources,
+    }
+    spec = {"containers": [container], "volumes": [volume]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}
+
+
+def budget(selector: Mapping[str, Any]) -> JSON:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "x"},
+        "spec": {"selector": selector, "minAvailable": 1},
+    }
+
+
+def claim(storage: StorageSpec) -> JSON:
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": storage.size_limit}},
+        "storageClassName": storage.storage_class_name,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "x"},
+        "spec": spec,
+    }

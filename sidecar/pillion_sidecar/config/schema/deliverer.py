@@ -79,7 +79,7 @@ _STORAGE = Struct(
         Field(
             name="sizeLimit",
             type=Quantity(),
-            assumed="the operator's own choice",
+            assumed="no limit for an emptyDir, the operator's own choice for a claim",
             description="How much the volume holds, such as 1Gi.",
         ),
         Field(
@@ -150,12 +150,14 @@ _RUNNING = (
         name="resources",
         type=_RESOURCES,
         default={},
+        assumed="what the operator was installed with",
         description="What the deliverer's container asks for and may use, as in any pod.",
     ),
     Field(
         name="storage",
         type=_STORAGE,
         default={},
+        assumed="no volume",
         description="The volume for the journal of a later version: an emptyDir beside a sidecar, "
         "a PersistentVolumeClaim under a gateway. This version writes nothing there. It cannot "
         "be changed.",
