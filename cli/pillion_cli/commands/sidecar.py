@@ -84,6 +84,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="start without a good configuration: answer 503 until the first one comes",
     )
+    _add_limits(parser)
+    _add_logging(parser)
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--refuse-loopback",
         action="store_true",
@@ -108,6 +113,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="ask this name server instead of the system's; may be repeated",
     )
+
+
+def _add_logging(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--log-format",
         choices=[chosen.value for chosen in LogFormat],
