@@ -56,9 +56,7 @@ def deliverer_container(
         "startupProbe": _probe("/startupz", period=1, failures=60),
         "livenessProbe": _probe("/livez", period=10, failures=6),
         # Intake stays open until SIGTERM, when the application has ended: this only hastens.
-        "lifecycle": {
-            "preStop": {"exec": {"command": ["pillion", "drain", "--timeout", str(DRAIN_SECONDS)]}}
-        },
+        "lifecycle": {"preStop": {"exec": {"command": _drain(gateway=gateway)}}},
         "volumeMounts": _mounts(deliverer),
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
@@ -121,6 +119,11 @@ def _arguments(service: str, *, defaults: DelivererDefaults, gateway: bool) -> l
     if defaults.addresses.allow_link_local:
         arguments.append("--allow-link-local")
     return arguments
+
+
+def _drain(*, gateway: bool) -> list[str]:
+    port = ADMINISTRATION_PORT if gateway else INTAKE_PORT
+    return ["pillion", "drain", "--to", f"http://127.0.0.1:{port}", "--timeout", str(DRAIN_SECONDS)]
 
 
 def _ports(*, gateway: bool) -> list[dict[str, Any]]:

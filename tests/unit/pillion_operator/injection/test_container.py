@@ -1,9 +1,11 @@
 """The container of a deliverer, as a sidecar and as a gateway."""
 
+import argparse
 from typing import Any
 
 import pytest
 
+from pillion_cli.main import command_parser, load
 from pillion_operator.injection.container import (
     INTAKE_PORT,
     TELEMETRY_PORT,
@@ -21,6 +23,11 @@ DEFAULTS = DelivererDefaults(image="registry.test/pillion:1")
 
 def container(spec: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
     return deliverer_container("weather", spec=spec or {}, **{"defaults": DEFAULTS, **options})
+
+
+def parsed_by_pillion(arguments: list[str]) -> argparse.Namespace:
+    name, *options = arguments
+    return command_parser(name, load(name)).parse_args(options)
 
 
 def after(arguments: list[str], option: str) -> str:
@@ -106,6 +113,20 @@ def test_the_volume_names_every_secret_there_can_be_and_needs_none() -> None:
         "mountPath": "/etc/pillion/configuration",
         "readOnly": True,
     }
+
+
+@pytest.mark.parametrize(("gateway", "port"), [(False, 8288), (True, 8290)])
+def test_the_hook_before_the_end_is_a_command_that_there_is(gateway: bool, port: int) -> None:
+    program, *arguments = container(gateway=gateway)["lifecycle"]["preStop"]["exec"]["command"]
+    parsed = parsed_by_pillion(arguments)
+    assert (program, parsed.to, parsed.timeout) == ("pillion", f"http://127.0.0.1:{port}", 5.0)
+
+
+@pytest.mark.parametrize("gateway", [False, True])
+def test_the_arguments_are_such_as_the_command_takes(gateway: bool) -> None:
+    policy = AddressPolicy(allow_link_local=True)
+    made = container(gateway=gateway, defaults=DelivererDefaults(image="i", addresses=policy))
+    assert parsed_by_pillion(made["args"]).service == "weather"
 
 
 def test_storage_is_a_bounded_volume_and_a_mount() -> None:
