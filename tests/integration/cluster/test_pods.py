@@ -16,12 +16,15 @@ from cluster.control_plane import ControlPlane
 from cluster.deliverer_pod import DelivererPod
 from cluster.kubectl import Kubectl
 from cluster.pods import PodRunner, running_pods
+from cluster.rest import LOOK_INTERVAL
 from cluster.users import KUBELET
 from pillion_operator.cluster.api import Api
 from pillion_operator.cluster.types import POD, SECRET
 from pillion_operator.injection.container import configuration_volume, deliverer_container
 from pillion_operator.names import REVISION_ANNOTATION
 from pillion_operator.settings import DelivererDefaults
+from pillion_sidecar.config.rendered import pack, render
+from support.resources import alert_filter, destination, service, subscription
 
 pytestmark = pytest.mark.cluster
 
@@ -186,3 +189,33 @@ async def test_what_a_stateful_set_wants_becomes_ready(
     await asyncio.to_thread(
         kubectl.wait, "statefulset/gateway", "--for=jsonpath={.status.readyReplicas}=2"
     )
+
+
+async def revision_of(pod: DelivererPod) -> Any:
+    headers = {"Authorization": "Bearer token"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.get(pod.url(8289) + "/v1/queues") as answer,
+    ):
+        assert answer.status == 200
+        return json.loads(await answer.read())["revision"]
+
+
+async def test_a_real_deliverer_loads_what_the_poke_brings(
+    api: Api, namespace: str, pod_runner: PodRunner
+) -> None:
+    await api.create(secret_of(namespace, 0, **{"operator-token": "token"}))
+    await api.create(pod_of(namespace))
+    pod = await pod_runner.ready("pod")
+    assert await revision_of(pod) is None
+    of_it = subscription(serviceRef={"name": "alerts"})
+    rendered = pack(render([service("alerts"), alert_filter(), destination(), of_it]))
+    files = {name: base64.b64encode(content).decode() for name, content in rendered.files}
+    await api.patch(SECRET, namespace, "pillion-alerts-0", {"data": files})
+    annotations = {REVISION_ANNOTATION: rendered.revision}
+    await api.patch(POD, namespace, "pod", {"metadata": {"annotations": annotations}})
+    for _look in range(400):
+        if await revision_of(pod) == rendered.revision:
+            return
+        await asyncio.sleep(LOOK_INTERVAL)
+    pytest.fail(f"revision {rendered.revision} is not loaded: {pod.log.read_text()}")
