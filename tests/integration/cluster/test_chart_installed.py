@@ -16,7 +16,7 @@ import yaml
 
 from cluster.binaries import find_binaries
 from cluster.control_plane import ControlPlane
-from cluster.helm import CHART, MATRIX, Helm, HelmFailed, Object, find_helm
+from cluster.helm import CHART, MATRIX, Helm, HelmFailed, Object, find_helm, only
 from cluster.kubectl import Kubectl, KubectlFailed
 from cluster.rest import wait_until
 from pillion_operator.names import REVISION_ANNOTATION
@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 OPERATOR = "pillion-operator"
 #: Where the release is, what it serves in namespaced scope, and a namespace that it has no part in.
 HOME, SERVED, OTHER = "pillion-system", "served", "other"
+RESTRICTED = "restricted"
 #: Kinds that other operators bring; their API is not on this server.
 FOREIGN = ("cert-manager.io/", "monitoring.coreos.com/")
 OURS = (
@@ -84,9 +85,10 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     plane.start()
     try:
         admin = kubectl_of(plane)
-        for namespace in (HOME, SERVED, OTHER):
+        for namespace in (HOME, SERVED, OTHER, RESTRICTED):
             admin.run("create", "namespace", namespace)
             admin.wait("serviceaccount/default", "--for=create", f"--namespace={namespace}")
+        admin.run("label", "namespace", RESTRICTED, "pod-security.kubernetes.io/enforce=restricted")
         yield plane
     finally:
         plane.stop()
@@ -164,6 +166,24 @@ def test_strict_validation_would_see_a_field_that_there_is_not(
             found["spec"]["replica"] = 1
     with pytest.raises(KubectlFailed, match="replica"):
         admin.apply(yaml.safe_dump_all(objects), "--server-side", "--dry-run=server")
+
+
+@pytest.mark.parametrize("case", ["default", "cert-manager"])
+def test_a_namespace_of_the_restricted_profile_takes_the_operators_pod(
+    program: Helm, admin: Kubectl, case: str
+) -> None:
+    template = only(program.template(*MATRIX[case]), "Deployment")["spec"]["template"]
+    # The account is not there yet, and would be asked for first.
+    body = {**template, "spec": {**template["spec"], "serviceAccountName": "default"}}
+    pod = {**body, "apiVersion": "v1", "kind": "Pod"}
+    pod["metadata"] = {**body["metadata"], "name": "operator", "namespace": RESTRICTED}
+    trial = ("--server-side", "--dry-run=server")
+    assert "operator" in admin.apply(json.dumps(pod), *trial)
+
+    (container,) = pod["spec"]["containers"]
+    pod["spec"]["containers"] = [{**container, "securityContext": {}}]
+    with pytest.raises(KubectlFailed, match="violates PodSecurity"):
+        admin.apply(json.dumps(pod), *trial)
 
 
 def resources_of(notes: str) -> str:
