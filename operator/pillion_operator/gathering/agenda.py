@@ -17,9 +17,6 @@ class Agenda(Generic[Item]):
         self._valid: dict[Item, int] = {}
         self._ties = itertools.count()
 
-    def __len__(self) -> int:
-        return len(self._valid)
-
     def put(self, item: Item, due: float) -> None:
         """Make an item due, instead of whenever it was."""
         tie = next(self._ties)

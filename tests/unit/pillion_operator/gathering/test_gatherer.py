@@ -1,4 +1,5 @@
 import asyncio
+import math
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -255,7 +256,7 @@ async def test_pods_that_are_gone_are_forgotten(bench: Bench) -> None:
 
     assert len(bench.deliverers.asked) == 2
     assert bench.gatherer._services == {}
-    assert len(bench.gatherer._agenda) == 0
+    assert bench.gatherer._agenda.next_due() == math.inf
 
 
 async def test_a_service_that_is_gone_is_forgotten_with_its_last_pod(bench: Bench) -> None:
@@ -416,3 +417,58 @@ async def test_a_failure_of_the_client_itself_is_not_hidden(bench: Bench) -> Non
         await bench.gatherer.run()
 
     assert failure.group_contains(KeyError)
+
+
+async def test_a_pod_that_goes_while_it_waits_for_its_turn_is_not_asked(bench: Bench) -> None:
+    slow = [pod(number) for number in range(1, 41)]
+    released = asyncio.Event()
+    bench.deliverers.hung.update({one["status"]["podIP"]: released for one in slow})
+    async with bench.running():
+        bench.pods(*slow)
+        await bench.clock.advance(2.0)
+        asked = len(bench.deliverers.asked)
+        bench.pods()
+        released.set()
+        await bench.clock.advance(3 * CALM)
+
+    assert 0 < asked < len(slow)
+    assert len(bench.deliverers.asked) == asked
+
+
+async def test_a_pod_that_was_replaced_is_not_asked_again(bench: Bench) -> None:
+    hung = bench.deliverers.hung["10.0.0.1"] = asyncio.Event()
+    async with bench.running():
+        bench.pods(pod(1, uid="old"))
+        await bench.clock.advance(0.1)
+        bench.pods(pod(1, uid="new", podIP="10.0.0.9"))
+        hung.set()
+        await bench.clock.advance(3 * CALM)
+
+    assert len(bench.deliverers.moments("10.0.0.1")) == 1
+    assert len(bench.deliverers.moments("10.0.0.9")) > 1
+
+
+@pytest.mark.parametrize(("uid", "kept"), [("uid-1", True), ("of another", False)])
+async def test_a_report_stays_until_the_next_one_for_the_same_pod_alone(
+    bench: Bench, uid: str, kept: bool
+) -> None:
+    async with bench.running():
+        bench.pods(pod())
+        await bench.clock.advance(1.0)
+        bench.deliverers.hung["10.0.0.1"] = asyncio.Event()
+        bench.pods(pod(ready=False, uid=uid))
+        await bench.clock.advance(1.0)
+
+        assert bool(bench.reports) is kept
+
+
+async def test_news_that_had_to_wait_are_told_without_another_asking(bench: Bench) -> None:
+    async with bench.running():
+        bench.pods(pod())
+        await bench.clock.advance(0.5)
+        bench.deliverers.revisions["10.0.0.1"] = "two"
+        bench.gatherer.rendered("shop", "default", "two")
+        await bench.clock.advance(5.0)
+
+    assert bench.deliverers.moments() == [0.0, 0.5]
+    assert [at for at, _, _ in bench.changed] == [0.0, 1.0]
