@@ -18,7 +18,6 @@ from pillion_operator.injection.missed import (
     missed_pods,
 )
 from pillion_operator.injection.repair import Repair
-from pillion_operator.reconciling.ports import Recorder
 from pillion_operator.store import Key
 
 logger = logging.getLogger("pillion.operator")
@@ -40,6 +39,13 @@ class KnownServices(Protocol):
 
     def services(self, namespace: str) -> Iterable[Object]:
         """Those of one namespace."""
+
+
+class Recorder(Protocol):
+    """Publishes Kubernetes Events."""
+
+    def publish(self, regarding: Object, *, type: str, reason: str, note: str, action: str) -> None:
+        """Publish one about an object, sooner or later; never blocks and never fails."""
 
 
 class MissedInjections:
