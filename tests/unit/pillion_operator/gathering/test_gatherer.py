@@ -1,6 +1,6 @@
 import asyncio
-import math
 import itertools
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
