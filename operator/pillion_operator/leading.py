@@ -313,9 +313,13 @@ class Leader:
         if repair.times == 1:
             self._recorder.publish(
                 {
-                    "apiVersion": "v1",
+                    "apiVersion": repair.api_version,
                     "kind": repair.kind,
-                    "metadata": {"namespace": repair.namespace, "name": repair.name},
+                    "metadata": {
+                        "namespace": repair.namespace,
+                        "name": repair.name,
+                        "uid": repair.uid,
+                    },
                 },
                 type="Warning",
                 reason="DriftRepaired",

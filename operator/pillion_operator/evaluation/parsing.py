@@ -1,6 +1,5 @@
 """Objects checked one by one with the deliverer's own schema, and remembered until they change."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +8,7 @@ from pillion_operator.cluster.types import Object
 from pillion_operator.store import Change, Key, key_of
 from pillion_sidecar.config.parsing import Document, Resource, Secret, parse_documents
 from pillion_sidecar.config.problems import Problem
+from pillion_sidecar.config.rendered import item_text
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 
 #: Of metadata, what a deliverer reads.
@@ -67,7 +67,7 @@ def parse(body: Object) -> Parsed:
         ),
         secret=next(iter(resources.secrets.values()), None),
         problems=tuple(resources.problems),
-        item=json.dumps(rendered, sort_keys=True, separators=(",", ":")),
+        item=_as_rendered(rendered),
     )
 
 
@@ -82,6 +82,14 @@ def _rendered(body: Object) -> dict[str, Any]:
     else:
         rendered["spec"] = body.get("spec") or {}
     return rendered
+
+
+def _as_rendered(rendered: Mapping[str, Any]) -> str:
+    """What is for the operator alone is left out, so that a change of it reloads nobody."""
+    if rendered["kind"] == "IndicationService":
+        spec = {name: value for name, value in rendered["spec"].items() if name != "deliverer"}
+        rendered = {**rendered, "spec": spec}
+    return item_text(rendered)
 
 
 def describe(problems: Iterable[Problem]) -> str:

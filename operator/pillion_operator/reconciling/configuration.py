@@ -88,6 +88,7 @@ class ConfigurationReconciler:
         """Its objects go with it: they are owned by it."""
         state = self._states.forget(service)
         self._deliverers.service_gone(service.namespace, service.name)
+        self._applier.forget(service.namespace, service.name)
         named = self._references.naming(service)
         for key in sorted(named | (state.rollout.keys if state is not None else frozenset())):
             self._enqueue(key)
