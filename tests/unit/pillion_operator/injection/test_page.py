@@ -33,8 +33,8 @@ def test_a_figure_is_the_constant(sentence: str) -> None:
 
 def test_figures_in_words_are_the_constants() -> None:
     year, hour = 365 * 86_400, 3600
-    assert (CA_SECONDS, SERVING_SECONDS, OVERLAP) == (10 * year, year, hour)
-    assert (FIRST_PAUSE, LONGEST_PAUSE) == (60, hour)
+    assert (10 * year, year, hour) == (CA_SECONDS, SERVING_SECONDS, OVERLAP)
+    assert (60, hour) == (FIRST_PAUSE, LONGEST_PAUSE)
 
 
 def test_every_namespace_that_is_left_out_is_named() -> None:
