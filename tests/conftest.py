@@ -21,7 +21,7 @@ from blockbuster import BlockBuster, BlockBusterFunction
 from pillion_sidecar.testing import FakeTime
 
 #: Rooms that run on an event loop, and so may never block it.
-LOOP_ROOMS = ("pillion_cim", "pillion_sidecar", "pillion_cli")
+LOOP_ROOMS = ("pillion_cim", "pillion_sidecar", "pillion_operator", "pillion_cli")
 
 #: Where blocking is right all the same: (end of the file's path, functions, why).
 MAY_BLOCK: tuple[tuple[str, frozenset[str], str], ...] = (

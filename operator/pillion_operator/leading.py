@@ -3,17 +3,17 @@
 import asyncio
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import aiohttp
+from prometheus_client.core import GaugeMetricFamily
 
-from pillion_cim.schema import load_schema
+from pillion_operator.assembly import Assembly
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import Api, ApiError
-from pillion_operator.cluster.applier import Applier, Repair
+from pillion_operator.cluster.applier import Repair
 from pillion_operator.cluster.types import Object
 from pillion_operator.desired.configuration import operator_token
-from pillion_operator.evaluation.judging import Judge
 from pillion_operator.evaluation.parsing import Parsing
 from pillion_operator.evaluation.references import (
     DESTINATION,
@@ -29,26 +29,15 @@ from pillion_operator.injection.repair import Repair as Evictions
 from pillion_operator.injection.search import MissedInjections
 from pillion_operator.names import DELIVERER_LABEL
 from pillion_operator.poking import PodPoker
-from pillion_operator.reconciling.configuration import ConfigurationReconciler
-from pillion_operator.reconciling.destinations import DestinationReconciler
 from pillion_operator.reconciling.engine import Engine
-from pillion_operator.reconciling.judged import Acceptance
 from pillion_operator.reconciling.news import DeliveryNews
-from pillion_operator.reconciling.readiness import Readiness
-from pillion_operator.reconciling.resources import (
-    FilterReconciler,
-    SubscriptionReconciler,
-    Subscriptions,
-)
-from pillion_operator.reconciling.service_status import ServiceStatusReconciler
 from pillion_operator.reconciling.states import ServiceStates
-from pillion_operator.reconciling.statuses import StatusWriter
-from pillion_operator.reconciling.triggers import SERVICE_STATUS, status_of, triggered
-from pillion_operator.resync import INTERVAL, Resync
+from pillion_operator.reconciling.triggers import status_of, triggered
+from pillion_operator.resync import Resync
 from pillion_operator.settings import OperatorSettings
 from pillion_operator.status.deliverers import is_deliverer
 from pillion_operator.store import Change, Key, Store
-from pillion_operator.telemetry.metrics import Metrics
+from pillion_operator.telemetry.metrics import Family, Metrics
 from pillion_operator.tokens import token_key
 from pillion_operator.workqueue import WorkQueue
 
@@ -113,6 +102,7 @@ class Leader:
         key = await self._token_key()
         async with DelivererClient(clock=self._clock) as client:
             gatherer = self._gatherer(client, key)
+            self._metrics.read(lambda: _families(gatherer, self._queue))
             engine = self._engine(gatherer, key)
             self._store.subscribe(lambda change: self._follow(change, gatherer))
             self._take_up(gatherer)
@@ -146,7 +136,7 @@ class Leader:
 
     async def _resync_regularly(self) -> None:
         while True:
-            await self._clock.sleep(INTERVAL)
+            await self._clock.sleep(self._settings.resync_interval)
             try:
                 await self._resync.repair()
             except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -172,100 +162,28 @@ class Leader:
             ),
             metrics=_Gathered(self._metrics),
             draw=random.random,
+            interval=self._settings.gather_interval,
         )
         return gatherer
 
     def _engine(self, gatherer: Gatherer, key: bytes) -> Engine:
-        judge = Judge(addresses=self._settings.deliverer.addresses, schema=load_schema())
-        readiness = Readiness(
-            store=self._store,
-            references=self._references,
-            parsing=self._parsing,
-            states=self._states,
-            deliverers=gatherer,
-        )
-        acceptance = Acceptance(
-            store=self._store, parsing=self._parsing, judge=judge, states=self._states
-        )
-        statuses = StatusWriter(
+        return Assembly(
+            settings=self._settings,
             api=self._api,
             store=self._store,
-            recorder=self._recorder,
-            clock=self._clock,
-            come_again=self._come_again,
-        )
-        self._store.subscribe(statuses.follow)
-        subscriptions = Subscriptions(
-            store=self._store,
-            parsing=self._parsing,
-            states=self._states,
-            readiness=readiness,
-            clock=self._clock,
-        )
-        filters = FilterReconciler(
-            store=self._store,
-            acceptance=acceptance,
-            readiness=readiness,
-            statuses=statuses,
-            clock=self._clock,
-            come_again=self._come_again,
-        )
-        configurations = ConfigurationReconciler(
-            store=self._store,
             references=self._references,
             parsing=self._parsing,
-            judge=judge,
             states=self._states,
-            applier=Applier(self._api, clock=self._clock, repaired=self._repaired),
+            queue=self._queue,
             deliverers=gatherer,
             poker=self._poker,
-            token_key=key,
-            defaults=self._settings.deliverer,
-            clock=self._clock,
-            enqueue=self._queue.add,
-            come_again=self._come_again,
-            ended=subscriptions.is_over,
-        )
-        destinations = DestinationReconciler(
-            api=self._api,
-            store=self._store,
-            acceptance=acceptance,
-            readiness=readiness,
-            states=self._states,
-            filters=filters,
-            statuses=statuses,
             recorder=self._recorder,
-            clock=self._clock,
-            come_again=self._come_again,
-        )
-        return Engine(
-            queue=self._queue,
-            reconciles={
-                SERVICE: configurations.reconcile,
-                SERVICE_STATUS: ServiceStatusReconciler(
-                    store=self._store,
-                    states=self._states,
-                    readiness=readiness,
-                    missed=self._missed,
-                    statuses=statuses,
-                    clock=self._clock,
-                    come_again=self._come_again,
-                ).reconcile,
-                DESTINATION: destinations.reconcile,
-                FILTER: filters.reconcile,
-                SUBSCRIPTION: SubscriptionReconciler(
-                    store=self._store,
-                    acceptance=acceptance,
-                    readiness=readiness,
-                    filters=filters,
-                    subscriptions=subscriptions,
-                    statuses=statuses,
-                    come_again=self._come_again,
-                ).reconcile,
-            },
+            missed=self._missed,
             metrics=self._metrics,
             clock=self._clock,
-        )
+            token_key=key,
+            repaired=self._repaired,
+        ).engine()
 
     # ------------------------------------------------------------------ hearing
 
@@ -336,6 +254,19 @@ def _served(change: Change) -> set[Key]:
     return {Key(SERVICE, change.key.namespace, name) for name in names if name}
 
 
+def _families(gatherer: Gatherer, queue: WorkQueue[Key]) -> Iterator[Family]:
+    yield GaugeMetricFamily(
+        "pillion_operator_unreachable_deliverers",
+        "Deliverers whose queues the operator could not read when it last asked.",
+        value=gatherer.unreachable,
+    )
+    yield GaugeMetricFamily(
+        "pillion_operator_queue_depth",
+        "Objects that wait to be reconciled.",
+        value=queue.depth,
+    )
+
+
 class _Services:
     """The IndicationServices, as the search for missed pods asks for them."""
 
@@ -356,5 +287,5 @@ class _Gathered:
         self._metrics = metrics
 
     def asked(self, *, reachable: bool, seconds: float) -> None:
-        result = "answered" if reachable else "unreachable"
-        self._metrics.gathered.labels(result).inc()
+        self._metrics.gathered.labels("answered" if reachable else "unreachable").inc()
+        self._metrics.gathering_seconds.observe(seconds)

@@ -68,7 +68,11 @@ class OperatorSettings:
     #: None: no injection.
     webhook: WebhookSettings | None = field(default_factory=WebhookSettings)
     telemetry: Address = Address("0.0.0.0", 8081)
+    #: Seconds between two looks at a deliverer's queues in calm, as long as deliverers are few.
+    gather_interval: float = 10.0
     #: Whether pods are annotated so that the kubelet refreshes their configuration at once.
     poke: bool = True
+    #: Seconds from one listing of everything to the next, which finds what the watches have missed.
+    resync_interval: float = 300.0
     kubeconfig: Path | None = None
     context: str | None = None

@@ -92,6 +92,7 @@ class Operators:
                 *("--webhook", "127.0.0.1:0", "--webhook-host", "127.0.0.1"),
                 *("--webhook-configuration", f"pillion-{self.namespace}"),
                 *("--telemetry", "127.0.0.1:0"),
+                *("--gather-interval", "0.5"),
                 "--allow-loopback",
                 *options,
             ],

@@ -72,6 +72,13 @@ def _add_cluster(group: "argparse._ArgumentGroup") -> None:
         action="store_true",
         help="never annotate pods: a changed configuration reaches them at the kubelet's own pace",
     )
+    group.add_argument(
+        "--resync-interval",
+        metavar="SECONDS",
+        type=_interval,
+        default=300,
+        help="how often everything is listed, to find what no watch has told of [%(default)s]",
+    )
 
 
 def _add_deliverers(group: "argparse._ArgumentGroup") -> None:
@@ -92,6 +99,14 @@ def _add_deliverers(group: "argparse._ArgumentGroup") -> None:
         type=_resources,
         help="requests and limits where an IndicationService has none, such as "
         '{"requests": {"cpu": "50m"}}',
+    )
+    group.add_argument(
+        "--gather-interval",
+        metavar="SECONDS",
+        type=_seconds,
+        default=10.0,
+        help="how often each deliverer is asked for its queues; more rarely where there are many "
+        "[%(default)s]",
     )
     group.add_argument(
         "--allow-loopback",
@@ -204,6 +219,22 @@ def _address(text: str) -> Address:
     return Address(host.removeprefix("[").removesuffix("]"), int(port))
 
 
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.1 <= value <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 3600")
+    return value
+
+
+def _interval(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to 86400")
+    return int(text)
+
+
 def _resources(text: str) -> dict[str, dict[str, str]]:
     try:
         value = json.loads(text)
@@ -241,7 +272,9 @@ def settings_of(args: argparse.Namespace) -> OperatorSettings:
         token_secret=args.token_secret,
         webhook=None if args.no_webhook else webhook,
         telemetry=args.telemetry,
+        gather_interval=args.gather_interval,
         poke=not args.no_poke,
+        resync_interval=args.resync_interval,
         kubeconfig=args.kubeconfig,
         context=args.context,
     )

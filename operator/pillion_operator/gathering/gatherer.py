@@ -17,7 +17,7 @@ from pillion_operator.cluster.types import Object
 from pillion_operator.gathering.agenda import Agenda
 from pillion_operator.gathering.client import MOST_CONNECTIONS
 from pillion_operator.gathering.news import News, news
-from pillion_operator.gathering.pace import HURRY_FOR, RATE, Pace, calm, jittered
+from pillion_operator.gathering.pace import CALM, HURRY_FOR, RATE, Pace, calm, jittered
 from pillion_operator.gathering.reports import DelivererReport, Unreachable
 from pillion_operator.gathering.targets import Target, target_of
 
@@ -89,10 +89,12 @@ class Gatherer:
         draw: Callable[[], float],
         port: int = TELEMETRY_PORT,
         rate: float = RATE,
+        interval: float = CALM,
     ) -> None:
         """``token`` and ``on_change`` take a namespace and a service. ``known`` says whether a
         resource exists (kind, namespace, name): nothing that a pod says of others is kept, or
-        anybody could fill the operator's memory. ``draw`` gives random numbers in [0, 1)."""
+        anybody could fill the operator's memory. ``draw`` gives random numbers in [0, 1).
+        ``interval`` is the calm one, in seconds, while deliverers are few."""
         self._client = client
         self._clock = clock
         self._token = token
@@ -102,6 +104,7 @@ class Gatherer:
         self._draw = draw
         self._port = port
         self._rate = rate
+        self._interval = interval
         self._services: dict[tuple[str, str], _Service] = {}
         self._agenda: Agenda[Deliverer] = Agenda()
         self._deliverers = 0
@@ -156,6 +159,15 @@ class Gatherer:
         known = self._services.get((namespace, service))
         deliverers = () if known is None else sorted(known.deliverers.items())
         return tuple(one.report for _, one in deliverers if one.report is not None)
+
+    @property
+    def unreachable(self) -> int:
+        """The deliverers whose last answer could not be used, over all services."""
+        return sum(
+            isinstance(deliverer.report, Unreachable)
+            for service in self._services.values()
+            for deliverer in service.deliverers.values()
+        )
 
     def gathered(self, namespace: str, service: str) -> bool:
         """Whether every deliverer that was there at first has been asked. Until then what status
@@ -270,7 +282,7 @@ class Gatherer:
         if told is not News.NONE:
             due = max(now, service.told_at + _GAPS[told])
             self._untold[service.key] = min(due, self._untold.get(service.key, math.inf))
-        calm_wait = calm(self._deliverers, rate=self._rate)
+        calm_wait = calm(self._deliverers, rate=self._rate, least=self._interval)
         if isinstance(answer, Unreachable):
             wait = deliverer.pace.after_silence(calm=calm_wait)
         else:

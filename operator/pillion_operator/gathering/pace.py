@@ -18,9 +18,9 @@ LOST_MOST = 60.0
 JITTER = 0.2
 
 
-def calm(pods: int, *, rate: float = RATE) -> float:
-    """The calm interval: 10 s, stretched so that it takes up no more than half of the rate."""
-    return max(CALM, 2 * pods / rate)
+def calm(pods: int, *, rate: float = RATE, least: float = CALM) -> float:
+    """The calm interval: ``least``, stretched so that it takes up no more than half of the rate."""
+    return max(least, 2 * pods / rate)
 
 
 @dataclass(slots=True)

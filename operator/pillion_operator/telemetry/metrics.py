@@ -28,11 +28,19 @@ class Metrics:
 
     def __init__(self, *, version: str) -> None:
         self.registry = CollectorRegistry()
-        self.reconciles = Counter(
-            "pillion_operator_reconciles",
-            "Reconciles, by kind of object and by how they ended.",
-            ("kind", "result"),
-            registry=self.registry,
+        self._add_reconciling()
+        self._add_watching()
+        self._add_injection()
+        self._add_deliverers()
+        self._gauge("info", "The operator's version; always 1.", "version").labels(version).set(1)
+
+    def read(self, families: Callable[[], Iterator[Family]]) -> None:
+        """Have more families read whenever Prometheus asks."""
+        self.registry.register(_Reader(families))
+
+    def _add_reconciling(self) -> None:
+        self.reconciles = self._counter(
+            "reconciles", "Reconciles, by kind of object and by how they ended.", "kind", "result"
         )
         self.reconcile_seconds = Histogram(
             "pillion_operator_reconcile_seconds",
@@ -41,98 +49,98 @@ class Metrics:
             buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0),
             registry=self.registry,
         )
-        self.conflicts = Counter(
-            "pillion_operator_api_conflicts",
+        self.conflicts = self._counter(
+            "api_conflicts",
             "Writes that the API server refused because somebody else had written meanwhile.",
-            registry=self.registry,
         )
-        self.watch_restarts = Counter(
-            "pillion_operator_watch_restarts",
-            "Watches that began, anew or for the first time, by kind (plural).",
-            ("kind",),
-            registry=self.registry,
-        )
-        self.watch_missed = Counter(
-            "pillion_operator_watch_missed",
-            "Changes that no watch has brought and that a listing has found.",
-            ("kind",),
-            registry=self.registry,
-        )
-        self.pokes = Counter(
-            "pillion_operator_pokes",
-            "Pods annotated so that the kubelet refreshes their configuration, by result.",
-            ("result",),
-            registry=self.registry,
-        )
-        self.drift = Counter(
-            "pillion_operator_drift",
+        self.drift = self._counter(
+            "drift",
             "Objects of the operator's own that somebody else had changed, set right again.",
-            ("kind",),
-            registry=self.registry,
+            "kind",
         )
-        self.leader = Gauge(
-            "pillion_operator_leader",
-            "1 where this process is the one that writes, 0 where it stands by.",
-            registry=self.registry,
+        self.events_dropped = self._counter(
+            "events_dropped", "Kubernetes Events that could not be published."
         )
+        self.leader = self._gauge(
+            "leader", "1 where this process is the one that writes, 0 where it stands by."
+        )
+
+    def _add_watching(self) -> None:
+        self.watch_restarts = self._counter(
+            "watch_restarts",
+            "Watches that began, anew or for the first time, by kind (plural).",
+            "kind",
+        )
+        self.watch_missed = self._counter(
+            "watch_missed",
+            "Changes that no watch has brought and that a listing has found.",
+            "kind",
+        )
+
+    def _add_injection(self) -> None:
         self.webhook_seconds = Histogram(
             "pillion_operator_webhook_seconds",
             "How long the injecting webhook took to answer.",
             buckets=(0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0),
             registry=self.registry,
         )
-        self.webhook_answers = Counter(
-            "pillion_operator_webhook_answers",
+        self.webhook_answers = self._counter(
+            "webhook_answers",
             "Pods that the injecting webhook was asked about, by what it did: injected, left, "
             "failed.",
-            ("outcome",),
-            registry=self.registry,
+            "outcome",
         )
-        self.evictions = Counter(
-            "pillion_operator_evictions",
+        self.evictions = self._counter(
+            "evictions",
             "Pods without the deliverer that they should have, evicted so that they are made anew, "
-            "by result.",
-            ("result",),
-            registry=self.registry,
+            "by result: evicted, refused, failed.",
+            "result",
         )
-        self.missed_injections = Gauge(
-            "pillion_operator_missed_injections",
+        self.missed_injections = self._gauge(
+            "missed_injections",
             "Pods that should have a deliverer and have none.",
-            ("namespace", "service"),
-            registry=self.registry,
+            "namespace",
+            "service",
         )
-        self.certificate_expiry = Gauge(
-            "pillion_operator_certificate_expiry_timestamp_seconds",
+        self.certificate_expiry = self._gauge(
+            "certificate_expiry_timestamp_seconds",
             "When the certificate that the webhook shows expires.",
-            registry=self.registry,
         )
-        self.gathered = Counter(
-            "pillion_operator_deliverers_asked",
-            "Deliverers that were asked for their queues, by result.",
-            ("result",),
-            registry=self.registry,
-        )
-        self.events_dropped = Counter(
-            "pillion_operator_events_dropped",
-            "Kubernetes Events that could not be published.",
-            registry=self.registry,
-        )
-        info = Gauge(
-            "pillion_operator_info",
-            "The operator's version; always 1.",
-            ("version",),
-            registry=self.registry,
-        )
-        info.labels(version).set(1)
-        # A counter that first appears with 1 hides its first event from increase().
-        for outcome in ("injected", "left", "failed"):
-            self.webhook_answers.labels(outcome)
-        for result in ("done", "failed"):
-            self.pokes.labels(result)
+        _begin(self.webhook_answers, "injected", "left", "failed")
+        _begin(self.evictions, "evicted", "refused", "failed")
 
-    def read(self, families: Callable[[], Iterator[Family]]) -> None:
-        """Have more families read whenever Prometheus asks."""
-        self.registry.register(_Reader(families))
+    def _add_deliverers(self) -> None:
+        self.pokes = self._counter(
+            "pokes",
+            "Pods annotated so that the kubelet refreshes their configuration, by result: done, "
+            "failed.",
+            "result",
+        )
+        self.gathered = self._counter(
+            "deliverers_asked",
+            "Deliverers that were asked for their queues, by result: answered, unreachable.",
+            "result",
+        )
+        self.gathering_seconds = Histogram(
+            "pillion_operator_deliverer_answer_seconds",
+            "How long a deliverer took to answer, or not to.",
+            buckets=(0.005, 0.02, 0.1, 0.5, 2.0, 5.0),
+            registry=self.registry,
+        )
+        _begin(self.pokes, "done", "failed")
+        _begin(self.gathered, "answered", "unreachable")
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"pillion_operator_{name}", text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"pillion_operator_{name}", text, labels, registry=self.registry)
+
+
+def _begin(counter: Counter, *values: str) -> None:
+    """A counter that first appears with 1 hides its first event from ``increase()``."""
+    for value in values:
+        counter.labels(value)
 
 
 class _Reader(Collector):

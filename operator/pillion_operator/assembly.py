@@ -1,0 +1,181 @@
+"""Puts the reconciles together: who is handed what."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pillion_cim.schema import load_schema
+from pillion_operator.clock import Clock
+from pillion_operator.cluster.api import Api
+from pillion_operator.cluster.applier import Applier, Repair
+from pillion_operator.evaluation.judging import Judge
+from pillion_operator.evaluation.parsing import Parsing
+from pillion_operator.evaluation.references import (
+    DESTINATION,
+    FILTER,
+    SERVICE,
+    SUBSCRIPTION,
+    References,
+)
+from pillion_operator.reconciling.configuration import ConfigurationReconciler
+from pillion_operator.reconciling.destinations import DestinationReconciler
+from pillion_operator.reconciling.engine import Engine
+from pillion_operator.reconciling.judged import Acceptance
+from pillion_operator.reconciling.ports import Deliverers, Missed, Poker, Recorder
+from pillion_operator.reconciling.readiness import Readiness
+from pillion_operator.reconciling.resources import (
+    FilterReconciler,
+    SubscriptionReconciler,
+    Subscriptions,
+)
+from pillion_operator.reconciling.service_status import ServiceStatusReconciler
+from pillion_operator.reconciling.states import ServiceStates
+from pillion_operator.reconciling.statuses import StatusWriter
+from pillion_operator.reconciling.triggers import SERVICE_STATUS
+from pillion_operator.settings import OperatorSettings
+from pillion_operator.store import Key, Store
+from pillion_operator.telemetry.metrics import Metrics
+from pillion_operator.workqueue import WorkQueue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shared:
+    """What the reconciles of several kinds use."""
+
+    judge: Judge
+    readiness: Readiness
+    acceptance: Acceptance
+    statuses: StatusWriter
+    subscriptions: Subscriptions
+    filters: FilterReconciler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembly:
+    """The parts of which the engine is made."""
+
+    settings: OperatorSettings
+    api: Api
+    store: Store
+    references: References
+    parsing: Parsing
+    states: ServiceStates
+    queue: WorkQueue[Key]
+    deliverers: Deliverers
+    poker: Poker
+    recorder: Recorder
+    missed: Missed
+    metrics: Metrics
+    clock: Clock
+    #: From which the bearer tokens of deliverers are derived.
+    token_key: bytes
+    #: Told of every repair of what others have changed.
+    repaired: Callable[[Repair], None]
+
+    def engine(self) -> Engine:
+        """The workers, with the reconcile of every kind."""
+        shared = self._shared()
+        return Engine(
+            queue=self.queue,
+            reconciles={
+                SERVICE: self._configurations(shared).reconcile,
+                SERVICE_STATUS: ServiceStatusReconciler(
+                    store=self.store,
+                    states=self.states,
+                    readiness=shared.readiness,
+                    missed=self.missed,
+                    statuses=shared.statuses,
+                    clock=self.clock,
+                    come_again=self._come_again,
+                ).reconcile,
+                DESTINATION: self._destinations(shared).reconcile,
+                FILTER: shared.filters.reconcile,
+                SUBSCRIPTION: SubscriptionReconciler(
+                    store=self.store,
+                    acceptance=shared.acceptance,
+                    readiness=shared.readiness,
+                    filters=shared.filters,
+                    subscriptions=shared.subscriptions,
+                    statuses=shared.statuses,
+                    come_again=self._come_again,
+                ).reconcile,
+            },
+            metrics=self.metrics,
+            clock=self.clock,
+        )
+
+    def _shared(self) -> "_Shared":
+        judge = Judge(addresses=self.settings.deliverer.addresses, schema=load_schema())
+        readiness = Readiness(
+            store=self.store,
+            references=self.references,
+            parsing=self.parsing,
+            states=self.states,
+            deliverers=self.deliverers,
+        )
+        acceptance = Acceptance(
+            store=self.store, parsing=self.parsing, judge=judge, states=self.states
+        )
+        statuses = StatusWriter(
+            api=self.api,
+            store=self.store,
+            recorder=self.recorder,
+            clock=self.clock,
+            come_again=self._come_again,
+        )
+        self.store.subscribe(statuses.follow)
+        return _Shared(
+            judge=judge,
+            readiness=readiness,
+            acceptance=acceptance,
+            statuses=statuses,
+            subscriptions=Subscriptions(
+                store=self.store,
+                parsing=self.parsing,
+                states=self.states,
+                readiness=readiness,
+                clock=self.clock,
+            ),
+            filters=FilterReconciler(
+                store=self.store,
+                acceptance=acceptance,
+                readiness=readiness,
+                statuses=statuses,
+                clock=self.clock,
+                come_again=self._come_again,
+            ),
+        )
+
+    def _configurations(self, shared: "_Shared") -> ConfigurationReconciler:
+        return ConfigurationReconciler(
+            store=self.store,
+            references=self.references,
+            parsing=self.parsing,
+            judge=shared.judge,
+            states=self.states,
+            applier=Applier(self.api, clock=self.clock, repaired=self.repaired),
+            deliverers=self.deliverers,
+            poker=self.poker,
+            token_key=self.token_key,
+            defaults=self.settings.deliverer,
+            clock=self.clock,
+            enqueue=self.queue.add,
+            come_again=self._come_again,
+            ended=shared.subscriptions.is_over,
+        )
+
+    def _destinations(self, shared: "_Shared") -> DestinationReconciler:
+        return DestinationReconciler(
+            api=self.api,
+            store=self.store,
+            acceptance=shared.acceptance,
+            readiness=shared.readiness,
+            states=self.states,
+            filters=shared.filters,
+            statuses=shared.statuses,
+            recorder=self.recorder,
+            clock=self.clock,
+            come_again=self._come_again,
+        )
+
+    def _come_again(self, key: Key, seconds: float) -> None:
+        self.queue.add(key, delay=seconds)
