@@ -19,7 +19,7 @@ examples:
   pillion drain --to http://127.0.0.1:8290 --timeout 20
 
 exit codes: 0 nothing is left, or the deliverer is gone, 1 another answer, 2 a wrong command line,
-3 something is left.
+3 something is left; with --best-effort 0 for all but a wrong command line.
 """
 
 #: Seconds that are waited unless asked otherwise, and at most.
@@ -44,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=TIMEOUT,
         help="how long to wait [%(default)g]",
     )
+    parser.add_argument(
+        "--best-effort",
+        action="store_true",
+        help="end with 0 whatever came of it, so that a kubelet reports no failed preStop hook",
+    )
 
 
 def seconds(text: str) -> float:
@@ -61,6 +66,17 @@ def seconds(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     """Hasten, wait, and return the exit code."""
+    try:
+        code = _drain(args)
+    except CommandFailed as failure:
+        if not args.best_effort:
+            raise
+        print(failure)
+        return Exit.OK
+    return Exit.OK if args.best_effort else code
+
+
+def _drain(args: argparse.Namespace) -> int:
     started = time.monotonic()
     with DelivererClient(args.to, timeout=args.timeout + ANSWER_SECONDS) as client:
         try:

@@ -123,7 +123,8 @@ def _arguments(service: str, *, defaults: DelivererDefaults, gateway: bool) -> l
 
 def _drain(*, gateway: bool) -> list[str]:
     port = ADMINISTRATION_PORT if gateway else INTAKE_PORT
-    return ["pillion", "drain", "--to", f"http://127.0.0.1:{port}", "--timeout", str(DRAIN_SECONDS)]
+    to = f"http://127.0.0.1:{port}"
+    return ["pillion", "drain", "--best-effort", "--to", to, "--timeout", str(DRAIN_SECONDS)]
 
 
 def _ports(*, gateway: bool) -> list[dict[str, Any]]:

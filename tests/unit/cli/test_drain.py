@@ -66,6 +66,13 @@ def test_another_answer_is_a_failure(
     assert f"HTTP {status}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("status", "body"), [(404, b"not found"), (202, b'{"pending": 7}')])
+def test_what_is_only_tried_never_fails(deliverer: Deliverer, status: int, body: bytes) -> None:
+    deliverer.status, deliverer.body = status, body
+    url = f"http://127.0.0.1:{deliverer.server_port}"
+    assert main(["drain", "--to", url, "--best-effort"]) == Exit.OK
+
+
 def test_a_deliverer_that_is_gone_has_nothing_left(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as held:
         # Bound and not listening: refused at once, and nobody else can take the port.
