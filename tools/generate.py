@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 GENERATORS = (
     ("tools/generate_resources.py",),
     ("tools/generate_chart_reference.py",),
+    ("tools/generate_operator_reference.py",),
     ("-m", "pillion_cli.reference", "docs/reference"),
 )
 #: Where they lie.

@@ -1,0 +1,123 @@
+"""The events that the operator logs, under names that stay: scripts and alerts match on them.
+
+Rooms write ``logger.warning("…", extra={"event": "drift-repaired", …})``. A test reads the sources
+and fails when one uses a name that is not here; ``docs/reference/operator-events.md`` is made from
+this table.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """What a log record with this name means."""
+
+    name: str
+    level: str
+    meaning: str
+    #: The fields that it has besides those of every record.
+    fields: tuple[str, ...] = ()
+
+
+_PROCESS = (
+    LogEvent(
+        "operator-started",
+        "INFO",
+        "The cluster is known, and the probes, the metrics and the webhook are served.",
+        ("telemetry",),
+    ),
+    LogEvent(
+        "listing-failed",
+        "WARNING",
+        "The cluster could not be listed, at the start or for the regular comparison. It is tried "
+        "again.",
+    ),
+    LogEvent(
+        "watch-missed",
+        "WARNING",
+        "A listing has found changes that no watch had brought. They are taken over.",
+        ("kind", "count"),
+    ),
+    LogEvent("leadership-acquired", "INFO", "This replica leads: it writes from now on."),
+    LogEvent(
+        "leadership-failure",
+        "WARNING",
+        "The Lease could not be read or written. It is tried again; a leader that cannot renew it "
+        "in time ends.",
+    ),
+    LogEvent(
+        "token-key-failed",
+        "WARNING",
+        "The Secret with the key of deliverers' tokens cannot be read or made. Nothing is "
+        "reconciled until it can be.",
+    ),
+)
+
+_RECONCILING = (
+    LogEvent(
+        "reconcile-put-off",
+        "WARNING",
+        "The API server refused a request, or could not be reached. The object is reconciled again "
+        "after a pause.",
+        ("object",),
+    ),
+    LogEvent(
+        "reconcile-failed",
+        "ERROR",
+        "An error of the operator itself, with its trace. The object is reconciled again after a "
+        "pause; the others are not affected.",
+        ("object",),
+    ),
+    LogEvent(
+        "drift-repaired",
+        "WARNING",
+        "Somebody has changed or deleted an object of the operator's, and it is as it was.",
+        ("kind", "times"),
+    ),
+    LogEvent(
+        "poke-failed",
+        "WARNING",
+        "A pod could not be annotated. Its kubelet brings the configuration later by itself.",
+        ("namespace", "pod"),
+    ),
+    LogEvent("event-dropped", "INFO", "A Kubernetes Event could not be published."),
+)
+
+_INJECTION = (
+    LogEvent(
+        "bad-review",
+        "WARNING",
+        "Somebody has asked the webhook what is no question about a pod. It was answered 400.",
+    ),
+    LogEvent(
+        "missed-search-failed",
+        "WARNING",
+        "Pods without a deliverer could not be searched for. It is tried again.",
+    ),
+    LogEvent("pod-evicted", "INFO", "A pod without its deliverer was evicted."),
+    LogEvent(
+        "eviction-refused",
+        "INFO or WARNING",
+        "A pod was not evicted: INFO where a disruption budget forbids it. It is tried again.",
+    ),
+    LogEvent("certificate-renewed", "INFO", "The webhook's CA or certificate was made anew."),
+    LogEvent(
+        "certificate-failed",
+        "WARNING",
+        "The webhook's certificate could not be read, renewed or loaded. It is tried again.",
+    ),
+    LogEvent(
+        "bad-certificate",
+        "WARNING",
+        "The Secret with the webhook's certificate holds something else. The leader makes a new "
+        "one.",
+    ),
+    LogEvent(
+        "no-webhook-configuration",
+        "WARNING",
+        "The MutatingWebhookConfiguration is not there, so the API server asks nobody and nothing "
+        "is injected.",
+    ),
+)
+
+LOG_EVENTS = (*_PROCESS, *_RECONCILING, *_INJECTION)

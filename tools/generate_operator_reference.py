@@ -1,0 +1,135 @@
+"""Writes ``docs/reference/operator-metrics.md`` and ``docs/reference/operator-events.md``.
+
+Metrics that are kept are asked of the registry. Those that are only read when Prometheus asks are
+made by calls such as ``GaugeMetricFamily("name", "what", labels=[…])``, and read from the source.
+"""
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client.metrics import Histogram, MetricWrapperBase
+
+from pillion_operator.telemetry.log_events import LOG_EVENTS
+from pillion_operator.telemetry.metrics import Metrics
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "operator" / "pillion_operator"
+PAGES = ROOT / "docs" / "reference"
+#: How a family that is made for one reading is called, and what type it is of.
+_FAMILIES = {"CounterMetricFamily": "counter", "GaugeMetricFamily": "gauge"}
+
+_METRICS_HEAD = """\
+# Metrics of the operator
+
+<!-- Made by `make generate` from pillion_operator; do not edit. -->
+
+`GET /metrics` on the operator's telemetry port (8081) answers these in the Prometheus text format,
+with the usual `process_*` metrics beside them. Every replica answers; what only the leader does is
+zero or absent at the others. [Metrics](metrics.md) has those of deliverers.
+
+| Metric | Type | Labels | Meaning |
+| --- | --- | --- | --- |
+"""
+
+_EVENTS_HEAD = """\
+# Log events of the operator
+
+<!-- Made by `make generate` from pillion_operator; do not edit. -->
+
+The form of a line is that of a [deliverer's](events.md). Match on `event`: names stay, messages may
+change. Kubernetes Events are [another thing](../operator.md#events).
+
+| Event | Level | Meaning | Fields |
+| --- | --- | --- | --- |
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Metric:
+    """One metric as Prometheus sees it."""
+
+    name: str
+    type: str
+    labels: tuple[str, ...]
+    help: str
+    buckets: tuple[str, ...] = ()
+
+
+def kept() -> Iterator[Metric]:
+    """The metrics in the operator's registry."""
+    registry = Metrics(version="").registry
+    for collector in registry._collector_to_names:
+        assert isinstance(collector, MetricWrapperBase)
+        (family,) = collector.describe()
+        buckets: tuple[str, ...] = ()
+        if isinstance(collector, Histogram):
+            buckets = tuple(f"{bound:g}" for bound in collector._upper_bounds[:-1])
+        yield Metric(
+            name=_exposed(family.name, family.type),
+            type=family.type,
+            labels=tuple(collector._labelnames),
+            help=family.documentation,
+            buckets=buckets,
+        )
+
+
+def read_when_asked() -> Iterator[Metric]:
+    """The metrics that the source makes for one reading."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            if node.func.id not in _FAMILIES:
+                continue
+            name, text = (ast.literal_eval(argument) for argument in node.args[:2])
+            named = {keyword.arg: keyword.value for keyword in node.keywords}
+            labels = ast.literal_eval(named["labels"]) if "labels" in named else ()
+            type_ = _FAMILIES[node.func.id]
+            yield Metric(name=_exposed(name, type_), type=type_, labels=tuple(labels), help=text)
+
+
+def _exposed(name: str, type_: str) -> str:
+    return f"{name}_total" if type_ == "counter" else name
+
+
+def metrics() -> list[Metric]:
+    """All metrics of the operator, by name."""
+    return sorted([*kept(), *read_when_asked()])
+
+
+def metrics_page() -> str:
+    """Return ``docs/reference/operator-metrics.md``."""
+    found = metrics()
+    rows = "".join(
+        f"| `{one.name}` | {one.type} | {_codes(one.labels)} | {one.help} |\n" for one in found
+    )
+    bounds = "".join(
+        f"\nBuckets of `{one.name}`: {', '.join(one.buckets)}.\n" for one in found if one.buckets
+    )
+    return f"{_METRICS_HEAD}{rows}{bounds}"
+
+
+def events_page() -> str:
+    """Return ``docs/reference/operator-events.md``."""
+    rows = "".join(
+        f"| `{one.name}` | {one.level} | {one.meaning} | {_codes(one.fields)} |\n"
+        for one in LOG_EVENTS
+    )
+    return f"{_EVENTS_HEAD}{rows}"
+
+
+def _codes(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def main() -> None:
+    """Write the pages."""
+    pages = {"operator-metrics.md": metrics_page(), "operator-events.md": events_page()}
+    for name, text in pages.items():
+        (PAGES / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
