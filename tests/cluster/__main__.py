@@ -22,7 +22,9 @@ def main(arguments: list[str]) -> int:
     cluster = BackgroundCluster(chosen.folder.absolute())
     try:
         if chosen.command == "build":
-            find_binaries(os.environ).prepare([one.name for one in CONTROL_PLANE])
+            binaries = find_binaries(os.environ)
+            binaries.prepare([one.name for one in CONTROL_PLANE])
+            binaries.helm()
         elif chosen.command == "up":
             up(cluster)
         else:
