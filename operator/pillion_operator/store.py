@@ -67,16 +67,18 @@ class Store:
 
         News of yesterday is not: a watch that was cut may repeat what has changed since.
         """
+        return self._put(body, older_too=False)
+
+    def _put(self, body: Object, *, older_too: bool) -> bool:
         slim = slimmed(body)
         key = key_of(slim)
         self._touch(key)
         known = self._objects.setdefault((key.kind, key.namespace), {})
         before = known.get(key.name)
-        if before is not None and _same_life(before, slim):
-            if version_of(slim) <= version_of(before):
+        if before is not None:
+            ahead = version_of(slim) - version_of(before)
+            if (ahead == 0 and _same_life(before, slim)) or (ahead < 0 and not older_too):
                 return False
-        elif before is not None and version_of(slim) < version_of(before):
-            return False
         known[key.name] = slim
         self._tell(Change(key, before, slim))
         return True
@@ -111,7 +113,8 @@ class Store:
         for body in listed:
             key = key_of(body)
             present.add(key)
-            if key not in touched and self.put(body):
+            # An etcd that was restored from a backup goes on from older versions.
+            if key not in touched and self._put(body, older_too=True):
                 wrong.append(key)
         for key in list(self.keys(kind)):
             within = namespaces is None or key.namespace in namespaces
