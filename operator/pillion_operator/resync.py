@@ -15,8 +15,6 @@ from pillion_operator.watching import WATCHED
 
 logger = logging.getLogger("pillion.operator")
 
-#: Seconds from one listing to the next.
-INTERVAL = 300.0
 #: Seconds that a watch is given to bring what a listing has found.
 PATIENCE = 2.0
 

@@ -5,14 +5,17 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from kubernetes.aio.config import new_client_from_config
 
+from cluster.bad_days import BadDay, bad_day
 from cluster.binaries import BinariesUnavailable, find_binaries
 from cluster.control_plane import ControlPlane
+from cluster.convergence import World
 from cluster.existing import ExistingCluster, existing_cluster
 from cluster.kubectl import Kubectl
 from cluster.operators import Operators, running_operators
@@ -132,6 +135,26 @@ def operators(
     with running_operators(
         admin_kubectl, folder=tmp_path, namespace=f"{namespace}-operator", watched=(namespace,)
     ) as made:
+        yield made
+
+
+@pytest.fixture
+def day(
+    control_plane: ControlPlane,
+    admin_kubectl: Kubectl,
+    crds: list[str],
+    namespace: str,
+    tmp_path: Path,
+) -> Iterator[BadDay]:
+    """Operators that serve this test's namespace through a proxy that does harm when told to."""
+    with bad_day(control_plane, admin_kubectl, folder=tmp_path, namespaces=(namespace,)) as made:
+        yield made
+
+
+@pytest.fixture
+def world(control_plane: ControlPlane, crds: list[str], namespace: str) -> Iterator[World]:
+    """This test's namespace, seen and changed as its users do."""
+    with closing(World(control_plane, namespace)) as made:
         yield made
 
 

@@ -49,8 +49,7 @@ class OperatorProcess:
 
     def records(self) -> list[dict[str, Any]]:
         """What it has logged so far."""
-        lines = self.running.log.read_text().splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{")]
+        return [json.loads(line) for line in _lines(self.running.log) if line.startswith("{")]
 
     def stop(self) -> int:
         """SIGTERM; return the exit code."""
@@ -105,7 +104,7 @@ class Operators:
     def _announced(self, running: Running) -> dict[str, str]:
         deadline = time.monotonic() + START
         while time.monotonic() < deadline:
-            for line in running.log.read_text().splitlines():
+            for line in _lines(running.log):
                 if line.startswith('{"telemetry"'):
                     addresses: dict[str, str] = json.loads(line)
                     return addresses
@@ -120,6 +119,11 @@ class Operators:
             if running.exit_code() is None:
                 running.stop(grace=GRACE)
         self._spawner.close()
+
+
+def _lines(log: Path) -> list[str]:
+    """The lines of a log, but not one that is half written."""
+    return [line for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
 @contextmanager

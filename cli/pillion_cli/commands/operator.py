@@ -331,4 +331,5 @@ async def _announce(operator: Operator, stop: asyncio.Event) -> None:
     # tasks that are not its own.
     heed_signals(stop)
     addresses = {"telemetry": operator.telemetry_url, "webhook": operator.webhook_url}
-    print(json.dumps(addresses), flush=True)
+    # In one piece: the log may go to the same place.
+    print(json.dumps(addresses) + "\n", end="", flush=True)

@@ -6,12 +6,14 @@ from cluster.fixtures import (
     cluster,
     control_plane,
     crds,
+    day,
     kubectl,
     namespace,
     operators,
     pod_runner,
     pytest_collection_finish,
     pytest_terminal_summary,
+    world,
 )
 
 __all__ = [
@@ -20,10 +22,12 @@ __all__ = [
     "cluster",
     "control_plane",
     "crds",
+    "day",
     "kubectl",
     "namespace",
     "operators",
     "pod_runner",
     "pytest_collection_finish",
     "pytest_terminal_summary",
+    "world",
 ]

@@ -1,0 +1,85 @@
+"""What the tests of bad days share: an operator behind a proxy, as a user of its own."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.audit import NOISE, Request, requests, writes
+from cluster.control_plane import ControlPlane
+from cluster.convergence import World
+from cluster.kubectl import Kubectl
+from cluster.operators import OperatorProcess, Operators, running_operators
+from support.api_proxy import ApiProxy, api_proxy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadDay:
+    """A control plane, a namespace on it, and operators that reach it through a proxy."""
+
+    plane: ControlPlane
+    world: World
+    admin: Kubectl
+    operators: Operators
+    proxy: ApiProxy
+    #: The operators', which leads to the proxy.
+    kubeconfig: Path
+    #: The operators' user.
+    user: str
+
+    def start(self, *options: str, alone: bool = True) -> OperatorProcess:
+        """Start an operator without a webhook; ``alone``: it leads at once."""
+        election = ("--no-leader-election",) if alone else ()
+        return self.operators.start("--no-webhook", *election, *options, kubeconfig=self.kubeconfig)
+
+    def writes(self, *, without: frozenset[str] = NOISE) -> list[Request]:
+        """What the operators have written so far, refused requests included."""
+        return list(writes(self.plane.audit_log, self.user, without=without))
+
+    def requests(self) -> list[Request]:
+        """Whatever the operators have asked for so far."""
+        return [one for one in requests(self.plane.audit_log) if one.user == self.user]
+
+
+@contextmanager
+def bad_day(
+    plane: ControlPlane, admin: Kubectl, *, folder: Path, namespaces: tuple[str, ...]
+) -> Iterator[BadDay]:
+    """A bad day in the first of ``namespaces``; the operators serve all of them."""
+    home = f"{namespaces[0]}-operator"
+    with (
+        running_operators(admin, folder=folder, namespace=home, watched=namespaces) as operators,
+        api_proxy(
+            upstream=plane.url,
+            ca=plane.ca,
+            certificate=plane.folder / "server.crt",
+            key=plane.folder / "server.key",
+        ) as proxy,
+    ):
+        user = f"system:serviceaccount:{home}:default"
+        admin.wait("serviceaccount/default", "--for=create", f"--namespace={home}")
+        admin.run(
+            *("create", "clusterrolebinding", home),
+            *("--clusterrole=cluster-admin", f"--serviceaccount={home}:default"),
+        )
+        config = json.loads(plane.service_account_kubeconfig(home, "default").read_text())
+        config["clusters"][0]["cluster"]["server"] = proxy.url
+        kubeconfig = folder / "proxied.kubeconfig"
+        kubeconfig.touch(mode=0o600)
+        kubeconfig.write_text(json.dumps(config))
+        world = World(plane, namespaces[0])
+        try:
+            yield BadDay(
+                plane=plane,
+                world=world,
+                admin=admin,
+                operators=operators,
+                proxy=proxy,
+                kubeconfig=kubeconfig,
+                user=user,
+            )
+        finally:
+            operators.close()
+            world.close()
+            admin.run("delete", "clusterrolebinding", home)
