@@ -6,6 +6,7 @@ Every replica watches, answers the webhook and its probes; the leader alone writ
 import asyncio
 import logging
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 
@@ -17,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from pillion_operator.clock import Clock, SystemClock
 from pillion_operator.cluster.api import Api, ApiError
 from pillion_operator.cluster.connecting import connect
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.types import OURS, Object
 from pillion_operator.evaluation.references import SERVICE
 from pillion_operator.injection.certificates import expiry
 from pillion_operator.injection.keeper import CertificateFolder, CertificateKeeper
@@ -35,8 +36,8 @@ from pillion_operator.watching import WATCHED, watch
 
 logger = logging.getLogger("pillion.operator")
 
-#: Seconds between two attempts to list the cluster at the start.
-FILL_RETRY = 2.0
+#: Seconds between two attempts to get at the cluster at the start.
+RETRY = 2.0
 #: Seconds that requests under way are given at the end.
 ANSWER_SECONDS = 5.0
 
@@ -57,7 +58,11 @@ class Operator:
             (kind.plural for kind, _ in WATCHED), monotonic=self._clock.monotonic
         )
         self._tls = ReloadingTLS()
-        self._filled = False
+        #: What has still to come before the cluster is known, in a sentence.
+        self._waits_for: str | None = "the API server has not been asked yet"
+        #: How often a watch of each kind (plural) has begun.
+        self._watches: Counter[str] = Counter()
+        self._all_watched = asyncio.Event()
         self._leading = False
         self._runners: list[web.AppRunner] = []
         #: Where it listens, once ``started`` is set; the webhook only where there is one.
@@ -83,7 +88,7 @@ class Operator:
             try:
                 await self._serve_telemetry()
                 async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._watch(configuration, stop))
+                    tasks.create_task(self._watch(api, configuration, stop))
                     working = tasks.create_task(self._work(api))
                     await stop.wait()
                     working.cancel()
@@ -91,7 +96,12 @@ class Operator:
                 for runner in self._runners:
                     await runner.cleanup()
 
-    async def _watch(self, configuration: Configuration, stop: asyncio.Event) -> None:
+    async def _watch(self, api: Api, configuration: Configuration, stop: asyncio.Event) -> None:
+        # kopf never watches a kind that is not served when it begins.
+        while not stop.is_set() and (missing := await self._missing(api)):
+            self._waits_for = missing
+            await self._clock.sleep(RETRY)
+        self._waits_for = "not all watches have begun"
         await watch(
             self._observe,
             self._watch_began,
@@ -101,6 +111,24 @@ class Operator:
         )
         # kopf has ended by a signal, or because it was told to.
         stop.set()
+
+    async def _missing(self, api: Api) -> str | None:
+        """What there has to be before anything can be watched, in a sentence."""
+        try:
+            served = await api.served(OURS[0].api_version)
+        except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+            return self._told(
+                f"the API server does not answer: {str(error) or type(error).__name__}"
+            )
+        absent = sorted(kind.plural for kind in OURS if kind.plural not in served)
+        if not absent:
+            return None
+        return self._told(f"the API server does not serve {', '.join(absent)}: install the CRDs")
+
+    def _told(self, problem: str) -> str:
+        if problem != self._waits_for:
+            logger.warning(problem, extra={"event": "operator-waiting"})
+        return problem
 
     async def _connect(self) -> Configuration:
         try:
@@ -116,6 +144,9 @@ class Operator:
             clock=self._clock,
             missed=lambda kind, count: self._metrics.watch_missed.labels(kind).inc(count),
         )
+        # A listing after every watch has begun misses nothing: not even what is deleted meanwhile.
+        await self._all_watched.wait()
+        self._waits_for = "the cluster has not been listed yet"
         await self._fill(resync)
         async with asyncio.TaskGroup() as tasks:
             if self._settings.webhook is not None:
@@ -139,9 +170,9 @@ class Operator:
                     error,
                     extra={"event": "listing-failed"},
                 )
-                await self._clock.sleep(FILL_RETRY)
+                await self._clock.sleep(RETRY)
             else:
-                self._filled = True
+                self._waits_for = None
                 return
 
     async def _lead(self, api: Api, resync: Resync) -> None:
@@ -193,6 +224,10 @@ class Operator:
     def _watch_began(self, plural: str) -> None:
         self._health.began(plural)
         self._metrics.watch_restarts.labels(plural).inc()
+        self._watches[plural] += 1
+        each = len(self._settings.namespaces) or 1
+        if all(self._watches[kind.plural] >= each for kind, _ in WATCHED):
+            self._all_watched.set()
 
     # ------------------------------------------------------------------ what is served
 
@@ -252,7 +287,7 @@ class Operator:
         return f"http{'s' if tls is not None else ''}://{host}:{port}"
 
     def _cluster_problem(self) -> str | None:
-        return None if self._filled else "the cluster has not been listed yet"
+        return self._waits_for
 
     def _webhook_problem(self) -> str | None:
         if self._settings.webhook is None or self._tls.loaded:

@@ -66,6 +66,16 @@ class Api:
         except NotFound:
             return None
 
+    async def served(self, api_version: str) -> frozenset[str]:
+        """The plural names of the kinds that are served under an API version; none where it is
+        not known.
+        """
+        try:
+            answer = await self._request("get", f"/apis/{api_version}")
+        except NotFound:
+            return frozenset()
+        return frozenset(resource["name"] for resource in answer["resources"])
+
     async def list(
         self, kind: ResourceType, namespace: str | None = None, *, label_selector: str | None = None
     ) -> list[Object]:
