@@ -78,6 +78,12 @@ class DelivererPod:
         """What the deliverer has printed, over all restarts."""
         return self._folder / "deliverer.log"
 
+    @property
+    def pid(self) -> int:
+        """The deliverer's process."""
+        assert self._process is not None, "the deliverer does not run"
+        return self._process.pid
+
     def volume(self, name: str) -> Path:
         """Return the folder of one of the pod's volumes. A claim's files outlive the pod."""
         for volume in self._pod["spec"]["volumes"]:

@@ -18,8 +18,10 @@ from cluster.control_plane import ControlPlane
 from cluster.convergence import World
 from cluster.existing import ExistingCluster, existing_cluster
 from cluster.kubectl import Kubectl
+from cluster.kubelet import Kubelet, running_kubelet
 from cluster.operators import Operators, running_operators
 from cluster.pods import PodRunner, running_pods
+from cluster.scenes import Identities
 from cluster.tiers import CONTROL_PLANE
 from cluster.users import KUBELET
 from pillion_operator.cluster.api import Api
@@ -156,6 +158,23 @@ def world(control_plane: ControlPlane, crds: list[str], namespace: str) -> Itera
     """This test's namespace, seen and changed as its users do."""
     with closing(World(control_plane, namespace)) as made:
         yield made
+
+
+@pytest.fixture
+def identities(
+    control_plane: ControlPlane, admin_kubectl: Kubectl, operators: Operators, namespace: str
+) -> Iterator[Identities]:
+    """Makes service accounts for operators, so that the audit log tells them apart."""
+    made = Identities(control_plane, admin_kubectl, home=operators.namespace, served=namespace)
+    with closing(made):
+        yield made
+
+
+@pytest.fixture
+def kubelet(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[Kubelet]:
+    """``pod_runner`` for tests that block."""
+    with running_kubelet(control_plane, namespace, folder=tmp_path / "pods") as running:
+        yield running
 
 
 @pytest_asyncio.fixture
