@@ -21,6 +21,7 @@ from support.manual import text_of
     [
         f"it runs as user {UNPRIVILEGED_USER}",
         f"and {DRAIN_SECONDS + STOP_MARGIN_SECONDS} seconds more",
+        f"for at most {DRAIN_SECONDS} seconds. Intake stays open",
         f"Ports {INTAKE_PORT} and {TELEMETRY_PORT}",
         f"Every {INTERVAL:g} seconds",
         f"Event `{REASON}`",

@@ -1,0 +1,180 @@
+"""The manual's page of the operator tells all its conditions, Events and figures, and no others."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pillion_operator.cluster import applier
+from pillion_operator.cluster.repairs import FIRST_WAIT, MOST_WAIT
+from pillion_operator.gathering.pace import CALM, RATE
+from pillion_operator.leadership import LeaseTimes
+from pillion_operator.names import CONFIGURATION_PARTS, DRAIN_FINALIZER
+from pillion_operator.reconciling.destinations import LONGEST_DRAIN, SHORTEST_DRAIN
+from pillion_operator.reconciling.transitions import transitions
+from pillion_operator.reconciling.triggers import SETTLE
+from pillion_operator.settings import DelivererDefaults, OperatorSettings
+from pillion_operator.status.backlog import FULL, FULL_NO_MORE, LEAST_AGE
+from pillion_operator.status.conditions import OUR_TYPES
+from pillion_operator.status.subscription import State
+from pillion_operator.status.writing import SLOW_INTERVAL
+from pillion_operator.telemetry.health import STALLED_AFTER
+from pillion_operator.watching import SERVER_TIMEOUT
+from pillion_operator.workqueue import FIRST_BACKOFF, MOST_BACKOFF
+from support.house import ROOT
+from support.manual import codes, table, text_of
+
+PAGE = "operator.md"
+ROOMS = [
+    ROOT / "operator" / "pillion_operator" / room
+    for room in ("evaluation", "reconciling", "status")
+]
+#: Reasons that come from the deliverer's own judgement of a resource.
+JUDGED = {"Invalid", "Required", "UnknownField", "AddressNotPermitted", "CredentialsNotPermitted"}
+#: How objects are refused: the name of the exception is the reason.
+REFUSED = {kind.__name__ for kind in applier.Refused.__subclasses__()}
+#: What a reason that is put together begins with.
+WORDS = ("Filter", "Destination")
+#: The state of a subscription that delivers is in no condition.
+NO_CONDITION = {"Enabled"}
+TIMES = LeaseTimes()
+SETTINGS = OperatorSettings(deliverer=DelivererDefaults(image="image"))
+
+_REASON = re.compile(r"[A-Z][a-z]+[A-Za-z]*")
+#: Of each call that makes a condition or what becomes one: where its reason stands.
+_PLACES = {"Condition": 2, "Verdict": 1, "_end": 1}
+
+
+def reasons(source: str) -> Iterator[str]:
+    """The reasons that a module names, whole or as the end of one that is put together."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            place = _PLACES.get(node.func.id, len(node.args))
+            named = node.args[place : place + 1]
+            yield from (text for reason in named for text in texts(reason))
+        elif isinstance(node, ast.Assign) and all(map(named_in_capitals, node.targets)):
+            yield from texts(node.value)
+
+
+def named_in_capitals(target: ast.expr) -> bool:
+    return isinstance(target, ast.Name) and target.id.isupper()
+
+
+def texts(node: ast.expr) -> Iterator[str]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        if _REASON.fullmatch(node.value):
+            yield node.value
+    elif isinstance(node, ast.JoinedStr):
+        (end,) = (part.value for part in node.values if isinstance(part, ast.Constant))
+        yield from (f"{word}{end}" for word in WORDS)
+
+
+def in_the_source() -> set[str]:
+    modules = [path for room in ROOMS for path in room.glob("*.py")]
+    found = {reason for path in modules for reason in reasons(path.read_text(encoding="utf-8"))}
+    return (found | JUDGED | REFUSED) - NO_CONDITION - constants_of_kinds()
+
+
+def constants_of_kinds() -> set[str]:
+    """Kinds of objects and names of DSP1054 that are constants in capitals too."""
+    return {
+        *("IndicationService", "ListenerDestination", "IndicationFilter"),
+        *("IndicationSubscription", "Secret"),
+        *(state.value for state in State if state.value not in ("Disabled", "Expired")),
+    }
+
+
+def conditions() -> list[list[str]]:
+    return table(PAGE, "condition")
+
+
+def test_every_reason_in_the_source_is_on_the_page_and_no_other() -> None:
+    told = {reason for row in conditions() for reason in codes(row[2])}
+    assert told == in_the_source()
+
+
+def test_every_condition_is_on_the_page_with_its_statuses() -> None:
+    told = {kind for row in conditions() for kind in row[0].split(", ")}
+    assert told == OUR_TYPES
+    assert {row[1] for row in conditions()} == {"True", "False", "Unknown"}
+
+
+def test_every_event_is_on_the_page_and_no_other() -> None:
+    told = {reason for row in table(PAGE, "reason") for reason in codes(row[0])}
+    assert told == {*of_transitions(), *of_subscriptions(), *elsewhere()}
+
+
+def of_transitions() -> set[str]:
+    """What any condition has to tell when it turns, either way."""
+    told = set()
+    for kind in OUR_TYPES:
+        for before, after in (("True", "False"), ("False", "True")):
+            statuses = [
+                {"conditions": [{"type": kind, "status": one, "reason": "R", "message": "M"}]}
+                for one in (before, after)
+            ]
+            told |= {transition.reason for transition in transitions(*statuses)}
+    return told
+
+
+def of_subscriptions() -> set[str]:
+    states = [{"subscriptionState": state.value} for state in State]
+    return {
+        transition.reason
+        for before in states
+        for after in states
+        for transition in transitions(before, after)
+    }
+
+
+def elsewhere() -> set[str]:
+    """The reasons that are written out where an Event is published."""
+    found: set[str] = set()
+    for path in Path(ROOT, "operator").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if "publish(" in text:
+            found |= set(re.findall(r'^ *(?:reason=|REASON = )"(\w+)"', text, re.MULTILINE))
+    return found
+
+
+def test_every_way_to_end_is_on_the_page() -> None:
+    path = ROOT / "operator" / "pillion_operator" / "status" / "subscription.py"
+    ends = set(reasons(path.read_text(encoding="utf-8")))
+    told = {code for row in table(PAGE, "reason of Ready") for code in codes(row[0])}
+    assert told == ends - NO_CONDITION - constants_of_kinds()
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        f"`pillion-SERVICE-0` to `pillion-SERVICE-{CONFIGURATION_PARTS - 1}`",
+        f"does not fit into {CONFIGURATION_PARTS} Secrets",
+        f"come within {SETTLE:g} seconds are one revision",
+        f"runs every {SETTINGS.resync_interval:g} seconds",
+        f"repeated after {FIRST_BACKOFF:g} seconds",
+        f"up to {MOST_BACKOFF:g} seconds. It holds up",
+        f"about every {CALM:g} seconds",
+        f"more than {CALM * RATE / 2:g} of them",
+        f"at most every {SLOW_INTERVAL:g} seconds",
+        f"filled by {FULL:.0%}, and has not been below {FULL_NO_MORE:.0%}",
+        f"waited for {LEAST_AGE:g} seconds",
+        f"then after {FIRST_WAIT:g} seconds",
+        f"further time, up to {MOST_WAIT:g} seconds",
+        f"finalizer `{DRAIN_FINALIZER}`",
+        f"at least {SHORTEST_DRAIN:g} seconds and at most a day",
+        f"after {TIMES.lease:g} to {TIMES.lease + TIMES.retry * (1 + TIMES.jitter):g} seconds",
+        f"cannot renew the Lease for {TIMES.renew_deadline:g} seconds",
+        f"has begun for {STALLED_AFTER:g} seconds: one that lives begins anew every "
+        f"{SERVER_TIMEOUT}",
+        f"path on port {SETTINGS.telemetry.port}",
+    ],
+)
+def test_a_figure_is_the_constant(sentence: str) -> None:
+    assert sentence in " ".join(text_of(PAGE).split())
+
+
+def test_a_day_is_a_day() -> None:
+    assert LONGEST_DRAIN == 86_400
