@@ -17,13 +17,16 @@ from pillion_operator.injection.container import (
     termination_grace_seconds,
 )
 from pillion_operator.injection.decision import Inject, has_deliverer
-from pillion_operator.names import DELIVERER_LABEL
+from pillion_operator.names import CONFIGURATION_VOLUME, DELIVERER_LABEL
 from pillion_operator.settings import DelivererDefaults
 
 #: What Kubernetes takes where a pod does not say.
 KUBERNETES_GRACE_SECONDS = 30
 #: The user of the deliverer in a pod that would have it run as root.
 UNPRIVILEGED_USER = 65_532
+#: Where the API server mounts a token of the pod's service account into every container that has
+#: nothing there yet.
+SERVICE_ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 Operation = dict[str, Any]
 
@@ -71,6 +74,12 @@ def _sidecar(pod: Object, *, decision: Inject, defaults: DelivererDefaults) -> O
     """A native sidecar, last: it starts after a mesh's proxy, and ends before it (KEP-753)."""
     container = deliverer_container(decision.service, spec=decision.spec, defaults=defaults)
     container["restartPolicy"] = "Always"
+    # A deliverer needs no API server, and whoever may make an IndicationService names its image: he
+    # would have the token of every pod that he selects. The token's place is taken by what the
+    # container sees anyway; a volume of its own would be one more in every pod.
+    container["volumeMounts"].append(
+        {"name": CONFIGURATION_VOLUME, "mountPath": SERVICE_ACCOUNT_PATH, "readOnly": True}
+    )
     if (pod["spec"].get("securityContext") or {}).get("runAsUser") == 0:
         # The pod's user goes before the image's, and the kubelet starts no root as non-root.
         container["securityContext"]["runAsUser"] = UNPRIVILEGED_USER

@@ -29,6 +29,16 @@ def test_a_bare_pod_gets_a_native_sidecar_its_volume_and_the_label() -> None:
     assert made["metadata"]["labels"] == {"pillion.dev/deliverer": "web"}
 
 
+def test_the_place_of_the_service_accounts_token_is_taken() -> None:
+    (sidecar,) = after(pod())["spec"]["initContainers"]
+    mounts = {mount["mountPath"]: mount for mount in sidecar["volumeMounts"]}
+    assert mounts["/var/run/secrets/kubernetes.io/serviceaccount"] == {
+        "name": "pillion-configuration",
+        "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+        "readOnly": True,
+    }
+
+
 BUSY = pod(
     labels={"app": "web"},
     spec={
