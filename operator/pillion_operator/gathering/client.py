@@ -120,6 +120,10 @@ def _host(address: str) -> str:
         known = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         raise ReportError("the pod's address is not an IP address") from None
+    real = getattr(known, "ipv4_mapped", None) or known
+    if real.is_link_local or real.is_multicast or real.is_unspecified:
+        # Where clouds keep their metadata. Whoever may write a pod's status names any address.
+        raise ReportError("the pod's address is none that a pod may have")
     return f"[{known}]" if known.version == 6 else str(known)
 
 
@@ -146,8 +150,9 @@ def _joined(pod: str, pages: list[Page], at: float) -> DelivererReport:
         ended.update((one.name, one) for one in page.ended)
     return DelivererReport(
         pod=pod,
-        # Of the last page: a configuration taken over in between is in force now.
-        revision=pages[-1].revision,
+        # Of the first page, which names the subscriptions that have ended: were a configuration
+        # taken over in between, these would pass for the newer one's.
+        revision=pages[0].revision,
         queues=queues,
         ended=tuple(sorted(ended.values(), key=lambda one: one.name)),
         at=at,

@@ -76,7 +76,8 @@ async def test_a_deliverer_is_asked_with_its_token_and_page_by_page() -> None:
         (f"Bearer {TOKEN}", {"limit": "500", "after": "a"}),
     ]
     assert isinstance(report, DelivererReport)
-    assert (report.pod, report.revision) == ("pod", "two")
+    # A configuration that was taken over in between says nothing of what was read before it.
+    assert (report.pod, report.revision) == ("pod", "one")
     assert {name: one.depth for name, one in report.queues.items()} == {"a": 3, "b": 1}
     # Of two queues of one name, the one that drains belongs to a destination that is gone.
     assert not report.queues["b"].draining
@@ -229,3 +230,13 @@ async def test_the_token_is_in_no_log_and_no_report(caplog: pytest.LogCaptureFix
 
     assert TOKEN not in f"{result!r} {shown} {caplog.text}"
     assert isinstance(result, Unreachable)
+
+
+@pytest.mark.parametrize(
+    "address", ["169.254.169.254", "::ffff:169.254.169.254", "fe80::1%eth0", "0.0.0.0", "224.0.0.1"]
+)
+async def test_no_address_is_asked_that_no_pod_may_have(address: str) -> None:
+    result = await ask(1, address=address)
+
+    assert isinstance(result, Unreachable)
+    assert result.reason == "the pod's address is none that a pod may have"
