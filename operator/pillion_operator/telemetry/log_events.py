@@ -21,6 +21,12 @@ class LogEvent:
 
 _PROCESS = (
     LogEvent(
+        "operator-waiting",
+        "WARNING",
+        "The API server does not answer yet, or the definitions are not installed. It is looked "
+        "for again every two seconds.",
+    ),
+    LogEvent(
         "operator-started",
         "INFO",
         "The cluster is known, and the probes, the metrics and the webhook are served.",
