@@ -6,7 +6,8 @@ at each start, and each sees one object where a configuration is made of many
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
 from typing import Any
 
 import aiohttp
@@ -32,6 +33,11 @@ _MANAGED = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
 
 #: Seconds after which the API server ends a watch, and kopf begins it anew.
 SERVER_TIMEOUT = 300
+
+#: Seconds between attempts to list or to watch: the first ones, and all that follow. They never end:
+#: an API server that is away, or that refuses for a while, is no reason to end the process.
+FIRST_RETRIES = (1.0, 1.0, 2.0, 3.0)
+LATER_RETRIES = 5.0
 
 #: The kinds of object that are made for a service.
 CHILDREN = (
@@ -122,6 +128,13 @@ def _trace(on_watch: OnWatch) -> aiohttp.TraceConfig:
     return trace
 
 
+class Retries:
+    """How long kopf waits before each further attempt; each request begins anew."""
+
+    def __iter__(self) -> Iterator[float]:
+        return chain(FIRST_RETRIES, repeat(LATER_RETRIES))
+
+
 def watch_settings() -> kopf.OperatorSettings:
     """How kopf watches: regular reconnects, pages, selectors that the API server applies."""
     settings = kopf.OperatorSettings()
@@ -134,6 +147,7 @@ def watch_settings() -> kopf.OperatorSettings:
     )
     settings.networking.connect_timeout = 5
     settings.networking.request_timeout = 30
+    settings.networking.error_backoffs = Retries()
     settings.watching.server_timeout = SERVER_TIMEOUT
     settings.watching.chunk_size = 500
     settings.posting.enabled = False

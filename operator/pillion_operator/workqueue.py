@@ -9,9 +9,10 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Generic, Protocol, TypeVar
 
-#: Seconds to the first repetition after a failure, and the most.
+#: Seconds to the first repetition after a failure, and the most: after an outage of the API server,
+#: everything is tried again within that time.
 FIRST_BACKOFF = 0.25
-MOST_BACKOFF = 300.0
+MOST_BACKOFF = 60.0
 
 K = TypeVar("K", bound=Hashable)
 

@@ -180,5 +180,13 @@ def _api_error(error: Any) -> ApiError:
     except (TypeError, ValueError, AttributeError):
         # Something between here and the API server may answer what is no Status at all.
         reason, message, retry_after = str(error.reason or ""), str(error.body or "")[:300], None
+    if retry_after is None:
+        # The API server's own flow control says it in the header alone, and in plain text.
+        retry_after = _seconds((error.headers or {}).get("Retry-After"))
     kind = {404: NotFound, 409: Conflict}.get(error.status, ApiError)
     return kind(error.status, reason, message, retry_after=retry_after)
+
+
+def _seconds(header: str | None) -> float | None:
+    """Retry-After in seconds; its other form, a date, is not used by API servers."""
+    return float(header) if header is not None and header.isdecimal() else None
