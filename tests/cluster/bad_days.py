@@ -33,6 +33,15 @@ class BadDay:
         election = ("--no-leader-election",) if alone else ()
         return self.operators.start("--no-webhook", *election, *options, kubeconfig=self.kubeconfig)
 
+    @contextmanager
+    def outage(self) -> Iterator[None]:
+        """Have the API server away for a while."""
+        self.plane.stop_api_server()
+        try:
+            yield
+        finally:
+            self.plane.start_api_server()
+
     def writes(self, *, without: frozenset[str] = NOISE) -> list[Request]:
         """What the operators have written so far, refused requests included."""
         return list(writes(self.plane.audit_log, self.user, without=without))
@@ -57,13 +66,13 @@ def bad_day(
             key=plane.folder / "server.key",
         ) as proxy,
     ):
-        user = f"system:serviceaccount:{home}:default"
-        admin.wait("serviceaccount/default", "--for=create", f"--namespace={home}")
+        user = f"system:serviceaccount:{home}:operator"
+        admin.run("create", "serviceaccount", "operator", f"--namespace={home}")
         admin.run(
             *("create", "clusterrolebinding", home),
-            *("--clusterrole=cluster-admin", f"--serviceaccount={home}:default"),
+            *("--clusterrole=cluster-admin", f"--serviceaccount={home}:operator"),
         )
-        config = json.loads(plane.service_account_kubeconfig(home, "default").read_text())
+        config = json.loads(plane.service_account_kubeconfig(home, "operator").read_text())
         config["clusters"][0]["cluster"]["server"] = proxy.url
         kubeconfig = folder / "proxied.kubeconfig"
         kubeconfig.touch(mode=0o600)

@@ -4,11 +4,12 @@ import base64
 import http.client
 import json
 import ssl
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from cluster.control_plane import ControlPlane
-from cluster.rest import Refused, wait_until
+from cluster.rest import LOOK_INTERVAL, Refused, wait_until
 from pillion_operator.evaluation.references import secrets_of
 from pillion_sidecar.config.rendered import items, unpack
 
@@ -16,7 +17,9 @@ Object = dict[str, Any]
 Content = dict[tuple[str, str], Any]
 
 #: Seconds for the operator to come round to something, on a machine that is busy.
-WITHIN = 45.0
+WITHIN = 30.0
+#: Attempts at one request, where the API server is only just there.
+ATTEMPTS = 100
 
 _PATHS = {
     "IndicationService": "/apis/pillion.dev/v1alpha1/namespaces/{}/indicationservices",
@@ -47,15 +50,21 @@ class World:
         """The JSON that the API server answers; Refused for an error status."""
         headers = {"Authorization": f"Bearer {self._plane.token('admin')}", "Content-Type": type}
         text = None if body is None else json.dumps(body)
-        try:
-            status, answer = self._ask(method, path, text, headers)
-        except (http.client.HTTPException, OSError):
-            # The API server was restarted, maybe, and the connection is of before.
-            self.close()
-            status, answer = self._ask(method, path, text, headers)
-        if status >= 400:
-            raise Refused(status, answer)
-        return json.loads(answer)
+        for _ in range(ATTEMPTS):
+            try:
+                status, answer = self._ask(method, path, text, headers)
+            except (http.client.HTTPException, OSError):
+                # The API server was restarted, maybe, and the connection is of before.
+                self.close()
+                continue
+            if status == 429:
+                # It has just started: "storage is (re)initializing".
+                time.sleep(LOOK_INTERVAL)
+                continue
+            if status >= 400:
+                raise Refused(status, answer)
+            return json.loads(answer)
+        raise AssertionError(f"{method} {path}: no answer at {ATTEMPTS} attempts")
 
     def _ask(
         self, method: str, path: str, body: str | None, headers: Mapping[str, str]

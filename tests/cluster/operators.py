@@ -76,6 +76,10 @@ class Operators:
 
     def start(self, *options: str, kubeconfig: Path | None = None) -> OperatorProcess:
         """Start one and wait until it knows the cluster. Destinations may be on loopback."""
+        return self.started(self.begin(*options, kubeconfig=kubeconfig))
+
+    def begin(self, *options: str, kubeconfig: Path | None = None) -> Running:
+        """Start one, and do not wait for anything."""
         number = len(self._started)
         log = self._folder / f"operator-{number}.log"
         scope = [option for name in self._watched for option in ("--namespace", name)]
@@ -98,6 +102,10 @@ class Operators:
             log=log,
         )
         self._started.append(running)
+        return running
+
+    def started(self, running: Running) -> OperatorProcess:
+        """Wait until one that was begun knows the cluster."""
         addresses = self._announced(running)
         return OperatorProcess(running=running, namespace=self.namespace, **addresses)
 

@@ -127,8 +127,10 @@ class ApiProxy:
         transport = request.transport
         if asked.is_watch and transport is not None:
             self._watches.add(transport)
+        answered = False
         try:
             async with asking as answer:
+                answered = True
                 self.seen.append((asked, answer.status))
                 response = web.StreamResponse(status=answer.status, headers=_kept(answer.headers))
                 await response.prepare(request)
@@ -138,6 +140,8 @@ class ApiProxy:
                 return response
         except (aiohttp.ClientError, OSError):
             # The API server is away, or one of both has hung up.
+            if not answered:
+                self.seen.append((asked, 0))
             return _abort(request)
         finally:
             if transport is not None:

@@ -1,0 +1,134 @@
+"""The API server is away, or forgets what was: the operator comes round to how things are."""
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.bad_days import BadDay, bad_day
+from cluster.binaries import find_binaries
+from cluster.control_plane import ControlPlane
+from cluster.convergence import Object
+from cluster.fixtures import CRDS, SKIP, SKIPPED
+from cluster.kubectl import Kubectl
+from cluster.rest import wait_until
+from support.api_proxy import HangUp
+from support.cluster_resources import destination, filter_, service, subscription
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+
+URL = "https://listener.example.com/events"
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A cluster for these tests alone: the controllers of another would take half a minute to come
+    back from such outages, and other tests would wait for them."""
+    if os.environ.get(SKIP):
+        pytest.skip(SKIPPED)
+    plane = ControlPlane(tmp_path_factory.mktemp("plane"), find_binaries(os.environ), audit=True)
+    plane.start()
+    try:
+        yield plane
+    finally:
+        plane.stop()
+
+
+@pytest.fixture(scope="module")
+def admin(plane: ControlPlane) -> Kubectl:
+    """kubectl for it, with our kinds there."""
+    program = find_binaries(os.environ).kubectl()
+    kubectl = Kubectl(program=program, kubeconfig=plane.kubeconfig())
+    kubectl.apply(CRDS, "--server-side")
+    kubectl.wait("-f", str(CRDS), "--for=condition=Established")
+    return kubectl
+
+
+@pytest.fixture
+def day(plane: ControlPlane, admin: Kubectl, tmp_path: Path) -> Iterator[BadDay]:
+    namespace = f"test-{uuid.uuid4().hex[:10]}"
+    admin.run("create", "namespace", namespace)
+    with bad_day(plane, admin, folder=tmp_path, namespaces=(namespace,)) as made:
+        yield made
+
+
+def resources() -> list[Object]:
+    return [service(), filter_(), destination(URL), subscription()]
+
+
+def more(name: str) -> list[Object]:
+    """Another destination, with a subscription that leads to it."""
+    return [destination(URL, name=name), subscription(f"to-{name}", to=name)]
+
+
+def tried_in_vain(day: BadDay, *, times: int) -> None:
+    """Wait until the operator has tried so often to reach an API server that is away."""
+
+    def tried() -> bool:
+        return sum(status == 0 for _, status in list(day.proxy.seen)) >= times
+
+    wait_until(tried, within=30, what="the operator tries again")
+
+
+def test_watches_that_are_cut_go_on(day: BadDay) -> None:
+    operator = day.start()
+    day.world.apply(*resources())
+    day.world.converges()
+    for number in range(3):
+        assert day.proxy.cut_watches() > 5
+        day.world.apply(*more(f"after-cut-{number}"))
+        day.world.converges()
+    assert operator.running.exit_code() is None
+
+
+def test_a_restart_of_the_api_server_is_survived_by_the_leader(day: BadDay) -> None:
+    operator = day.start(alone=False)
+    day.world.apply(*resources())
+    day.world.converges()
+    day.plane.restart_api_server()
+    day.world.apply(*more("after-restart"))
+    day.world.converges()
+    with day.outage():
+        day.proxy.seen.clear()
+        tried_in_vain(day, times=30)
+    day.world.apply(*more("after-outage"))
+    day.world.converges()
+    assert operator.running.exit_code() is None
+
+
+def test_what_was_deleted_while_history_was_forgotten_is_missed_by_the_resync_alone(
+    day: BadDay,
+) -> None:
+    operator = day.start("--resync-interval", "3")
+    day.world.apply(*resources(), *more("to-be-deleted"))
+    day.world.converges()
+    # Nothing of the gap can be told by a watch: it begins anew on a history that is gone.
+    day.proxy.plan = lambda asked: HangUp() if "pillion.dev" in asked.path else None
+    day.proxy.cut_watches()
+    day.world.delete("IndicationSubscription", "to-to-be-deleted")
+    day.world.delete("ListenerDestination", "to-be-deleted")
+    day.plane.compact()
+    day.plane.restart_api_server()
+    day.proxy.plan = lambda _: None
+    day.world.converges()
+    content = day.world.content() or {}
+    assert ("ListenerDestination", "to-be-deleted") not in content
+    gone = [asked for asked, status in day.proxy.seen if asked.is_watch and status == 410]
+    missed = 'pillion_operator_watch_missed_total{kind="ListenerDestination"}'
+    day.world.until(lambda: operator.metrics().get(missed, 0) >= 1, f"the miss is counted {gone}")
+    assert operator.running.exit_code() is None
+
+
+def test_an_operator_that_is_there_before_the_api_server_waits_for_it(day: BadDay) -> None:
+    day.world.apply(*resources())
+    with day.outage():
+        running = day.operators.begin(
+            "--no-webhook", "--no-leader-election", kubeconfig=day.kubeconfig
+        )
+        tried_in_vain(day, times=5)
+    day.operators.started(running)
+    day.world.converges()
+    day.world.apply(*more("later"))
+    day.world.converges()
