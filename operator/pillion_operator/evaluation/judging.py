@@ -4,6 +4,7 @@ The very function by which a deliverer loads its configuration says what it woul
 what is accepted here is taken there.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping
 
 from pillion_cim.schema import Schema
@@ -19,10 +20,11 @@ MOST_QUERIES = 20_000
 
 def remembering(check: CheckQuery) -> CheckQuery:
     """``check``, asked once for each query; the least recently asked is forgotten first."""
-    known: dict[tuple[str, str], FilterProblem | None] = {}
+    known: dict[bytes, FilterProblem | None] = {}
 
     def remembered(query: str, language: str) -> FilterProblem | None:
-        asked = (query, language)
+        # A digest: the texts of queries that nobody has any more would take all the memory.
+        asked = hashlib.sha256(f"{language}\n{query}".encode(errors="replace")).digest()
         outcome = known.pop(asked) if asked in known else check(query, language)
         known[asked] = outcome
         if len(known) > MOST_QUERIES:
