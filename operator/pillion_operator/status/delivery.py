@@ -1,6 +1,6 @@
 """What a ListenerDestination's status says of its delivery. Pure.
 
-Conditions speak of what is so at the deliverers that could be asked; how many could not be is in
+Conditions speak of what is so at the deliverers that could be asked; that some could not be is in
 their messages. Messages carry nothing that changes with every indication except where that is the
 message (Draining).
 """
@@ -107,7 +107,8 @@ def _delivering(delivery: DestinationDelivery, facts: DestinationFacts) -> Condi
             "Delivering",
             "False",
             "ListenerFailing",
-            f"The last attempts of {how_many} failed: {_how(delivery)}. They are repeated.",
+            f"The last attempts of {how_many} failed: {_how(delivery)}. They are repeated."
+            + _silent(delivery),
         )
     if not delivery.delivering:
         return Condition(
@@ -117,7 +118,8 @@ def _delivering(delivery: DestinationDelivery, facts: DestinationFacts) -> Condi
         "Delivering",
         "True",
         "ListenerAnswers",
-        "The last attempts succeeded at all deliverers that have sent anything.",
+        "The last attempts succeeded at all deliverers that have sent anything."
+        + _silent(delivery),
     )
 
 
@@ -135,12 +137,17 @@ def _unreachable(delivery: DestinationDelivery, facts: DestinationFacts) -> Cond
             "True",
             "AttemptsFail",
             f"No deliverer that tried gets anything through: {_how(delivery)}. "
-            "Look at the listener, its address, and what lies between.",
+            "Look at the listener, its address, and what lies between." + _silent(delivery),
         )
     if delivery.delivering:
-        message = "It took what at least one deliverer sent last."
+        message = "It took what at least one deliverer sent last." + _silent(delivery)
         return Condition(kind, "False", "ListenerAnswers", message)
     return Condition(kind, "Unknown", NOTHING_SENT, "No deliverer has had anything to send yet.")
+
+
+def _silent(delivery: DestinationDelivery) -> str:
+    # No number, which changes with every executor that comes: the service's status counts them.
+    return " Some deliverers cannot be reached by the operator." if delivery.unreachable else ""
 
 
 def _how(delivery: DestinationDelivery) -> str:

@@ -100,6 +100,20 @@ def test_a_listener_that_fails_says_how_and_at_how_many() -> None:
     assert "did not say how" in message(judged(replace(FAILING, details=())), "Delivering")
 
 
+@pytest.mark.parametrize("delivery", [WELL, FAILING, MIXED], ids=["well", "failing", "mixed"])
+@pytest.mark.parametrize("kind", ["Delivering", "ListenerUnreachable"])
+def test_a_verdict_by_some_deliverers_says_that_it_is_not_by_all(
+    delivery: DestinationDelivery, kind: str
+) -> None:
+    told = {
+        number: message(judged(replace(delivery, unreachable=number)), kind) for number in (0, 1, 9)
+    }
+
+    assert told[1] == f"{told[0]} Some deliverers cannot be reached by the operator."
+    # No count: it would be written with every pod that comes or goes.
+    assert told[9] == told[1]
+
+
 def test_a_message_names_a_few_ways_of_failing() -> None:
     many = replace(FAILING, details=tuple((f"HTTP {500 + n}", 2) for n in range(9)))
 
