@@ -21,12 +21,12 @@ logger = logging.getLogger("pillion.operator")
 
 #: Pods that are annotated in a second, at most.
 PER_SECOND = 50.0
-#: Pods that wait to be annotated. Beyond it the kubelets' own pace must do.
-MOST_WAITING = 100_000
+#: Pods of one namespace that wait to be annotated. Beyond it the kubelets' own pace must do.
+MOST_WAITING = 20_000
 
 
 class PodPoker:
-    """Annotates pods, one after the other, at a bounded pace."""
+    """Annotates pods, one after the other and namespace by namespace, at a bounded pace."""
 
     def __init__(
         self,
@@ -41,7 +41,8 @@ class PodPoker:
         self._clock = clock
         self._enabled = enabled
         self._done = done
-        self._waiting: OrderedDict[Key, str] = OrderedDict()
+        #: The revisions by pod, by namespace; the namespace whose turn it is comes first.
+        self._waiting: OrderedDict[str, OrderedDict[Key, str]] = OrderedDict()
         self._bell = Bell()
 
     def poke(self, pods: Iterable[Key], revision: str) -> None:
@@ -49,8 +50,9 @@ class PodPoker:
         if not self._enabled:
             return
         for pod in pods:
-            if pod in self._waiting or len(self._waiting) < MOST_WAITING:
-                self._waiting[pod] = revision
+            waiting = self._waiting.setdefault(pod.namespace, OrderedDict())
+            if pod in waiting or len(waiting) < MOST_WAITING:
+                waiting[pod] = revision
         self._bell.ring()
 
     async def run(self) -> None:
@@ -58,10 +60,17 @@ class PodPoker:
         while True:
             await self._bell.heard()
             while self._waiting:
-                pod, revision = self._waiting.popitem(last=False)
-                await self._poke(pod, revision)
+                await self._poke(*self._next())
                 if self._waiting:
                     await self._clock.sleep(1.0 / PER_SECOND)
+
+    def _next(self) -> tuple[Key, str]:
+        """A pod of each namespace in turn: one with thousands must not keep all others waiting."""
+        namespace, waiting = self._waiting.popitem(last=False)
+        pod, revision = waiting.popitem(last=False)
+        if waiting:
+            self._waiting[namespace] = waiting
+        return pod, revision
 
     async def _poke(self, pod: Key, revision: str) -> None:
         patch = {"metadata": {"annotations": {REVISION_ANNOTATION: revision}}}
