@@ -20,6 +20,7 @@ from pillion_operator.reconciling.configuration import ConfigurationReconciler
 from pillion_operator.reconciling.destinations import DestinationReconciler
 from pillion_operator.reconciling.engine import Engine
 from pillion_operator.reconciling.judged import Acceptance
+from pillion_operator.reconciling.patience import Patience
 from pillion_operator.reconciling.ports import Deliverers, Missed, Poker, Recorder
 from pillion_operator.reconciling.readiness import Readiness
 from pillion_operator.reconciling.resources import (
@@ -46,6 +47,7 @@ class _Shared:
     acceptance: Acceptance
     statuses: StatusWriter
     subscriptions: Subscriptions
+    patience: Patience
     filters: FilterReconciler
 
 
@@ -95,6 +97,7 @@ class Assembly:
                     readiness=shared.readiness,
                     filters=shared.filters,
                     subscriptions=shared.subscriptions,
+                    patience=shared.patience,
                     statuses=shared.statuses,
                     come_again=self._come_again,
                 ).reconcile,
@@ -123,6 +126,8 @@ class Assembly:
             come_again=self._come_again,
         )
         self.store.subscribe(statuses.follow)
+        patience = Patience(clock=self.clock)
+        self.store.subscribe(patience.follow)
         return _Shared(
             judge=judge,
             readiness=readiness,
@@ -135,6 +140,7 @@ class Assembly:
                 readiness=readiness,
                 clock=self.clock,
             ),
+            patience=patience,
             filters=FilterReconciler(
                 store=self.store,
                 acceptance=acceptance,
@@ -146,7 +152,7 @@ class Assembly:
         )
 
     def _configurations(self, shared: "_Shared") -> ConfigurationReconciler:
-        return ConfigurationReconciler(
+        configurations = ConfigurationReconciler(
             store=self.store,
             references=self.references,
             parsing=self.parsing,
@@ -162,6 +168,8 @@ class Assembly:
             come_again=self._come_again,
             ended=shared.subscriptions.is_over,
         )
+        self.store.subscribe(configurations.follow)
+        return configurations
 
     def _destinations(self, shared: "_Shared") -> DestinationReconciler:
         return DestinationReconciler(

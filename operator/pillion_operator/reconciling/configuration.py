@@ -20,7 +20,7 @@ from pillion_operator.reconciling.states import ServiceState, ServiceStates
 from pillion_operator.reconciling.triggers import status_of
 from pillion_operator.settings import DelivererDefaults
 from pillion_operator.status.deliverers import is_deliverer
-from pillion_operator.store import Key, Store, key_of
+from pillion_operator.store import Change, Key, Store, key_of
 from pillion_operator.watching import CHILDREN
 from pillion_sidecar.config.rendered import Rendered, TooLarge, pack, render_items
 
@@ -64,12 +64,21 @@ class ConfigurationReconciler:
         self._enqueue = enqueue
         self._come_again = come_again
         self._ended = ended
+        #: Services that are named and not there, as everybody concerned knows already.
+        self._absent: set[Key] = set()
+
+    def follow(self, change: Change) -> None:
+        """Take a change of the store into account."""
+        self._absent.discard(change.key)
 
     async def reconcile(self, service: Key) -> None:
         """Bring one service's objects up to date, and ask for the statuses that follow."""
         body = self._store.get(service)
         if body is None:
-            self._forget(service)
+            # Who comes to name it sees for himself: telling all others each time would take the
+            # square of their number.
+            if service not in self._absent or not self._references.naming(service):
+                self._forget(service)
             return
         known = self._states.get(service)
         before = known.evaluation if known is not None else None
@@ -92,6 +101,7 @@ class ConfigurationReconciler:
         named = self._references.naming(service)
         for key in sorted(named | (state.rollout.keys if state is not None else frozenset())):
             self._enqueue(key)
+        (self._absent.add if named else self._absent.discard)(service)
 
     def _evaluate(self, service: Key) -> ServiceEvaluation:
         subscriptions = sorted(

@@ -10,6 +10,7 @@ from pillion_operator.evaluation.references import DESTINATION, SERVICE, service
 from pillion_operator.evaluation.verdict import Verdict
 from pillion_operator.gathering.reports import DelivererReport, EndedSubscription
 from pillion_operator.reconciling.judged import Acceptance, accepted_condition, not_ready
+from pillion_operator.reconciling.patience import Patience
 from pillion_operator.reconciling.readiness import Readiness, Wait
 from pillion_operator.reconciling.states import ServiceStates
 from pillion_operator.reconciling.statuses import StatusWriter
@@ -144,6 +145,7 @@ class SubscriptionReconciler:
         readiness: Readiness,
         filters: FilterReconciler,
         subscriptions: Subscriptions,
+        patience: Patience,
         statuses: StatusWriter,
         come_again: Callable[[Key, float], None],
     ) -> None:
@@ -153,6 +155,7 @@ class SubscriptionReconciler:
         self._readiness = readiness
         self._shared = filters
         self._subscriptions = subscriptions
+        self._patience = patience
         self._statuses = statuses
         self._come_again = come_again
 
@@ -164,6 +167,9 @@ class SubscriptionReconciler:
         service = Key(SERVICE, key.namespace, service_of(body))
         verdict = self._acceptance.of(body, [service])
         if verdict is None:
+            return
+        if (wait := self._patience.wait(key, verdict)) > 0:
+            self._come_again(key, wait)
             return
         over = self._subscriptions.verdict(body)
         if over.due_again is not None:
