@@ -41,6 +41,9 @@ class RemovalRule:
     interval: float = 2_592_000.0
     #: Since when the destination has failed without a break, in seconds since the epoch.
     failing_since: float | None = None
+    #: When the subscription has begun anew, after an end, by a change of its spec: its listener
+    #: gets the whole interval again. None: it has not.
+    begun_anew: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +99,8 @@ def _by_removal(
     action = _ACTIONS.get(removal.action)
     dues = [] if remaining is None else [remaining]
     if action is not None and removal.failing_since is not None:
-        wait = removal.failing_since + removal.interval - now
+        since = max(removal.failing_since, removal.begun_anew or removal.failing_since)
+        wait = since + removal.interval - now
         if wait <= 0:
             message = (
                 "Its listener has failed for subscriptionRemovalTimeIntervalSeconds, "
@@ -121,22 +125,29 @@ def _remaining(spec: Mapping[str, Any], metadata: Object, now: float) -> float |
     return created + float(duration) - now
 
 
-def _kept(subscription: Object) -> tuple[State, str, str] | None:
-    """The end that its status states already, unless the user has changed the spec since.
+def begins_anew(subscription: Object) -> bool:
+    """Whether its status states an end, and the user has changed the spec since.
 
     By the generation that the condition Accepted was worked out from: it is written together with
     subscriptionState, so the two belong to one spec.
     """
     status: Mapping[str, Any] = subscription.get("status") or {}
     if status.get("subscriptionState") not in (State.DISABLED, State.REMOVED):
-        return None
-    conditions = status.get("conditions") or ()
-    accepted = find_condition(conditions, "Accepted")
+        return False
+    accepted = find_condition(status.get("conditions"), "Accepted")
     generation = subscription["metadata"].get("generation")
-    if accepted is None or accepted.get("observedGeneration") != generation:
+    return accepted is None or accepted.get("observedGeneration") != generation
+
+
+def _kept(subscription: Object) -> tuple[State, str, str] | None:
+    """The end that its status states already, unless the user has changed the spec since."""
+    status: Mapping[str, Any] = subscription.get("status") or {}
+    if status.get("subscriptionState") not in (State.DISABLED, State.REMOVED):
+        return None
+    if begins_anew(subscription):
         return None
     state = State(status["subscriptionState"])
-    for condition in conditions:
+    for condition in status.get("conditions") or ():
         if condition.get("reason") in (FATAL_ERROR, LISTENER_FAILING):
             return state, str(condition["reason"]), str(condition.get("message") or _AGAIN)
     return state, _ENDED_EARLIER, f"It was ended earlier. {_AGAIN}"

@@ -8,6 +8,7 @@ from pillion_operator.status.subscription import (
     RemovalRule,
     State,
     SubscriptionVerdict,
+    begins_anew,
     judge_subscription,
 )
 
@@ -168,6 +169,25 @@ def test_an_end_by_the_removal_action_stays_when_the_listener_is_well_again() ->
     kept = judged(subscription(status=written(ended)))
 
     assert (kept.state, kept.reason) == (State.REMOVED, "ListenerFailing")
+
+
+def test_a_listener_that_still_fails_has_its_whole_interval_again_once_the_spec_is_changed() -> (
+    None
+):
+    rule = RemovalRule(action="Remove", interval=600.0, failing_since=CREATED, begun_anew=NOW - 100)
+
+    again = judged(subscription(generation=2), removal=rule)
+
+    assert (again.state, again.due_again) == (State.ENABLED, 500.0)
+    assert judged(subscription(), removal=rule, now=NOW + 500).state is State.REMOVED
+
+
+def test_it_begins_anew_when_the_spec_is_changed_after_an_end() -> None:
+    status = written(judged(subscription(onFatalErrorPolicy="Remove"), FATAL))
+
+    assert begins_anew(subscription(status=status, generation=2))
+    assert not begins_anew(subscription(status=status))
+    assert not begins_anew(subscription(generation=2))
 
 
 def test_an_end_whose_reason_is_not_told_stays_too() -> None:
