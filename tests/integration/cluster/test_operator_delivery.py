@@ -2,46 +2,18 @@
 
 import asyncio
 import json
-import urllib.request
 from pathlib import Path
 
 import pytest
 
 from cluster.kubectl import Kubectl
-from cluster.operators import OperatorProcess, Operators, webhook_configuration
+from cluster.operators import Operators
 from cluster.pods import PodRunner
+from cluster.scenes import injecting, publish
 from support.cluster_resources import destination, filter_, pod, service, subscription, together
 from support.processes import listener_process
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
-
-ALERT = {
-    "class": "CIM_AlertIndication",
-    "properties": {"AlertType": 5, "PerceivedSeverity": 6, "ProbableCause": 94},
-}
-
-
-def publish(url: str, *, count: int = 1, ack: str = "delivered") -> None:
-    """Publish so many alerts at a deliverer's door."""
-    body = "".join(json.dumps(ALERT) + "\n" for _ in range(count)).encode()
-    request = urllib.request.Request(
-        f"{url}/v1/indications?ack={ack}&timeout=20",
-        data=body,
-        headers={"Content-Type": "application/x-ndjson"},
-    )
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        assert answer.status == 200
-
-
-async def injecting(operator: OperatorProcess, admin: Kubectl, *, namespace: str) -> None:
-    """Have the API server ask the operator about this namespace's pods."""
-    configuration = webhook_configuration(operator, namespace=namespace)
-    await asyncio.to_thread(admin.apply, json.dumps(configuration))
-    await asyncio.to_thread(
-        admin.wait,
-        f"mutatingwebhookconfiguration/pillion-{operator.namespace}",
-        "--for=jsonpath={.webhooks[0].clientConfig.caBundle}",
-    )
 
 
 async def test_a_pod_that_is_made_delivers_and_status_tells_the_truth(
@@ -53,7 +25,7 @@ async def test_a_pod_that_is_made_delivers_and_status_tells_the_truth(
     tmp_path: Path,
 ) -> None:
     operator = await asyncio.to_thread(operators.start)
-    await injecting(operator, admin_kubectl, namespace=namespace)
+    await asyncio.to_thread(injecting, operator, admin_kubectl, namespace=namespace)
     with listener_process(tmp_path) as listener:
         resources = together(
             service(deliveryRetryAttempts=100),
