@@ -1,7 +1,9 @@
 """What a user installs: the wheel holds every room, typed, and the one command."""
 
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -41,3 +43,15 @@ def test_there_is_one_command(wheel: zipfile.ZipFile) -> None:
     assert wheel.read(entry_points).decode() == (
         "[console_scripts]\npillion = pillion_cli.main:main\n"
     )
+
+
+def test_the_packages_and_folders_that_were_asked_for_are_used() -> None:
+    project = tomllib.loads(ROOT.joinpath("pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = {
+        re.split(r"[<>=\[]", requirement)[0]
+        for extra in project["optional-dependencies"].values()
+        for requirement in extra
+    }
+    assert {"kopf", "kubernetes", "aiohttp", "lxml", "prometheus-client", "pyspark"} <= needed
+    folders = {path.name for path in ROOT.iterdir()}
+    assert {"operator", "sidecar", "charts", "crds", "tests", "Makefile"} <= folders
