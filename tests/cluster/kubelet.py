@@ -30,6 +30,10 @@ class Kubelet:
         """Wait until a deleted pod's deliverer has ended and the pod is gone."""
         self._wait(self._runner.ended(name))
 
+    def refresh(self, name: str) -> None:
+        """Bring what has changed in a pod's Secrets, as a kubelet does now and then by itself."""
+        self._wait(self._runner.pods[name].refresh())
+
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 

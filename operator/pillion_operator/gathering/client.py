@@ -14,6 +14,7 @@ import aiohttp
 from pillion_operator.clock import Clock, within
 from pillion_operator.gathering.parsing import Page, ReportError, parse_page
 from pillion_operator.gathering.reports import (
+    NO_TOKEN,
     DelivererReport,
     EndedSubscription,
     QueueReport,
@@ -86,6 +87,8 @@ class DelivererClient:
             headers={"Authorization": f"Bearer {token}"},
             allow_redirects=False,
         ) as response:
+            if response.status == HTTPStatus.UNAUTHORIZED:
+                raise ReportError(NO_TOKEN)
             if response.status != HTTPStatus.OK:
                 raise ReportError(f"HTTP {response.status}")
             body = bytearray()

@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+#: Why a deliverer gave no answer that does not know the operator's token: it comes with the
+#: configuration, so that one is not there yet either.
+NO_TOKEN = "it does not know the operator's token yet (HTTP 401)"
+
 
 class DeliveryResult(StrEnum):
     """The result of one attempt (S0.8), in the CamelCase of resources."""
@@ -83,3 +87,5 @@ class Unreachable:
     reason: str
     #: The first of the askings in vain, by the operator's clock.
     since: float
+    #: The destinations of which it had a queue when it last answered.
+    held: frozenset[str] = frozenset()

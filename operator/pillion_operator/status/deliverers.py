@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pillion_operator.cluster.types import Object
-from pillion_operator.gathering.reports import DelivererReport, Unreachable
+from pillion_operator.gathering.reports import NO_TOKEN, DelivererReport, Unreachable
 from pillion_operator.names import DELIVERER_LABEL
 from pillion_operator.status.conditions import Condition
 
@@ -28,7 +28,7 @@ class DelivererCounts:
     ready: int
     #: They can be reached, and report another one.
     behind: int
-    #: They can be reached, and have no configuration yet.
+    #: They can be reached, and have no configuration yet, or not even the operator's token.
     starting: int
     #: They gave no answer that could be used. What is left over does not run yet.
     unreachable: int
@@ -57,12 +57,15 @@ def count_deliverers(
     asked = [report for report in known if isinstance(report, DelivererReport)]
     ready = sum(report.revision in revisions for report in asked)
     starting = sum(not report.ready for report in asked)
+    without_token = sum(
+        isinstance(report, Unreachable) and report.reason == NO_TOKEN for report in known
+    )
     return DelivererCounts(
         deliverers=len(names),
         ready=ready,
         behind=len(asked) - ready - starting,
-        starting=starting,
-        unreachable=len(known) - len(asked),
+        starting=starting + without_token,
+        unreachable=len(known) - len(asked) - without_token,
     )
 
 

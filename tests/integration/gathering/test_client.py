@@ -91,7 +91,7 @@ async def test_an_answer_other_than_200_is_none(status: int) -> None:
     async def answer(request: web.Request) -> web.Response:
         return web.Response(status=status, text="the body is not looked at")
 
-    assert await reason(answer) == f"HTTP {status}"
+    assert f"HTTP {status}" in await reason(answer)
 
 
 async def test_a_redirect_is_not_followed() -> None:

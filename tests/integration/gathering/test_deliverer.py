@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 from pillion_operator.clock import SystemClock
 from pillion_operator.gathering.client import DelivererClient
 from pillion_operator.gathering.reports import (
+    NO_TOKEN,
     DelivererReport,
     DeliveryResult,
     EndedSubscription,
@@ -68,4 +69,4 @@ async def test_a_deliverer_reports_its_revision_and_its_failing_queue(tmp_path: 
     )
     assert failing.ended == (EndedSubscription(name="expired", reason="Expired", uid="u-1"),)
     assert isinstance(refused, Unreachable)
-    assert refused.reason == "HTTP 401"
+    assert refused.reason == NO_TOKEN

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pillion_operator.gathering.reports import DelivererReport, Unreachable
+from pillion_operator.gathering.reports import NO_TOKEN, DelivererReport, Unreachable
 from pillion_operator.names import DELIVERER_LABEL
 from pillion_operator.status.deliverers import (
     DelivererCounts,
@@ -27,8 +27,8 @@ def report(name: str, revision: str | None = "two") -> DelivererReport:
     return DelivererReport(pod=name, revision=revision, queues={}, at=0.0)
 
 
-def silence(name: str) -> Unreachable:
-    return Unreachable(pod=name, reason="timed out", since=0.0)
+def silence(name: str, reason: str = "timed out") -> Unreachable:
+    return Unreachable(pod=name, reason=reason, since=0.0)
 
 
 def counts(ready: int = 0, behind: int = 0, starting: int = 0, unreachable: int = 0) -> Any:
@@ -43,7 +43,7 @@ def counts(ready: int = 0, behind: int = 0, starting: int = 0, unreachable: int 
 
 def test_deliverers_are_counted_by_what_they_report() -> None:
     pods = [
-        *(pod(name) for name in ("ready", "as-good", "behind", "starting", "silent")),
+        *(pod(name) for name in ("ready", "as-good", "behind", "starting", "silent", "new")),
         pod("pending", phase="Pending"),
         pod("ending", ending=True),
         pod("done", phase="Succeeded"),
@@ -57,13 +57,15 @@ def test_deliverers_are_counted_by_what_they_report() -> None:
         report("behind", "zero"),
         report("starting", None),
         silence("silent"),
+        # Its token comes with its configuration.
+        silence("new", NO_TOKEN),
         report("ending"),
         report("vanished"),
     ]
 
     counted = count_deliverers(pods, reports, service="default", revisions={"two", "one"})
 
-    assert counted == DelivererCounts(deliverers=6, ready=2, behind=1, starting=1, unreachable=1)
+    assert counted == DelivererCounts(deliverers=7, ready=2, behind=1, starting=2, unreachable=1)
 
 
 @pytest.mark.parametrize(
