@@ -24,7 +24,7 @@ from pillion_operator.evaluation.references import (
 )
 from pillion_operator.events import EventRecorder
 from pillion_operator.gathering.client import DelivererClient
-from pillion_operator.gathering.gatherer import Gatherer
+from pillion_operator.gathering.gatherer import Asks, Gatherer
 from pillion_operator.injection.repair import Repair as Evictions
 from pillion_operator.injection.search import MissedInjections
 from pillion_operator.names import DELIVERER_LABEL
@@ -36,7 +36,7 @@ from pillion_operator.reconciling.triggers import status_of, triggered
 from pillion_operator.resync import Resync
 from pillion_operator.settings import OperatorSettings
 from pillion_operator.status.deliverers import is_deliverer
-from pillion_operator.store import Change, Key, Store
+from pillion_operator.store import Change, Key, Store, key_of
 from pillion_operator.telemetry.metrics import Family, Metrics
 from pillion_operator.tokens import token_key
 from pillion_operator.workqueue import WorkQueue
@@ -71,7 +71,12 @@ class Leader:
         self._references = References()
         self._parsing = Parsing()
         self._states = ServiceStates()
-        self._news = DeliveryNews(states=self._states, enqueue=self._queue.add)
+        self._news = DeliveryNews(
+            store=store,
+            references=self._references,
+            states=self._states,
+            enqueue=self._queue.add,
+        )
         self._recorder = EventRecorder(
             api,
             instance=settings.identity,
@@ -101,22 +106,27 @@ class Leader:
         """Reconcile, for ever. What another leader has left is taken up as it stands."""
         key = await self._token_key()
         async with DelivererClient(clock=self._clock) as client:
-            gatherer = self._gatherer(client, key)
-            self._metrics.read(lambda: _families(gatherer, self._queue))
-            engine = self._engine(gatherer, key)
-            self._store.subscribe(lambda change: self._follow(change, gatherer))
-            self._take_up(gatherer)
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(engine.run())
-                    tasks.create_task(gatherer.run())
-                    tasks.create_task(self._poker.run())
-                    tasks.create_task(self._recorder.run())
-                    tasks.create_task(self._resync_regularly())
-                    if self._settings.webhook is not None:
-                        tasks.create_task(self._missed.run())
-            finally:
-                self._queue.close()
+            await self.lead(client, token_key=key)
+
+    async def lead(self, client: Asks, *, token_key: bytes) -> None:
+        """Reconcile, for ever, asking deliverers by ``client``; ``token_key`` is the key from which
+        their tokens are derived."""
+        gatherer = self._gatherer(client, token_key)
+        self._metrics.read(lambda: _families(gatherer, self._queue))
+        engine = self._engine(gatherer, token_key)
+        self._store.subscribe(lambda change: self._follow(change, gatherer))
+        self._take_up(gatherer)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(engine.run())
+                tasks.create_task(gatherer.run())
+                tasks.create_task(self._poker.run())
+                tasks.create_task(self._recorder.run())
+                tasks.create_task(self._resync_regularly())
+                if self._settings.webhook is not None:
+                    tasks.create_task(self._missed.run())
+        finally:
+            self._queue.close()
 
     async def _token_key(self) -> bytes:
         while True:
@@ -148,7 +158,7 @@ class Leader:
 
     # ------------------------------------------------------------------ building
 
-    def _gatherer(self, client: DelivererClient, key: bytes) -> Gatherer:
+    def _gatherer(self, client: Asks, key: bytes) -> Gatherer:
         def changed(namespace: str, service: str) -> None:
             self._news.heard(namespace, service, deliverers=gatherer)
 
@@ -193,19 +203,24 @@ class Leader:
             for key in list(self._store.keys(kind)):
                 self._references.follow(Change(key, None, self._store.get(key)))
                 self._queue.add(key)
-        for key in list(self._store.keys(SERVICE)):
-            self._pods_changed(key, gatherer)
+        # Also of services that are not there: they may come, or come again.
+        pods = (self._store.get(key) for key in list(self._store.keys("Pod")))
+        changes = (Change(key_of(pod), None, pod) for pod in pods if pod is not None)
+        for service in sorted(set[Key]().union(*map(_served, changes))):
+            self._pods_changed(service, gatherer)
 
     def _follow(self, change: Change, gatherer: Gatherer) -> None:
         self._references.follow(change)
         self._parsing.follow(change)
-        if change.key.kind == SERVICE and change.after is None:
-            self._news.forget(change.key)
         if change.key.kind == "Pod":
             for service in _served(change):
                 self._pods_changed(service, gatherer)
-        for key, delay in triggered(change, self._references):
+        for key, delay in triggered(change, self._references, services=self._services):
             self._queue.add(key, delay=delay)
+
+    def _services(self, namespace: str) -> list[Key]:
+        names = self._store.all(SERVICE, namespace)
+        return [Key(SERVICE, namespace, name) for name in names]
 
     def _pods_changed(self, service: Key, gatherer: Gatherer) -> None:
         pods = self._store.all("Pod", service.namespace).values()

@@ -4,11 +4,15 @@ Filled by the watches and set right by the resync; read by reconciles. Objects a
 API server, without what nobody here reads.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pillion_operator.cluster.types import Object
+
+#: Objects of which it is remembered that they went: more than may go while an answer is under way.
+MOST_GONE = 10_000
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -34,6 +38,11 @@ def version_of(body: Object) -> int:
     return int(body["metadata"].get("resourceVersion") or 0)
 
 
+def uid_of(body: Object) -> str:
+    """The uid, which no two objects ever share."""
+    return str(body["metadata"].get("uid") or "")
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """What has become of one object: ``before`` or ``after`` is None where there was none."""
@@ -55,6 +64,8 @@ class Store:
         #: Keys that the watches have touched since ``begin_listing``, and with what.
         self._touched: set[Key] | None = None
         self._listeners: list[Listener] = []
+        #: Of what went last, by uid: the version at which it did.
+        self._gone: OrderedDict[str, int] = OrderedDict()
 
     def subscribe(self, listener: Listener) -> None:
         """Have ``listener`` told of every change from now on."""
@@ -73,6 +84,9 @@ class Store:
         slim = slimmed(body)
         key = key_of(slim)
         self._touch(key)
+        if version_of(slim) <= self._gone.get(uid_of(slim), -1):
+            # The answer to a write may come after the watch has told of the object's end.
+            return False
         known = self._objects.setdefault((key.kind, key.namespace), {})
         before = known.get(key.name)
         if before is not None:
@@ -91,6 +105,11 @@ class Store:
         if before is None or (version is not None and version_of(before) > version):
             return False
         del known[key.name]
+        if not known:
+            del self._objects[(key.kind, key.namespace)]
+        self._gone[uid_of(before)] = max(version_of(before), version or 0)
+        if len(self._gone) > MOST_GONE:
+            self._gone.popitem(last=False)
         self._tell(Change(key, before, None))
         return True
 
@@ -157,7 +176,7 @@ class Store:
 
 
 def _same_life(before: Object, after: Object) -> bool:
-    return bool(before["metadata"].get("uid") == after["metadata"].get("uid"))
+    return uid_of(before) == uid_of(after)
 
 
 def slimmed(body: Object) -> Object:

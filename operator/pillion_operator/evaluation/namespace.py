@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.parsing import Parsed, Parsing
-from pillion_operator.evaluation.references import SECRET
+from pillion_operator.evaluation.references import DESTINATION, SECRET
+from pillion_operator.names import DRAIN_FINALIZER
 from pillion_operator.store import Key, Store
 from pillion_sidecar.config.parsing import Secret
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
@@ -48,6 +49,20 @@ def usable(secret: Object) -> bool:
     """Whether a Secret carries the label that lets a destination use it."""
     labels = secret["metadata"].get("labels") or {}
     return bool(labels.get(CREDENTIALS_LABEL) == "true")
+
+
+def draining(store: Store, namespace: str) -> set[Key]:
+    """The destinations that are held until their queues have been drained, whoever serves them."""
+    return {
+        Key(DESTINATION, namespace, name)
+        for name, body in store.all(DESTINATION, namespace).items()
+        if being_drained(body)
+    }
+
+
+def being_drained(body: Object) -> bool:
+    """Whether a destination is being deleted and waits for its queues."""
+    return being_deleted(body) and DRAIN_FINALIZER in (body["metadata"].get("finalizers") or ())
 
 
 def being_deleted(body: Object) -> bool:

@@ -122,10 +122,16 @@ class Gatherer:
         key = (namespace, service)
         known = self._services.setdefault(key, _Service(key))
         targets = [target for pod in pods if (target := target_of(pod)) is not None]
+        told = News.NONE
         for name in known.deliverers.keys() - {target.name for target in targets}:
-            self._drop(known.deliverers.pop(name))
+            gone = known.deliverers.pop(name)
+            self._drop(gone)
+            if gone.report is not None or not known.gathered:
+                told = News.TURNED
         for target in targets:
             self._take(known, target)
+        if told is not News.NONE:
+            self._note(known, told, self._clock.monotonic())
         self._forget_unused(known)
         self._woken.set()
 
@@ -184,9 +190,9 @@ class Gatherer:
     # ------------------------------------------------------------------ inside
 
     def _forget_unused(self, service: _Service) -> None:
-        if not service.deliverers and service.revision is None:
+        unused = not service.deliverers and service.revision is None
+        if unused and service.key not in self._untold:
             del self._services[service.key]
-            self._untold.pop(service.key, None)
 
     def _take(self, service: _Service, target: Target) -> None:
         before = service.deliverers.get(target.name)
@@ -250,9 +256,9 @@ class Gatherer:
     ) -> DelivererReport | Unreachable:
         before = deliverer.report
         if isinstance(answer, Unreachable):
-            return (
-                replace(answer, since=before.since) if isinstance(before, Unreachable) else answer
-            )
+            if isinstance(before, Unreachable):
+                return replace(answer, since=before.since, held=before.held)
+            return replace(answer, held=frozenset(before.queues if before else ()))
         namespace, _ = deliverer.service.key
         return replace(
             answer,
@@ -275,13 +281,7 @@ class Gatherer:
         service = deliverer.service
         told = news(deliverer.report, answer)
         deliverer.report = answer
-        if not service.gathered:
-            # One call for all of the first round: a thousand pods would make a thousand.
-            service.gathered = all(one.report is not None for one in service.deliverers.values())
-            told = News.TURNED if service.gathered else News.NONE
-        if told is not News.NONE:
-            due = max(now, service.told_at + _GAPS[told])
-            self._untold[service.key] = min(due, self._untold.get(service.key, math.inf))
+        self._note(service, told, now)
         calm_wait = calm(self._deliverers, rate=self._rate, least=self._interval)
         if isinstance(answer, Unreachable):
             wait = deliverer.pace.after_silence(calm=calm_wait)
@@ -291,8 +291,20 @@ class Gatherer:
         self._agenda.put(deliverer, now + jittered(wait, self._draw))
         self._woken.set()
 
+    def _note(self, service: _Service, told: News, now: float) -> None:
+        """Have it told that a deliverer has answered, or is gone."""
+        if not service.gathered:
+            # One call for all of the first round: a thousand pods would make a thousand.
+            service.gathered = all(one.report is not None for one in service.deliverers.values())
+            told = News.TURNED if service.gathered else News.NONE
+        if told is not News.NONE:
+            due = max(now, service.told_at + _GAPS[told])
+            self._untold[service.key] = min(due, self._untold.get(service.key, math.inf))
+
     def _tell(self, now: float) -> None:
         for key in [key for key, due in self._untold.items() if due <= now]:
             del self._untold[key]
-            self._services[key].told_at = now
+            service = self._services[key]
+            service.told_at = now
             self._on_change(*key)
+            self._forget_unused(service)

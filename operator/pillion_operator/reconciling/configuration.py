@@ -3,13 +3,16 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
+import aiohttp
+
 from pillion_operator.clock import Clock
+from pillion_operator.cluster.api import ApiError
 from pillion_operator.cluster.applier import Applied, Applier
 from pillion_operator.cluster.types import Object
 from pillion_operator.desired.configuration import operator_token
 from pillion_operator.desired.objects import desired_objects
 from pillion_operator.evaluation.judging import Judge
-from pillion_operator.evaluation.namespace import Namespace
+from pillion_operator.evaluation.namespace import Namespace, draining
 from pillion_operator.evaluation.parsing import Parsing
 from pillion_operator.evaluation.references import DESTINATION, SUBSCRIPTION, References
 from pillion_operator.evaluation.service import ServiceEvaluation, evaluate_service
@@ -24,6 +27,15 @@ from pillion_operator.store import Change, Key, Store, key_of
 from pillion_operator.watching import CHILDREN
 from pillion_sidecar.config.rendered import Rendered, TooLarge, pack, render_items
 
+#: Seconds from one revision of a service to the next: whoever changes an object a hundred times a
+#: second makes a few revisions of it, each of which every deliverer loads.
+PAUSE = 0.25
+#: Seconds after which an object that could not be made is tried again.
+REFUSED_AGAIN = 30.0
+#: Seconds for which writing may fail before statuses speak of it. What is forbidden (by a quota, a
+#: policy, for want of a right) they tell at once.
+FAILING_FOR = 10.0
+FORBIDDEN = 403
 #: Characters of configuration beyond which it is packed in a thread.
 LARGE = 200_000
 
@@ -81,27 +93,38 @@ class ConfigurationReconciler:
                 self._forget(service)
             return
         known = self._states.get(service)
+        pause = 0.0 if known is None else known.rolled_out_at + PAUSE - self._clock.monotonic()
+        if pause > 0:
+            self._come_again(service, pause)
+            return
         before = known.evaluation if known is not None else None
         evaluation = self._evaluate(service)
         state = self._states.put(service, evaluation)
         changed = judged_otherwise(before, evaluation, service.namespace)
         if before is None or before.verdict != evaluation.verdict:
             changed |= self._references.served_by(service)
-        if evaluation.verdict.accepted:
-            changed |= await self._roll_out(service, body, state)
-        for key in sorted(changed):
-            self._enqueue(key)
-        self._enqueue(status_of(service))
+        try:
+            if evaluation.verdict.accepted:
+                changed |= await self._roll_out(service, body, state)
+        except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+            changed |= self._failed(state, error)
+            raise
+        finally:
+            # After a failure too: what was evaluated is not found to have changed a second time.
+            for key in sorted(changed | draining(self._store, service.namespace)):
+                self._enqueue(key)
+            self._enqueue(status_of(service))
 
     def _forget(self, service: Key) -> None:
         """Its objects go with it: they are owned by it."""
         state = self._states.forget(service)
         self._deliverers.service_gone(service.namespace, service.name)
         self._applier.forget(service.namespace, service.name)
-        named = self._references.naming(service)
-        for key in sorted(named | (state.rollout.keys if state is not None else frozenset())):
+        served = self._references.served_by(service)
+        rendered = state.rollout.keys if state is not None else frozenset()
+        for key in sorted(served | rendered | draining(self._store, service.namespace)):
             self._enqueue(key)
-        (self._absent.add if named else self._absent.discard)(service)
+        (self._absent.add if served else self._absent.discard)(service)
 
     def _evaluate(self, service: Key) -> ServiceEvaluation:
         subscriptions = sorted(
@@ -128,16 +151,18 @@ class ConfigurationReconciler:
         except TooLarge as error:
             # What is in force stays in force.
             state.unwritten = Verdict(False, "ConfigurationTooLarge", f"{error}.")
-            return set(content)
+            return content.keys() | state.rollout.keys
         token = operator_token(self._token_key, service.namespace, service.name)
         desired = desired_objects(body, rendered, token=token, defaults=self._defaults)
         applied = await self._applier.sync(body, desired=desired, live=self._live(service))
         if applied.retry_after is not None:
             self._come_again(service, applied.retry_after)
         if applied.refused:
+            # What is in the way may be out of sight, such as a Secret of that name without a label.
+            self._come_again(service, REFUSED_AGAIN)
             told = " ".join(str(refused) for refused in applied.refused)
             state.unwritten = Verdict(False, type(applied.refused[0]).__name__, told)
-            return set(content)
+            return content.keys() | state.rollout.keys
         return self._written(service, state, rendered, content, applied)
 
     def _written(
@@ -150,14 +175,33 @@ class ConfigurationReconciler:
     ) -> set[Key]:
         was_unwritten = state.unwritten is not None
         state.unwritten = None
+        state.failing_since = None
+        state.written = True
+        first = state.rollout.revision is None
         changed = state.rollout.advance(rendered.revision, content)
         state.pending = (state.pending | changed) & state.rollout.keys
         if changed:
             self._deliverers.rendered(service.namespace, service.name, rendered.revision)
-        if changed and applied.written:
+        # What an earlier leader has rolled out is not told again. What this one has may have been
+        # written by an attempt that failed afterwards.
+        if changed and (applied.written or not first):
             state.rolled_out_at = self._clock.monotonic()
             self._poker.poke(self._pods(service), rendered.revision)
         return set(content) | changed if was_unwritten else changed
+
+    def _failed(self, state: ServiceState, error: Exception) -> set[Key]:
+        """An attempt to write has failed; return the objects whose statuses have to tell of it."""
+        now = self._clock.monotonic()
+        if state.failing_since is None:
+            state.failing_since = now
+        forbidden = isinstance(error, ApiError) and error.status == FORBIDDEN
+        if not forbidden and now - state.failing_since < FAILING_FOR:
+            return set()
+        verdict = not_written(error)
+        if state.unwritten == verdict:
+            return set()
+        state.unwritten = verdict
+        return state.evaluation.content.keys() | state.rollout.keys
 
     def _live(self, service: Key) -> list[Object]:
         return [
@@ -186,6 +230,18 @@ def judged_otherwise(
         for name in old.keys() | new.keys()
         if old.get(name) != new.get(name)
     }
+
+
+def not_written(error: Exception) -> Verdict:
+    """What statuses say of a configuration that cannot be written; it is tried again."""
+    if not isinstance(error, ApiError):
+        why = "the API server does not answer. It is tried again"
+    elif error.status == FORBIDDEN:
+        why = f"the API server forbids it: {error.message}. Lift what forbids it"
+    else:
+        # Its text may quote what it refuses, and that may be secret.
+        why = f"the API server answers {error.status} {error.reason}. It is tried again"
+    return Verdict(False, "NotWritten", f"The configuration cannot be written: {why}.")
 
 
 async def packed(items: Iterable[str]) -> Rendered:

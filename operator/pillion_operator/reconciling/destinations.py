@@ -7,10 +7,10 @@ from typing import Any
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import Api, NotFound
 from pillion_operator.cluster.types import Object, our_type
-from pillion_operator.evaluation.namespace import being_deleted
+from pillion_operator.evaluation.namespace import being_deleted, being_drained
 from pillion_operator.evaluation.references import DESTINATION, SERVICE
 from pillion_operator.gathering.aggregate import combined, delivery_of
-from pillion_operator.gathering.reports import DelivererReport
+from pillion_operator.gathering.reports import Unreachable
 from pillion_operator.names import DRAIN_FINALIZER
 from pillion_operator.reconciling.judged import Acceptance
 from pillion_operator.reconciling.ports import Recorder
@@ -93,7 +93,7 @@ class DestinationReconciler:
 
     def _judge(self, body: Object, services: Sequence[Key]) -> DeliveryVerdict:
         key = key_of(body)
-        draining = being_deleted(body) and DRAIN_FINALIZER in _finalizers(body)
+        draining = being_drained(body)
         if draining:
             # The subscriptions that led to its services may be gone already.
             names = self._store.all(SERVICE, key.namespace)
@@ -120,11 +120,13 @@ class DestinationReconciler:
             state = self._states.get(service)
             if state is None or key in state.rollout:
                 return False
+            revisions = (None, state.rollout.revision)
             for answer in self._readiness.answers(service):
-                if isinstance(answer, DelivererReport) and answer.revision not in (
-                    None,
-                    state.rollout.revision,
-                ):
+                if isinstance(answer, Unreachable):
+                    # It may be back in a moment, with what it held.
+                    if key.name in answer.held:
+                        return False
+                elif answer.revision not in revisions:
                     return False
         return True
 

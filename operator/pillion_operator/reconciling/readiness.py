@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.parsing import Parsing
-from pillion_operator.evaluation.references import SERVICE, References
+from pillion_operator.evaluation.references import SERVICE, SUBSCRIPTION, References
+from pillion_operator.gathering.reports import DelivererReport
 from pillion_operator.reconciling.ports import Answer, Deliverers
 from pillion_operator.reconciling.states import ServiceState, ServiceStates
 from pillion_operator.status.conditions import Condition
@@ -83,7 +84,10 @@ class Readiness:
         if state.unwritten is not None and (content is not None or key in state.rollout):
             return Condition("Ready", "False", state.unwritten.reason, state.unwritten.message)
         if content is None:
-            return Wait() if key in state.rollout or self._unjudged(key, service, state) else None
+            # A subscription that is accepted and delivered for is always used: the service has not
+            # been evaluated since it became so.
+            coming = key.kind == SUBSCRIPTION or self._unjudged(key, service, state)
+            return Wait() if coming or key in state.rollout else None
         item = self._parsing.parse(body).item
         return state if content == item and state.rollout.holds(key, item) else Wait()
 
@@ -99,6 +103,8 @@ class Readiness:
     ) -> Condition | Wait:
         if not self.gathered(service for service, _ in using):
             # Just become the leader: nobody has been asked yet, and the first round calls.
+            for _, state in using:
+                state.pending.add(key)
             return Wait()
         if not using:
             message = "No subscription that is accepted and enabled uses it."
@@ -106,6 +112,9 @@ class Readiness:
         counts = _NONE
         patience = 0.0
         for service, state in using:
+            if running_on(self.answers(service)) != state.running:
+                # Newer than what the others were judged by; they may differ once it is told.
+                state.running = None
             counts = added(counts, self.counts(service, state.rollout.revisions_with(key)))
             patience = max(patience, state.rolled_out_at + GRACE - now)
         condition = ready_condition(counts)
@@ -143,6 +152,17 @@ class Readiness:
         if key.kind == SERVICE:
             return [key]
         return sorted(self._references.services_using(key))
+
+
+def running_on(answers: Iterable[Answer]) -> frozenset[str | None]:
+    """What the deliverers of a service run on, as far as it matters to objects: revisions, None for
+    one that has none while no other has any, "" for one that cannot be reached."""
+    running: set[str | None] = set()
+    for answer in answers:
+        running.add(answer.revision if isinstance(answer, DelivererReport) else "")
+    if len(running - {""}) > 1:
+        running.discard(None)
+    return frozenset(running)
 
 
 def added(one: DelivererCounts, other: DelivererCounts) -> DelivererCounts:

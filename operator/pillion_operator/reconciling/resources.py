@@ -20,6 +20,7 @@ from pillion_operator.status.subscription import (
     RemovalRule,
     State,
     SubscriptionVerdict,
+    begins_anew,
     judge_subscription,
 )
 from pillion_operator.store import Key, Store, key_of
@@ -90,6 +91,13 @@ class Subscriptions:
         self._states = states
         self._readiness = readiness
         self._clock = clock
+        #: When subscriptions have begun anew after an end, in seconds since the epoch, and by
+        #: which generation of their spec.
+        self._begun: dict[Key, tuple[int, float]] = {}
+
+    def forget(self, key: Key) -> None:
+        """A subscription is gone."""
+        self._begun.pop(key, None)
 
     def verdict(self, body: Object) -> SubscriptionVerdict:
         """Judge a subscription."""
@@ -103,9 +111,16 @@ class Subscriptions:
         )
 
     def is_over(self, key: Key) -> bool:
-        """Whether nothing is delivered for it, whatever its service does."""
+        """Whether nothing is delivered for it: by its spec, by time, or by its status.
+
+        What a listener has brought about counts once the status holds it. Left out before, nobody
+        would report it any more, and it would come back.
+        """
         body = self._store.get(key)
-        return body is not None and self.verdict(body).state is not State.ENABLED
+        if body is None:
+            return False
+        verdict = judge_subscription(body, removal=RemovalRule(), now=self._clock.time())
+        return verdict.state is not State.ENABLED
 
     def _removal(self, body: Object, service: Key) -> RemovalRule:
         served_by = self._store.get(service)
@@ -119,7 +134,15 @@ class Subscriptions:
             action=resource.spec["subscriptionRemovalAction"],
             interval=resource.spec["subscriptionRemovalTimeIntervalSeconds"],
             failing_since=failing_since(status.get("conditions")),
+            begun_anew=self._begun_anew(body),
         )
+
+    def _begun_anew(self, body: Object) -> float | None:
+        key, generation = key_of(body), body["metadata"]["generation"]
+        before = self._begun.get(key)
+        if begins_anew(body) and (before is None or before[0] != generation):
+            before = self._begun[key] = (generation, self._clock.time())
+        return None if before is None else before[1]
 
     def _ended(self, service: Key) -> list[EndedSubscription]:
         state = self._states.get(service)
@@ -163,6 +186,7 @@ class SubscriptionReconciler:
         """Have the subscription's status say whether it is accepted, in force, and its state."""
         body = self._store.get(key)
         if body is None:
+            self._subscriptions.forget(key)
             return
         service = Key(SERVICE, key.namespace, service_of(body))
         verdict = self._acceptance.of(body, [service])

@@ -8,7 +8,12 @@ from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.references import DESTINATION, SERVICE, SUBSCRIPTION
 from pillion_operator.injection.decision import is_sidecar_service, labels_of
 from pillion_operator.injection.selectors import selects
-from pillion_operator.names import INJECT_LABEL
+from pillion_operator.names import (
+    INJECT_LABEL,
+    REVISION_ANNOTATION,
+    SERVICE_LABEL,
+    configuration_secret,
+)
 from pillion_operator.reconciling.judged import accepted_condition, not_ready
 from pillion_operator.reconciling.ports import Missed
 from pillion_operator.reconciling.readiness import GRACE, Readiness
@@ -59,6 +64,10 @@ class ServiceStatusReconciler:
             return
         if not self._readiness.gathered([service]):
             return
+        if state.unwritten is None and not state.written:
+            # What deliverers run on says nothing of this generation before it is rolled out. The
+            # service's own reconcile is under way or comes again, and calls.
+            return
         ready = self._ready(service, state)
         patience = state.rolled_out_at + GRACE - self._clock.monotonic()
         if ready.status == "False" and ready.reason == "RollingOut" and patience > 0:
@@ -71,11 +80,23 @@ class ServiceStatusReconciler:
     def _ready(self, service: Key, state: ServiceState) -> Condition:
         if state.unwritten is not None:
             return Condition("Ready", "False", state.unwritten.reason, state.unwritten.message)
-        revisions = {state.rollout.revision} if state.rollout.revision else set()
-        return ready_condition(self._readiness.counts(service, revisions))
+        revision = self._revision(service, state)
+        return ready_condition(self._readiness.counts(service, {revision} if revision else ()))
+
+    def _revision(self, service: Key, state: ServiceState) -> str | None:
+        """What deliverers are to run on: what an earlier leader has rendered, where this one cannot
+        render anything."""
+        if state.rollout.revision is not None:
+            return state.rollout.revision
+        name = configuration_secret(service.name, 0)
+        secret = self._store.get(Key("Secret", service.namespace, name))
+        if secret is None or (labels_of(secret).get(SERVICE_LABEL) != service.name):
+            return None
+        annotations = secret["metadata"].get("annotations") or {}
+        return annotations.get(REVISION_ANNOTATION)
 
     def _fields(self, service: Key, body: Object, state: ServiceState) -> Mapping[str, Any]:
-        revision = state.rollout.revision
+        revision = self._revision(service, state)
         counts = self._readiness.counts(service, {revision} if revision else ())
         sidecar = is_sidecar_service(body)
         fields: dict[str, Any] = {

@@ -16,8 +16,15 @@ class ServiceState:
     rollout: Rollout = field(default_factory=Rollout)
     #: When the latest revision was written, on the monotonic clock.
     rolled_out_at: float = float("-inf")
+    #: Whether everything is written that the evaluation asks for.
+    written: bool = False
     #: Why the present configuration could not be written; None where it was.
     unwritten: Verdict | None = None
+    #: Since when writing it fails, on the monotonic clock; None where the last attempt did not.
+    failing_since: float | None = None
+    #: What the deliverers ran on when the objects were last told of it (``DeliveryNews``).
+    #: None: they have to be told in any case.
+    running: frozenset[str | None] | None = None
     #: Objects whose present state is not in force everywhere yet.
     pending: set[Key] = field(default_factory=set)
 
@@ -38,6 +45,7 @@ class ServiceStates:
         if state is None:
             state = self._states[service] = ServiceState(evaluation)
         state.evaluation = evaluation
+        state.written = False
         return state
 
     def forget(self, service: Key) -> ServiceState | None:

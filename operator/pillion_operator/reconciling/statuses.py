@@ -68,7 +68,8 @@ class StatusWriter:
         if isinstance(patch, Later):
             self._come_again(again_as or key, patch.seconds)
             return
-        await self._patch(key, patch)
+        if not await self._patch(key, patch):
+            return
         self._written[key] = now
         for transition in transitions(live, wanted):
             self._recorder.publish(
@@ -79,7 +80,8 @@ class StatusWriter:
                 action="Reconcile",
             )
 
-    async def _patch(self, key: Key, patch: Mapping[str, Any]) -> None:
+    async def _patch(self, key: Key, patch: Mapping[str, Any]) -> bool:
+        """Whether the object is still there."""
         kind = our_type(key.kind)
         try:
             answer = await self._api.patch(
@@ -87,5 +89,6 @@ class StatusWriter:
             )
         except NotFound:
             # Deleted meanwhile; its watch will say so.
-            return
+            return False
         self._store.put(answer)
+        return self._store.get(key) is not None

@@ -1,6 +1,6 @@
 """Which reconciles a change of the cluster asks for. Pure, but for what the references remember."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.references import (
@@ -13,6 +13,7 @@ from pillion_operator.evaluation.references import (
     named_by,
 )
 from pillion_operator.names import DELIVERER_LABEL, SERVICE_LABEL
+from pillion_operator.status.delivery import failing_since
 from pillion_operator.store import Change, Key
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 
@@ -31,11 +32,19 @@ def status_of(service: Key) -> Key:
     return Key(SERVICE_STATUS, service.namespace, service.name)
 
 
-def triggered(change: Change, references: References) -> Iterator[tuple[Key, float]]:
-    """The keys to reconcile, each with how many seconds it may wait for more changes."""
+def triggered(
+    change: Change, references: References, *, services: Callable[[str], Iterable[Key]]
+) -> Iterator[tuple[Key, float]]:
+    """The keys to reconcile, each with how many seconds it may wait for more changes.
+
+    ``services`` has those of a namespace.
+    """
     key = change.key
     if key.kind in (SERVICE, DESTINATION, FILTER, SUBSCRIPTION):
         yield from _of_ours(change, references)
+        if key.kind == SERVICE and _means_something_else(change):
+            # Its selector may overlap with those of others now, or no longer.
+            yield from ((status_of(other), 2 * SETTLE) for other in services(key.namespace))
     elif key.kind == SECRET:
         yield from _of_a_secret(change, references)
     else:
@@ -45,19 +54,32 @@ def triggered(change: Change, references: References) -> Iterator[tuple[Key, flo
                 yield status_of(service), POD_SETTLE
             else:
                 yield service, SETTLE
+        if key.kind == "Pod" and _labels(change.before) != _labels(change.after):
+            # Other services may select it too.
+            yield from ((status_of(other), POD_SETTLE) for other in services(key.namespace))
 
 
 def _of_ours(change: Change, references: References) -> Iterator[tuple[Key, float]]:
     key = change.key
     # A service is reconciled whole; the others wait for the services that render them.
     yield key, SETTLE if key.kind == SERVICE else 2 * SETTLE
+    if key.kind == DESTINATION and _failing_since(change.before) != _failing_since(change.after):
+        # subscriptionRemovalAction counts from then.
+        yield from ((subscription, 2 * SETTLE) for subscription in references.naming(key))
     if not _means_something_else(change):
         return
     if key.kind == SUBSCRIPTION:
         for body in (change.before, change.after):
             if body is not None:
-                yield from ((named, SETTLE) for named in named_by(body) if named.kind == SERVICE)
-    elif key.kind != SERVICE:
+                # Its service may be none that renders anything, and so say nothing of the others.
+                yield from (
+                    (named, SETTLE if named.kind == SERVICE else 2 * SETTLE)
+                    for named in named_by(body)
+                )
+    elif key.kind == SERVICE:
+        # Its settings are what they are judged by.
+        yield from ((served, 2 * SETTLE) for served in references.served_by(key))
+    else:
         yield from ((service, SETTLE) for service in references.services_using(key))
 
 
@@ -75,10 +97,12 @@ def _labelled(change: Change, label: str) -> set[Key]:
 
 
 def _label(body: Object | None, label: str) -> str | None:
-    if body is None:
-        return None
-    value = (body["metadata"].get("labels") or {}).get(label)
+    value = _labels(body).get(label)
     return None if value is None else str(value)
+
+
+def _labels(body: Object | None) -> Object:
+    return {} if body is None else body["metadata"].get("labels") or {}
 
 
 def _means_something_else(change: Change) -> bool:
@@ -89,6 +113,10 @@ def _means_something_else(change: Change) -> bool:
     return any(
         before.get(name) != after.get(name) for name in ("uid", "generation", "deletionTimestamp")
     ) or _ended(change.before) != _ended(change.after)
+
+
+def _failing_since(body: Object | None) -> float | None:
+    return failing_since(((body or {}).get("status") or {}).get("conditions"))
 
 
 def _ended(body: Object) -> object:

@@ -270,11 +270,15 @@ async def test_a_service_that_is_gone_is_forgotten_with_its_last_pod(bench: Benc
         # What it has left behind still holds indications.
         assert bench.deliverers.moments()[-1] > CALM
         bench.pods()
+        # Whoever has read its reports hears that there are none any more.
+        before = len(bench.changed)
+        await bench.clock.advance(1.0)
+        assert len(bench.changed) == before + 1
 
     assert bench.gatherer._services == {}
 
 
-async def test_news_of_what_is_gone_meanwhile_are_not_told(bench: Bench) -> None:
+async def test_that_a_deliverer_is_gone_is_told_with_what_it_said_last(bench: Bench) -> None:
     async with bench.running():
         bench.pods(pod())
         await bench.clock.advance(1.0)
@@ -286,8 +290,34 @@ async def test_news_of_what_is_gone_meanwhile_are_not_told(bench: Bench) -> None
         bench.pods()
         await bench.clock.advance(3 * CALM)
 
-    assert [at for at, _, _ in bench.changed] == [0.0]
+    assert [at for at, _, _ in bench.changed] == [0.0, 2.0]
     assert bench.reports == ()
+    assert bench.gatherer._services == {}
+    assert bench.gatherer._untold == {}
+
+
+async def test_pods_that_go_before_they_were_asked_keep_nobody_waiting(bench: Bench) -> None:
+    bench.deliverers.hung["10.0.0.1"] = asyncio.Event()
+    async with bench.running():
+        bench.pods(pod())
+        await bench.clock.advance(1.0)
+        assert not bench.gatherer.gathered("shop", "default")
+        assert bench.changed == []
+        bench.pods()
+        await bench.clock.advance(1.0)
+        assert bench.gatherer.gathered("shop", "default")
+        assert len(bench.changed) == 1
+
+
+async def test_who_is_silent_is_remembered_with_what_it_held(bench: Bench) -> None:
+    async with bench.running():
+        bench.pods(pod())
+        await bench.clock.advance(1.0)
+        bench.deliverers.silent.add("10.0.0.1")
+        await bench.clock.advance(4 * CALM)
+        (silent,) = bench.reports
+        assert isinstance(silent, Unreachable)
+        assert silent.held == {"pager"}
 
 
 async def test_an_answer_of_a_pod_that_was_replaced_meanwhile_counts_for_nothing(
