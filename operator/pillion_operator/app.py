@@ -157,6 +157,11 @@ class Operator:
                 self.telemetry_url,
                 extra={"event": "operator-started", "telemetry": self.telemetry_url},
             )
+            # A standby answers the webhook by what it knows, and may lead any moment.
+            standing_by = resync.run(
+                self._settings.resync_interval, wanted=lambda: not self._leading
+            )
+            tasks.create_task(standing_by)
             tasks.create_task(self._lead(api, resync))
 
     async def _fill(self, resync: Resync) -> None:

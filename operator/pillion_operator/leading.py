@@ -122,7 +122,7 @@ class Leader:
                 tasks.create_task(gatherer.run())
                 tasks.create_task(self._poker.run())
                 tasks.create_task(self._recorder.run())
-                tasks.create_task(self._resync_regularly())
+                tasks.create_task(self._resync.run(self._settings.resync_interval))
                 if self._settings.webhook is not None:
                     tasks.create_task(self._missed.run())
         finally:
@@ -143,18 +143,6 @@ class Leader:
                     extra={"event": "token-key-failed"},
                 )
                 await self._clock.sleep(KEY_RETRY)
-
-    async def _resync_regularly(self) -> None:
-        while True:
-            await self._clock.sleep(self._settings.resync_interval)
-            try:
-                await self._resync.repair()
-            except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
-                logger.warning(
-                    "the cluster could not be listed: %s; it is tried again",
-                    error,
-                    extra={"event": "listing-failed"},
-                )
 
     # ------------------------------------------------------------------ building
 

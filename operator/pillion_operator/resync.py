@@ -4,11 +4,14 @@ A watch may miss what was deleted while it was cut (410 Gone): kopf lists anew t
 nobody of what is no longer there.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+import aiohttp
+
 from pillion_operator.clock import Clock
-from pillion_operator.cluster.api import Api
+from pillion_operator.cluster.api import Api, ApiError
 from pillion_operator.cluster.types import ResourceType
 from pillion_operator.store import Key, Store
 from pillion_operator.watching import WATCHED
@@ -37,24 +40,42 @@ class Resync:
         self._namespaces = tuple(namespaces)
         self._clock = clock
         self._missed = missed
+        #: The store keeps what is touched for one listing at a time.
+        self._repairing = asyncio.Lock()
 
     async def fill(self) -> None:
         """List everything for the first time."""
         for kind, selector in WATCHED:
             await self._one(kind, selector, patience=0.0)
 
+    async def run(self, interval: float, *, wanted: Callable[[], bool] = lambda: True) -> None:
+        """Repair every ``interval`` seconds, for ever, where it is ``wanted`` then."""
+        while True:
+            await self._clock.sleep(interval)
+            if not wanted():
+                continue
+            try:
+                await self.repair()
+            except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+                logger.warning(
+                    "the cluster could not be listed: %s; it is tried again",
+                    error,
+                    extra={"event": "listing-failed"},
+                )
+
     async def repair(self) -> None:
         """List everything, and take over what the watches have missed."""
-        for kind, selector in WATCHED:
-            wrong = await self._one(kind, selector, patience=PATIENCE)
-            if wrong:
-                self._missed(kind.kind, len(wrong))
-                logger.warning(
-                    "the watch of %s has missed %d changes; they are taken over now",
-                    kind.plural,
-                    len(wrong),
-                    extra={"event": "watch-missed", "kind": kind.kind, "count": len(wrong)},
-                )
+        async with self._repairing:
+            for kind, selector in WATCHED:
+                wrong = await self._one(kind, selector, patience=PATIENCE)
+                if wrong:
+                    self._missed(kind.kind, len(wrong))
+                    logger.warning(
+                        "the watch of %s has missed %d changes; they are taken over now",
+                        kind.plural,
+                        len(wrong),
+                        extra={"event": "watch-missed", "kind": kind.kind, "count": len(wrong)},
+                    )
 
     async def _one(self, kind: ResourceType, selector: str | None, *, patience: float) -> list[Key]:
         self._store.begin_listing()
