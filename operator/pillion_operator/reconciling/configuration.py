@@ -12,7 +12,7 @@ from pillion_operator.cluster.types import Object
 from pillion_operator.desired.configuration import operator_token
 from pillion_operator.desired.objects import desired_objects
 from pillion_operator.evaluation.judging import Judge
-from pillion_operator.evaluation.namespace import Namespace, draining
+from pillion_operator.evaluation.namespace import Namespace, being_deleted, draining
 from pillion_operator.evaluation.parsing import Parsing
 from pillion_operator.evaluation.references import DESTINATION, SUBSCRIPTION, References
 from pillion_operator.evaluation.service import ServiceEvaluation, evaluate_service
@@ -104,7 +104,9 @@ class ConfigurationReconciler:
         if before is None or before.verdict != evaluation.verdict:
             changed |= self._references.served_by(service)
         try:
-            if evaluation.verdict.accepted:
+            # What is made for one that is being deleted goes with it, and its namespace may take
+            # nothing new.
+            if evaluation.verdict.accepted and not being_deleted(body):
                 changed |= await self._roll_out(service, body, state)
         except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
             changed |= self._failed(state, error)

@@ -117,8 +117,10 @@ class DestinationReconciler:
     def _removed(self, key: Key, services: Sequence[Key]) -> bool:
         """Whether every deliverer that can be asked runs on a revision without the destination."""
         for service in services:
-            state = self._states.get(service)
-            if state is None or key in state.rollout:
+            state, found = self._states.get(service), self._store.get(service)
+            # One that is being deleted is rendered no more: its deliverers are told nothing.
+            told = found is None or not being_deleted(found)
+            if state is None or (told and key in state.rollout):
                 return False
             revisions = (None, state.rollout.revision)
             for answer in self._readiness.answers(service):
@@ -126,7 +128,7 @@ class DestinationReconciler:
                     # It may be back in a moment, with what it held.
                     if key.name in answer.held:
                         return False
-                elif answer.revision not in revisions:
+                elif told and answer.revision not in revisions:
                     return False
         return True
 
