@@ -51,6 +51,19 @@ class BadDay:
         return [one for one in requests(self.plane.audit_log) if one.user == self.user]
 
 
+def looked_at_everything(day: BadDay, operator: OperatorProcess) -> bool:
+    """Whether an operator has reconciled each of our objects at least once, and well."""
+    done: dict[str, float] = {}
+    for sample, value in operator.metrics().items():
+        if sample.startswith("pillion_operator_reconciles_total{") and '"success"' in sample:
+            kind = sample.partition('kind="')[2].partition('"')[0]
+            done[kind] = done.get(kind, 0.0) + value
+    kinds = [body["kind"] for body in day.world.ours()]
+    wanted = {kind: kinds.count(kind) for kind in kinds}
+    wanted["IndicationService/status"] = wanted.get("IndicationService", 0)
+    return all(done.get(kind, 0.0) >= count for kind, count in wanted.items())
+
+
 @contextmanager
 def bad_day(
     plane: ControlPlane, admin: Kubectl, *, folder: Path, namespaces: tuple[str, ...]

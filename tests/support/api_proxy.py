@@ -4,6 +4,7 @@ It runs on a thread of its own, for tests that block. Watches are handed on as t
 """
 
 import asyncio
+import io
 import json
 import ssl
 import threading
@@ -150,7 +151,8 @@ class ApiProxy:
 
 def _asking(client: Any, request: web.Request, upstream: str, body: bytes) -> Any:
     url = URL(upstream + request.raw_path, encoded=True)
-    return client.request(request.method, url, headers=_kept(request.headers), data=body or None)
+    data = io.BytesIO(body) if body else None
+    return client.request(request.method, url, headers=_kept(request.headers), data=data)
 
 
 def _kept(headers: Any) -> list[tuple[str, str]]:

@@ -63,13 +63,16 @@ def test_a_failure_in_the_middle_of_a_reconcile_is_made_good(day: BadDay, fault:
 
 
 def test_reads_that_fail_are_made_good(day: BadDay) -> None:
+    """Each list and each watch fails twice."""
     failures: dict[str, int] = {}
+    faults: tuple[Fault, ...] = (HangUp(), Refuse(status=503))
 
     def plan(asked: Asked) -> Fault | None:
         if asked.method != "GET":
             return None
-        failures[asked.path] = count = failures.get(asked.path, 0) + 1
-        return [Refuse(status=500), HangUp(), Refuse(status=503)][count] if count < 3 else None
+        what = f"{asked.path} {asked.is_watch}"
+        count = failures[what] = failures.get(what, -1) + 1
+        return faults[count] if count < len(faults) else None
 
     day.proxy.plan = plan
     operator = day.start()
