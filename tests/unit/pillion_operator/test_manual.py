@@ -13,6 +13,7 @@ from pillion_operator.gathering.pace import CALM, RATE
 from pillion_operator.leadership import LeaseTimes
 from pillion_operator.names import CONFIGURATION_PARTS, DRAIN_FINALIZER
 from pillion_operator.reconciling.destinations import LONGEST_DRAIN, SHORTEST_DRAIN
+from pillion_operator.reconciling.patience import LONGEST, QUIET
 from pillion_operator.reconciling.transitions import transitions
 from pillion_operator.reconciling.triggers import SETTLE
 from pillion_operator.settings import DelivererDefaults, OperatorSettings
@@ -157,6 +158,7 @@ def test_every_way_to_end_is_on_the_page() -> None:
         f"repeated after {FIRST_BACKOFF:g} seconds",
         f"up to {MOST_BACKOFF:g} seconds. It holds up",
         f"about every {CALM:g} seconds",
+        f"namespace for {QUIET:g} second, and after {LONGEST:g} seconds",
         f"more than {CALM * RATE / 2:g} of them",
         f"at most every {SLOW_INTERVAL:g} seconds",
         f"filled by {FULL:.0%}, and has not been below {FULL_NO_MORE:.0%}",
