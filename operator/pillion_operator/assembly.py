@@ -20,6 +20,7 @@ from pillion_operator.reconciling.configuration import ConfigurationReconciler
 from pillion_operator.reconciling.destinations import DestinationReconciler
 from pillion_operator.reconciling.engine import Engine
 from pillion_operator.reconciling.judged import Acceptance
+from pillion_operator.reconciling.overlaps import Overlaps
 from pillion_operator.reconciling.patience import Patience
 from pillion_operator.reconciling.ports import Deliverers, Missed, Poker, Recorder
 from pillion_operator.reconciling.readiness import Readiness
@@ -85,6 +86,7 @@ class Assembly:
                     states=self.states,
                     readiness=shared.readiness,
                     missed=self.missed,
+                    overlaps=self._overlaps(),
                     statuses=shared.statuses,
                     clock=self.clock,
                     come_again=self._come_again,
@@ -150,6 +152,11 @@ class Assembly:
                 come_again=self._come_again,
             ),
         )
+
+    def _overlaps(self) -> Overlaps:
+        overlaps = Overlaps(store=self.store)
+        self.store.subscribe(overlaps.follow)
+        return overlaps
 
     def _configurations(self, shared: "_Shared") -> ConfigurationReconciler:
         configurations = ConfigurationReconciler(

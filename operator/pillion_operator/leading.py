@@ -206,9 +206,8 @@ class Leader:
         for key, delay in triggered(change, self._references, services=self._services):
             self._queue.add(key, delay=delay)
 
-    def _services(self, namespace: str) -> list[Key]:
-        names = self._store.all(SERVICE, namespace)
-        return [Key(SERVICE, namespace, name) for name in names]
+    def _services(self, namespace: str) -> list[Object]:
+        return list(self._store.all(SERVICE, namespace).values())
 
     def _pods_changed(self, service: Key, gatherer: Gatherer) -> None:
         pods = self._store.all("Pod", service.namespace).values()

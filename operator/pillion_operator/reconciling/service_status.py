@@ -1,20 +1,19 @@
 """The status of an IndicationService: its configuration, and its deliverers counted."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.references import DESTINATION, SERVICE, SUBSCRIPTION
 from pillion_operator.injection.decision import is_sidecar_service, labels_of
-from pillion_operator.injection.selectors import selects
 from pillion_operator.names import (
-    INJECT_LABEL,
     REVISION_ANNOTATION,
     SERVICE_LABEL,
     configuration_secret,
 )
 from pillion_operator.reconciling.judged import accepted_condition, not_ready
+from pillion_operator.reconciling.overlaps import Overlaps
 from pillion_operator.reconciling.ports import Missed
 from pillion_operator.reconciling.readiness import GRACE, Readiness
 from pillion_operator.reconciling.states import ServiceState, ServiceStates
@@ -38,6 +37,7 @@ class ServiceStatusReconciler:
         states: ServiceStates,
         readiness: Readiness,
         missed: Missed,
+        overlaps: Overlaps,
         statuses: StatusWriter,
         clock: Clock,
         come_again: Callable[[Key, float], None],
@@ -46,6 +46,7 @@ class ServiceStatusReconciler:
         self._states = states
         self._readiness = readiness
         self._missed = missed
+        self._overlaps = overlaps
         self._statuses = statuses
         self._clock = clock
         self._come_again = come_again
@@ -118,11 +119,7 @@ class ServiceStatusReconciler:
             return []
         injected = len(self._readiness.pods(service))
         conditions = [injection_condition(injected, self._missed.missed(service))]
-        others = overlapping(
-            body,
-            services=self._store.all(SERVICE, service.namespace).values(),
-            pods=self._store.all("Pod", service.namespace).values(),
-        )
+        others = self._overlaps.of(service)
         if others:
             message = (
                 f"Pods that podSelector selects are selected by {', '.join(others)} too. The "
@@ -130,31 +127,3 @@ class ServiceStatusReconciler:
             )
             conditions.append(Condition("SelectorsOverlap", "True", "PodsSelectedTwice", message))
         return conditions
-
-
-def overlapping(
-    service: Object, *, services: Iterable[Object], pods: Iterable[Object]
-) -> list[str]:
-    """The other services whose podSelector selects a pod that this one selects too, by name.
-
-    ``pods`` are those with a deliverer. One that names its service by label is no matter of
-    selectors.
-    """
-    name = service["metadata"]["name"]
-    selected = [
-        labels
-        for pod in pods
-        if INJECT_LABEL not in (labels := labels_of(pod)) and _selects(service, labels)
-    ]
-    return sorted(
-        other["metadata"]["name"]
-        for other in services
-        if other["metadata"]["name"] != name
-        and is_sidecar_service(other)
-        and any(_selects(other, labels) for labels in selected)
-    )
-
-
-def _selects(service: Object, labels: Mapping[str, str]) -> bool:
-    selector = ((service.get("spec") or {}).get("deliverer") or {}).get("podSelector")
-    return selector is not None and selects(selector, labels)

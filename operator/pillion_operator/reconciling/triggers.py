@@ -12,9 +12,11 @@ from pillion_operator.evaluation.references import (
     References,
     named_by,
 )
+from pillion_operator.injection.selectors import selects
 from pillion_operator.names import DELIVERER_LABEL, SERVICE_LABEL
+from pillion_operator.reconciling.overlaps import pod_selector
 from pillion_operator.status.delivery import failing_since
-from pillion_operator.store import Change, Key
+from pillion_operator.store import Change, Key, key_of
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 
 #: The status of a service alone: deliverers came or went, its configuration is as it was.
@@ -33,18 +35,19 @@ def status_of(service: Key) -> Key:
 
 
 def triggered(
-    change: Change, references: References, *, services: Callable[[str], Iterable[Key]]
+    change: Change, references: References, *, services: Callable[[str], Iterable[Object]]
 ) -> Iterator[tuple[Key, float]]:
     """The keys to reconcile, each with how many seconds it may wait for more changes.
 
-    ``services`` has those of a namespace.
+    ``services`` has the IndicationServices of a namespace.
     """
     key = change.key
     if key.kind in (SERVICE, DESTINATION, FILTER, SUBSCRIPTION):
         yield from _of_ours(change, references)
         if key.kind == SERVICE and _means_something_else(change):
             # Its selector may overlap with those of others now, or no longer.
-            yield from ((status_of(other), 2 * SETTLE) for other in services(key.namespace))
+            others = services(key.namespace)
+            yield from ((status_of(key_of(other)), 2 * SETTLE) for other in others)
     elif key.kind == SECRET:
         yield from _of_a_secret(change, references)
     else:
@@ -54,15 +57,29 @@ def triggered(
                 yield status_of(service), POD_SETTLE
             else:
                 yield service, SETTLE
-        if key.kind == "Pod" and _labels(change.before) != _labels(change.after):
-            # Other services may select it too.
-            yield from ((status_of(other), POD_SETTLE) for other in services(key.namespace))
+        if key.kind == "Pod":
+            yield from _of_selectors(change, services(key.namespace))
+
+
+def _of_selectors(change: Change, services: Iterable[Object]) -> Iterator[tuple[Key, float]]:
+    """Other services may select the pod too."""
+    before, after = _labels(change.before), _labels(change.after)
+    if before == after:
+        return
+    for service in services:
+        selector = pod_selector(service)
+        if selects(selector, before) or selects(selector, after):
+            yield status_of(key_of(service)), POD_SETTLE
 
 
 def _of_ours(change: Change, references: References) -> Iterator[tuple[Key, float]]:
     key = change.key
-    # A service is reconciled whole; the others wait for the services that render them.
-    yield key, SETTLE if key.kind == SERVICE else 2 * SETTLE
+    if key.kind == SERVICE:
+        # Reconciled whole only where it may be rendered otherwise: its status is our own doing.
+        yield (key, SETTLE) if _means_something_else(change) else (status_of(key), SETTLE)
+    else:
+        # They wait for the services that render them.
+        yield key, 2 * SETTLE
     if key.kind == DESTINATION and _failing_since(change.before) != _failing_since(change.after):
         # subscriptionRemovalAction counts from then.
         yield from ((subscription, 2 * SETTLE) for subscription in references.naming(key))

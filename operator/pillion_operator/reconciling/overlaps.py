@@ -1,0 +1,98 @@
+"""Which services' selectors select one pod together: found once for a namespace, until it changes.
+
+Each service's status asks, each time; and pods come and go by the thousand.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from pillion_operator.cluster.types import Object
+from pillion_operator.evaluation.references import SERVICE
+from pillion_operator.injection.decision import is_sidecar_service, labels_of
+from pillion_operator.injection.selectors import selects
+from pillion_operator.names import INJECT_LABEL
+from pillion_operator.store import Change, Key, Store
+
+#: Selectors that are held against labels for one namespace, at most: the event loop waits for it.
+#: What is beyond goes untold.
+MOST_LOOKS = 50_000
+#: Names that are told of one service. Whoever mends these hears of the others.
+MOST_NAMES = 5
+
+
+class Overlaps:
+    """The overlaps of all namespaces."""
+
+    def __init__(self, *, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, Mapping[str, Sequence[str]]] = {}
+
+    def follow(self, change: Change) -> None:
+        """Take a change of the store into account."""
+        before, after = change.before or {}, change.after or {}
+        if change.key.kind == SERVICE:
+            changed = before.get("spec") != after.get("spec")
+        else:
+            changed = change.key.kind == "Pod" and _labels(before) != _labels(after)
+        if changed or None in (change.before, change.after):
+            self._known.pop(change.key.namespace, None)
+
+    def of(self, service: Key) -> Sequence[str]:
+        """The other services whose podSelector selects a pod that this one's selects too."""
+        namespace = service.namespace
+        known = self._known.get(namespace)
+        if known is None:
+            known = self._known[namespace] = overlapping(
+                self._store.all(SERVICE, namespace).values(),
+                pods=self._store.all("Pod", namespace).values(),
+            )
+        return known.get(service.name, ())
+
+
+def overlapping(
+    services: Iterable[Object], *, pods: Iterable[Object]
+) -> Mapping[str, Sequence[str]]:
+    """By service, the names of some whose podSelector selects a pod that its own selects too.
+
+    ``pods`` are those with a deliverer. One that names its service by label is no matter of
+    selectors.
+    """
+    selectors = {
+        service["metadata"]["name"]: selector
+        for service in services
+        if is_sidecar_service(service) and (selector := pod_selector(service)) is not None
+    }
+    if len(selectors) < 2:
+        return {}
+    told = frozenset[str]().union(*map(_keys, selectors.values()))
+    # Pods that no selector tells apart count once.
+    kinds = {
+        tuple(sorted((key, labels[key]) for key in told & labels.keys()))
+        for pod in pods
+        if INJECT_LABEL not in (labels := labels_of(pod))
+    }
+    found: dict[str, set[str]] = {}
+    for group in {
+        frozenset(name for name, selector in selectors.items() if selects(selector, dict(kind)))
+        for kind in sorted(kinds)[: MOST_LOOKS // len(selectors)]
+    }:
+        some = sorted(group)[: MOST_NAMES + 1]
+        for name in group if len(group) > 1 else ():
+            found.setdefault(name, set()).update(some)
+    return {name: sorted(others - {name})[:MOST_NAMES] for name, others in found.items()}
+
+
+def pod_selector(service: Object) -> Object | None:
+    """The podSelector of a service; None where it has none."""
+    selector: Object | None = ((service.get("spec") or {}).get("deliverer") or {}).get(
+        "podSelector"
+    )
+    return selector
+
+
+def _keys(selector: Object) -> set[str]:
+    expressions = selector.get("matchExpressions") or ()
+    return {*(selector.get("matchLabels") or {}), *(one["key"] for one in expressions)}
+
+
+def _labels(pod: Object) -> Object:
+    return (pod.get("metadata") or {}).get("labels") or {}
