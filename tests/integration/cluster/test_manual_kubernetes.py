@@ -49,7 +49,7 @@ _DIFFERS = (
     (re.compile(r"Resource Version: +\d+"), "Resource Version: N"),
     (re.compile(r"(?<![\w.])(\d+[smhd])+(?![\w.])"), "AGE"),
     # Newer kubectls say where they have deleted something.
-    (re.compile(r" from test-\w+ namespace"), ""),
+    (re.compile(r" from \S+ namespace"), ""),
     (re.compile(r"-{3,}"), "---"),
     (re.compile(r"\s+"), " "),
 )
