@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pillion_operator.cluster.types import Object
+from pillion_sidecar.config.schema import GROUP
 
 #: Objects of which it is remembered that they went: more than may go while an answer is under way.
 MOST_GONE = 10_000
@@ -182,6 +183,13 @@ def _same_life(before: Object, after: Object) -> bool:
 def slimmed(body: Object) -> Object:
     """The object without what costs memory and nobody reads."""
     metadata = {k: v for k, v in body["metadata"].items() if k != "managedFields"}
+    if "annotations" in metadata:
+        # Others write whatever they like there, kubectl a copy of the whole object.
+        metadata["annotations"] = {
+            name: value
+            for name, value in metadata["annotations"].items()
+            if name.startswith(f"{GROUP}/")
+        }
     slim: dict[str, Any] = {**body, "metadata": metadata}
     if body["kind"] == "Pod":
         status = body.get("status") or {}
