@@ -2,7 +2,8 @@
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,130 @@ def test_an_operator_that_is_there_before_the_api_server_waits_for_it(day: BadDa
     day.world.converges()
     day.world.apply(*more("later"))
     day.world.converges()
+
+
+# ---------------------------------------------------------------- kinds of another version
+
+
+SERVICES = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/indicationservices.pillion.dev"
+DESTINATIONS = SERVICES.replace("indicationservices", "listenerdestinations")
+
+
+@contextmanager
+def changed_schema(
+    plane: ControlPlane, admin: Kubectl, path: str, change: Callable[[Object], None]
+) -> Iterator[None]:
+    """Have a definition say something else for a while: ``change`` gets its schema."""
+    definition = plane.rest.request("GET", path)
+    change(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"])
+    plane.rest.request("PUT", path, definition)
+    try:
+        yield
+    finally:
+        admin.apply(CRDS, "--server-side", "--force-conflicts")
+
+
+def older(schema: Object) -> None:
+    """Of a version without gateways and without some of the status."""
+    spec = schema["spec"]
+    del spec["properties"]["deliverer"]
+    rules = spec.get("x-kubernetes-validations", [])
+    spec["x-kubernetes-validations"] = [one for one in rules if "deliverer" not in one["rule"]]
+    for name in ("durability", "injected", "missing"):
+        del schema["status"]["properties"][name]
+
+
+def newer(schema: Object) -> None:
+    """Of a version with a field that this one does not know."""
+    schema["spec"]["properties"]["novelty"] = {"type": "string"}
+
+
+def test_definitions_of_an_older_version_lack_something_and_all_else_works(
+    day: BadDay, plane: ControlPlane, admin: Kubectl
+) -> None:
+    with changed_schema(plane, admin, SERVICES, older):
+        day.world.until(
+            lambda: "deliverer" not in fields_that_are_kept(day), "the older definition is in force"
+        )
+        operator = day.start("--resync-interval", "1")
+        day.world.apply(*resources())
+        day.world.converges()
+        assert "injected" not in day.world.status("IndicationService", "default")
+        before = len(day.writes())
+        for number in range(5):
+            day.world.apply(*more(f"more-{number}"))
+            day.world.converges()
+        # Each is four statuses and a Secret; what is not kept is not written again and again.
+        assert len(day.writes()) - before <= 5 * 5
+        assert operator.running.exit_code() is None
+
+
+def fields_that_are_kept(day: BadDay) -> Object:
+    """What is left of a service's spec when it is written; nothing is."""
+    tried = service("tried", deliverer={"mode": "Gateway"})
+    path = f"{day.world.path('IndicationService')}?dryRun=All"
+    kept: Object = day.world.request("POST", path, tried)["spec"]
+    return kept
+
+
+def is_kept(day: BadDay, kind: str, name: str, patch: Object) -> bool:
+    """Whether the API server keeps the fields of the spec in a patch; nothing is written."""
+    path = f"{day.world.path(kind, name)}?dryRun=All"
+    answer = day.world.request("PATCH", path, patch, type="application/merge-patch+json")
+    return set(patch["spec"]) <= set(answer["spec"])
+
+
+def test_what_a_newer_version_of_the_definitions_knows_is_told_and_the_rest_goes_on(
+    day: BadDay, plane: ControlPlane, admin: Kubectl
+) -> None:
+    operator = day.start()
+    day.world.apply(*resources(), *more("other"))
+    day.world.converges()
+    told = (("ListenerDestination", "other"), ("IndicationService", "default"))
+    with (
+        changed_schema(plane, admin, SERVICES, newer),
+        changed_schema(plane, admin, DESTINATIONS, newer),
+    ):
+        novelty = {"spec": {"novelty": "x"}}
+        day.world.until(lambda: all(is_kept(day, *one, novelty) for one in told), "it is in force")
+        # The API server goes on with the older definition in watches that are under way.
+        day.proxy.cut_watches()
+        day.world.patch("ListenerDestination", "other", novelty)
+        day.world.becomes("ListenerDestination", "other", "Accepted", "False")
+        day.world.until(
+            lambda: ("ListenerDestination", "other") not in (day.world.content() or {}),
+            "it is in force no longer",
+        )
+        day.world.becomes("ListenerDestination", "operations", "Ready", "True")
+        revision = day.world.revision()
+        day.world.patch("IndicationService", "default", novelty)
+        day.world.becomes("IndicationService", "default", "Accepted", "False")
+        assert day.world.revision() == revision
+        for kind, name in told:
+            day.world.patch(kind, name, {"spec": {"novelty": None}})
+        day.world.converges()
+    assert operator.running.exit_code() is None
+
+
+def test_an_operator_that_is_there_before_its_kinds_waits_for_them(
+    day: BadDay, admin: Kubectl
+) -> None:
+    admin.run("delete", "-f", str(CRDS))
+    try:
+        running = day.operators.begin(
+            "--no-webhook", "--no-leader-election", kubeconfig=day.kubeconfig
+        )
+
+        def told() -> bool:
+            return "operator-waiting" in running.log.read_text()
+
+        wait_until(told, within=30, what="it says what is missing")
+    finally:
+        admin.apply(CRDS, "--server-side")
+        admin.wait("-f", str(CRDS), "--for=condition=Established")
+    operator = day.operators.started(running)
+    day.world.apply(*resources())
+    day.world.converges()
+    day.world.apply(*more("later"))
+    day.world.converges()
+    assert operator.running.exit_code() is None
