@@ -113,7 +113,8 @@ class ConfigurationReconciler:
             raise
         finally:
             # After a failure too: what was evaluated is not found to have changed a second time.
-            for key in sorted(changed | draining(self._store, service.namespace)):
+            # Not the service itself, which is in its own configuration: that would have no end.
+            for key in sorted((changed | draining(self._store, service.namespace)) - {service}):
                 self._enqueue(key)
             self._enqueue(status_of(service))
 
@@ -181,7 +182,7 @@ class ConfigurationReconciler:
         state.written = True
         first = state.rollout.revision is None
         changed = state.rollout.advance(rendered.revision, content)
-        state.pending = (state.pending | changed) & state.rollout.keys
+        state.pending = ((state.pending | changed) & state.rollout.keys) - {service}
         if changed:
             self._deliverers.rendered(service.namespace, service.name, rendered.revision)
         # What an earlier leader has rolled out is not told again. What this one has may have been

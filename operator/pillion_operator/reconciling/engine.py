@@ -51,6 +51,8 @@ class Engine:
                 await self._once(key)
             finally:
                 self._queue.done(key)
+            # Many that have nothing to wait for must not keep all else waiting, the lease first.
+            await asyncio.sleep(0)
 
     async def _once(self, key: Key) -> None:
         reconcile = self._reconciles.get(key.kind)
