@@ -17,6 +17,10 @@ from pillion_operator.gathering.reports import DeliveryResult, EndedSubscription
 
 #: The most queues, and ended subscriptions, in one answer.
 MOST_ENTRIES = 1000
+#: The most objects and lists, and the most values, in one answer, whatever stands in texts counted
+#: too: a megabyte of nothing else would hold the event loop for a tenth of a second.
+MOST_NODES = 16 * MOST_ENTRIES
+MOST_VALUES = 64 * MOST_ENTRIES
 #: The largest count: beyond it JSON's numbers are no longer exact.
 LARGEST_COUNT = 2**53
 #: Characters of a failure's detail that are kept.
@@ -54,6 +58,8 @@ class Page:
 
 def parse_page(body: bytes) -> Page:
     """Read one page; raises ReportError, and nothing else, where it is not one."""
+    if body.count(b"{") + body.count(b"[") > MOST_NODES or body.count(b",") > MOST_VALUES:
+        _refuse("the answer", "made of too many parts")
     try:
         document = json.loads(body, parse_constant=_no_constant)
     except (ValueError, RecursionError):

@@ -43,6 +43,26 @@ def page(*queues: Any, **more: Any) -> bytes:
     ).encode()
 
 
+@pytest.mark.parametrize("part", ["{}", "[]", "1"])
+def test_an_answer_that_would_take_long_to_read_is_not_read(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[object] = []
+    monkeypatch.setattr(json, "loads", lambda *given, **_: read.append(given))
+    body = f'{{"queues":[],"padding":[{",".join([part] * 300_000)}]}}'.encode()
+
+    with pytest.raises(ReportError, match="made of too many parts"):
+        parse_page(body)
+    assert read == []
+
+
+def test_as_many_queues_as_there_may_be_are_not_too_many_parts() -> None:
+    many = [{**OLD_QUEUE, "name": f"q{number}"} for number in range(MOST_ENTRIES)]
+    ended = [{"name": f"s{number}", "reason": "FatalError"} for number in range(MOST_ENTRIES)]
+
+    assert len(parse_page(page(*many, endedSubscriptions=ended)).queues) == MOST_ENTRIES
+
+
 def test_an_older_deliverer_is_understood() -> None:
     read = parse_page(page(OLD_QUEUE))
 
