@@ -5,6 +5,7 @@ Every replica watches, answers the webhook and its probes; the leader alone writ
 
 import asyncio
 import logging
+import os
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -92,9 +93,15 @@ class Operator:
                     working = tasks.create_task(self._work(api))
                     await stop.wait()
                     working.cancel()
+                    # At once: kopf has five seconds of patience with whatever is not its own, and
+                    # the API server keeps its connection to the webhook open.
+                    await self._close()
             finally:
-                for runner in self._runners:
-                    await runner.cleanup()
+                await self._close()
+
+    async def _close(self) -> None:
+        for runner in self._runners:
+            await runner.cleanup()
 
     async def _watch(self, api: Api, configuration: Configuration, stop: asyncio.Event) -> None:
         # kopf never watches a kind that is not served when it begins.
@@ -285,9 +292,9 @@ class Operator:
         try:
             await web.TCPSite(runner, address.host, address.port, ssl_context=context).start()
         except OSError as error:
-            raise StartFailed(
-                f"cannot listen on {address.host}:{address.port}: {error.strerror or error}"
-            ) from error
+            # asyncio puts the address into strerror once more.
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise StartFailed(f"cannot listen on {address.host}:{address.port}: {why}") from error
         host, port = runner.addresses[0][:2]
         return f"http{'s' if tls is not None else ''}://{host}:{port}"
 

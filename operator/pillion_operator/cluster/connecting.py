@@ -5,6 +5,15 @@ from pathlib import Path
 
 from kubernetes.aio import config
 from kubernetes.aio.client import Configuration
+from kubernetes.aio.config import kube_config
+
+#: What the client raises for a kubeconfig, besides its own error: no YAML, and no mappings in it.
+_UNREADABLE = (
+    kube_config.yaml.YAMLError,  # type: ignore[attr-defined]
+    AttributeError,
+    TypeError,
+    KeyError,
+)
 
 
 async def connect(kubeconfig: Path | None, *, context: str | None) -> Configuration:
@@ -13,18 +22,31 @@ async def connect(kubeconfig: Path | None, *, context: str | None) -> Configurat
 
     Raises ValueError or OSError, which say what is missing.
     """
+    if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+        return _in_pod()
+    named = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
     configuration = Configuration()
     try:
-        if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
-            config.load_incluster_config(  # type: ignore[no-untyped-call]
-                client_configuration=configuration
-            )
-        else:
-            await config.load_kube_config(  # type: ignore[no-untyped-call]
-                config_file=None if kubeconfig is None else str(kubeconfig),
-                context=context,
-                client_configuration=configuration,
-            )
+        await config.load_kube_config(  # type: ignore[no-untyped-call]
+            config_file=None if kubeconfig is None else str(kubeconfig),
+            context=context,
+            client_configuration=configuration,
+        )
+    except config.ConfigException as error:
+        raise ValueError(f"{named}: {error}") from error
+    except _UNREADABLE as error:
+        raise ValueError(
+            f"{named} is no kubeconfig: it has to be YAML with clusters, users and contexts"
+        ) from error
+    return configuration
+
+
+def _in_pod() -> Configuration:
+    configuration = Configuration()
+    try:
+        config.load_incluster_config(  # type: ignore[no-untyped-call]
+            client_configuration=configuration
+        )
     except config.ConfigException as error:
         raise ValueError(str(error)) from error
     return configuration

@@ -27,7 +27,8 @@ from pillion_operator.settings import WebhookSettings
 
 logger = logging.getLogger("pillion.operator")
 
-#: Seconds between two looks, and as long as there is no certificate at all.
+#: Seconds between two looks, and as long as there is no certificate at all. While there is no
+#: configuration of the webhook, from the latter on, ever longer, to the former.
 INTERVAL = 30.0
 EAGER_INTERVAL = 1.0
 
@@ -59,6 +60,8 @@ class CertificateKeeper:
         self._clock = clock
         self._hosts = hosts or (f"{settings.service}.{namespace}.svc",)
         self._shown: KeyPair | None = None
+        #: Looks in a row that have found no configuration of the webhook.
+        self._absences = 0
 
     async def run(self) -> None:
         """Look again and again, for ever."""
@@ -71,7 +74,15 @@ class CertificateKeeper:
                     error,
                     extra={"event": "certificate-failed"},
                 )
-            await self._clock.sleep(EAGER_INTERVAL if self._shown is None else INTERVAL)
+            await self._clock.sleep(self._wait())
+
+    def _wait(self) -> float:
+        if self._shown is None:
+            return EAGER_INTERVAL
+        if not self._absences:
+            return INTERVAL
+        # Installed together with the operator, it may come a moment later.
+        return min(INTERVAL, EAGER_INTERVAL * 2.0 ** min(self._absences - 1, 10))
 
     async def look(self) -> None:
         """Renew what is due where this replica leads, and show what the Secret holds.
@@ -150,12 +161,15 @@ class CertificateKeeper:
             return
         configuration = await self._api.get(MUTATING_WEBHOOK, None, name)
         if configuration is None:
-            logger.warning(
-                "there is no MutatingWebhookConfiguration %s, so nothing is injected",
-                name,
-                extra={"event": "no-webhook-configuration"},
-            )
+            self._absences += 1
+            if self._absences == 1:
+                logger.warning(
+                    "there is no MutatingWebhookConfiguration %s, so nothing is injected",
+                    name,
+                    extra={"event": "no-webhook-configuration"},
+                )
             return
+        self._absences = 0
         operations = bundle_patch(configuration, bundle=base64.b64encode(bundle).decode())
         if operations:
             await self._api.patch(MUTATING_WEBHOOK, None, name, operations)

@@ -197,6 +197,24 @@ async def test_without_its_configuration_the_certificate_is_shown_all_the_same(
     assert "pillion-injector" in caplog.text
 
 
+async def test_a_configuration_that_comes_a_moment_later_is_found_soon(
+    api: MemoryApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    configuration = api.objects.pop(CONFIGURATION)
+    running = asyncio.create_task(Replica(api, clock).keeper.run())
+    for wait in (EAGER_INTERVAL, 2 * EAGER_INTERVAL):
+        await clock.until_sleeping()
+        await clock.advance(wait)
+    await clock.until_sleeping()
+    assert caplog.text.count("nothing is injected") == 1
+    api.objects[CONFIGURATION] = configuration
+    await clock.advance(4 * EAGER_INTERVAL)
+    await clock.until_sleeping()
+    assert trusted(api) == {stored(api).bundle()}
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
 async def test_an_outage_is_told_and_survived(
     api: MemoryApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
