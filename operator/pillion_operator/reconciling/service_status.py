@@ -85,9 +85,9 @@ class ServiceStatusReconciler:
         return ready_condition(self._readiness.counts(service, {revision} if revision else ()))
 
     def _revision(self, service: Key, state: ServiceState) -> str | None:
-        """What deliverers are to run on: what an earlier leader has rendered, where this one cannot
-        render anything."""
-        if state.rollout.revision is not None:
+        """What deliverers are to run on. Where nothing can be rendered now that is what stands
+        there, whoever has rendered it."""
+        if state.evaluation.verdict.accepted and state.unwritten is None:
             return state.rollout.revision
         name = configuration_secret(service.name, 0)
         secret = self._store.get(Key("Secret", service.namespace, name))
