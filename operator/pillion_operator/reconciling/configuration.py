@@ -30,6 +30,9 @@ from pillion_sidecar.config.rendered import Rendered, TooLarge, pack, render_ite
 #: Seconds from one revision of a service to the next: whoever changes an object a hundred times a
 #: second makes a few revisions of it, each of which every deliverer loads.
 PAUSE = 0.25
+#: How much longer than it took a service is not evaluated again: one with tens of thousands of
+#: objects, which takes a second, leaves time for all others.
+REST = 3.0
 #: Seconds after which an object that could not be made is tried again.
 REFUSED_AGAIN = 30.0
 #: Seconds for which writing may fail before statuses speak of it. What is forbidden (by a quota, a
@@ -93,13 +96,16 @@ class ConfigurationReconciler:
                 self._forget(service)
             return
         known = self._states.get(service)
-        pause = 0.0 if known is None else known.rolled_out_at + PAUSE - self._clock.monotonic()
+        began = self._clock.monotonic()
+        pause = 0.0 if known is None else known.rests_until - began
         if pause > 0:
             self._come_again(service, pause)
             return
         before = known.evaluation if known is not None else None
         evaluation = self._evaluate(service)
         state = self._states.put(service, evaluation)
+        ended = self._clock.monotonic()
+        state.rests_until = max(state.rests_until, ended + REST * (ended - began))
         changed = judged_otherwise(before, evaluation, service.namespace)
         if before is None or before.verdict != evaluation.verdict:
             changed |= self._references.served_by(service)
@@ -189,6 +195,7 @@ class ConfigurationReconciler:
         # written by an attempt that failed afterwards.
         if changed and (applied.written or not first):
             state.rolled_out_at = self._clock.monotonic()
+            state.rests_until = max(state.rests_until, state.rolled_out_at + PAUSE)
             self._poker.poke(self._pods(service), rendered.revision)
         return set(content) | changed if was_unwritten else changed
 

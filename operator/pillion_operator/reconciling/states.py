@@ -16,6 +16,8 @@ class ServiceState:
     rollout: Rollout = field(default_factory=Rollout)
     #: When the latest revision was written, on the monotonic clock.
     rolled_out_at: float = float("-inf")
+    #: It is not evaluated again before then, on the monotonic clock.
+    rests_until: float = float("-inf")
     #: Whether everything is written that the evaluation asks for.
     written: bool = False
     #: Why the present configuration could not be written; None where it was.
