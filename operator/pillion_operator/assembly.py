@@ -1,12 +1,11 @@
 """Puts the reconciles together: who is handed what."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from pillion_cim.schema import load_schema
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import Api
-from pillion_operator.cluster.applier import Applier, Repair
+from pillion_operator.cluster.applier import Applier
 from pillion_operator.evaluation.judging import Judge
 from pillion_operator.evaluation.parsing import Parsing
 from pillion_operator.evaluation.references import (
@@ -63,6 +62,7 @@ class Assembly:
     parsing: Parsing
     states: ServiceStates
     queue: WorkQueue[Key]
+    applier: Applier
     deliverers: Deliverers
     poker: Poker
     recorder: Recorder
@@ -71,8 +71,6 @@ class Assembly:
     clock: Clock
     #: From which the bearer tokens of deliverers are derived.
     token_key: bytes
-    #: Told of every repair of what others have changed.
-    repaired: Callable[[Repair], None]
 
     def engine(self) -> Engine:
         """The workers, with the reconcile of every kind."""
@@ -165,7 +163,7 @@ class Assembly:
             parsing=self.parsing,
             judge=shared.judge,
             states=self.states,
-            applier=Applier(self.api, clock=self.clock, repaired=self.repaired),
+            applier=self.applier,
             deliverers=self.deliverers,
             poker=self.poker,
             token_key=self.token_key,

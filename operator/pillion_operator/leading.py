@@ -11,7 +11,7 @@ from prometheus_client.core import GaugeMetricFamily
 from pillion_operator.assembly import Assembly
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import Api, ApiError
-from pillion_operator.cluster.applier import Repair
+from pillion_operator.cluster.applier import Applier, Repair
 from pillion_operator.cluster.types import Object
 from pillion_operator.desired.configuration import operator_token
 from pillion_operator.evaluation.parsing import Parsing
@@ -83,6 +83,7 @@ class Leader:
             clock=clock,
             dropped=metrics.events_dropped.inc,
         )
+        self._applier = Applier(api, clock=clock, repaired=self._repaired)
         self._poker = PodPoker(
             api,
             clock=clock,
@@ -173,6 +174,7 @@ class Leader:
             parsing=self._parsing,
             states=self._states,
             queue=self._queue,
+            applier=self._applier,
             deliverers=gatherer,
             poker=self._poker,
             recorder=self._recorder,
@@ -180,7 +182,6 @@ class Leader:
             metrics=self._metrics,
             clock=self._clock,
             token_key=key,
-            repaired=self._repaired,
         ).engine()
 
     # ------------------------------------------------------------------ hearing
@@ -203,6 +204,9 @@ class Leader:
         if change.key.kind == "Pod":
             for service in _served(change):
                 self._pods_changed(service, gatherer)
+        if change.after is not None and self._applier.wrote(change.after):
+            # The echo of a write: the service was evaluated for it a moment ago.
+            return
         for key, delay in triggered(change, self._references, services=self._services):
             self._queue.add(key, delay=delay)
 

@@ -34,7 +34,7 @@ _MANAGED = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
 #: Seconds after which the API server ends a watch, and kopf begins it anew.
 SERVER_TIMEOUT = 300
 
-#: Seconds between attempts to list or to watch: the first ones, and all that follow. No end to them:
+#: Seconds between attempts to list or to watch: the first ones, and all that follow. No last one:
 #: an API server that is away, or that refuses for a while, is no reason to end the process.
 FIRST_RETRIES = (1.0, 1.0, 2.0, 3.0)
 LATER_RETRIES = 5.0

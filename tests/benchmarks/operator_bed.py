@@ -14,7 +14,9 @@ from cluster.client import Client, client_of
 from cluster.control_plane import ControlPlane
 from cluster.fixtures import CRDS
 from cluster.kubectl import Kubectl
+from cluster.measuring import cpu_seconds
 from cluster.operators import OperatorProcess, Operators
+from cluster.tiers import API_SERVER
 
 #: The one that is measured, one without operator and webhook, and two for the last part alone.
 NAMESPACE, BARE, OTHERS = "bench", "bare", ("more-1", "more-2")
@@ -76,6 +78,24 @@ def _prepare(kubectl: Kubectl) -> None:
     for name in (OPERATOR_NAMESPACE, NAMESPACE, BARE, *OTHERS):
         kubectl.run("create", "namespace", name)
         kubectl.wait("serviceaccount/default", "--for=create", f"--namespace={name}")
+
+
+class Spent:
+    """The CPU that the operator and the API server use from now on."""
+
+    def __init__(self, bed: Bed, operator: OperatorProcess) -> None:
+        self._pids = (operator.running.pid, bed.plane.pids()[API_SERVER])
+        self._before = self._now()
+
+    def seconds(self) -> tuple[float, float]:
+        """Of the operator, and of the API server."""
+        operator, server = (
+            now - before for now, before in zip(self._now(), self._before, strict=True)
+        )
+        return operator, server
+
+    def _now(self) -> list[float]:
+        return [cpu_seconds(pid) for pid in self._pids]
 
 
 async def start(operators: Operators) -> OperatorProcess:

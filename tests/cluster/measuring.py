@@ -1,7 +1,8 @@
-"""What benchmarks on a cluster read: a process's memory, percentiles, and when a change is out."""
+"""What benchmarks on a cluster read: processes' memory and CPU, and when a change is out."""
 
 import asyncio
 import base64
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,12 @@ def _fields(lines: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     for line in lines:
         if line.startswith(("VmRSS:", "VmHWM:")):
             yield line.partition(":")
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU that a process has used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def percentile(values: Sequence[float], part: float) -> float:

@@ -15,7 +15,7 @@ from pillion_operator.cluster.differences import Difference, differences, digest
 from pillion_operator.cluster.ownership import Identity, belongs, identity, selector
 from pillion_operator.cluster.repairs import Repairs
 from pillion_operator.cluster.types import Object, type_of
-from pillion_operator.names import APPLIED_ANNOTATION
+from pillion_operator.names import APPLIED_ANNOTATION, SERVICE_LABEL
 
 #: An object that is to be new is applied under this version, which no object ever has: etcd gives
 #: 1 to its empty store. So what is there already, and unknown here, answers 409.
@@ -142,6 +142,14 @@ class Applier:
             refused=tuple(refused),
             retry_after=min(waits, default=None),
         )
+
+    def wrote(self, body: Object) -> bool:
+        """Whether an object is just as this process has written it last: no news of it."""
+        metadata = body["metadata"]
+        service = (metadata.get("labels") or {}).get(SERVICE_LABEL, "")
+        memory = self._memories.get((metadata.get("namespace", ""), service))
+        made = memory.made.get(identity(body)) if memory is not None else None
+        return made is not None and made.version == metadata["resourceVersion"]
 
     def forget(self, namespace: str, service: str) -> None:
         """Forget what is remembered of an IndicationService that is gone."""

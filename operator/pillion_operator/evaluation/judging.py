@@ -54,7 +54,12 @@ class Judge:
             together.by_kind[resource.kind.name][resource.name] = resource
         try:
             resolve(
-                together, service=service, addresses=self._addresses, check_query=self._check_query
+                together,
+                service=service,
+                addresses=self._addresses,
+                check_query=self._check_query,
+                # Not to be worked out: nobody reads it.
+                revision="",
             )
         except ConfigurationError as error:
             return error.problems

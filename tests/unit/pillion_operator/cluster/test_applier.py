@@ -95,6 +95,20 @@ async def test_what_the_api_server_does_not_keep_is_not_written_for_ever(bed: Be
     assert [repair.fields for repair in bed.repairs] == [("spec.size",)]
 
 
+async def test_the_echo_of_a_write_is_known_and_what_others_make_of_it_is_not(bed: Bed) -> None:
+    await bed.applier.sync(OWNER, desired=[child("a", size=1)], live=[])
+    written = bed.server.objects["a"]
+    (seen,) = bed.server.live()
+    assert bed.applier.wrote(written)
+    assert not bed.applier.wrote(seen)
+    foreign = {**written, "metadata": {**written["metadata"], "name": "b"}}
+    unlabelled = {**written, "metadata": {**written["metadata"], "labels": None}}
+    assert not bed.applier.wrote(foreign)
+    assert not bed.applier.wrote(unlabelled)
+    await bed.applier.sync(OWNER, desired=[child("a", size=2)], live=[written])
+    assert not bed.applier.wrote(written)
+
+
 async def test_nothing_is_deleted_while_something_cannot_be_made(bed: Bed) -> None:
     await bed.applier.sync(OWNER, desired=[child("old")], live=[])
     bed.server.failures["new"] = ApiError(422, "Invalid", "spec.size: must be even")
