@@ -116,7 +116,7 @@ def _is_list(value: Any) -> bool:
 def _by_key(elements: Sequence[Any]) -> dict[Any, Any] | None:
     """The elements by the key under which server-side apply merges them; None without one."""
     for key in ("uid", "name"):
-        if all(isinstance(element, Mapping) and key in element for element in elements):
+        if all(isinstance(one, Mapping) and isinstance(one.get(key), str) for one in elements):
             keyed = {element[key]: element for element in elements}
             return keyed if len(keyed) == len(elements) else None
     return None

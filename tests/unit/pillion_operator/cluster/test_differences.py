@@ -141,3 +141,10 @@ def test_differs_says_whether_there_are_differences(desired: Any, live: Any) -> 
 def test_the_order_of_keys_does_not_change_a_digest() -> None:
     assert digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
     assert digest({"a": 1}) != digest({"a": 2})
+
+
+def test_what_has_no_word_for_a_name_is_compared_in_its_place() -> None:
+    elements = [{"name": {"a": 1}}, {"name": []}]
+
+    assert not differs({"spec": {"some": elements}}, {"spec": {"some": elements}})
+    assert differs({"spec": {"some": elements}}, {"spec": {"some": [{"name": {"a": 2}}, {}]}})
