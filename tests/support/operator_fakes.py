@@ -258,11 +258,23 @@ class FakeApi:
         self._version += 1
         made["metadata"]["resourceVersion"] = str(self._version)
         self.objects[key] = made
+        if self.draw is not None and not self._owned(made):
+            # The garbage collector finds what was made for an owner that is gone.
+            asyncio.get_running_loop().call_later(1.0, self._collect, key)
         selector = _SELECTORS.get(key.kind, "-")
         if selected(made, selector):
             self._tell("MODIFIED" if before else "ADDED", made)
         elif before is not None and selected(before, selector):
             self._tell("DELETED", made)
+
+    def _owned(self, body: Object) -> bool:
+        owners = {one["uid"] for one in body["metadata"].get("ownerReferences") or ()}
+        alive = {one["metadata"]["uid"] for one in self.objects.values()}
+        return not owners or not owners.isdisjoint(alive)
+
+    def _collect(self, key: Key) -> None:
+        if key in self.objects and not self._owned(self.objects[key]):
+            self.remove(key)
 
     def _forget(self, key: Key) -> None:
         self._version += 1
