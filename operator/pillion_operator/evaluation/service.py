@@ -3,9 +3,10 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.judging import Judge
 from pillion_operator.evaluation.namespace import Namespace, being_deleted
-from pillion_operator.evaluation.parsing import Parsed
+from pillion_operator.evaluation.parsing import Parsed, parse
 from pillion_operator.evaluation.references import (
     DESTINATION,
     FILTER,
@@ -21,6 +22,8 @@ from pillion_sidecar.config.problems import Problem
 #: Rounds in which what the deliverer would refuse is taken out. The first finds everything; the
 #: second finds nothing, or the bug that this bound keeps from spinning.
 _MOST_ROUNDS = 4
+#: The fields of a destination that name Secrets.
+_OF_SECRETS = ("spec.tls.", "spec.credentials.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +113,8 @@ class _Candidate:
         self._chosen: dict[Key, Parsed] = {self._key(SERVICE, self._service): service}
         #: Of each subscription: its filter and its destination.
         self._needs: dict[str, tuple[Key, Key]] = {}
+        #: The destinations that wait for a Secret.
+        self._held: set[Key] = set()
 
     def _key(self, kind: str, name: str) -> Key:
         return Key(kind, self._namespace.name, name)
@@ -173,7 +178,8 @@ class _Candidate:
                 found.setdefault(self._key(kind, name), []).append(problem)
             for key, told in found.items():
                 refusals.setdefault(key.kind, {})[key.name] = refused(told)
-                self._take_out(key, refusals)
+                if not self._hold(key, told, refusals):
+                    self._take_out(key, refusals)
         self._drop_unneeded()
         return refusals
 
@@ -187,6 +193,27 @@ class _Candidate:
             },
             service=self._service,
         )
+
+    def _hold(
+        self, key: Key, problems: Iterable[Problem], refusals: dict[str, dict[str, Verdict]]
+    ) -> bool:
+        """Keep a destination of which only a Secret is wrong, suspended; whether that will do.
+
+        Were it left out, its queue would be discarded, and a Secret that is replaced is missing
+        for a moment.
+        """
+        body = self._namespace.body(key.kind, key.name)
+        if key.kind != DESTINATION or body is None or key in self._held:
+            return False
+        if not all(problem.field.startswith(_OF_SECRETS) for problem in problems):
+            return False
+        self._held.add(key)
+        self._chosen[key] = parse(suspended(body))
+        for subscription, needed in self._needs.items():
+            if key in needed:
+                verdict = _not_accepted(key.kind, key.name)
+                refusals.setdefault(SUBSCRIPTION, {})[subscription] = verdict
+        return True
 
     def _take_out(self, key: Key, refusals: dict[str, dict[str, Verdict]]) -> None:
         self._chosen.pop(key, None)
@@ -211,6 +238,16 @@ class _Candidate:
     def content(self) -> dict[Key, str]:
         """What is left, as it is rendered."""
         return {key: self._chosen[key].item for key in sorted(self._chosen)}
+
+
+def suspended(destination: Object) -> Object:
+    """The destination as it is rendered while a Secret of it cannot be used: nothing is sent."""
+    spec = {
+        name: value
+        for name, value in destination["spec"].items()
+        if name not in ("tls", "credentials")
+    }
+    return {**destination, "spec": {**spec, "suspended": True}}
 
 
 def _word(kind: str) -> str:

@@ -97,21 +97,17 @@ def test_the_secret_under_a_destination_comes_goes_and_changes(day: BadDay) -> N
     day.world.converges()
 
     def cut_off() -> None:
-        """The destination is out, and the rest goes on."""
+        """The destination keeps its queue and sends nothing, and the rest goes on."""
         day.world.becomes(
             "ListenerDestination", "operations", "Accepted", "False", "CredentialsNotPermitted"
         )
         day.world.until(
-            lambda: (
-                {
-                    name
-                    for kind, name in day.world.content() or {}
-                    if kind in ("ListenerDestination", "Secret")
-                }
-                == {"other"}
-            ),
-            "the configuration holds the other destination alone",
+            lambda: not any(kind == "Secret" for kind, _ in day.world.content() or {}),
+            "the configuration holds no Secret",
         )
+        held = (day.world.content() or {})["ListenerDestination", "operations"]
+        assert held["suspended"] is True
+        assert "credentials" not in held
         day.world.becomes("ListenerDestination", "other", "Ready", "True")
 
     for unlabelled in (None, "false", "TRUE"):

@@ -1,6 +1,7 @@
 """The resources of an example namespace, as the operator judges and renders them."""
 
 import base64
+import json
 from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
@@ -92,7 +93,6 @@ def test_subscriptions_bring_their_filters_destinations_and_secrets(
     [
         ("major-alerts", "FilterNotFound", "IndicationFilter major-alerts"),
         ("on-call", "DestinationNotFound", "ListenerDestination on-call"),
-        ("on-call-token", "DestinationNotAccepted", "ListenerDestination on-call"),
     ],
 )
 def test_what_is_missing_is_named_and_keeps_nothing_else_out(
@@ -106,6 +106,34 @@ def test_what_is_missing_is_named_and_keeps_nothing_else_out(
     assert {key.name for key in evaluation.content} == {
         *("default", "all-alerts-to-operations", "all-alerts", "operations")
     }
+
+
+def test_a_destination_whose_secret_is_missing_keeps_its_queue_and_sends_nothing(
+    example: list[dict[str, Any]], judge: Judge
+) -> None:
+    evaluation = evaluated(without(example, "on-call-token"), judge)
+    verdict = evaluation.subscriptions["major-alerts-to-on-call"]
+    assert (verdict.accepted, verdict.reason) == (False, "DestinationNotAccepted")
+    held = {key.name: json.loads(item) for key, item in evaluation.content.items()}
+    assert held["on-call"]["spec"]["suspended"] is True
+    assert "credentials" not in held["on-call"]["spec"]
+    assert "major-alerts-to-on-call" in held
+    assert "on-call-token" not in held
+
+
+def test_a_destination_of_which_more_than_a_secret_is_wrong_is_left_out(
+    example: list[dict[str, Any]], judge: Judge
+) -> None:
+    bodies = without(example, "on-call-token")
+    for body in bodies:
+        if body["metadata"]["name"] == "on-call":
+            body["spec"]["destination"] = "https://127.0.0.1/"
+    evaluation = evaluated(bodies, judge)
+    assert evaluation.destinations["on-call"].reason in (
+        "AddressNotPermitted",
+        "CredentialsNotPermitted",
+    )
+    assert "on-call" not in {key.name for key in evaluation.content}
 
 
 def test_a_secret_without_the_label_is_not_permitted_and_in_no_configuration(
