@@ -74,15 +74,23 @@ class Operators:
         self._spawner = Spawner()
         self._started: list[Running] = []
 
-    def start(self, *options: str, kubeconfig: Path | None = None) -> OperatorProcess:
-        """Start one and wait until it knows the cluster. Destinations may be on loopback."""
-        return self.started(self.begin(*options, kubeconfig=kubeconfig))
+    def start(
+        self, *options: str, kubeconfig: Path | None = None, everywhere: bool = False
+    ) -> OperatorProcess:
+        """Start one and wait until it knows the cluster. Destinations may be on loopback.
 
-    def begin(self, *options: str, kubeconfig: Path | None = None) -> Running:
+        ``everywhere``: it serves all namespaces.
+        """
+        return self.started(self.begin(*options, kubeconfig=kubeconfig, everywhere=everywhere))
+
+    def begin(
+        self, *options: str, kubeconfig: Path | None = None, everywhere: bool = False
+    ) -> Running:
         """Start one, and do not wait for anything."""
         number = len(self._started)
         log = self._folder / f"operator-{number}.log"
-        scope = [option for name in self._watched for option in ("--namespace", name)]
+        watched = () if everywhere else self._watched
+        scope = [option for name in watched for option in ("--namespace", name)]
         running = self._spawner.start(
             f"operator {number}",
             [

@@ -2,6 +2,7 @@
 
 import json
 import urllib.request
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from cluster.kubectl import Kubectl
 from cluster.operators import IMAGE, OperatorProcess, webhook_configuration
 from cluster.rest import wait_until
 from pillion_operator.injection.container import configuration_volume, deliverer_container
-from pillion_operator.names import DELIVERER_LABEL
+from pillion_operator.names import DELIVERER_LABEL, SERVICE_LABEL
 from pillion_operator.settings import DelivererDefaults
 
 #: Seconds that something is waited for.
@@ -44,10 +45,10 @@ class Identity:
         """What it has written to pods."""
         return [one for one in writes(self.log, self.user) if one.resource == "pods"]
 
-    def listed(self, resource: str) -> int:
-        """How often it has listed everything of a kind."""
+    def listed(self, resource: str) -> list[Request]:
+        """Its listings of a kind."""
         wanted = (self.user, "list", resource)
-        return sum((one.user, one.verb, one.resource) == wanted for one in requests(self.log))
+        return [one for one in requests(self.log) if (one.user, one.verb, one.resource) == wanted]
 
 
 class Identities:
@@ -99,22 +100,33 @@ def reconciles(operator: OperatorProcess) -> dict[str, float]:
 
 
 def nudge(world: World, operator: OperatorProcess) -> None:
-    """Annotate every one of our resources, and wait until the operator has reconciled them."""
+    """Annotate our resources and what is rendered of them; wait until all are reconciled."""
     before = reconciles(operator)
-    ours = world.ours()
-    for body in ours:
-        count = int((body["metadata"].get("annotations") or {}).get(NUDGE, 0)) + 1
-        annotated = {"metadata": {"annotations": {NUDGE: str(count)}}}
-        world.patch(body["kind"], body["metadata"]["name"], annotated)
-    kinds = [body["kind"] for body in ours]
+    wanted: Counter[str] = Counter()
+    for body in world.ours():
+        _annotate(world, body)
+        # A service itself is reconciled when something of its own is touched.
+        status = body["kind"] == "IndicationService"
+        wanted[f"{body['kind']}/status" if status else body["kind"]] += 1
+    for secret in world.all("Secret"):
+        if SERVICE_LABEL in (secret["metadata"].get("labels") or {}):
+            _annotate(world, {**secret, "kind": "Secret"})
+            wanted["IndicationService"] = 1
 
     def reconciled() -> bool:
         now = reconciles(operator)
         return all(
-            now.get(kind, 0.0) - before.get(kind, 0.0) >= kinds.count(kind) for kind in kinds
+            now.get(kind, 0.0) - before.get(kind, 0.0) >= count for kind, count in wanted.items()
         )
 
-    wait_until(reconciled, within=WITHIN, what="a reconcile of everything")
+    wait_until(reconciled, within=WITHIN, what=f"reconciles of {dict(wanted)}")
+
+
+def _annotate(world: World, body: dict[str, Any]) -> None:
+    metadata = body["metadata"]
+    count = int((metadata.get("annotations") or {}).get(NUDGE, 0)) + 1
+    change = {"metadata": {"annotations": {NUDGE: str(count)}}}
+    world.patch(body["kind"], metadata["name"], change)
 
 
 def injecting(operator: OperatorProcess, admin: Kubectl, *, namespace: str) -> None:

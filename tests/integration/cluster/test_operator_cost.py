@@ -80,7 +80,7 @@ def test_a_restart_and_a_resync_write_nothing(
     nudge(world, operator)
     last, _selector = WATCHED[-1]
     # kopf's own, the operator's at its start, and that of a resync.
-    wait_until(lambda: account.listed(last.plural) >= 3, within=60, what="a whole resync")
+    wait_until(lambda: len(account.listed(last.plural)) >= 3, within=60, what="a whole resync")
     nudge(world, operator)
     assert account.written() == []
 

@@ -28,7 +28,7 @@ TELEMETRY = 8289
 BEARER, PASSWORD, UNUSABLE = "planted-bearer", "planted-password", "planted and unusable"
 #: Of each destination, what keeps its listener from being content: it refuses, it is no listener,
 #: or the secret is none that can be sent.
-DESTINATIONS = {
+DESTINATIONS: dict[str, dict[str, Any]] = {
     "bearer": {"credentials": {"bearer": {"secretRef": {"name": "bearer"}}}},
     "basic": {"credentials": {"basic": {"secretRef": {"name": "basic"}}}},
     "unusable": {"credentials": {"bearer": {"secretRef": {"name": "unusable"}}}},
@@ -47,7 +47,7 @@ def resources(url: str, control_plane: ControlPlane) -> Iterator[dict[str, Any]]
     yield credentials("unusable", token=UNUSABLE)
     for name, certificate in (("certificate", "server"), ("mismatch", "ca")):
         pair = {"tls.crt": certificates[certificate].read_text(), "tls.key": key}
-        yield {**credentials(name, **pair), "type": "kubernetes.io/tls"}
+        yield {**credentials(name, permitted=True, **pair), "type": "kubernetes.io/tls"}
     for name, spec in DESTINATIONS.items():
         secure = url.replace("http:", "https:") if "tls" in spec else url
         yield destination(secure, name=name, **spec)
