@@ -296,7 +296,8 @@ class FakeApi:
                 watcher(event, told)
             return
         loop = asyncio.get_running_loop()
-        self._told_until = max(self._told_until, loop.time() + self._latency())
+        # Never two at one moment: the loop may call those in any order.
+        self._told_until = max(self._told_until + 1e-6, loop.time() + self._latency())
         for watcher in self.watchers:
             loop.call_at(self._told_until, watcher, event, told)
 

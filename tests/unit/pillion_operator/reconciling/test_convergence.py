@@ -14,7 +14,7 @@ from support.operator_fakes import canonical, run_virtually
 from support.operator_world import World, quiet, settled
 
 SEEDS = range(24)
-OPERATIONS = 40
+OPERATIONS = 30
 
 URL = "http://listener.example.org/"
 
@@ -160,12 +160,33 @@ _OPERATIONS = (
 )
 
 
+def begin(world: World, draw: random.Random) -> None:
+    """Something that works, for random operations to disturb."""
+    for number in range(2):
+        world.resource("IndicationService", f"service-{number}", {})
+    for number in range(3):
+        listener = {"destination": URL, "protocol": "CloudEvents"}
+        world.resource("ListenerDestination", f"destination-{number}", listener)
+        query = {"query": "SELECT * FROM CIM_AlertIndication"}
+        world.resource("IndicationFilter", f"filter-{number}", query)
+    for number in range(4):
+        spec = {
+            "serviceRef": {"name": _name(draw, "service", 2)},
+            "filterRef": {"name": _name(draw, "filter")},
+            "destinationRef": {"name": _name(draw, "destination")},
+        }
+        world.resource("IndicationSubscription", f"subscription-{number}", spec)
+        world.pod(f"pod-{number}", service=_name(draw, "service", 2))
+
+
 async def _history(seed: int) -> None:
     draw = random.Random(seed)
     world = World(draw, failing=draw.choice((0.0, 0.0, 0.1)))
     trace: list[str] = []
     async with world.leader():
-        for _ in range(OPERATIONS):
+        if draw.random() < 0.8:
+            begin(world, draw)
+        for _ in range(draw.randrange(OPERATIONS)):
             told, operation = random_operation(world, draw)
             trace.append(f"{asyncio.get_running_loop().time():.3f} {told}")
             operation()
