@@ -85,6 +85,7 @@ class Assembly:
                     readiness=shared.readiness,
                     missed=self.missed,
                     overlaps=self._overlaps(),
+                    poker=self.poker,
                     statuses=shared.statuses,
                     clock=self.clock,
                     come_again=self._come_again,

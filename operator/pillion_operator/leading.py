@@ -45,6 +45,8 @@ logger = logging.getLogger("pillion.operator")
 
 #: Seconds between two attempts to get the key of the deliverers' tokens.
 KEY_RETRY = 2.0
+#: Seconds after which the process ends where the key cannot be had.
+KEY_PATIENCE = 60.0
 
 
 class Leader:
@@ -130,6 +132,8 @@ class Leader:
             self._queue.close()
 
     async def _token_key(self) -> bytes:
+        """The key, however long the API server takes; not for ever where it refuses."""
+        deadline = self._clock.monotonic() + KEY_PATIENCE
         while True:
             try:
                 return await token_key(
@@ -138,6 +142,9 @@ class Leader:
                     name=self._settings.token_secret,
                 )
             except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+                if self._clock.monotonic() >= deadline:
+                    # A leader that cannot do its work leaves it to another, and says so loudly.
+                    raise
                 logger.warning(
                     "the key of deliverers' tokens cannot be had yet: %s",
                     error,

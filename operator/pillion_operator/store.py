@@ -10,10 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from pillion_operator.cluster.types import Object
-from pillion_sidecar.config.schema import GROUP
+from pillion_operator.names import RENDERED
+from pillion_sidecar.config.schema import CREDENTIALS_LABEL, GROUP
 
 #: Objects of which it is remembered that they went: more than may go while an answer is under way.
 MOST_GONE = 10_000
+
+
+#: Characters of data (base64) in a Secret that is held: a bundle of all public authorities, twice.
+#: Of a larger one nothing is known but that it is there.
+MOST_SECRET = 512 * 1024
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -180,6 +186,13 @@ def _same_life(before: Object, after: Object) -> bool:
     return uid_of(before) == uid_of(after)
 
 
+def _is_oversized(secret: Object) -> bool:
+    """Whether a Secret of a user's is larger than what is held of any."""
+    labels = secret["metadata"].get("labels") or {}
+    size = sum(len(value) for value in (secret.get("data") or {}).values())
+    return labels.get(CREDENTIALS_LABEL) != RENDERED and size > MOST_SECRET
+
+
 def slimmed(body: Object) -> Object:
     """The object without what costs memory and nobody reads."""
     metadata = {k: v for k, v in body["metadata"].items() if k != "managedFields"}
@@ -191,6 +204,8 @@ def slimmed(body: Object) -> Object:
             if name.startswith(f"{GROUP}/")
         }
     slim: dict[str, Any] = {**body, "metadata": metadata}
+    if body["kind"] == "Secret" and _is_oversized(body):
+        slim["data"] = None
     if body["kind"] == "Pod":
         status = body.get("status") or {}
         slim["spec"] = {}

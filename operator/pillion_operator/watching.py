@@ -26,7 +26,7 @@ from pillion_operator.cluster.types import (
     Object,
     ResourceType,
 )
-from pillion_operator.names import DELIVERER_LABEL, MANAGED_BY, MANAGED_BY_LABEL
+from pillion_operator.names import DELIVERER_LABEL, MANAGED_BY, MANAGED_BY_LABEL, RENDERED
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL, GROUP
 
 _MANAGED = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
@@ -53,7 +53,7 @@ CHILDREN = (
 WATCHED: tuple[tuple[ResourceType, str | None], ...] = (
     *((kind, None) for kind in OURS),
     # Users' own Secrets carry "true", rendered configurations "rendered". No other is ever read.
-    (SECRET, CREDENTIALS_LABEL),
+    (SECRET, f"{CREDENTIALS_LABEL} in (true,{RENDERED})"),
     (POD, DELIVERER_LABEL),
     (STATEFUL_SET, _MANAGED),
     (SERVICE, _MANAGED),
@@ -187,13 +187,25 @@ async def watch(
     stop: asyncio.Event,
 ) -> None:
     """Watch until ``stop`` is set, or the process gets SIGTERM or SIGINT: kopf takes both for
-    itself. Raises what kopf raises where a watch cannot be kept.
+    itself. Raises what kopf raises where a watch cannot be kept, and what ``on_event`` raises.
     """
+    failures: list[Exception] = []
+
+    def observe(kind: str | None, body: Object) -> None:
+        try:
+            on_event(kind, body)
+        except Exception as error:  # noqa: BLE001
+            # kopf would log it and go on, and what the event has changed would be seen by nobody.
+            failures.append(error)
+            stop.set()
+
     await kopf.operator(
-        registry=registry(on_event, on_watch, configuration=configuration),
+        registry=registry(observe, on_watch, configuration=configuration),
         settings=watch_settings(),
         clusterwide=not namespaces,
         namespaces=list(namespaces),
         standalone=True,
         stop_flag=stop,
     )
+    if failures:
+        raise failures[0]

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import random
+import re
 import selectors
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -89,11 +90,16 @@ OnEvent = Callable[[str, Object], None]
 
 
 def selected(body: Object, selector: str | None) -> bool:
-    """Whether a label selector of equalities and names of labels selects an object."""
+    """Whether a label selector of equalities, sets and names of labels selects an object."""
     labels = body["metadata"].get("labels") or {}
-    for term in selector.split(",") if selector else ():
+    for term in re.split(r",(?![^(]*\))", selector) if selector else ():
         name, equals, value = term.partition("=")
-        if name not in labels or (equals and labels[name] != value):
+        name, among, values = name.partition(" in ")
+        if name not in labels:
+            return False
+        if among and labels[name] not in values.strip("()").split(","):
+            return False
+        if equals and labels[name] != value:
             return False
     return True
 

@@ -24,6 +24,8 @@ NEVER = "1"
 ATTEMPTS = 3
 #: The fields that are named of a repair.
 MOST_FIELDS = 5
+#: Seconds in which a watch shows what was written.
+ECHO = 60.0
 
 
 class Refused(Exception):
@@ -80,8 +82,9 @@ class _Made:
     #: Of the desired state.
     digest: str
     uid: str
-    #: The live object's resourceVersion when it was written.
+    #: The live object's resourceVersion when it was written, and when that was (monotonic).
     version: str
+    at: float
     #: The fields that the API server does not keep as they are desired: no use to write them again.
     tolerated: frozenset[Difference]
 
@@ -163,10 +166,23 @@ class Applier:
             known = self._memories[place] = _Memory(metadata["uid"])
         return known
 
+    def _is_behind(self, wanted: "_Pass", live: Object | None) -> bool:
+        """Whether the watch has yet to show what was written. Not for ever: an etcd that was
+        restored goes on from older versions."""
+        last = wanted.last
+        recent = last is not None and self._clock.monotonic() - last.at < ECHO
+        return recent and wanted.behind(live)
+
     async def _bring(self, wanted: "_Pass", live: Object | None) -> bool | float:
         """Whether the object was written, or the seconds until it may be."""
         wanted.check(live)
-        if not wanted.lacking(live) or wanted.behind(live):
+        if self._is_behind(wanted, live):
+            if wanted.made is not None:
+                return False
+            # What is seen may be just as desired, and is not what stands there by now.
+            await self._write(wanted, live)
+            return True
+        if not wanted.lacking(live):
             return False
         if live is None and wanted.made is not None:
             # The watch may not have shown yet what was made a moment ago.
@@ -214,6 +230,7 @@ class Applier:
             digest=wanted.digest,
             uid=result["metadata"]["uid"],
             version=result["metadata"]["resourceVersion"],
+            at=self._clock.monotonic(),
             tolerated=frozenset(differences(wanted.body, result)),
         )
         return result
@@ -295,7 +312,9 @@ class _Pass:
         self.key = identity(body)
         self.digest: str = body["metadata"]["annotations"][APPLIED_ANNOTATION]
         made = memory.made.get(self.key)
-        #: The uid of what this process has made under that name, whatever became of it.
+        #: What this process has made under that name, of whatever desired state.
+        self.last = made
+        #: Its uid, whatever became of it.
         self.last_uid = made.uid if made is not None else None
         #: What this process has made of just this desired state.
         self.made = made if made is not None and made.digest == self.digest else None
@@ -322,9 +341,9 @@ class _Pass:
 
     def behind(self, live: Object | None) -> bool:
         """Whether the watch has not yet shown what was written; versions of a kind are in order."""
-        if live is None or self.made is None:
+        if live is None or self.last is None or _uid(live) != self.last.uid:
             return False
-        return int(live["metadata"]["resourceVersion"]) < int(self.made.version)
+        return int(live["metadata"]["resourceVersion"]) < int(self.last.version)
 
     def made_before(self, live: Object | None) -> bool:
         """Whether it was as desired, so that somebody else has changed it."""

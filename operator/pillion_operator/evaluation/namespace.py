@@ -48,7 +48,8 @@ class Namespace:
 def usable(secret: Object) -> bool:
     """Whether a Secret carries the label that lets a destination use it."""
     labels = secret["metadata"].get("labels") or {}
-    return bool(labels.get(CREDENTIALS_LABEL) == "true")
+    oversized = secret.get("data", {}) is None
+    return bool(labels.get(CREDENTIALS_LABEL) == "true") and not oversized
 
 
 def draining(store: Store, namespace: str) -> set[Key]:

@@ -36,7 +36,8 @@ def _as_seen_by_the_operator(problem: Problem) -> Problem:
         return problem
     return Problem(
         reason="CredentialsNotPermitted",
-        message=f'no Secret of this name carries the label {CREDENTIALS_LABEL}: "true"',
+        message=f'no Secret of this name carries the label {CREDENTIALS_LABEL}: "true", or it is '
+        "larger than 384 KiB",
         remedy="Label it, if it is meant to be sent to this destination; no other is read.",
         resource=problem.resource,
         field=problem.field,

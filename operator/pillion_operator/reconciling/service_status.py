@@ -1,11 +1,12 @@
 """The status of an IndicationService: its configuration, and its deliverers counted."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.references import DESTINATION, SERVICE, SUBSCRIPTION
+from pillion_operator.gathering.reports import DelivererReport
 from pillion_operator.injection.decision import is_sidecar_service, labels_of
 from pillion_operator.names import (
     REVISION_ANNOTATION,
@@ -14,7 +15,7 @@ from pillion_operator.names import (
 )
 from pillion_operator.reconciling.judged import accepted_condition, not_ready
 from pillion_operator.reconciling.overlaps import Overlaps
-from pillion_operator.reconciling.ports import Missed
+from pillion_operator.reconciling.ports import Missed, Poker
 from pillion_operator.reconciling.readiness import GRACE, Readiness
 from pillion_operator.reconciling.states import ServiceState, ServiceStates
 from pillion_operator.reconciling.statuses import StatusWriter
@@ -24,7 +25,10 @@ from pillion_operator.status.deliverers import (
     injection_condition,
     ready_condition,
 )
-from pillion_operator.store import Key, Store
+from pillion_operator.store import Key, Store, key_of
+
+#: Seconds until pods are looked at again that could not be annotated.
+POKE_AGAIN = 10.0
 
 
 class ServiceStatusReconciler:
@@ -38,6 +42,7 @@ class ServiceStatusReconciler:
         readiness: Readiness,
         missed: Missed,
         overlaps: Overlaps,
+        poker: Poker,
         statuses: StatusWriter,
         clock: Clock,
         come_again: Callable[[Key, float], None],
@@ -47,6 +52,7 @@ class ServiceStatusReconciler:
         self._readiness = readiness
         self._missed = missed
         self._overlaps = overlaps
+        self._poker = poker
         self._statuses = statuses
         self._clock = clock
         self._come_again = come_again
@@ -74,9 +80,30 @@ class ServiceStatusReconciler:
         if ready.status == "False" and ready.reason == "RollingOut" and patience > 0:
             self._come_again(key, patience)
             return
+        if ready.reason == "RollingOut":
+            self._poke_again(key, service, state.rollout.revision)
         conditions = [accepted_condition(verdict), ready, *self._injection(service, body)]
         fields = self._fields(service, body, state)
         await self._statuses.write(body, conditions, fields, again_as=key)
+
+    def _poke_again(self, key: Key, service: Key, revision: str | None) -> None:
+        """Annotate the pods that are behind and were not: a request failed, or they are new."""
+        if revision is None:
+            return
+        behind = {
+            answer.pod
+            for answer in self._readiness.answers(service)
+            if isinstance(answer, DelivererReport) and answer.revision != revision
+        }
+        unpoked = [
+            key_of(pod)
+            for pod in self._readiness.pods(service)
+            if pod["metadata"]["name"] in behind
+            and (pod["metadata"].get("annotations") or {}).get(REVISION_ANNOTATION) != revision
+        ]
+        self._poker.poke(unpoked, revision)
+        if unpoked:
+            self._come_again(key, POKE_AGAIN)
 
     def _ready(self, service: Key, state: ServiceState) -> Condition:
         if state.unwritten is not None:
@@ -119,11 +146,18 @@ class ServiceStatusReconciler:
             return []
         injected = len(self._readiness.pods(service))
         conditions = [injection_condition(injected, self._missed.missed(service))]
-        others = self._overlaps.of(service)
-        if others:
-            message = (
-                f"Pods that podSelector selects are selected by {', '.join(others)} too. The "
-                "oldest service's deliverer is injected. Make the selectors exclusive."
-            )
-            conditions.append(Condition("SelectorsOverlap", "True", "PodsSelectedTwice", message))
-        return conditions
+        return [*conditions, overlap_condition(self._overlaps.of(service))]
+
+
+def overlap_condition(others: Sequence[str]) -> Condition:
+    """SelectorsOverlap; ``others`` are the services that select the same pods."""
+    if not others:
+        message = "No other service's podSelector selects a pod of this one."
+        return Condition("SelectorsOverlap", "False", "Exclusive", message)
+    return Condition(
+        "SelectorsOverlap",
+        "True",
+        "PodsSelectedTwice",
+        f"Pods that podSelector selects are selected by {', '.join(others)} too. The oldest "
+        "service's deliverer is injected. Make the selectors exclusive.",
+    )

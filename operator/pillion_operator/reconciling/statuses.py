@@ -68,7 +68,8 @@ class StatusWriter:
         if isinstance(patch, Later):
             self._come_again(again_as or key, patch.seconds)
             return
-        if not await self._patch(key, patch):
+        # One that was made anew under the same name must not get the status of the one before.
+        if not await self._patch(key, {"metadata": {"uid": body["metadata"]["uid"]}, **patch}):
             return
         self._written[key] = now
         for transition in transitions(live, wanted):
