@@ -109,6 +109,18 @@ async def test_the_echo_of_a_write_is_known_and_what_others_make_of_it_is_not(be
     assert not bed.applier.wrote(written)
 
 
+async def test_what_is_desired_again_is_written_though_the_watch_still_shows_it(bed: Bed) -> None:
+    """There and back before the watch has told of it, and its news of the way there is an echo."""
+    one, other = child("a", type="ClusterIP"), child("a", type="NodePort")
+    await bed.applier.sync(OWNER, desired=[one], live=[])
+    seen = list(bed.server.objects.values())
+    await bed.applier.sync(OWNER, desired=[other], live=seen)
+    assert (await bed.applier.sync(OWNER, desired=[one], live=seen)).written == 1
+    assert bed.server.objects["a"]["spec"] == {"type": "ClusterIP"}
+    assert (await bed.applier.sync(OWNER, desired=[one], live=seen)).written == 0
+    assert bed.repairs == []
+
+
 async def test_nothing_is_deleted_while_something_cannot_be_made(bed: Bed) -> None:
     await bed.applier.sync(OWNER, desired=[child("old")], live=[])
     bed.server.failures["new"] = ApiError(422, "Invalid", "spec.size: must be even")
