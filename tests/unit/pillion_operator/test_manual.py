@@ -21,6 +21,7 @@ from pillion_operator.status.backlog import FULL, FULL_NO_MORE, LEAST_AGE
 from pillion_operator.status.conditions import OUR_TYPES
 from pillion_operator.status.subscription import State
 from pillion_operator.status.writing import SLOW_INTERVAL
+from pillion_operator.store import MOST_SECRET
 from pillion_operator.telemetry.health import STALLED_AFTER
 from pillion_operator.watching import SERVER_TIMEOUT
 from pillion_operator.workqueue import FIRST_BACKOFF, MOST_BACKOFF
@@ -153,6 +154,7 @@ def test_every_way_to_end_is_on_the_page() -> None:
     [
         f"`pillion-SERVICE-0` to `pillion-SERVICE-{CONFIGURATION_PARTS - 1}`",
         f"does not fit into {CONFIGURATION_PARTS} Secrets",
+        f"larger than {MOST_SECRET * 3 // 4 // 1024} KiB",
         f"come within {SETTLE:g} seconds are one revision",
         f"runs every {SETTINGS.resync_interval:g} seconds",
         f"repeated after {FIRST_BACKOFF:g} seconds",
