@@ -103,7 +103,7 @@ class ConfigurationReconciler:
             return
         before = known.evaluation if known is not None else None
         evaluation = self._evaluate(service)
-        state = self._states.put(service, evaluation)
+        state = self._states.put(body, evaluation)
         ended = self._clock.monotonic()
         state.rests_until = max(state.rests_until, ended + REST * (ended - began))
         changed = judged_otherwise(before, evaluation, service.namespace)

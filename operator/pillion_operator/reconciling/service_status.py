@@ -17,7 +17,7 @@ from pillion_operator.reconciling.judged import accepted_condition, not_ready
 from pillion_operator.reconciling.overlaps import Overlaps
 from pillion_operator.reconciling.ports import Missed, Poker
 from pillion_operator.reconciling.readiness import GRACE, Readiness
-from pillion_operator.reconciling.states import ServiceState, ServiceStates
+from pillion_operator.reconciling.states import ServiceState, ServiceStates, spec_of
 from pillion_operator.reconciling.statuses import StatusWriter
 from pillion_operator.status.conditions import Condition
 from pillion_operator.status.deliverers import (
@@ -61,7 +61,8 @@ class ServiceStatusReconciler:
         """``key`` is of the kind ``IndicationService/status``."""
         service = Key(SERVICE, key.namespace, key.name)
         body, state = self._store.get(service), self._states.get(service)
-        if body is None or state is None:
+        if body is None or state is None or state.evaluated != spec_of(body):
+            # The service's own reconcile is to come, and calls.
             return
         verdict = state.evaluation.verdict
         if not verdict.accepted:

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, field
 
+from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.service import ServiceEvaluation
 from pillion_operator.evaluation.verdict import Verdict
 from pillion_operator.rollout import Rollout
-from pillion_operator.store import Key
+from pillion_operator.store import Key, key_of
 
 
 @dataclass(slots=True)
@@ -13,6 +14,8 @@ class ServiceState:
     """One service."""
 
     evaluation: ServiceEvaluation
+    #: The uid and the generation of the service that was evaluated.
+    evaluated: tuple[str, int]
     rollout: Rollout = field(default_factory=Rollout)
     #: When the latest revision was written, on the monotonic clock.
     rolled_out_at: float = float("-inf")
@@ -31,6 +34,11 @@ class ServiceState:
     pending: set[Key] = field(default_factory=set)
 
 
+def spec_of(body: Object) -> tuple[str, int]:
+    """What tells one spec of a service from all others: uid and generation."""
+    return body["metadata"]["uid"], body["metadata"]["generation"]
+
+
 class ServiceStates:
     """The services of all namespaces."""
 
@@ -41,12 +49,13 @@ class ServiceStates:
         """A service that has been reconciled; None before that, and for one that is gone."""
         return self._states.get(service)
 
-    def put(self, service: Key, evaluation: ServiceEvaluation) -> ServiceState:
-        """Take over what a service has been evaluated to."""
+    def put(self, body: Object, evaluation: ServiceEvaluation) -> ServiceState:
+        """Take over what a service, as ``body`` has it, has been evaluated to."""
+        service, evaluated = key_of(body), spec_of(body)
         state = self._states.get(service)
         if state is None:
-            state = self._states[service] = ServiceState(evaluation)
-        state.evaluation = evaluation
+            state = self._states[service] = ServiceState(evaluation, evaluated)
+        state.evaluation, state.evaluated = evaluation, evaluated
         state.written = False
         return state
 
