@@ -34,6 +34,9 @@ _MANAGED = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
 #: Seconds after which the API server ends a watch, and kopf begins it anew.
 SERVER_TIMEOUT = 300
 
+#: Seconds after its last event for which kopf keeps a task for an object; five unless told so.
+IDLE = 0.5
+
 #: Seconds between attempts to list or to watch: the first ones, and all that follow. No last one:
 #: an API server that is away, or that refuses for a while, is no reason to end the process.
 FIRST_RETRIES = (1.0, 1.0, 2.0, 3.0)
@@ -162,6 +165,7 @@ def watch_settings() -> kopf.OperatorSettings:
     settings.networking.connect_timeout = 5
     settings.networking.request_timeout = 30
     settings.networking.error_backoffs = Retries()
+    settings.queueing.idle_timeout = IDLE
     settings.watching.server_timeout = SERVER_TIMEOUT
     settings.watching.chunk_size = 500
     settings.posting.enabled = False

@@ -32,7 +32,7 @@ from support.cluster_resources import pod
 
 CHANGES, EVERY, GOAL = 300, 0.2, 1.0
 #: Changes that are followed into a deliverer, one after the other, with a pause between.
-LOADS, PAUSE = 60, 0.25
+LOADS, PAUSE = 40, 0.1
 #: Seconds between two looks at the deliverer.
 LOOK = 0.01
 

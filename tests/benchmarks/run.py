@@ -1,11 +1,13 @@
 """Run every benchmark, one after the other, and print the table of goals: ``make bench``.
 
-    python tests/benchmarks/run.py [NAME…]
+    python tests/benchmarks/run.py [--markdown] [NAME…]
 
 NAMEs choose some, as in ``run.py intake memory``. A goal that is missed fails nothing: it stays in
-the table, and ``docs/benchmarks.md`` says why.
+the table, and ``docs/benchmarks.md`` or ``docs/performance.md`` says why. ``--markdown`` prints the
+table as it stands in those pages.
 """
 
+import argparse
 import json
 import os
 import subprocess
@@ -45,8 +47,22 @@ def table(results: Path) -> None:
         print(f"{line['goal']:<68} {line['figure']:>12}  {verdict}")
 
 
+def markdown(results: Path) -> None:
+    """Print it for the manual, with the notes."""
+    print("\n| goal | figure | | |\n| --- | --- | --- | --- |")
+    for text in results.read_text().splitlines():
+        line = json.loads(text)
+        verdict = {True: "met", False: "missed", None: ""}[line["met"]]
+        goal = line["goal"].replace("<=", "≤").replace(">=", "≥")
+        print(f"| {goal} | {line['figure']} | {verdict} | {line['note']} |")
+
+
 def main() -> int:
-    names = sys.argv[1:] or sorted(
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", metavar="NAME", nargs="*")
+    parser.add_argument("--markdown", action="store_true")
+    arguments = parser.parse_args()
+    names = arguments.names or sorted(
         path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py")
     )
     failures = {}
@@ -56,7 +72,7 @@ def main() -> int:
             reason = run(name, results)
             if reason is not None:
                 failures[name] = reason
-        table(results)
+        (markdown if arguments.markdown else table)(results)
     for name, reason in failures.items():
         print(f"bench_{name}.py {reason}", file=sys.stderr)
     return 1 if failures else 0
