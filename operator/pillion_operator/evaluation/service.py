@@ -115,6 +115,8 @@ class _Candidate:
         self._needs: dict[str, tuple[Key, Key]] = {}
         #: The destinations that wait for a Secret.
         self._held: set[Key] = set()
+        #: Of each filter and destination: whether subscriptions may lead to it.
+        self._availability: dict[Key, Verdict] = {}
 
     def _key(self, kind: str, name: str) -> Key:
         return Key(kind, self._namespace.name, name)
@@ -128,11 +130,11 @@ class _Candidate:
         spec = parsed.resource.spec
         needed = []
         for kind, reference in ((FILTER, "filterRef"), (DESTINATION, "destinationRef")):
-            target = spec[reference]["name"]
-            verdict = self._available(kind, target)
+            target = self._key(kind, spec[reference]["name"])
+            verdict = self._available(target)
             if not verdict.accepted:
                 return verdict
-            needed.append(self._key(kind, target))
+            needed.append(target)
         if not chosen:
             return ACCEPTED
         for key in needed:
@@ -141,7 +143,14 @@ class _Candidate:
         self._chosen[self._key(SUBSCRIPTION, name)] = parsed
         return ACCEPTED
 
-    def _available(self, kind: str, name: str) -> Verdict:
+    def _available(self, key: Key) -> Verdict:
+        # Many subscriptions share a few filters and destinations.
+        known = self._availability.get(key)
+        if known is None:
+            known = self._availability[key] = self._found(key.kind, key.name)
+        return known
+
+    def _found(self, kind: str, name: str) -> Verdict:
         body = self._namespace.body(kind, name)
         if body is None:
             return _missing(kind, name)
