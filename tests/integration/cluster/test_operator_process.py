@@ -94,9 +94,7 @@ def complaint(arguments: list[str]) -> str:
     return ran.stderr
 
 
-@pytest.mark.parametrize(
-    "content", [None, "", "no: kubeconfig", "{", "apiVersion: v1\nkind: Config\n"]
-)
+@pytest.mark.parametrize("content", [None, "", "{", "kind: Config"])
 def test_a_kubeconfig_that_leads_nowhere_is_named(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "kubeconfig"
     if content is not None:
