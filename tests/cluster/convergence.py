@@ -161,11 +161,16 @@ class World:
         services = services or ("default",)
         self.until(lambda: all(map(is_ready, self.ours())), "everything is accepted and ready")
         self.until(lambda: not self.wrong(*services), "the configurations hold what they should")
+        self.until(lambda: self._tells_of(services), "the statuses tell of that configuration")
+
+    def _tells_of(self, services: Iterable[str]) -> bool:
+        """Whether the status of each service has the revision that is rendered."""
         secrets = self.all("Secret")
-        for body in self.all("IndicationService"):
-            name = body["metadata"]["name"]
-            if name in services:
-                assert body["status"]["revision"] == self.revision(name, secrets=secrets)
+        told = {
+            body["metadata"]["name"]: (body.get("status") or {}).get("revision")
+            for body in self.all("IndicationService")
+        }
+        return all(told[name] == self.revision(name, secrets=secrets) for name in services)
 
     def ours(self) -> list[Object]:
         """All objects of our kinds."""
