@@ -105,6 +105,7 @@ class DestinationReconciler:
             delivery,
             DestinationFacts(
                 suspended=bool((body.get("spec") or {}).get("suspended")),
+                held=any(self._is_held(key, service) for service in services),
                 retry_interval=self._retry_interval(body, services),
                 draining=draining,
                 removed_everywhere=draining and asked and self._removed(key, services),
@@ -113,6 +114,13 @@ class DestinationReconciler:
             now=self._clock.time(),
         )
         return verdict if asked else _as_told_before(body, verdict)
+
+    def _is_held(self, key: Key, service: Key) -> bool:
+        """Whether it is refused, and yet rendered: suspended, until its Secret is there."""
+        state = self._states.get(service)
+        if state is None or key.name not in state.evaluation.destinations:
+            return False
+        return key in state.evaluation.content
 
     def _removed(self, key: Key, services: Sequence[Key]) -> bool:
         """Whether every deliverer that can be asked runs on a revision without the destination."""

@@ -17,6 +17,11 @@ from pillion_operator.status.conditions import Condition, find_condition, rfc333
 _MOST_DETAILS = 3
 
 SUSPENDED = "Suspended"
+HELD = "CredentialsMissing"
+_HELD = (
+    "A Secret that it needs is missing or wrong, as Accepted says: indications are queued, and "
+    "delivered once it is there."
+)
 NO_DELIVERERS = "NoDeliverers"
 UNREACHABLE = "DeliverersUnreachable"
 NOTHING_SENT = "NothingSent"
@@ -28,6 +33,8 @@ class DestinationFacts:
 
     #: ``spec.suspended``.
     suspended: bool
+    #: Whether deliverers have it suspended because a Secret that it needs is missing or wrong.
+    held: bool = False
     #: The effective retry interval, in seconds; the longest of several services'.
     retry_interval: float
     #: Whether it is being deleted with removalPolicy Drain.
@@ -98,6 +105,8 @@ def _delivering(delivery: DestinationDelivery, facts: DestinationFacts) -> Condi
             SUSPENDED,
             "spec.suspended is true: indications are queued. Set it to false to deliver them.",
         )
+    if facts.held:
+        return Condition("Delivering", "False", HELD, _HELD)
     unknown = _nothing_known(delivery)
     if unknown is not None:
         return Condition("Delivering", "Unknown", *unknown)
@@ -128,6 +137,8 @@ def _unreachable(delivery: DestinationDelivery, facts: DestinationFacts) -> Cond
     if facts.suspended:
         # Not True: the time in which nobody tries does not count against the listener.
         return Condition(kind, "Unknown", SUSPENDED, "Nothing is sent while it is suspended.")
+    if facts.held:
+        return Condition(kind, "Unknown", HELD, _HELD)
     unknown = _nothing_known(delivery)
     if unknown is not None:
         return Condition(kind, "Unknown", *unknown)

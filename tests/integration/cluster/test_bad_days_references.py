@@ -108,6 +108,9 @@ def test_the_secret_under_a_destination_comes_goes_and_changes(day: BadDay) -> N
         held = (day.world.content() or {})["ListenerDestination", "operations"]
         assert held["suspended"] is True
         assert "credentials" not in held
+        day.world.becomes(
+            "ListenerDestination", "operations", "Delivering", "False", "CredentialsMissing"
+        )
         day.world.becomes("ListenerDestination", "other", "Ready", "True")
 
     for unlabelled in (None, "false", "TRUE"):

@@ -255,3 +255,10 @@ def test_since_when_a_listener_fails_is_read_from_the_live_condition() -> None:
 def _live(kind: str, status: Any, reason: str) -> list[dict[str, Any]]:
     wanted = [Condition(kind, status, reason, "")]
     return set_conditions([], wanted, generation=1, now="2026-01-01T00:00:00Z")
+
+
+def test_while_a_secret_is_missing_the_listener_is_not_to_blame() -> None:
+    verdict = judged(FAILING, replace(FACTS, held=True))
+    assert said(verdict, "Delivering") == ("False", "CredentialsMissing")
+    # The time does not count towards subscriptionRemovalTimeIntervalSeconds.
+    assert said(verdict, "ListenerUnreachable") == ("Unknown", "CredentialsMissing")
