@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from pillion_operator.cluster.api import Api, ApiError, Conflict
-from pillion_operator.cluster.applier import ATTEMPTS, Applier, Invalid, Repair
+from pillion_operator.cluster.applier import ATTEMPTS, ECHO, Applier, Invalid, Repair
 from pillion_operator.cluster.types import SERVICE, Object, ResourceType
 from pillion_operator.desired.metadata import managed
 from support.desired import indication_service
@@ -119,6 +119,24 @@ async def test_what_is_desired_again_is_written_though_the_watch_still_shows_it(
     assert bed.server.objects["a"]["spec"] == {"type": "ClusterIP"}
     assert (await bed.applier.sync(OWNER, desired=[one], live=seen)).written == 0
     assert bed.repairs == []
+
+
+async def test_what_is_older_than_what_was_written_is_believed_after_a_while(bed: Bed) -> None:
+    """An etcd that was restored from a backup goes on from older versions."""
+    desired = [child("a", size=1)]
+    await bed.applier.sync(OWNER, desired=desired, live=[])
+    written = bed.server.objects["a"]
+    restored = {
+        **written,
+        "metadata": {**written["metadata"], "resourceVersion": "7"},
+        "spec": {"size": 3},
+    }
+    # It may as well be a watch that is late.
+    assert (await bed.applier.sync(OWNER, desired=desired, live=[restored])).written == 0
+    bed.clock.skip(ECHO)
+    assert (await bed.applier.sync(OWNER, desired=desired, live=[restored])).written == 1
+    assert bed.server.objects["a"]["spec"] == {"size": 1}
+    assert [repair.fields for repair in bed.repairs] == [("spec.size",)]
 
 
 async def test_nothing_is_deleted_while_something_cannot_be_made(bed: Bed) -> None:
