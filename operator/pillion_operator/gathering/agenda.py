@@ -1,11 +1,12 @@
-"""Who is due when."""
+"""Who is due when, and whose turn it is."""
 
 import heapq
 import itertools
 import math
+from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-Item = TypeVar("Item")
+Item = TypeVar("Item", bound=Hashable)
 
 
 class Agenda(Generic[Item]):
@@ -45,3 +46,76 @@ class Agenda(Generic[Item]):
 
     def _counts(self, entry: tuple[float, int, Item]) -> bool:
         return self._valid.get(entry[2]) == entry[1]
+
+
+class _Group(Generic[Item]):
+    __slots__ = ("out", "served", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: Agenda[Item] = Agenda()
+        #: Items that were taken out and are not done with.
+        self.out = 0
+        #: When one was last taken out.
+        self.served = -math.inf
+
+
+class Turns(Generic[Item]):
+    """Items in groups, each item due at one moment. Groups with items that are due are served in
+    turn, one item at a time, however many are due in any of them, and no group has more than
+    ``most`` out at once.
+    """
+
+    def __init__(self, *, most: int) -> None:
+        self._most = most
+        self._groups: dict[Hashable, _Group[Item]] = {}
+        #: The groups that may be served, by when each came to wait: when its first item was due,
+        #: or when it was last served.
+        self._line: Agenda[Hashable] = Agenda()
+        #: The group in which each item waits.
+        self._where: dict[Item, Hashable] = {}
+
+    def put(self, item: Item, due: float, *, group: Hashable) -> None:
+        """Make an item due in a group, instead of whenever and wherever it was."""
+        if self._where.get(item, group) != group:
+            self.drop(item)
+        self._where[item] = group
+        self._groups.setdefault(group, _Group()).waiting.put(item, due)
+        self._line_up(group)
+
+    def drop(self, item: Item) -> None:
+        """Forget an item that waits; one that does not is no error."""
+        if item in self._where:
+            group = self._where.pop(item)
+            self._groups[group].waiting.drop(item)
+            self._line_up(group)
+
+    def next_due(self) -> float:
+        """From when on an item may be taken out; infinity where none may."""
+        return self._line.next_due()
+
+    def pop(self, now: float) -> tuple[Item, Hashable]:
+        """Take out an item of the group whose turn it is; raises IndexError without one. The
+        group's name is for ``done``."""
+        group = self._line.pop()
+        known = self._groups[group]
+        item = known.waiting.pop()
+        del self._where[item]
+        known.out += 1
+        known.served = now
+        self._line_up(group)
+        return item, group
+
+    def done(self, group: Hashable) -> None:
+        """An item of a group that was taken out is done with."""
+        self._groups[group].out -= 1
+        self._line_up(group)
+
+    def _line_up(self, group: Hashable) -> None:
+        known = self._groups[group]
+        first = known.waiting.next_due()
+        if first < math.inf and known.out < self._most:
+            self._line.put(group, max(first, known.served))
+            return
+        self._line.drop(group)
+        if first == math.inf and not known.out:
+            del self._groups[group]

@@ -7,22 +7,34 @@ something has changed, and reads the reports. Nothing is kept of pods that are g
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
 from pillion_operator.clock import Clock, within
 from pillion_operator.cluster.types import Object
-from pillion_operator.gathering.agenda import Agenda
+from pillion_operator.gathering.agenda import Turns
 from pillion_operator.gathering.client import MOST_CONNECTIONS
 from pillion_operator.gathering.news import News, news
-from pillion_operator.gathering.pace import CALM, HURRY_FOR, RATE, Pace, calm, jittered
+from pillion_operator.gathering.pace import (
+    CALM,
+    HURRY_FOR,
+    RATE,
+    Pace,
+    calm,
+    fair_share,
+    jittered,
+)
 from pillion_operator.gathering.reports import DelivererReport, Unreachable
 from pillion_operator.gathering.targets import Target, target_of
 
 #: The port of a deliverer's /v1/queues on its pod's address.
 TELEMETRY_PORT = 8289
+#: Askings of one namespace under way at once, of those that were silent last time and of the others
+#: each: no namespace has all the connections to itself.
+MOST_AT_ONCE = MOST_CONNECTIONS // 4
 #: Seconds between two calls of ``on_change`` for one service, by what there is to tell.
 _GAPS = {News.TURNED: 1.0, News.MOVED: 10.0}
 
@@ -72,9 +84,9 @@ class _Service:
 class Gatherer:
     """Keeps the last report of every deliverer.
 
-    No more than ``rate`` deliverers are asked a second; the calm interval stretches with their
-    number (``pace.calm``). Those that were silent last time have connections of their own, so that
-    they keep none of the others waiting.
+    No more than ``rate`` deliverers are asked a second, of one namespace after the other; the calm
+    interval of a namespace stretches with the number of its deliverers (``pace``). Those that were
+    silent last time have connections of their own, so that they keep none of the others waiting.
     """
 
     def __init__(
@@ -106,8 +118,11 @@ class Gatherer:
         self._rate = rate
         self._interval = interval
         self._services: dict[tuple[str, str], _Service] = {}
-        self._agenda: Agenda[Deliverer] = Agenda()
-        self._deliverers = 0
+        self._turns: Turns[Deliverer] = Turns(most=MOST_AT_ONCE)
+        #: The deliverers of each namespace, and what ``fair_share`` makes of them; None when they
+        #: have changed since.
+        self._pods: Counter[str] = Counter()
+        self._share: float | None = None
         #: Services with news, and when (monotonic) to tell them.
         self._untold: dict[tuple[str, str], float] = {}
         #: No asking before it (monotonic), by the rate.
@@ -147,7 +162,7 @@ class Gatherer:
             if isinstance(deliverer.report, DelivererReport):
                 deliverer.pace.hurry(now)
                 if not deliverer.asking:
-                    self._agenda.put(deliverer, now)
+                    self._put(deliverer, now)
         self._woken.set()
 
     def service_gone(self, namespace: str, service: str) -> None:
@@ -185,7 +200,8 @@ class Gatherer:
         """Ask, for ever."""
         async with asyncio.TaskGroup() as asking:
             while True:
-                asking.create_task(self._ask(await self._next()))
+                deliverer, turn = await self._next()
+                asking.create_task(self._served(deliverer, turn))
 
     # ------------------------------------------------------------------ inside
 
@@ -205,25 +221,42 @@ class Gatherer:
             if before.target.uid == target.uid:
                 deliverer.report = before.report
         service.deliverers[target.name] = deliverer
-        self._deliverers += 1
-        self._agenda.put(deliverer, now)
+        self._count(service, 1)
+        self._put(deliverer, now)
 
     def _drop(self, deliverer: Deliverer) -> None:
         deliverer.gone = True
-        self._deliverers -= 1
-        self._agenda.drop(deliverer)
+        self._count(deliverer.service, -1)
+        self._turns.drop(deliverer)
 
-    async def _next(self) -> Deliverer:
+    def _put(self, deliverer: Deliverer, due: float) -> None:
+        lost = isinstance(deliverer.report, Unreachable)
+        self._turns.put(deliverer, due, group=(deliverer.service.key[0], lost))
+
+    def _count(self, service: _Service, more: int) -> None:
+        namespace, _ = service.key
+        self._pods[namespace] += more
+        if not self._pods[namespace]:
+            del self._pods[namespace]
+        self._share = None
+
+    def _calm(self, service: _Service) -> float:
+        if self._share is None:
+            self._share = fair_share(self._pods.values(), rate=self._rate, least=self._interval)
+        namespace, _ = service.key
+        return calm(self._pods[namespace], share=self._share, least=self._interval)
+
+    async def _next(self) -> tuple[Deliverer, Hashable]:
         """Wait until a deliverer is due, telling news meanwhile."""
         while True:
             now = self._clock.monotonic()
             self._tell(now)
-            due = max(self._agenda.next_due(), self._next_slot)
+            due = max(self._turns.next_due(), self._next_slot)
             if due <= now:
                 self._next_slot = max(self._next_slot, now) + 1 / self._rate
-                deliverer = self._agenda.pop()
+                deliverer, turn = self._turns.pop(now)
                 deliverer.asking = True
-                return deliverer
+                return deliverer, turn
             await self._rest(min(due, *self._untold.values(), math.inf) - now)
 
     async def _rest(self, seconds: float) -> None:
@@ -233,6 +266,13 @@ class Gatherer:
             return
         with suppress(TimeoutError):
             await within(self._clock, seconds, self._woken.wait())
+
+    async def _served(self, deliverer: Deliverer, turn: Hashable) -> None:
+        try:
+            await self._ask(deliverer)
+        finally:
+            self._turns.done(turn)
+            self._woken.set()
 
     async def _ask(self, deliverer: Deliverer) -> None:
         async with self._lanes[isinstance(deliverer.report, Unreachable)]:
@@ -282,14 +322,13 @@ class Gatherer:
         told = news(deliverer.report, answer)
         deliverer.report = answer
         self._note(service, told, now)
-        calm_wait = calm(self._deliverers, rate=self._rate, least=self._interval)
+        calm_wait = self._calm(service)
         if isinstance(answer, Unreachable):
             wait = deliverer.pace.after_silence(calm=calm_wait)
         else:
             behind = service.revision is not None and answer.revision != service.revision
             wait = deliverer.pace.after_report(behind=behind, now=now, calm=calm_wait)
-        self._agenda.put(deliverer, now + jittered(wait, self._draw))
-        self._woken.set()
+        self._put(deliverer, now + jittered(wait, self._draw))
 
     def _note(self, service: _Service, told: News, now: float) -> None:
         """Have it told that a deliverer has answered, or is gone."""

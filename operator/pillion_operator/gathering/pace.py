@@ -1,6 +1,12 @@
-"""How often a deliverer is asked. Pure; seconds."""
+"""How often a deliverer is asked. Pure; seconds.
 
-from collections.abc import Callable
+Half of the rate is for deliverers in calm, and is shared by namespaces (max-min fairness): those
+that would take less than an equal part have all that they ask for, and the others have equal parts
+of the rest. So many deliverers stretch the calm interval of their own namespace, not of all.
+"""
+
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 #: Askings a second, over all deliverers, at most.
@@ -18,9 +24,23 @@ LOST_MOST = 60.0
 JITTER = 0.2
 
 
-def calm(pods: int, *, rate: float = RATE, least: float = CALM) -> float:
-    """The calm interval: ``least``, stretched so that it takes up no more than half of the rate."""
-    return max(least, 2 * pods / rate)
+def fair_share(pods: Iterable[int], *, rate: float = RATE, least: float = CALM) -> float:
+    """The askings a second that a namespace may take up in calm, at most. ``pods`` are the
+    deliverers of each namespace; infinity where there is enough for all of them."""
+    counts = sorted(pods)
+    left = rate / 2
+    for number, count in enumerate(counts):
+        share = left / (len(counts) - number)
+        if count / least > share:
+            return share
+        left -= count / least
+    return math.inf
+
+
+def calm(pods: int, *, share: float, least: float = CALM) -> float:
+    """The calm interval in a namespace with so many deliverers: ``least``, stretched so that they
+    take up no more than its ``share``."""
+    return max(least, pods / share)
 
 
 @dataclass(slots=True)

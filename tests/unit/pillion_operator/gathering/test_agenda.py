@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from pillion_operator.gathering.agenda import Agenda
+from pillion_operator.gathering.agenda import Agenda, Turns
 
 
 def test_the_first_due_comes_first() -> None:
@@ -44,3 +44,76 @@ def test_moving_items_about_leaves_nothing_behind() -> None:
 
     assert len(agenda._heap) < 100
     assert agenda.next_due() == 9999.0
+
+
+def turns_of(*groups: tuple[str, int], most: int = 100) -> Turns[str]:
+    """Groups with so many items each, all of them due at 1."""
+    turns: Turns[str] = Turns(most=most)
+    for group, count in groups:
+        for number in range(count):
+            turns.put(f"{group}{number}", 1.0, group=group)
+    return turns
+
+
+def served(turns: Turns[str], now: float) -> list[str]:
+    """All that may be taken out at a moment."""
+    items = []
+    while turns.next_due() <= now:
+        items.append(turns.pop(now)[0])
+    return items
+
+
+def test_groups_are_served_in_turn_however_many_are_due_in_any() -> None:
+    turns = turns_of(("large", 5), ("small", 2), ("smaller", 1))
+
+    first = [turns.pop(2.0 + number)[1] for number in range(5)]
+
+    assert first == ["large", "small", "smaller", "large", "small"]
+    assert served(turns, 9.0) == ["large2", "large3", "large4"]
+    assert turns.next_due() == math.inf
+
+
+def test_who_becomes_due_is_served_next_though_many_of_another_group_wait() -> None:
+    turns = turns_of(("large", 50))
+    turns.put("small0", 5.0, group="small")
+    for now in (2.0, 3.0, 4.0, 5.0):
+        assert turns.pop(now)[1] == "large"
+
+    assert turns.pop(5.1) == ("small0", "small")
+
+
+def test_a_group_has_only_so_many_out_at_once() -> None:
+    turns = turns_of(("large", 5), ("small", 1), most=2)
+
+    assert served(turns, 1.0) == ["large0", "small0", "large1"]
+    assert turns.next_due() == math.inf
+    turns.done("large")
+    assert served(turns, 2.0) == ["large2"]
+    turns.done("small")
+    turns.done("large")
+    turns.done("large")
+    assert served(turns, 2.0) == ["large3", "large4"]
+
+
+def test_an_item_waits_in_the_group_in_which_it_was_put_last() -> None:
+    turns = turns_of(("one", 1))
+    turns.put("one0", 3.0, group="another")
+
+    assert turns.next_due() == 3.0
+    assert turns.pop(3.0) == ("one0", "another")
+    assert turns.next_due() == math.inf
+
+
+def test_what_is_dropped_takes_no_turn_and_nothing_is_kept_of_it() -> None:
+    turns = turns_of(("one", 2))
+    turns.drop("never there")
+    turns.drop("one0")
+    turns.drop("one1")
+
+    assert turns.next_due() == math.inf
+    with pytest.raises(IndexError):
+        turns.pop(9.0)
+    turns.put("two0", 1.0, group="two")
+    turns.done(turns.pop(1.0)[1])
+    assert turns._groups == {}
+    assert turns._where == {}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pillion_operator.gathering.gatherer import Gatherer
+from pillion_operator.gathering.gatherer import MOST_AT_ONCE, Gatherer
 from pillion_operator.gathering.pace import CALM, HURRY_FIRST, LOST_FIRST
 from pillion_operator.gathering.reports import (
     DelivererReport,
@@ -244,6 +244,41 @@ async def test_no_more_are_asked_than_the_rate_allows() -> None:
     assert set(times) <= {6, 7}
 
 
+async def test_many_pods_of_one_namespace_keep_no_other_waiting() -> None:
+    bench = bench_with(rate=20.0)
+    async with bench.running():
+        bench.pods(*(pod(number) for number in range(1, 401)))
+        await bench.clock.advance(1.0)
+        bench.gatherer.pods_changed("bank", "default", [pod(1, podIP="10.9.0.1")])
+        await bench.clock.advance(100.0)
+        # Neither behind the first askings of the many, nor at their pace.
+        moments = bench.deliverers.moments("10.9.0.1")
+        assert moments[0] == pytest.approx(1.0, abs=0.2)
+        assert len(moments) >= 9
+        assert len(bench.deliverers.moments()) == 3
+        bench.gatherer.pods_changed("bank", "default", [])
+        bench.pods(pod(1))
+        await bench.clock.advance(50.0)
+
+    # The many are gone, and so is what they have stretched.
+    assert len(bench.deliverers.moments()) >= 6
+    assert bench.gatherer._pods == {"shop": 1}
+
+
+async def test_pods_that_hang_keep_no_other_namespace_waiting(bench: Bench) -> None:
+    hanging = [pod(number) for number in range(1, 201)]
+    never = asyncio.Event()
+    bench.deliverers.hung.update({one["status"]["podIP"]: never for one in hanging})
+    async with bench.running():
+        bench.pods(*hanging)
+        await bench.clock.advance(5.0)
+        assert len(bench.deliverers.asked) == MOST_AT_ONCE
+        bench.gatherer.pods_changed("bank", "default", [pod(1, podIP="10.9.0.1")])
+        await bench.clock.advance(1.0)
+
+    assert len(bench.deliverers.moments("10.9.0.1")) == 1
+
+
 async def test_pods_that_are_gone_are_forgotten(bench: Bench) -> None:
     async with bench.running():
         bench.pods(pod(1), pod(2))
@@ -256,7 +291,7 @@ async def test_pods_that_are_gone_are_forgotten(bench: Bench) -> None:
 
     assert len(bench.deliverers.asked) == 2
     assert bench.gatherer._services == {}
-    assert bench.gatherer._agenda.next_due() == math.inf
+    assert bench.gatherer._turns.next_due() == math.inf
 
 
 async def test_a_service_that_is_gone_is_forgotten_with_its_last_pod(bench: Bench) -> None:

@@ -1,3 +1,7 @@
+import math
+
+import pytest
+
 from pillion_operator.gathering.pace import (
     CALM,
     HURRY_FIRST,
@@ -8,15 +12,41 @@ from pillion_operator.gathering.pace import (
     LOST_MOST,
     Pace,
     calm,
+    fair_share,
     jittered,
 )
 
 
 def test_the_calm_interval_stretches_with_the_number_of_pods() -> None:
-    assert calm(0) == calm(10) == CALM
-    assert calm(5000, rate=100) == 100.0
+    assert calm(0, share=math.inf) == calm(10, share=math.inf) == CALM
+    alone = fair_share([5000], rate=100)
+    assert calm(5000, share=alone) == 100.0
     # Half of the rate is left for those that are not calm.
-    assert 5000 / calm(5000, rate=100) == 50.0
+    assert 5000 / calm(5000, share=alone) == 50.0
+
+
+def test_there_is_enough_for_a_few() -> None:
+    assert fair_share([]) == math.inf
+    assert fair_share([500], rate=100, least=10.0) == math.inf
+    assert fair_share([250, 250], rate=100, least=10.0) == math.inf
+
+
+def test_many_pods_stretch_the_interval_of_their_own_namespace_alone() -> None:
+    counts = [10_000, 10, 200]
+    share = fair_share(counts, rate=100, least=10.0)
+
+    # What the small ones do not take of their parts is the large one's.
+    assert share == 50.0 - 1.0 - 20.0
+    assert [calm(count, share=share) for count in counts] == [10_000 / 29.0, CALM, CALM]
+
+
+def test_large_namespaces_have_equal_parts_of_what_the_small_ones_leave() -> None:
+    counts = [4000, 10, 2000, 3000]
+    share = fair_share(counts, rate=100, least=10.0)
+
+    assert share == pytest.approx(49.0 / 3)
+    taken = sum(count / calm(count, share=share) for count in counts)
+    assert taken == pytest.approx(50.0)
 
 
 def test_who_is_behind_is_asked_often_and_then_less_so() -> None:
