@@ -21,8 +21,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
 URL = "https://listener.example.com/events"
 GATEWAY = {"mode": "Gateway"}
-#: Seconds for the garbage collector, which looks for new kinds every 30 s.
-COLLECTED = 80.0
 #: What is not served by the gateway.
 ONLY_SIDECARS = ("default", "alerts-to-operations")
 #: The lives of an operator that are enough, whatever it writes in each.
@@ -119,11 +117,6 @@ def test_what_is_done_while_the_operator_is_away_is_made_up_for(day: BadDay) -> 
     )
     day.world.until(
         lambda: day.world.get("StatefulSet", "pillion-shared") is not None, "the gateway is back"
-    )
-    day.world.until(
-        lambda: day.world.get("StatefulSet", "pillion-gone") is None,
-        "that of the other is gone",
-        within=COLLECTED,
     )
     day.world.converges("default", "shared")
     names = {name for kind, name in day.world.content() or {} if kind == "ListenerDestination"}
