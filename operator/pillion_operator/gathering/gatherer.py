@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from pillion_operator.clock import Clock, within
 from pillion_operator.cluster.types import Object
@@ -27,7 +28,7 @@ from pillion_operator.gathering.pace import (
     fair_share,
     jittered,
 )
-from pillion_operator.gathering.reports import DelivererReport, Unreachable
+from pillion_operator.gathering.reports import DelivererReport, QueueReport, Unreachable
 from pillion_operator.gathering.targets import Target, target_of
 
 #: The port of a deliverer's /v1/queues on its pod's address.
@@ -70,7 +71,7 @@ class Deliverer:
 
 
 class _Service:
-    __slots__ = ("deliverers", "gathered", "key", "revision", "told_at")
+    __slots__ = ("_queues", "deliverers", "gathered", "key", "revision", "told_at")
 
     def __init__(self, key: tuple[str, str]) -> None:
         self.key = key
@@ -79,6 +80,18 @@ class _Service:
         self.told_at = -math.inf
         #: Whether every deliverer has been asked once.
         self.gathered = False
+        #: What some deliverer says of each queue, as long as a report holds it.
+        self._queues: WeakValueDictionary[str, QueueReport] = WeakValueDictionary()
+
+    def shared(self, queue: QueueReport) -> QueueReport:
+        """The same, as one object for all deliverers that say just that. Most queues are idle, and
+        many queues of many deliverers would fill the memory with copies."""
+        known = self._queues.get(queue.name)
+        if known == queue:
+            return known
+        if queue.last_attempt_time is None:
+            self._queues[queue.name] = queue
+        return queue
 
 
 class Gatherer:
@@ -299,14 +312,16 @@ class Gatherer:
             if isinstance(before, Unreachable):
                 return replace(answer, since=before.since, held=before.held)
             return replace(answer, held=frozenset(before.queues if before else ()))
-        namespace, _ = deliverer.service.key
+        service = deliverer.service
+        namespace, _ = service.key
+        queues = (
+            service.shared(queue)
+            for name, queue in answer.queues.items()
+            if self._known("ListenerDestination", namespace, name)
+        )
         return replace(
             answer,
-            queues={
-                name: queue
-                for name, queue in answer.queues.items()
-                if self._known("ListenerDestination", namespace, name)
-            },
+            queues={queue.name: queue for queue in queues},
             ended=tuple(
                 one
                 for one in answer.ended

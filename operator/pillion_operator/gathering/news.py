@@ -37,7 +37,7 @@ def news(
 
 
 def _of_queue(before: QueueReport, after: QueueReport) -> News:
-    if before == after:
+    if before is after or before == after:
         return News.NONE
     if _turns(before) != _turns(after):
         return News.TURNED

@@ -21,7 +21,7 @@ class DeliveryResult(StrEnum):
     POST_DELIVERY_ERROR = "PostDeliveryError"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class QueueReport:
     """One destination queue of one deliverer."""
 

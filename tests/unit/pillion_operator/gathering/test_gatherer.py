@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pillion_operator.gathering.aggregate import deliveries
 from pillion_operator.gathering.gatherer import MOST_AT_ONCE, Gatherer
 from pillion_operator.gathering.pace import CALM, HURRY_FIRST, LOST_FIRST
 from pillion_operator.gathering.reports import (
@@ -469,6 +470,45 @@ async def test_what_a_pod_says_of_others_is_not_kept(bench: Bench) -> None:
     assert isinstance(report, DelivererReport)
     assert report.queues == {}
     assert [one.name for one in report.ended] == ["alerts"]
+
+
+async def test_idle_queues_of_many_deliverers_are_held_once(bench: Bench) -> None:
+    def held() -> list[QueueReport]:
+        return [one.queues["pager"] for one in bench.reports if isinstance(one, DelivererReport)]
+
+    addresses = [f"10.0.0.{number}" for number in range(1, 5)]
+    for address in addresses:
+        # As they are parsed: each answer has objects of its own.
+        bench.deliverers.queues[address] = replace(PAGER)
+    bench.deliverers.queues[addresses[2]] = replace(PAGER, depth=2, high_water=3)
+    attempted = replace(PAGER, last_result=DeliveryResult.SUCCESS, last_attempt_time=5.0)
+    bench.deliverers.queues[addresses[3]] = attempted
+    async with bench.running():
+        bench.pods(*(pod(number) for number in range(1, 5)))
+        await bench.clock.advance(1.0)
+        first, second, waiting, delivered = held()
+        assert first is second
+        assert (waiting.depth, delivered) == (2, attempted)
+        sums = deliveries(bench.reports)["pager"]
+        assert (sums.deliverers, sums.idle, sums.delivering, sums.depth) == (4, 3, 1, 2)
+        # What one says otherwise is its own.
+        bench.deliverers.queues[addresses[0]] = replace(PAGER, capacity=7)
+        bench.deliverers.queues[addresses[1]] = replace(PAGER)
+        await bench.clock.advance(CALM)
+        assert [queue.capacity for queue in held()] == [7, 100, 100, 100]
+
+
+async def test_of_queues_that_nobody_reports_any_more_nothing_is_held(bench: Bench) -> None:
+    bench.deliverers.queues["10.0.0.1"] = replace(PAGER)
+    async with bench.running():
+        bench.pods(pod())
+        await bench.clock.advance(1.0)
+        (service,) = bench.gatherer._services.values()
+        assert set(service._queues) == {"pager"}
+        del bench.deliverers.queues["10.0.0.1"]
+        bench.known.clear()
+        await bench.clock.advance(CALM)
+        assert set(service._queues) == set()
 
 
 async def test_a_failure_of_the_client_itself_is_not_hidden(bench: Bench) -> None:
