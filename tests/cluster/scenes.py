@@ -1,6 +1,7 @@
 """What tests of a running operator share: whom it runs as, a pod with a deliverer, publishing."""
 
 import json
+import urllib.error
 import urllib.request
 from collections import Counter
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 from cluster.audit import Request, requests, writes
 from cluster.control_plane import ControlPlane
 from cluster.convergence import World, condition
+from cluster.deliverer_pod import DelivererPod
 from cluster.kubectl import Kubectl
 from cluster.operators import IMAGE, OperatorProcess, webhook_configuration
 from cluster.rest import wait_until
@@ -184,6 +186,26 @@ def deliverer_pod(
 
 
 # ------------------------------------------------------------------ deliverers
+
+
+def serving(world: World, pod: DelivererPod, *, port: int = 8288) -> str:
+    """Wait until a pod's deliverer runs on all that was applied; return where to publish.
+
+    ``port`` is that of its administration.
+    """
+    world.converges()
+
+    def holds() -> bool:
+        try:
+            with urllib.request.urlopen(f"{pod.url(port)}/v1/queues", timeout=10) as answer:
+                revision = json.load(answer)["revision"]
+        except urllib.error.HTTPError as error:
+            error.close()
+            return False
+        return bool(revision == world.revision())
+
+    wait_until(holds, within=WITHIN, what=f"pod {pod.name} runs on the configuration")
+    return pod.url(8288)
 
 
 def publish(url: str, *, count: int = 1, ack: str = "delivered", **properties: Any) -> None:

@@ -9,7 +9,7 @@ from cluster.convergence import World
 from cluster.kubelet import Kubelet
 from cluster.operators import Operators
 from cluster.rest import wait_until
-from cluster.scenes import deliverer_pod, in_force, publish, queue
+from cluster.scenes import deliverer_pod, in_force, publish, queue, serving
 from pillion_operator.names import REVISION_ANNOTATION
 from support.cluster_resources import destination, filter_, service, subscription
 from support.processes import listener_process
@@ -55,7 +55,7 @@ def test_a_changed_destination_is_in_force_at_once_and_disturbs_no_other(
             deliverer_pod(),
         )
         pod = kubelet.ready("publisher")
-        url = pod.url(8288)
+        url = serving(world, pod)
         publish(url, count=3, ack="accepted")
         before.arrived(3)
         wait_until(

@@ -11,7 +11,7 @@ from cluster.deliverer_pod import DelivererPod
 from cluster.kubectl import Kubectl
 from cluster.kubelet import Kubelet
 from cluster.operators import Operators
-from cluster.scenes import in_force, publish, queue
+from cluster.scenes import in_force, publish, queue, serving
 from support.cluster_resources import destination, filter_, service, subscription
 from support.processes import listener_process
 
@@ -46,10 +46,8 @@ def test_a_gateway_delivers_and_a_change_restarts_none_of_its_pods(
             subscription(),
         )
         gateway = kubelet.ready("pillion-default-0"), kubelet.ready("pillion-default-1")
-        world.becomes(*SERVICE, "Ready", "True", "InForce")
-        world.becomes(*DESTINATION, "Ready", "True", "InForce")
         for pod in gateway:
-            publish(pod.url(INTAKE))
+            publish(serving(world, pod, port=ADMINISTRATION))
         assert len(before.record()) == 2
         known = state(kubectl, *gateway)
 
@@ -57,9 +55,8 @@ def test_a_gateway_delivers_and_a_change_restarts_none_of_its_pods(
         in_force(world, *DESTINATION)
         world.patch(*SERVICE, {"spec": {"deliveryRetryAttempts": 7}})
         in_force(world, *SERVICE)
-        world.converges()
         for pod in gateway:
-            publish(pod.url(INTAKE))
+            publish(serving(world, pod, port=ADMINISTRATION))
         assert (len(before.record()), len(after.record())) == (2, 2)
         assert state(kubectl, *gateway) == known
 

@@ -8,9 +8,9 @@ import pytest
 from cluster.convergence import World
 from cluster.deliverer_pod import DelivererPod
 from cluster.kubelet import Kubelet
-from cluster.operators import Operators
+from cluster.operators import OperatorProcess, Operators
 from cluster.rest import wait_until
-from cluster.scenes import deliverer_pod, publish, queue
+from cluster.scenes import deliverer_pod, publish, queue, serving
 from pillion_operator.names import DRAIN_FINALIZER
 from support.cluster_resources import destination, filter_, service, subscription
 from support.processes import ListenerProcess, listener_process
@@ -36,13 +36,20 @@ def backlog(world: World, kubelet: Kubelet, listener: ListenerProcess, policy: s
         deliverer_pod(),
     )
     pod = kubelet.ready("publisher")
-    publish(pod.url(8288), count=3, ack="accepted")
+    publish(serving(world, pod), count=3, ack="accepted")
     return pod
 
 
 def discarded(pod: DelivererPod) -> int:
     """The indications that a deliverer has given up because their destination was removed."""
     return sum("destination-removed" in line for line in pod.log.read_text().splitlines())
+
+
+def looked(operator: OperatorProcess) -> None:
+    """Wait until the operator knows how much is left now."""
+    answered = 'pillion_operator_deliverers_asked_total{result="answered"}'
+    before = operator.metrics()[answered]
+    wait_until(lambda: operator.metrics()[answered] >= before + 2, within=30, what="two looks")
 
 
 def finalizers(world: World) -> list[str] | None:
@@ -65,17 +72,17 @@ def test_a_destination_that_drains_stays_until_everything_is_delivered(
     first = operators.start("--no-webhook")
     pod = backlog(world, kubelet, listener, "Drain")
     world.until(lambda: finalizers(world) == [DRAIN_FINALIZER], "the finalizer is on")
+    looked(first)
 
     world.delete(*DESTINATION)
     world.becomes(*DESTINATION, "Draining", "True", "Draining")
     assert left(world).startswith("3 indication(s) are left at 1 deliverer(s)")
-    assert "Draining" in world.reasons()
+    world.until(lambda: "Draining" in world.reasons(), "an Event")
 
     # Another operator takes the drain up as it stands.
     assert first.stop() == 0
     operator = operators.start("--no-webhook")
-    answered = 'pillion_operator_deliverers_asked_total{result="answered"}'
-    wait_until(lambda: operator.metrics()[answered] >= 3, within=30, what="a few looks")
+    looked(operator)
     assert finalizers(world) == [DRAIN_FINALIZER]
     assert queue(pod.url(8288), "operations")["draining"] is True
 

@@ -18,7 +18,7 @@ from cluster.kubectl import Kubectl
 from cluster.kubelet import Kubelet
 from cluster.operators import OperatorProcess, Operators
 from cluster.rest import wait_until
-from cluster.scenes import injecting, publish, queue
+from cluster.scenes import injecting, publish, queue, serving
 from support.cluster_resources import credentials, destination, filter_, pod, service, subscription
 from support.processes import listener_process
 
@@ -123,7 +123,7 @@ def test_no_secret_is_shown_anywhere(
     with listener_process(tmp_path, "--status", "401") as listener:
         world.apply(*resources(listener.url, control_plane), pod())
         deliverer = kubelet.ready("publisher")
-        url = deliverer.url(8288)
+        url = serving(world, deliverer)
         publish(url, ack="accepted")
         for name in DESTINATIONS:
             wait_until(

@@ -9,7 +9,7 @@ from cluster.convergence import World
 from cluster.kubectl import Kubectl
 from cluster.kubelet import Kubelet
 from cluster.operators import Operators
-from cluster.scenes import becomes, deliverer_pod, publish
+from cluster.scenes import becomes, deliverer_pod, publish, serving
 from support.cluster_resources import credentials, destination, filter_, service, subscription
 from support.processes import ListenerProcess, listener_process
 
@@ -72,7 +72,7 @@ def test_a_fatal_error_ends_a_subscription_that_wants_it_so_until_its_spec_is_ch
         subscription(onFatalErrorPolicy="Disable"),
         deliverer_pod(),
     )
-    url = kubelet.ready("publisher").url(8288)
+    url = serving(world, kubelet.ready("publisher"))
     publish(url, ack="accepted")
     ended(world, kubectl, "Disabled", "FatalError")
 
@@ -125,7 +125,7 @@ def test_a_listener_that_fails_for_too_long_ends_the_subscriptions_that_lead_to_
         subscription(),
         deliverer_pod(),
     )
-    url = kubelet.ready("publisher").url(8288)
+    url = serving(world, kubelet.ready("publisher"))
     publish(url, ack="accepted")
     ended(world, kubectl, "Removed", "ListenerFailing")
     listener.behave()

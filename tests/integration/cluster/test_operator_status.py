@@ -12,7 +12,7 @@ from cluster.convergence import World
 from cluster.kubelet import Kubelet
 from cluster.operators import OperatorProcess, Operators
 from cluster.rest import wait_until
-from cluster.scenes import deliverer_pod, in_force, publish
+from cluster.scenes import deliverer_pod, in_force, publish, serving
 from support.cluster_resources import destination, filter_, service, subscription
 from support.processes import ListenerProcess, listener_process
 
@@ -63,7 +63,7 @@ def test_a_listener_that_is_down_shows_in_its_destination(
         subscription(),
         deliverer_pod(),
     )
-    url = kubelet.ready("publisher").url(8288)
+    url = serving(world, kubelet.ready("publisher"))
     publish(url, count=9, ack="accepted")
     world.becomes(*DESTINATION, "ListenerUnreachable", "True")
     world.becomes(*DESTINATION, "Delivering", "False", "ListenerFailing")
