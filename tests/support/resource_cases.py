@@ -28,6 +28,14 @@ _SERVICE_CASES = (
         mended={},
         names=("a.b", "a-b"),
     ),
+    Case(
+        kind="IndicationService",
+        field="metadata.name",
+        says="ends in -headless",
+        refused={},
+        mended={},
+        names=("a-headless", "headless"),
+    ),
     _service("spec.durability", "is Disk", {"durability": "Disk"}, {"durability": "Memory"}),
     _service(
         "spec.acknowledgement",
@@ -218,6 +226,12 @@ _SUBSCRIPTION_CASES = (
         "holds a dot",
         {"serviceRef": {"name": "a.b"}},
         {"serviceRef": {"name": "a-b"}},
+    ),
+    _subscription(
+        "serviceRef.name",
+        "ends in -headless",
+        {"serviceRef": {"name": "a-headless"}},
+        {"serviceRef": {"name": "a-headless-1"}},
     ),
     _subscription(
         "filterRef.name",

@@ -41,6 +41,17 @@ def matching(regex: str, *, message: str, remedy: str, when: str = "") -> Rule:
     )
 
 
+def unlike(regex: str, *, message: str, remedy: str) -> Rule:
+    """A rule on a text: the whole of it does not match ``regex``."""
+    unwanted = whole(regex)
+    return Rule(
+        cel=f"!{cel_matches('self', regex)}",
+        holds=lambda text: not unwanted(text),
+        message=message,
+        remedy=remedy,
+    )
+
+
 def object_name(max_length: int = 253, *, rules: tuple[Rule, ...] = ()) -> Text:
     """The name of an object in the same namespace, which ``rules`` may narrow."""
     return Text(
@@ -65,6 +76,11 @@ SERVICE_NAME_RULES = (
         "[^.]*",
         message="holds a dot, which the names of the objects made for a service may not",
         remedy="Write '-' in its place.",
+    ),
+    unlike(
+        ".*-headless",
+        message="ends in -headless, as the second Service of another service's gateway does",
+        remedy="End it in another word.",
     ),
 )
 #: With ``pillion-`` before it and a revision's hash behind it, the name is the value of a label
