@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import aiohttp
 import pytest
 
 from pillion_operator import poking
@@ -121,3 +122,38 @@ async def test_where_it_is_off_nothing_is_written() -> None:
         await bed.clock.advance(1.0)
 
     assert bed.api.patched == []
+
+
+@pytest.mark.parametrize(
+    "error", [aiohttp.ClientConnectionError("refused"), TimeoutError("late"), OSError("no route")]
+)
+async def test_an_api_server_that_cannot_be_reached_is_told_and_the_next_pod_annotated(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with poking_bed() as bed:
+        bed.api.fails = {"p0": error}
+        bed.poker.poke(pods("shop", 2), "a")
+        await bed.clock.advance(1.0)
+
+    assert bed.told == ["failed", "done"]
+    (record,) = caplog.records
+    assert record.getMessage() == f"pod shop/p0 could not be annotated: {error}"
+    assert (vars(record)["event"], vars(record)["pod"]) == ("poke-failed", "p0")
+
+
+async def test_pods_that_come_while_it_rests_are_annotated_too() -> None:
+    async with poking_bed() as bed:
+        for number in range(3):
+            bed.poker.poke([Key("Pod", "shop", f"p{number}")], "a")
+            await bed.clock.advance(1.0)
+
+    assert bed.told == ["done"] * 3
+
+
+async def test_a_pod_that_was_annotated_may_be_again() -> None:
+    async with poking_bed() as bed:
+        for revision in ("a", "b"):
+            bed.poker.poke(pods("shop", 1), revision)
+            await bed.clock.advance(1.0)
+
+    assert [revision for _, _, _, revision in bed.api.patched] == ["a", "b"]
