@@ -52,7 +52,7 @@ IN_SERVED: dict[tuple[str, str], tuple[str, ...]] = {
     ("apps", "statefulsets"): MANAGED,
     ("policy", "poddisruptionbudgets"): MANAGED,
     ("networking.k8s.io", "networkpolicies"): MANAGED,
-    ("events.k8s.io", "events"): ("create", "patch"),
+    ("events.k8s.io", "events"): ("create",),
 }
 #: What it may do in its own namespace, where it does not serve that.
 IN_HOME: dict[tuple[str, str], tuple[str, ...]] = {
