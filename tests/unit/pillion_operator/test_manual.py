@@ -9,7 +9,7 @@ import pytest
 
 from pillion_operator.cluster import applier
 from pillion_operator.cluster.repairs import FIRST_WAIT, MOST_WAIT
-from pillion_operator.gathering.pace import CALM, RATE
+from pillion_operator.gathering.pace import CALM, RATE, calm, fair_share
 from pillion_operator.leadership import LeaseTimes
 from pillion_operator.names import CONFIGURATION_PARTS, DRAIN_FINALIZER
 from pillion_operator.reconciling.destinations import LONGEST_DRAIN, SHORTEST_DRAIN
@@ -161,7 +161,10 @@ def test_every_way_to_end_is_on_the_page() -> None:
         f"up to {MOST_BACKOFF:g} seconds. It holds up",
         f"about every {CALM:g} seconds",
         f"namespace for {QUIET:g} second, and after {LONGEST:g} seconds",
-        f"more than {CALM * RATE / 2:g} of them",
+        f"No more than {RATE:g} are asked in a second",
+        f"more than {CALM * RATE / 2:g} in all",
+        f"leave of {RATE / 2:g} askings a second",
+        f"asked every {calm(10_000, share=fair_share([10_000])):g} seconds",
         f"at most every {SLOW_INTERVAL:g} seconds",
         f"filled by {FULL:.0%}, and has not been below {FULL_NO_MORE:.0%}",
         f"waited for {LEAST_AGE:g} seconds",
