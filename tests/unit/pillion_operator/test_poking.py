@@ -157,3 +157,15 @@ async def test_a_pod_that_was_annotated_may_be_again() -> None:
             await bed.clock.advance(1.0)
 
     assert [revision for _, _, _, revision in bed.api.patched] == ["a", "b"]
+
+
+async def test_one_that_waits_gets_the_latest_revision_though_no_more_may_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(poking, "MOST_WAITING", 1)
+    async with poking_bed() as bed:
+        for revision in ("a", "b"):
+            bed.poker.poke(pods("shop", 2), revision)
+        await bed.clock.advance(1.0)
+
+    assert [(name, revision) for _, _, name, revision in bed.api.patched] == [("p0", "b")]

@@ -36,7 +36,7 @@ async def test_where_there_is_no_secret_one_is_made_with_a_key_of_its_own() -> N
     api, other = FakeApi(), FakeApi()
     key = await key_of(api)
 
-    assert len(key) == BYTES
+    assert len(key) == BYTES == 32
     assert key != await key_of(other)
     body = api.objects[KEY]
     assert body["metadata"]["labels"] == {MANAGED_BY_LABEL: MANAGED_BY}

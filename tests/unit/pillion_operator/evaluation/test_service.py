@@ -399,6 +399,15 @@ def test_a_held_destination_of_which_more_turns_out_to_be_wrong_is_left_out() ->
     assert reasons(evaluation) == {"s": "DestinationNotAccepted"}
 
 
+def test_a_destination_is_held_once_and_left_out_where_that_does_not_help() -> None:
+    wrong = [problem("spec.credentials.bearer.secretRef.name")]
+    judge = Told(wrong, wrong)
+    evaluation = evaluated(*with_secrets(), judge=judge)
+    assert len(judge.asked) == 3
+    assert contents(evaluation) == {SERVICE}
+    assert reasons(evaluation) == {"s": "DestinationNotAccepted"}
+
+
 def test_suspending_changes_no_object() -> None:
     body = destination(credentials=bearer("token"), tls={}, retry={"intervalSeconds": 3})
     held = suspended(body)

@@ -246,6 +246,19 @@ def test_what_was_evaluated_and_is_not_written_yet_waits() -> None:
     assert bench.of() == Wait()
 
 
+def test_what_runs_again_as_before_and_is_evaluated_otherwise_waits() -> None:
+    """It was changed, evaluated, and changed back before anything was written."""
+    bench = Bench()
+    state = bench.written(*ALL)
+    bench.runs(report())
+    state.evaluation = ServiceEvaluation(
+        verdict=ACCEPTED,
+        subscriptions={"s": ACCEPTED},
+        content={**state.evaluation.content, FILTER: "another"},
+    )
+    assert bench.of() == Wait()
+
+
 def test_what_is_on_its_way_out_of_the_configuration_waits_until_it_is_out() -> None:
     bench = Bench()
     state = bench.written(*ALL)
@@ -363,6 +376,8 @@ def test_the_services_of_an_object_are_those_that_may_have_it() -> None:
     )
     of = bench.readiness.services_of
     assert of(SERVICE) == [SERVICE]
+    alone = Key(SERVICE.kind, NAMESPACE, "alone")
+    assert of(alone) == [alone]
     assert of(FILTER) == [SERVICE, X]
     assert of(DESTINATION) == [SERVICE]
     assert of(SECRET) == [X]
