@@ -77,7 +77,7 @@ rows: java cluster-binaries ## Break each worked requirement's line of source an
 	@$(PY) tools/rows.py --jobs $(JOBS)
 
 .PHONY: bench
-bench: java .venv/.complete ## Measure against nginx and wrk (Debian packages nginx-light, wrk)
+bench: java cluster-binaries ## Measure against nginx and wrk (Debian packages nginx-light, wrk)
 	@for program in nginx wrk; do command -v $$program >/dev/null || \
 	  { echo "No $$program. Debian: apt-get install nginx-light wrk" >&2; exit 1; }; done
 	@PYTHONPATH=tests $(PY) tests/benchmarks/run.py
