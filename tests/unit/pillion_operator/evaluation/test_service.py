@@ -399,6 +399,15 @@ def test_a_held_destination_of_which_more_turns_out_to_be_wrong_is_left_out() ->
     assert reasons(evaluation) == {"s": "DestinationNotAccepted"}
 
 
+def test_a_secret_goes_with_its_destination_when_the_filter_beside_it_is_refused(
+    judge: Judge,
+) -> None:
+    bodies = [one for one in with_secrets(secret()) if one["kind"] != FILTER.kind]
+    evaluation = evaluated(*bodies, filter_of(query="SELECT nonsense"), judge=judge)
+    assert reasons(evaluation) == {"s": "FilterNotAccepted"}
+    assert contents(evaluation) == {SERVICE}
+
+
 def test_a_destination_is_held_once_and_left_out_where_that_does_not_help() -> None:
     wrong = [problem("spec.credentials.bearer.secretRef.name")]
     judge = Told(wrong, wrong)
