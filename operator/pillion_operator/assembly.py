@@ -15,6 +15,7 @@ from pillion_operator.evaluation.references import (
     SUBSCRIPTION,
     References,
 )
+from pillion_operator.reconciling.common import Common
 from pillion_operator.reconciling.configuration import ConfigurationReconciler
 from pillion_operator.reconciling.destinations import DestinationReconciler
 from pillion_operator.reconciling.engine import Engine
@@ -42,13 +43,9 @@ from pillion_operator.workqueue import WorkQueue
 class _Shared:
     """What the reconciles of several kinds use."""
 
+    common: Common
     judge: Judge
-    readiness: Readiness
-    acceptance: Acceptance
-    statuses: StatusWriter
     subscriptions: Subscriptions
-    patience: Patience
-    filters: FilterReconciler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,25 +79,22 @@ class Assembly:
                 SERVICE_STATUS: ServiceStatusReconciler(
                     store=self.store,
                     states=self.states,
-                    readiness=shared.readiness,
+                    readiness=shared.common.readiness,
                     missed=self.missed,
                     overlaps=self._overlaps(),
                     poker=self.poker,
-                    statuses=shared.statuses,
+                    statuses=shared.common.statuses,
                     clock=self.clock,
                     come_again=self._come_again,
                 ).reconcile,
-                DESTINATION: self._destinations(shared).reconcile,
-                FILTER: shared.filters.reconcile,
+                DESTINATION: DestinationReconciler(
+                    shared.common, api=self.api, states=self.states, recorder=self.recorder
+                ).reconcile,
+                FILTER: FilterReconciler(shared.common).reconcile,
                 SUBSCRIPTION: SubscriptionReconciler(
-                    store=self.store,
-                    acceptance=shared.acceptance,
-                    readiness=shared.readiness,
-                    filters=shared.filters,
+                    shared.common,
                     subscriptions=shared.subscriptions,
-                    patience=shared.patience,
-                    statuses=shared.statuses,
-                    come_again=self._come_again,
+                    patience=self._patience(),
                 ).reconcile,
             },
             metrics=self.metrics,
@@ -127,22 +121,8 @@ class Assembly:
             come_again=self._come_again,
         )
         self.store.subscribe(statuses.follow)
-        patience = Patience(clock=self.clock)
-        self.store.subscribe(patience.follow)
         return _Shared(
-            judge=judge,
-            readiness=readiness,
-            acceptance=acceptance,
-            statuses=statuses,
-            subscriptions=Subscriptions(
-                store=self.store,
-                parsing=self.parsing,
-                states=self.states,
-                readiness=readiness,
-                clock=self.clock,
-            ),
-            patience=patience,
-            filters=FilterReconciler(
+            common=Common(
                 store=self.store,
                 acceptance=acceptance,
                 readiness=readiness,
@@ -150,7 +130,20 @@ class Assembly:
                 clock=self.clock,
                 come_again=self._come_again,
             ),
+            judge=judge,
+            subscriptions=Subscriptions(
+                store=self.store,
+                parsing=self.parsing,
+                states=self.states,
+                readiness=readiness,
+                clock=self.clock,
+            ),
         )
+
+    def _patience(self) -> Patience:
+        patience = Patience(clock=self.clock)
+        self.store.subscribe(patience.follow)
+        return patience
 
     def _overlaps(self) -> Overlaps:
         overlaps = Overlaps(store=self.store)
@@ -176,20 +169,6 @@ class Assembly:
         )
         self.store.subscribe(configurations.follow)
         return configurations
-
-    def _destinations(self, shared: "_Shared") -> DestinationReconciler:
-        return DestinationReconciler(
-            api=self.api,
-            store=self.store,
-            acceptance=shared.acceptance,
-            readiness=shared.readiness,
-            states=self.states,
-            filters=shared.filters,
-            statuses=shared.statuses,
-            recorder=self.recorder,
-            clock=self.clock,
-            come_again=self._come_again,
-        )
 
     def _come_again(self, key: Key, seconds: float) -> None:
         self.queue.add(key, delay=seconds)

@@ -1,10 +1,9 @@
 """The reconcile of destinations: their status, and the finalizer that lets them drain."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import Api, NotFound
 from pillion_operator.cluster.types import Object, our_type
 from pillion_operator.evaluation.namespace import being_deleted, being_drained
@@ -12,15 +11,12 @@ from pillion_operator.evaluation.references import DESTINATION, SERVICE
 from pillion_operator.gathering.aggregate import combined, delivery_of
 from pillion_operator.gathering.reports import Unreachable
 from pillion_operator.names import DRAIN_FINALIZER
-from pillion_operator.reconciling.judged import Acceptance
+from pillion_operator.reconciling.common import LONGEST_TIMER, Common
 from pillion_operator.reconciling.ports import Recorder
-from pillion_operator.reconciling.readiness import Readiness
-from pillion_operator.reconciling.resources import LONGEST_TIMER, FilterReconciler
 from pillion_operator.reconciling.states import ServiceStates
-from pillion_operator.reconciling.statuses import StatusWriter
 from pillion_operator.status.conditions import Condition, seconds_of
 from pillion_operator.status.delivery import DeliveryVerdict, DestinationFacts, judge_delivery
-from pillion_operator.store import Key, Store, key_of
+from pillion_operator.store import Key, key_of
 
 #: Seconds that a destination is held at most while its queues drain: retry and lifetime end all
 #: waiting sooner, unless they are set to last longer.
@@ -44,50 +40,34 @@ class DestinationReconciler:
     """ListenerDestination."""
 
     def __init__(
-        self,
-        *,
-        api: Api,
-        store: Store,
-        acceptance: Acceptance,
-        readiness: Readiness,
-        states: ServiceStates,
-        filters: FilterReconciler,
-        statuses: StatusWriter,
-        recorder: Recorder,
-        clock: Clock,
-        come_again: Callable[[Key, float], None],
+        self, common: Common, *, api: Api, states: ServiceStates, recorder: Recorder
     ) -> None:
-        """``filters`` has the conditions that destinations share with filters."""
+        self._common = common
         self._api = api
-        self._store = store
-        self._acceptance = acceptance
-        self._readiness = readiness
         self._states = states
-        self._shared = filters
-        self._statuses = statuses
         self._recorder = recorder
-        self._clock = clock
-        self._come_again = come_again
 
     async def reconcile(self, key: Key) -> None:
         """Keep the finalizer as removalPolicy wants it, and have the status tell the truth."""
-        body = self._store.get(key)
+        body = self._common.store.get(key)
         if body is None:
             return
-        services = self._readiness.services_of(key)
+        services = self._common.readiness.services_of(key)
         delivery = self._judge(body, services)
         if not await self._hold(body, drained=delivery.drained):
             return
-        body = self._store.get(key)
-        verdict = self._acceptance.of(body, services) if body is not None else None
+        body = self._common.store.get(key)
+        verdict = self._common.acceptance.of(body, services) if body is not None else None
         if body is None or verdict is None:
             return
-        conditions = self._shared.conditions(body, verdict, services)
+        conditions = self._common.conditions(body, verdict, services)
         if conditions is None:
             return
         if delivery.due_again is not None:
-            self._come_again(key, min(delivery.due_again, LONGEST_TIMER))
-        await self._statuses.write(body, [*conditions, *delivery.conditions], delivery.fields)
+            self._common.come_again(key, min(delivery.due_again, LONGEST_TIMER))
+        await self._common.statuses.write(
+            body, [*conditions, *delivery.conditions], delivery.fields
+        )
 
     # ------------------------------------------------------------------ delivery
 
@@ -96,11 +76,11 @@ class DestinationReconciler:
         draining = being_drained(body)
         if draining:
             # The subscriptions that led to its services may be gone already.
-            names = self._store.all(SERVICE, key.namespace)
+            names = self._common.store.all(SERVICE, key.namespace)
             services = [Key(SERVICE, key.namespace, name) for name in sorted(names)]
-        answers = [self._readiness.answers(service) for service in services]
+        answers = [self._common.readiness.answers(service) for service in services]
         delivery = combined(delivery_of(key.name, told) for told in answers)
-        asked = self._readiness.gathered(services)
+        asked = self._common.readiness.gathered(services)
         verdict = judge_delivery(
             delivery,
             DestinationFacts(
@@ -111,7 +91,7 @@ class DestinationReconciler:
                 removed_everywhere=draining and asked and self._removed(key, services),
             ),
             live_conditions=_status(body).get("conditions"),
-            now=self._clock.time(),
+            now=self._common.clock.time(),
         )
         return verdict if asked else _as_told_before(body, verdict)
 
@@ -125,13 +105,13 @@ class DestinationReconciler:
     def _removed(self, key: Key, services: Sequence[Key]) -> bool:
         """Whether every deliverer that can be asked runs on a revision without the destination."""
         for service in services:
-            state, found = self._states.get(service), self._store.get(service)
+            state, found = self._states.get(service), self._common.store.get(service)
             # One that is being deleted is rendered no more: its deliverers are told nothing.
             told = found is None or not being_deleted(found)
             if state is None or (told and key in state.rollout):
                 return False
             revisions = (None, state.rollout.revision)
-            for answer in self._readiness.answers(service):
+            for answer in self._common.readiness.answers(service):
                 if isinstance(answer, Unreachable):
                     # It may be back in a moment, with what it held.
                     if key.name in answer.held:
@@ -144,7 +124,7 @@ class DestinationReconciler:
         retry = (body.get("spec") or {}).get("retry") or {}
         if "intervalSeconds" in retry:
             return float(retry["intervalSeconds"])
-        found = [self._store.get(service) for service in services]
+        found = [self._common.store.get(service) for service in services]
         intervals = [
             float((service.get("spec") or {}).get("deliveryRetryIntervalSeconds", 30))
             for service in found
@@ -186,9 +166,9 @@ class DestinationReconciler:
         began = seconds_of(body["metadata"]["deletionTimestamp"]) or 0.0
         lifetime = (body.get("spec") or {}).get("indicationLifetimeSeconds")
         patience = min(float(lifetime), LONGEST_DRAIN) if lifetime else LONGEST_DRAIN
-        remaining = began + max(patience, SHORTEST_DRAIN) - self._clock.time()
+        remaining = began + max(patience, SHORTEST_DRAIN) - self._common.clock.time()
         if remaining > 0:
-            self._come_again(key_of(body), min(remaining, LONGEST_TIMER))
+            self._common.come_again(key_of(body), min(remaining, LONGEST_TIMER))
             return None
         return (
             f"It was held for {max(patience, SHORTEST_DRAIN):g} s to be drained, and is not. "
@@ -205,9 +185,9 @@ class DestinationReconciler:
         try:
             answer = await self._api.patch(our_type(DESTINATION), key.namespace, key.name, patch)
         except NotFound:
-            self._store.remove(key)
+            self._common.store.remove(key)
             return
-        self._store.put(answer)
+        self._common.store.put(answer)
 
 
 def _finalizers(body: Object) -> list[str]:

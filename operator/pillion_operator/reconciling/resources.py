@@ -1,19 +1,18 @@
 """The reconciles of filters, subscriptions and destinations: what their status says."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.parsing import Parsing
 from pillion_operator.evaluation.references import DESTINATION, SERVICE, service_of
-from pillion_operator.evaluation.verdict import Verdict
 from pillion_operator.gathering.reports import DelivererReport, EndedSubscription
-from pillion_operator.reconciling.judged import Acceptance, accepted_condition, not_ready
+from pillion_operator.reconciling.common import LONGEST_TIMER, Common
+from pillion_operator.reconciling.judged import accepted_condition
 from pillion_operator.reconciling.patience import Patience
-from pillion_operator.reconciling.readiness import Readiness, Wait
+from pillion_operator.reconciling.readiness import Readiness
 from pillion_operator.reconciling.states import ServiceStates
-from pillion_operator.reconciling.statuses import StatusWriter
 from pillion_operator.status.conditions import Condition
 from pillion_operator.status.delivery import failing_since
 from pillion_operator.status.subscription import (
@@ -25,53 +24,23 @@ from pillion_operator.status.subscription import (
 )
 from pillion_operator.store import Key, Store, key_of
 
-#: The longest that a timer is set for, in seconds; then one looks again.
-LONGEST_TIMER = 3600.0
-
 
 class FilterReconciler:
     """IndicationFilter."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        acceptance: Acceptance,
-        readiness: Readiness,
-        statuses: StatusWriter,
-        clock: Clock,
-        come_again: Callable[[Key, float], None],
-    ) -> None:
-        self._store = store
-        self._acceptance = acceptance
-        self._readiness = readiness
-        self._statuses = statuses
-        self._clock = clock
-        self._come_again = come_again
+    def __init__(self, common: Common) -> None:
+        self._common = common
 
     async def reconcile(self, key: Key) -> None:
         """Have the filter's status say whether it is accepted, and in force."""
-        body = self._store.get(key)
+        body = self._common.store.get(key)
         if body is None:
             return
-        services = self._readiness.services_of(key)
-        verdict = self._acceptance.of(body, services)
-        conditions = verdict and self.conditions(body, verdict, services)
+        services = self._common.readiness.services_of(key)
+        verdict = self._common.acceptance.of(body, services)
+        conditions = verdict and self._common.conditions(body, verdict, services)
         if conditions:
-            await self._statuses.write(body, conditions, {})
-
-    def conditions(
-        self, body: Object, verdict: Verdict, services: Sequence[Key]
-    ) -> list[Condition] | None:
-        """Accepted and Ready; None where there is nothing to say yet."""
-        if not verdict.accepted:
-            return [accepted_condition(verdict), not_ready(verdict)]
-        ready = self._readiness.of(body, services, now=self._clock.monotonic())
-        if isinstance(ready, Wait):
-            if ready.seconds is not None:
-                self._come_again(key_of(body), ready.seconds)
-            return None
-        return [accepted_condition(verdict), ready]
+            await self._common.statuses.write(body, conditions, {})
 
 
 class Subscriptions:
@@ -160,49 +129,32 @@ class Subscriptions:
 class SubscriptionReconciler:
     """IndicationSubscription."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        acceptance: Acceptance,
-        readiness: Readiness,
-        filters: FilterReconciler,
-        subscriptions: Subscriptions,
-        patience: Patience,
-        statuses: StatusWriter,
-        come_again: Callable[[Key, float], None],
-    ) -> None:
-        """``filters`` has the conditions that subscriptions share with filters."""
-        self._store = store
-        self._acceptance = acceptance
-        self._readiness = readiness
-        self._shared = filters
+    def __init__(self, common: Common, *, subscriptions: Subscriptions, patience: Patience) -> None:
+        self._common = common
         self._subscriptions = subscriptions
         self._patience = patience
-        self._statuses = statuses
-        self._come_again = come_again
 
     async def reconcile(self, key: Key) -> None:
         """Have the subscription's status say whether it is accepted, in force, and its state."""
-        body = self._store.get(key)
+        body = self._common.store.get(key)
         if body is None:
             self._subscriptions.forget(key)
             return
         service = Key(SERVICE, key.namespace, service_of(body))
-        verdict = self._acceptance.of(body, [service])
+        verdict = self._common.acceptance.of(body, [service])
         if verdict is None:
             return
         if (wait := self._patience.wait(key, verdict)) > 0:
-            self._come_again(key, wait)
+            self._common.come_again(key, wait)
             return
         over = self._subscriptions.verdict(body)
         if over.due_again is not None:
-            self._come_again(key, min(over.due_again, LONGEST_TIMER))
+            self._common.come_again(key, min(over.due_again, LONGEST_TIMER))
         if verdict.accepted and over.state is not State.ENABLED:
             ready = Condition("Ready", "False", over.reason, over.message)
             conditions: list[Condition] | None = [accepted_condition(verdict), ready]
         else:
-            conditions = self._shared.conditions(body, verdict, [service])
+            conditions = self._common.conditions(body, verdict, [service])
         if conditions is not None:
             fields = {"subscriptionState": over.state.value}
-            await self._statuses.write(body, conditions, fields)
+            await self._common.statuses.write(body, conditions, fields)
