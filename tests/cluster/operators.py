@@ -2,6 +2,7 @@
 
 import json
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,6 +47,14 @@ class OperatorProcess:
         with urllib.request.urlopen(f"{self.telemetry}{path}", timeout=10) as answer:
             text: str = answer.read().decode()
         return text
+
+    def is_ready(self) -> bool:
+        """Whether a Service would lead to it: it knows the cluster, and has its certificate."""
+        try:
+            return self.read("/readyz") == "ok\n"
+        except urllib.error.HTTPError as answer:
+            answer.close()
+            return False
 
     def records(self) -> list[dict[str, Any]]:
         """What it has logged so far."""

@@ -138,6 +138,8 @@ def injecting(operator: OperatorProcess, admin: Kubectl, *, namespace: str) -> N
         f"mutatingwebhookconfiguration/pillion-{operator.namespace}",
         "--for=jsonpath={.webhooks[0].clientConfig.caBundle}",
     )
+    # A replica that does not lead loads the certificate a moment after the leader has written it.
+    wait_until(operator.is_ready, within=WITHIN, what="the webhook's certificate")
 
 
 # ------------------------------------------------------------------ resources
