@@ -252,7 +252,8 @@ class Applier:
                 if _uid(found) == uid:
                     if error.status == 422:
                         raise Invalid(wanted.body, _why(wanted.body, error)) from error
-                    if last is None:
+                    # Told twice: a conflict of the moment is not somebody else's object.
+                    if last is None and attempt > 1:
                         raise wanted.not_ours() from None
                 if attempt == ATTEMPTS:
                     raise

@@ -293,10 +293,12 @@ async def test_a_change_that_cannot_be_made_is_refused_without_what_is_secret(be
     assert "c2VjcmV0" not in json.dumps(str(error))
 
 
+# The collector learns of new kinds every 30 s, and rests for as long on a fresh control plane.
+@pytest.mark.timeout(180)
 async def test_the_collector_deletes_what_was_made_for_a_service_that_is_gone(
     bed: Bed, kubectl: Kubectl
 ) -> None:
     await bed.applier.sync(bed.owner, desired=[bed.secret("a", key="YQ==")], live=[])
     await bed.api.delete(KIND, bed.namespace, "default")
-    await asyncio.to_thread(kubectl.wait, "secret/a", "--for=delete")
+    await asyncio.to_thread(kubectl.wait, "secret/a", "--for=delete", within=150)
     assert await bed.get("a") is None

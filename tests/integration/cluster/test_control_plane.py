@@ -46,6 +46,8 @@ def test_our_kinds_are_served(crds: list[str], kubectl: Kubectl) -> None:
     assert kubectl.json("get", "indicationservices")["items"] == []
 
 
+# The collector rests for some 30 s whenever it learns of new kinds.
+@pytest.mark.timeout(180)
 def test_what_an_object_owns_is_collected_with_it(
     control_plane: ControlPlane, kubectl: Kubectl, namespace: str
 ) -> None:
@@ -55,7 +57,7 @@ def test_what_an_object_owns_is_collected_with_it(
     reference["uid"] = owner["metadata"]["uid"]
     control_plane.rest.request("POST", path, config_map("owned", ownerReferences=[reference]))
     kubectl.run("delete", "configmap", "owner")
-    kubectl.wait("configmap/owned", "--for=delete")
+    kubectl.wait("configmap/owned", "--for=delete", within=150)
     assert gone(control_plane, f"{path}/owned")
 
 
