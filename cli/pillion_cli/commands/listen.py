@@ -2,12 +2,12 @@
 
 import argparse
 import asyncio
-import signal
 import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.serving import heed_signals
 
 if TYPE_CHECKING:
     from pillion_cli.listener.behaviour import Behaviour
@@ -194,8 +194,7 @@ async def _listen(
         count=args.count,
     )
     output.on_lost = listener.finished.set
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, listener.finished.set)
+    heed_signals(listener.finished)
     try:
         async with serve(listener, address=args.address, port=args.port, tls=tls) as url:
             reporter.started(url)

@@ -5,11 +5,11 @@ import asyncio
 import json
 import logging
 import os
-import signal
 import socket
 from pathlib import Path
 
 from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.serving import add_logging_arguments, heed_signals, host_and_port
 from pillion_operator.app import Operator, StartFailed
 from pillion_operator.leadership import LeadershipLost
 from pillion_operator.settings import (
@@ -198,25 +198,11 @@ def _add_process(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--no-leader-election", action="store_true", help="this is the only replica, ever"
     )
-    group.add_argument(
-        "--log-format",
-        choices=[chosen.value for chosen in LogFormat],
-        default=LogFormat.JSON.value,
-        help="how a log line is written [%(default)s]",
-    )
-    group.add_argument(
-        "--log-level",
-        choices=["DEBUG", "INFO", "WARNING", "ERROR"],
-        default="INFO",
-        help="the least level that is logged [%(default)s]",
-    )
+    add_logging_arguments(group)
 
 
 def _address(text: str) -> Address:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, as in 0.0.0.0:8081")
-    return Address(host.removeprefix("[").removesuffix("]"), int(port))
+    return Address(*host_and_port(text, example="0.0.0.0:8081"))
 
 
 def _seconds(text: str) -> float:
@@ -316,13 +302,6 @@ async def _serve(settings: OperatorSettings) -> None:
         announcement = tasks.create_task(_announce(operator, stop))
         await operator.run(stop)
         announcement.cancel()
-
-
-def heed_signals(stop: asyncio.Event) -> None:
-    """Have SIGTERM and SIGINT set ``stop``."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
 
 
 async def _announce(operator: Operator, stop: asyncio.Event) -> None:

@@ -4,13 +4,13 @@ import argparse
 import asyncio
 import gc
 import json
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from pillion_cli.collecting import uncollected
 from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.serving import add_logging_arguments, heed_signals, host_and_port
 from pillion_sidecar.app import Deliverer, StartFailed
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.settings import INTAKE_PORT, TELEMETRY_PORT, Address, Settings
@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="start without a good configuration: answer 503 until the first one comes",
     )
     _add_limits(parser)
-    _add_logging(parser)
+    add_logging_arguments(parser)
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
@@ -115,27 +115,9 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_logging(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--log-format",
-        choices=[chosen.value for chosen in LogFormat],
-        default=LogFormat.JSON.value,
-        help="how a log line is written [%(default)s]",
-    )
-    parser.add_argument(
-        "--log-level",
-        choices=["DEBUG", "INFO", "WARNING", "ERROR"],
-        default="INFO",
-        help="the least level that is logged [%(default)s]",
-    )
-
-
 def address(text: str) -> Address:
     """Read HOST:PORT; an IPv6 address stands in brackets."""
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, as in 127.0.0.1:8288")
-    return Address(host.removeprefix("[").removesuffix("]"), int(port))
+    return Address(*host_and_port(text, example="127.0.0.1:8288"))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -167,9 +149,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def _serve(settings: Settings, *, log_records_dropped: Callable[[], int]) -> None:
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    heed_signals(stop)
     deliverer = Deliverer(settings, log_records_dropped=log_records_dropped, loading=uncollected)
     failure = None
     async with asyncio.TaskGroup() as tasks:
