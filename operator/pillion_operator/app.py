@@ -8,24 +8,23 @@ import logging
 import os
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import version
 
-import aiohttp
 from aiohttp import web
 from kubernetes.aio.client import ApiClient, Configuration
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from pillion_operator.clock import Clock, SystemClock
-from pillion_operator.cluster.api import Api, ApiError
+from pillion_operator.cluster.api import FAILURES, Api
 from pillion_operator.cluster.connecting import connect
 from pillion_operator.cluster.types import OURS, Object
-from pillion_operator.evaluation.references import SERVICE
+from pillion_operator.evaluation.namespace import Services
 from pillion_operator.injection.certificates import expiry
 from pillion_operator.injection.keeper import CertificateFolder, CertificateKeeper
 from pillion_operator.injection.tls import KeyPair, ReloadingTLS
 from pillion_operator.injection.webhook import InjectingWebhook
-from pillion_operator.leadership import Leadership, LeadershipLost
+from pillion_operator.leadership import Leadership
 from pillion_operator.leading import Leader
 from pillion_operator.resync import Resync
 from pillion_operator.settings import Address, OperatorSettings, WebhookSettings
@@ -123,7 +122,7 @@ class Operator:
         """What there has to be before anything can be watched, in a sentence."""
         try:
             served = await api.served(OURS[0].api_version)
-        except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+        except FAILURES as error:
             return self._told(
                 f"the API server does not answer: {str(error) or type(error).__name__}"
             )
@@ -176,7 +175,7 @@ class Operator:
         while True:
             try:
                 await resync.fill()
-            except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+            except FAILURES as error:
                 logger.warning(
                     "the cluster cannot be listed yet: %s",
                     error,
@@ -214,11 +213,9 @@ class Operator:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(leadership.hold())
                 tasks.create_task(leader.run())
-        except* LeadershipLost:
-            # Whatever was under way may still arrive: only the end of the process is safe.
-            raise
         finally:
-            # Everything that writes has ended by now.
+            # Everything that writes has ended by now. After LeadershipLost what was under way may
+            # still arrive: it goes on to the end of the process, the only safe one.
             await leadership.release()
 
     def _set_leading(self, leading: bool) -> None:
@@ -255,7 +252,7 @@ class Operator:
         self, api: Api, settings: WebhookSettings, tasks: asyncio.TaskGroup
     ) -> None:
         webhook = InjectingWebhook(
-            services=_Services(self._store),
+            services=Services(self._store),
             defaults=self._settings.deliverer,
             operator_namespace=self._settings.namespace,
             clock=self._clock,
@@ -273,7 +270,6 @@ class Operator:
                 leads=lambda: self._leading,
                 use=self._use,
                 clock=self._clock,
-                hosts=(f"{settings.service}.{self._settings.namespace}.svc", *settings.hosts),
             )
             tasks.create_task(keeper.run())
         self.webhook_url = await self._serve(webhook.application(), settings.address, tls=self._tls)
@@ -323,13 +319,3 @@ class Operator:
         for kind, yes in self._health.stalled().items():
             stalled.add_metric([kind], float(yes))
         yield stalled
-
-
-class _Services:
-    """The IndicationServices, as the webhook asks for them."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def services(self, namespace: str) -> Iterable[Object]:
-        return self._store.all(SERVICE, namespace).values()

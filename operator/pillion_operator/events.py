@@ -12,10 +12,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
-import aiohttp
-
 from pillion_operator.clock import Clock, within
-from pillion_operator.cluster.api import Api, ApiError
+from pillion_operator.cluster.api import FAILURES, Api
 from pillion_operator.cluster.types import EVENT, Object
 from pillion_operator.names import EVENT_CONTROLLER
 
@@ -94,7 +92,7 @@ class EventRecorder:
     async def _write(self, event: Object) -> None:
         try:
             await within(self._clock, TIMEOUT, self._api.create(event))
-        except (ApiError, aiohttp.ClientError, OSError) as error:
+        except FAILURES as error:
             self._dropped()
             logger.info(
                 "an Event (%s) about %s %s was not published: %s",

@@ -12,16 +12,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
-import aiohttp
-
 from pillion_operator.clock import Clock, within
-from pillion_operator.cluster.api import Api, ApiError, Conflict, NotFound
+from pillion_operator.cluster.api import FAILURES, Api, Conflict, NotFound
 from pillion_operator.cluster.types import LEASE, Object
 
 logger = logging.getLogger("pillion.leadership")
-
-#: What makes an attempt fail without ending anything: it is made again.
-_FAILURES = (ApiError, aiohttp.ClientError, OSError)
 
 
 class LeadershipLost(Exception):
@@ -125,7 +120,7 @@ class Leadership:
             await within(self._clock, self._times.retry, self._change(held, freed))
         except LeadershipLost:
             return  # There is nothing to give back.
-        except _FAILURES as error:
+        except FAILURES as error:
             self._warn("could not be given back, so it has to expire", error)
 
     async def _attempt(self) -> bool:
@@ -134,7 +129,7 @@ class Leadership:
             held = await within(self._clock, self._times.renew_deadline, self._claim())
         except Conflict:
             return False  # Another replica was quicker.
-        except _FAILURES as error:
+        except FAILURES as error:
             self._warn("cannot be had", error)
             return False
         self._held, self._renewed = held, began
@@ -176,7 +171,7 @@ class Leadership:
         renewal = self._change(self._held, {"renewTime": self._now()})
         try:
             self._held = await within(self._clock, self._left(), renewal)
-        except _FAILURES as error:
+        except FAILURES as error:
             self._warn("was not renewed", error)
             return
         # From when it was begun: the API server may have written it as early as that.

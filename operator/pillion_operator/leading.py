@@ -3,17 +3,16 @@
 import asyncio
 import logging
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-import aiohttp
 from prometheus_client.core import GaugeMetricFamily
 
 from pillion_operator.assembly import Assembly
 from pillion_operator.clock import Clock
-from pillion_operator.cluster.api import Api, ApiError
+from pillion_operator.cluster.api import FAILURES, Api
 from pillion_operator.cluster.applier import Applier, Repair
-from pillion_operator.cluster.types import Object
 from pillion_operator.desired.configuration import operator_token
+from pillion_operator.evaluation.namespace import Services
 from pillion_operator.evaluation.parsing import Parsing
 from pillion_operator.evaluation.references import (
     DESTINATION,
@@ -31,11 +30,11 @@ from pillion_operator.names import DELIVERER_LABEL
 from pillion_operator.poking import PodPoker
 from pillion_operator.reconciling.engine import Engine
 from pillion_operator.reconciling.news import DeliveryNews
+from pillion_operator.reconciling.readiness import deliverer_pods
 from pillion_operator.reconciling.states import ServiceStates
-from pillion_operator.reconciling.triggers import status_of, triggered
+from pillion_operator.reconciling.triggers import labelled, status_of, triggered
 from pillion_operator.resync import Resync
 from pillion_operator.settings import OperatorSettings
-from pillion_operator.status.deliverers import is_deliverer
 from pillion_operator.store import Change, Key, Store, key_of
 from pillion_operator.telemetry.metrics import Family, Metrics
 from pillion_operator.tokens import token_key
@@ -70,6 +69,7 @@ class Leader:
         self._clock = clock
         loop = asyncio.get_running_loop()
         self._queue: WorkQueue[Key] = WorkQueue(call_later=loop.call_later, time=loop.time)
+        self._services = Services(store)
         self._references = References()
         self._parsing = Parsing()
         self._states = ServiceStates()
@@ -94,7 +94,7 @@ class Leader:
         )
         self._missed = MissedInjections(
             api=api,
-            services=_Services(store),
+            services=self._services,
             namespaces=settings.namespaces,
             operator_namespace=settings.namespace,
             clock=clock,
@@ -141,7 +141,7 @@ class Leader:
                     namespace=self._settings.namespace,
                     name=self._settings.token_secret,
                 )
-            except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+            except FAILURES as error:
                 if self._clock.monotonic() >= deadline:
                     # A leader that cannot do its work leaves it to another, and says so loudly.
                     raise
@@ -214,22 +214,12 @@ class Leader:
         if change.after is not None and self._applier.wrote(change.after):
             # The echo of a write: the service was evaluated for it a moment ago.
             return
-        for key, delay in triggered(change, self._references, services=self._services):
+        for key, delay in triggered(change, self._references, services=self._services.services):
             self._queue.add(key, delay=delay)
 
-    def _services(self, namespace: str) -> list[Object]:
-        return list(self._store.all(SERVICE, namespace).values())
-
     def _pods_changed(self, service: Key, gatherer: Gatherer) -> None:
-        pods = self._store.all("Pod", service.namespace).values()
-        gatherer.pods_changed(
-            service.namespace,
-            service.name,
-            [pod for pod in pods if is_deliverer(pod, service.name)],
-        )
-
-    def _come_again(self, key: Key, seconds: float) -> None:
-        self._queue.add(key, delay=seconds)
+        pods = deliverer_pods(self._store, service)
+        gatherer.pods_changed(service.namespace, service.name, pods)
 
     def _repaired(self, repair: Repair) -> None:
         self._metrics.drift.labels(repair.kind).inc()
@@ -262,9 +252,7 @@ class Leader:
 
 def _served(change: Change) -> set[Key]:
     """The services of which a pod has, or had, a deliverer."""
-    bodies: Iterable[Object] = (body for body in (change.before, change.after) if body is not None)
-    names = {(body["metadata"].get("labels") or {}).get(DELIVERER_LABEL) for body in bodies}
-    return {Key(SERVICE, change.key.namespace, name) for name in names if name}
+    return labelled(change, DELIVERER_LABEL)
 
 
 def _families(gatherer: Gatherer, queue: WorkQueue[Key]) -> Iterator[Family]:
@@ -278,19 +266,6 @@ def _families(gatherer: Gatherer, queue: WorkQueue[Key]) -> Iterator[Family]:
         "Objects that wait to be reconciled.",
         value=queue.depth,
     )
-
-
-class _Services:
-    """The IndicationServices, as the search for missed pods asks for them."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def namespaces(self) -> Iterable[str]:
-        return self._store.namespaces(SERVICE)
-
-    def services(self, namespace: str) -> Iterable[Object]:
-        return self._store.all(SERVICE, namespace).values()
 
 
 class _Gathered:

@@ -8,10 +8,8 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
-import aiohttp
-
 from pillion_operator.clock import Clock
-from pillion_operator.cluster.api import Api, ApiError, NotFound
+from pillion_operator.cluster.api import FAILURES, Api, NotFound
 from pillion_operator.cluster.types import POD
 from pillion_operator.names import REVISION_ANNOTATION
 from pillion_operator.store import Key
@@ -78,7 +76,7 @@ class PodPoker:
             await self._api.patch(POD, pod.namespace, pod.name, patch)
         except NotFound:
             return
-        except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+        except FAILURES as error:
             # The kubelet refreshes the volume all the same, only later.
             self._done("failed")
             logger.warning(

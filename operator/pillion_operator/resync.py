@@ -8,10 +8,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-import aiohttp
-
 from pillion_operator.clock import Clock
-from pillion_operator.cluster.api import Api, ApiError
+from pillion_operator.cluster.api import FAILURES, Api
 from pillion_operator.cluster.types import ResourceType
 from pillion_operator.store import Key, Store
 from pillion_operator.watching import WATCHED
@@ -56,7 +54,7 @@ class Resync:
                 continue
             try:
                 await self.repair()
-            except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+            except FAILURES as error:
                 logger.warning(
                     "the cluster could not be listed: %s; it is tried again",
                     error,

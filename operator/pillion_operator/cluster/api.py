@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import aiohttp
 from kubernetes.aio.client import ApiClient
 from kubernetes.aio.client.exceptions import ApiException
 from kubernetes.aio.dynamic import DynamicClient
@@ -46,6 +47,10 @@ class NotFound(ApiError):
 
 class Conflict(ApiError):
     """Somebody else has written the object meanwhile, or it is there already."""
+
+
+#: What a request may fail with: the API server refuses, or it cannot be reached.
+FAILURES = (ApiError, aiohttp.ClientError, TimeoutError, OSError)
 
 
 class Api:

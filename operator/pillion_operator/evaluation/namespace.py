@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.parsing import Parsed, Parsing
-from pillion_operator.evaluation.references import DESTINATION, SECRET
+from pillion_operator.evaluation.references import DESTINATION, SECRET, SERVICE
 from pillion_operator.names import DRAIN_FINALIZER
 from pillion_operator.store import Key, Store
 from pillion_sidecar.config.parsing import Secret
@@ -43,6 +43,21 @@ class Namespace:
             if parsed.secret is not None:
                 found[name] = (parsed.secret, parsed)
         return found
+
+
+class Services:
+    """The IndicationServices of all namespaces, for whoever asks without waiting."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def namespaces(self) -> list[str]:
+        """The namespaces that have any."""
+        return self._store.namespaces(SERVICE)
+
+    def services(self, namespace: str) -> list[Object]:
+        """Those of one namespace."""
+        return list(self._store.all(SERVICE, namespace).values())
 
 
 def usable(secret: Object) -> bool:

@@ -7,10 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import aiohttp
-
 from pillion_operator.clock import Clock
-from pillion_operator.cluster.api import Api, ApiError, Conflict
+from pillion_operator.cluster.api import FAILURES, Api, Conflict
 from pillion_operator.cluster.types import MUTATING_WEBHOOK, SECRET, Object
 from pillion_operator.injection.certificates import (
     CERTIFICATE,
@@ -58,7 +56,7 @@ class CertificateKeeper:
         self._leads = leads
         self._use = use
         self._clock = clock
-        self._hosts = hosts or (f"{settings.service}.{namespace}.svc",)
+        self._hosts = hosts or (f"{settings.service}.{namespace}.svc", *settings.hosts)
         self._shown: KeyPair | None = None
         #: Looks in a row that have found no configuration of the webhook.
         self._absences = 0
@@ -68,7 +66,7 @@ class CertificateKeeper:
         while True:
             try:
                 await self.look()
-            except (ApiError, aiohttp.ClientError, BadKeyPair, OSError) as error:
+            except (*FAILURES, BadKeyPair) as error:
                 logger.warning(
                     "the webhook's certificate could not be looked after: %s; it is tried again",
                     error,

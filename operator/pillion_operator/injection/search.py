@@ -5,11 +5,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-import aiohttp
 from prometheus_client import Gauge
 
 from pillion_operator.clock import Clock
-from pillion_operator.cluster.api import Api, ApiError
+from pillion_operator.cluster.api import FAILURES, Api
 from pillion_operator.cluster.types import POD, Object
 from pillion_operator.injection.missed import (
     ASKING,
@@ -92,7 +91,7 @@ class MissedInjections:
         while True:
             try:
                 await self.look()
-            except (ApiError, aiohttp.ClientError, OSError) as error:
+            except FAILURES as error:
                 logger.warning(
                     "pods without a deliverer could not be searched for: %s; it is tried again",
                     error,

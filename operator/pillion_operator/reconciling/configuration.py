@@ -3,10 +3,8 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
-import aiohttp
-
 from pillion_operator.clock import Clock
-from pillion_operator.cluster.api import ApiError
+from pillion_operator.cluster.api import FAILURES, ApiError
 from pillion_operator.cluster.applier import Applied, Applier
 from pillion_operator.cluster.types import Object
 from pillion_operator.desired.configuration import operator_token
@@ -19,10 +17,10 @@ from pillion_operator.evaluation.service import ServiceEvaluation, evaluate_serv
 from pillion_operator.evaluation.verdict import Verdict
 from pillion_operator.names import SERVICE_LABEL
 from pillion_operator.reconciling.ports import Deliverers, Poker
+from pillion_operator.reconciling.readiness import deliverer_pods
 from pillion_operator.reconciling.states import ServiceState, ServiceStates
 from pillion_operator.reconciling.triggers import status_of
 from pillion_operator.settings import DelivererDefaults
-from pillion_operator.status.deliverers import is_deliverer
 from pillion_operator.store import Change, Key, Store, key_of
 from pillion_operator.watching import CHILDREN
 from pillion_sidecar.config.rendered import Rendered, TooLarge, pack, render_items
@@ -114,7 +112,7 @@ class ConfigurationReconciler:
             # nothing new.
             if evaluation.verdict.accepted and not being_deleted(body):
                 changed |= await self._roll_out(service, body, state)
-        except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+        except FAILURES as error:
             changed |= self._failed(state, error)
             raise
         finally:
@@ -223,8 +221,7 @@ class ConfigurationReconciler:
 
     def _pods(self, service: Key) -> list[Key]:
         """The pods that were there before the revision: later ones start with it."""
-        pods = self._store.all("Pod", service.namespace).values()
-        return [key_of(pod) for pod in pods if is_deliverer(pod, service.name)]
+        return [key_of(pod) for pod in deliverer_pods(self._store, service)]
 
 
 def judged_otherwise(

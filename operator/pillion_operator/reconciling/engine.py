@@ -4,10 +4,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
-import aiohttp
-
 from pillion_operator.clock import Clock
-from pillion_operator.cluster.api import ApiError, Conflict
+from pillion_operator.cluster.api import FAILURES, ApiError, Conflict
 from pillion_operator.store import Key
 from pillion_operator.telemetry.metrics import Metrics, Result
 from pillion_operator.workqueue import WorkQueue
@@ -62,7 +60,7 @@ class Engine:
         result = Result.SUCCESS
         try:
             await reconcile(key)
-        except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+        except FAILURES as error:
             result = Result.RETRY
             self._put_off(key, error)
         except Exception:

@@ -136,8 +136,7 @@ class Readiness:
 
     def pods(self, service: Key) -> list[Object]:
         """The pods that have a deliverer of the service."""
-        pods = self._store.all("Pod", service.namespace).values()
-        return [pod for pod in pods if is_deliverer(pod, service.name)]
+        return deliverer_pods(self._store, service)
 
     def answers(self, service: Key) -> tuple[Answer, ...]:
         """What the deliverers of the service have last said."""
@@ -152,6 +151,12 @@ class Readiness:
         if key.kind == SERVICE:
             return [key]
         return sorted(self._references.services_using(key))
+
+
+def deliverer_pods(store: Store, service: Key) -> list[Object]:
+    """The pods that have a deliverer of a service."""
+    pods = store.all("Pod", service.namespace).values()
+    return [pod for pod in pods if is_deliverer(pod, service.name)]
 
 
 def running_on(answers: Iterable[Answer]) -> frozenset[str | None]:

@@ -52,7 +52,7 @@ def triggered(
         yield from _of_a_secret(change, references)
     else:
         label = DELIVERER_LABEL if key.kind == "Pod" else SERVICE_LABEL
-        for service in sorted(_labelled(change, label)):
+        for service in sorted(labelled(change, label)):
             if key.kind == "Pod":
                 yield status_of(service), POD_SETTLE
             else:
@@ -101,14 +101,15 @@ def _of_ours(change: Change, references: References) -> Iterator[tuple[Key, floa
 
 
 def _of_a_secret(change: Change, references: References) -> Iterator[tuple[Key, float]]:
-    for service in sorted(_labelled(change, SERVICE_LABEL)):
+    for service in sorted(labelled(change, SERVICE_LABEL)):
         yield service, SETTLE
     if any(_label(body, CREDENTIALS_LABEL) == "true" for body in (change.before, change.after)):
         yield from ((user, 2 * SETTLE) for user in references.naming(change.key))
         yield from ((service, SETTLE) for service in references.services_using(change.key))
 
 
-def _labelled(change: Change, label: str) -> set[Key]:
+def labelled(change: Change, label: str) -> set[Key]:
+    """The services that a label of the object names, or named."""
     names = {_label(body, label) for body in (change.before, change.after)}
     return {Key(SERVICE, change.key.namespace, name) for name in names if name}
 
