@@ -20,8 +20,24 @@ class Tracker(Protocol):
         """
 
 
+class GroupMember(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The place of an indication in its message group (S1), as its publisher gave it."""
+
+    #: The group sequence, from 0.
+    sequence: int
+    #: No greater sequence follows (the draft's ``status="end"``).
+    last: bool = False
+    #: Never deliver past a gap (S1.5).
+    ordered: bool = False
+    #: ``groupExpires`` in seconds since the epoch: GroupExpiryTime.
+    expires: float | None = None
+    #: ``groupMaxIdleSeconds``: GroupMaxIdleTime.
+    max_idle_seconds: float | None = None
+
+
 class Indication(msgspec.Struct, kw_only=True, eq=False, gc=False):
-    """One accepted indication. Not changed after acceptance but for ``unsettled`` and ``rendered``.
+    """One accepted indication. Not changed after acceptance but for ``unsettled``, ``rendered`` and
+    what the journal notes.
 
     A million of these may be pending: hence a struct that the garbage collector does not walk. It
     is part of no cycle, and must stay so.
@@ -37,6 +53,12 @@ class Indication(msgspec.Struct, kw_only=True, eq=False, gc=False):
     identifier: str | None = None
     #: The message group, for ``ordering: Group``.
     group: str | None = None
+    #: Its place in that group (S1); None where the publisher gave no ``sequence``.
+    member: GroupMember | None = None
+    #: ``expires`` in seconds since the epoch; gates acceptance, and bounds the memory of it (S1.3).
+    expires: float | None = None
+    #: The digest of its identity; None without one.
+    digest: bytes | None = None
     #: Content languages (S0.21), as language tags.
     languages: tuple[str, ...] = ()
     trackers: tuple[Tracker, ...] = ()
@@ -44,3 +66,8 @@ class Indication(msgspec.Struct, kw_only=True, eq=False, gc=False):
     unsettled: int = 0
     #: What handlers keep after the first rendering, by handler; dropped with the indication.
     rendered: dict[str, object] | None = None
+    #: The journal sequence: greater than that of everything accepted before. 0 before it is known.
+    id: int = 0
+    #: Where the journal has it, and how many bytes it takes there; -1 and 0 where it does not.
+    position: int = -1
+    size: int = 0

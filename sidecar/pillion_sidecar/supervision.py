@@ -19,6 +19,7 @@ OUR_ROOMS = ("pillion_sidecar.", "pillion_cim.")
 KEEPING_BOOKS = (
     "pillion_sidecar.delivery.",
     "pillion_sidecar.reliability.",
+    "pillion_sidecar.journal.",
     "pillion_sidecar.clock",
 )
 

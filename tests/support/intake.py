@@ -58,7 +58,9 @@ class HeldQueues:
     def offer(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
         for one in targets:
             if one.destination in self.full:
-                return Refusal(one.destination, 2.0)
+                return Refusal(
+                    2.0, f"the queue of destination {one.destination} is full", one.destination
+                )
         queued = [one.destination for one in targets if one.subscription not in self.suppressed]
         indication.unsettled = len(queued)
         self.taken.append(indication)

@@ -96,7 +96,11 @@ class Acknowledgement(StrEnum):
 class Durability(StrEnum):
     """Where accepted indications are kept."""
 
+    #: In the deliverer alone.
     MEMORY = "Memory"
+    #: What must be remembered is on disk, the indications themselves are not.
+    STATE_ONLY = "StateOnly"
+    #: On the deliverer's own volume.
     DISK = "Disk"
 
 

@@ -4,7 +4,8 @@ from enum import StrEnum
 
 
 class DiscardReason(StrEnum):
-    """The reasons for discarding what had been accepted (S0.4, S0.7, S0.10, S0.11, S0.14, D.2)."""
+    """The reasons for discarding what had been accepted (S0.4, S0.7, S0.10, S0.11, S0.14, S1.6,
+    D.2)."""
 
     QUEUE_FULL = "queue-full"
     ATTEMPTS_EXCEEDED = "attempts-exceeded"
@@ -15,3 +16,7 @@ class DiscardReason(StrEnum):
     SHUTDOWN = "shutdown"
     #: An administrator's skip or purge of a destination queue.
     PURGED = "purged"
+    #: A member of an ordered group whose predecessors never came (S1.6).
+    OUT_OF_ORDER = "out-of-order"
+    #: The journal cannot read it any more.
+    DAMAGED = "damaged"

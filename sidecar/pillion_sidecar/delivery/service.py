@@ -105,7 +105,7 @@ class DeliveryService:
         """
         if self._closed and targets:
             # A request that was still being read: its publisher is to send the rest elsewhere.
-            return Refusal(targets[0].destination, FULL_QUEUE_RETRY_AFTER)
+            return Refusal(FULL_QUEUE_RETRY_AFTER, "the deliverer is stopping")
         now = indication.accepted_at
         resolved = self._table.resolve(targets)
         refusal = self._refusal(resolved, now)
@@ -131,7 +131,11 @@ class DeliveryService:
             # Two subscriptions to one destination need two places.
             places = sum(other is queue for _, _, other in resolved) if len(resolved) > 1 else 1
             if queue.refuses(places, now=now):
-                return Refusal(queue.name, FULL_QUEUE_RETRY_AFTER)
+                return Refusal(
+                    FULL_QUEUE_RETRY_AFTER,
+                    f"the queue of destination {queue.name} is full",
+                    queue.name,
+                )
         return None
 
     def _enqueue(self, queue: DestinationQueue, entry: QueueEntry) -> None:

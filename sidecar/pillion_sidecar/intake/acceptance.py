@@ -159,7 +159,11 @@ class Submission:
             for target in targets:
                 full = self._closed.get(target.destination)
                 if full is not None:
-                    self._refuse_for_now(Refusal(full, 0.0), targets, line)
+                    self._refuse_for_now(
+                        Refusal(0.0, f"the queue of destination {full} is full", full),
+                        targets,
+                        line,
+                    )
                     return False
         for follower in self._followers:
             follower.offering(indication, targets, line)
@@ -181,13 +185,13 @@ class Submission:
 
     def _refuse_for_now(self, refusal: Refusal, targets: Sequence[Target], line: int) -> None:
         for target in targets:
-            self._closed.setdefault(target.destination, refusal.destination)
+            self._closed.setdefault(target.destination, refusal.destination or target.destination)
         self.retry_after = max(self.retry_after, refusal.retry_after)
         self.refused.append(
             RefusedLine(
                 line=line,
                 status=FOR_NOW,
-                reason=f"the queue of destination {refusal.destination} is full",
+                reason=refusal.reason,
                 destination=refusal.destination,
             )
         )

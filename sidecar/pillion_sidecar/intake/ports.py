@@ -1,11 +1,12 @@
-"""What intake asks of the rooms behind it. The deliverer's own are ``Router`` and
-``DeliveryService``; tests stand in others."""
+"""What intake and the message groups ask of the rooms behind them. The deliverer's own are
+``Router`` and ``DeliveryService``; tests stand in others."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from pillion_cim.model import CIMInstance
+from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.indication import Indication
 
 
@@ -23,11 +24,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why an indication cannot be accepted now: a destination queue that is full."""
+    """Why an indication cannot be accepted now."""
 
-    destination: str
     #: Seconds after which it is worth trying again.
     retry_after: float
+    reason: str
+    #: The destination whose queue is full; None where it is not for one destination alone.
+    destination: str | None = None
 
 
 class Routes(Protocol):
@@ -54,6 +57,24 @@ class Queues(Protocol):
     def offer(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
         """Queue an indication for all its targets or, with a Refusal, for none.
 
-        Sets ``indication.unsettled``; each target's settlement is told to ``indication.trackers``
-        later, never from within this call unless a full queue discards an older indication.
+        Sets ``indication.id`` and ``unsettled``; each target's settlement is told to
+        ``indication.trackers`` later, never from within this call unless a full queue discards an
+        older indication. Without targets only its identity and its group are kept.
         """
+
+    def hold(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
+        """Keep an indication for all its targets or, with a Refusal, for none, and deliver it only
+        when it is released (S1.5): its places in the queues are reserved.
+
+        Sets ``indication.id`` and ``unsettled``.
+        """
+
+    def release(self, indication: Indication) -> None:
+        """Queue a held indication; a target whose subscription has ended is discarded."""
+
+    def discard_held(self, indication: Indication, reason: DiscardReason) -> None:
+        """Discard a held indication for all its targets."""
+
+    def barrier(self, done: Callable[[], None]) -> None:
+        """Call ``done`` once all that was taken before this call is as safe as the journal can
+        make it: at once where it is already."""

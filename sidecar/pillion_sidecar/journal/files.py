@@ -1,0 +1,127 @@
+"""The files of a journal's folder: all that the journal does to a disk, and nothing else does.
+
+Names are relative to the folder. Every call may raise OSError, and blocks; a test stands in files
+that crash, tear and reorder.
+"""
+
+import os
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """One open file."""
+
+    def write(self, offset: int, data: Buffer) -> None:
+        """Write all of ``data`` at ``offset``; on disk only after :meth:`sync`."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return at most ``size`` bytes from ``offset``; fewer only at the end of the file."""
+
+    def sync(self) -> None:
+        """Return once all that was written is on disk (fdatasync)."""
+
+    def allocate(self, offset: int, size: int) -> None:
+        """Reserve room, filled with zeros, so that no later write can find the disk full."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file."""
+
+    def close(self) -> None:
+        """Release the file."""
+
+
+class Files(Protocol):
+    """The folder."""
+
+    def names(self) -> list[str]:
+        """Return the names of all files, sorted."""
+
+    def size(self, name: str) -> int:
+        """Return the length of a file in bytes."""
+
+    def create(self, name: str) -> File:
+        """Create a file that does not exist."""
+
+    def open(self, name: str, *, writable: bool = False) -> File:
+        """Open a file that exists."""
+
+    def rename(self, name: str, new_name: str) -> None:
+        """Give a file another name, in place of the file that has it."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+
+    def sync_folder(self) -> None:
+        """Return once all that was created, renamed and removed is on disk."""
+
+
+class SystemFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, offset: int, data: Buffer) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self._descriptor, view, offset)
+            offset += written
+            view = view[written:]
+
+    def read(self, offset: int, size: int) -> bytes:
+        data = os.pread(self._descriptor, size, offset)
+        if len(data) in (0, size):
+            return data
+        # A signal, or the end of the file.
+        return data + self.read(offset + len(data), size - len(data))
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def allocate(self, offset: int, size: int) -> None:
+        os.posix_fallocate(self._descriptor, offset, size)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class SystemFiles:
+    """A folder of the operating system."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def names(self) -> list[str]:
+        return sorted(entry.name for entry in os.scandir(self._folder) if entry.is_file())
+
+    def size(self, name: str) -> int:
+        return (self._folder / name).stat().st_size
+
+    def create(self, name: str) -> File:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        return SystemFile(os.open(self._folder / name, flags, 0o600))
+
+    def open(self, name: str, *, writable: bool = False) -> File:
+        flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC
+        return SystemFile(os.open(self._folder / name, flags))
+
+    def rename(self, name: str, new_name: str) -> None:
+        os.replace(self._folder / name, self._folder / new_name)
+
+    def remove(self, name: str) -> None:
+        (self._folder / name).unlink()
+
+    def sync_folder(self) -> None:
+        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,311 @@
+"""The records of the journal: their layout, written and read. Pure; ``docs/journal.md`` has the
+same in words.
+
+Every record is a frame and a payload, little-endian. The checksum covers all that follows it.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import IntEnum, IntFlag
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import GroupMember, Indication
+from pillion_sidecar.journal.ports import Place, QueueState, RecoveredSubscription
+
+#: Begins every record, after the checksum: what a search behind damage looks for.
+MAGIC = 0x8FD1
+MAGIC_BYTES = MAGIC.to_bytes(2, "little")
+
+#: checksum, magic, kind, flags, length of the whole record, count, id.
+FRAME = Struct("<IHBBIIQ")
+#: Where ``MAGIC`` stands in a frame, and where what the checksum covers begins.
+CHECKED_FROM = 4
+#: accepted at, expires (0: none), digest, origin, length of the envelope, length of the body.
+INDICATION = Struct("<dd16sQII")
+#: destination, subscription, number.
+PLACE = Struct("<IIQ")
+#: destination, how it ended, id.
+SETTLEMENT = Struct("<IBQ")
+#: number of the commit, journal time.
+COMMIT = Struct("<Qd")
+
+#: The longest record that is ever written: a line, its envelope, and 10,000 places.
+MAXIMUM_RECORD = 4 << 20
+_NO_DIGEST = bytes(16)
+
+
+class Kind(IntEnum):
+    """What a record says."""
+
+    #: Stands before what is written at once: all before it was on disk by then.
+    COMMIT = 1
+    #: An accepted indication.
+    INDICATION = 2
+    #: Places that are settled.
+    SETTLED = 3
+    #: Held indications that were discarded.
+    HOLD_ENDED = 4
+    #: Destinations and subscriptions, by index.
+    NAMES = 5
+    #: The state of one destination queue.
+    QUEUE = 6
+    #: Stands at the beginning of a segment: all that the segments before it said of names, queues
+    #: and groups.
+    SNAPSHOT = 7
+
+
+class Flag(IntFlag):
+    """How an INDICATION is to be read."""
+
+    #: It has an identity.
+    IDENTITY = 1
+    #: Copied forward; ``origin`` is the number of the segment that it comes from.
+    COPY = 2
+    #: It waits for its predecessors. Without HELD and COPY, ``origin`` is the id under which it was
+    #: held before; 0 for none.
+    HELD = 4
+    #: Its body was not kept (``StateOnly``).
+    BODILESS = 8
+
+
+#: How a place ended, as SETTLEMENT has it. THROUGH: delivered, and all before it at that
+#: destination that nothing else says how it ended.
+DELIVERED = 0
+THROUGH = 1
+REASON_CODES = {
+    DiscardReason.QUEUE_FULL: 16,
+    DiscardReason.ATTEMPTS_EXCEEDED: 17,
+    DiscardReason.LIFETIME_EXPIRED: 18,
+    DiscardReason.SUBSCRIPTION_NOT_ACTIVE: 19,
+    DiscardReason.DESTINATION_REMOVED: 20,
+    DiscardReason.FATAL_ERROR: 21,
+    DiscardReason.SHUTDOWN: 22,
+    DiscardReason.PURGED: 23,
+    DiscardReason.OUT_OF_ORDER: 24,
+    DiscardReason.DAMAGED: 25,
+}
+REASONS = {code: reason for reason, code in REASON_CODES.items()}
+
+
+class Envelope(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What an indication has beside its body and its times."""
+
+    class_name: str
+    source: str | None
+    identifier: str | None
+    languages: tuple[str, ...] = ()
+    group: str | None = None
+    member: GroupMember | None = None
+
+
+class Names(msgspec.Struct, frozen=True, array_like=True):
+    """Destinations (index, uid, name) and subscriptions (index, uid, name, name of the filter)."""
+
+    destinations: tuple[tuple[int, str, str], ...] = ()
+    subscriptions: tuple[tuple[int, str, str, str], ...] = ()
+
+
+class Snapshot(msgspec.Struct, frozen=True, array_like=True):
+    """What a segment begins with."""
+
+    time: float
+    next_id: int
+    next_epoch: int
+    commit: int
+    names: Names
+    queues: tuple[QueueState, ...]
+    groups: bytes
+
+
+class Settlement(NamedTuple):
+    """How one place ended."""
+
+    destination: int
+    #: DELIVERED, THROUGH or one of ``REASON_CODES``.
+    how: int
+    id: int
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_envelope = msgspec.msgpack.Decoder(Envelope).decode
+_names = msgspec.msgpack.Decoder(Names).decode
+_queue = msgspec.msgpack.Decoder(QueueState).decode
+_snapshot = msgspec.msgpack.Decoder(Snapshot).decode
+_frame_end = FRAME.size
+_fixed_end = FRAME.size + INDICATION.size
+
+
+def seal(kind: int, payload: bytes, *, flags: int = 0, count: int = 0, record_id: int = 0) -> bytes:
+    """Return a whole record."""
+    size = _frame_end + len(payload)
+    checked = FRAME.pack(0, MAGIC, kind, flags, size, count, record_id)[CHECKED_FROM:] + payload
+    return crc32(checked).to_bytes(4, "little") + checked
+
+
+def encode_indication(
+    indication: Indication,
+    places: Sequence[Place],
+    *,
+    accepted_at: float,
+    flags: int = 0,
+    origin: int = 0,
+) -> bytes:
+    """Return the record of an indication; ``accepted_at`` is journal time."""
+    envelope = _encode(
+        Envelope(
+            indication.class_name,
+            indication.source,
+            indication.identifier,
+            indication.languages,
+            indication.group,
+            indication.member,
+        )
+    )
+    digest = indication.digest
+    if digest is not None:
+        flags |= Flag.IDENTITY
+    body = b"" if flags & Flag.BODILESS else indication.body
+    fixed = INDICATION.pack(
+        accepted_at,
+        indication.expires or 0.0,
+        digest or _NO_DIGEST,
+        origin,
+        len(envelope),
+        len(body),
+    )
+    packed = [PLACE.pack(*place) for place in places]
+    payload = b"".join((fixed, *packed, envelope, body))
+    return seal(Kind.INDICATION, payload, flags=flags, count=len(places), record_id=indication.id)
+
+
+def encode_settlements(settlements: Sequence[Settlement]) -> bytes:
+    """Return the record of several settlements, in their order."""
+    payload = b"".join([SETTLEMENT.pack(*one) for one in settlements])
+    return seal(Kind.SETTLED, payload, count=len(settlements))
+
+
+def encode_holds_ended(ended: Sequence[tuple[int, int]]) -> bytes:
+    """Return the record of held indications that were discarded: how, id."""
+    payload = b"".join([SETTLEMENT.pack(0, how, record_id) for how, record_id in ended])
+    return seal(Kind.HOLD_ENDED, payload, count=len(ended))
+
+
+def encode_commit(number: int, time: float) -> bytes:
+    """Return the record that stands before what is written at once."""
+    return seal(Kind.COMMIT, COMMIT.pack(number, time))
+
+
+def encode_names(names: Names) -> bytes:
+    """Return the record of new names."""
+    return seal(Kind.NAMES, _encode(names))
+
+
+def encode_queue(state: QueueState) -> bytes:
+    """Return the record of a queue's state."""
+    return seal(Kind.QUEUE, _encode(state))
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """Return the record that a segment begins with."""
+    return seal(Kind.SNAPSHOT, _encode(snapshot))
+
+
+class Frame(NamedTuple):
+    """What the frame of a record says."""
+
+    kind: int
+    flags: int
+    size: int
+    #: Places or settlements.
+    entries: int
+    id: int
+
+
+def read_frame(data: bytes | memoryview, at: int, end: int) -> Frame | None:
+    """Return the frame of the record at ``at``, checked whole; None where there is no sound one."""
+    if at + _frame_end > end:
+        return None
+    checksum, magic, kind, flags, size, count, record_id = FRAME.unpack_from(data, at)
+    if magic != MAGIC or not _frame_end <= size <= MAXIMUM_RECORD or at + size > end:
+        return None
+    if crc32(data[at + CHECKED_FROM : at + size]) != checksum:
+        return None
+    return Frame(kind, flags, size, count, record_id)
+
+
+class IndicationRecord(NamedTuple):
+    """An INDICATION as it was read."""
+
+    accepted_at: float
+    #: 0.0 for none.
+    expires: float
+    digest: bytes | None
+    origin: int
+    places: tuple[Place, ...]
+    envelope: Envelope
+    body: bytes
+
+
+def decode_indication(data: bytes | memoryview, at: int, frame: Frame) -> IndicationRecord:
+    """Return what an INDICATION says, whose frame is sound."""
+    accepted_at, expires, digest, origin, envelope_size, body_size = INDICATION.unpack_from(
+        data, at + _frame_end
+    )
+    begin = at + _fixed_end + PLACE.size * frame.entries
+    middle = begin + envelope_size
+    return IndicationRecord(
+        accepted_at,
+        expires,
+        digest if frame.flags & Flag.IDENTITY else None,
+        origin,
+        decode_places(data, at, frame),
+        _envelope(data[begin:middle]),
+        bytes(data[middle : middle + body_size]),
+    )
+
+
+def decode_places(data: bytes | memoryview, at: int, frame: Frame) -> tuple[Place, ...]:
+    """Return the places of an INDICATION."""
+    begin = at + _fixed_end
+    packed = data[begin : begin + PLACE.size * frame.entries]
+    return tuple(Place(*place) for place in PLACE.iter_unpack(packed))
+
+
+def decode_settlements(
+    data: bytes | memoryview, at: int, frame: Frame
+) -> Iterable[tuple[int, int, int]]:
+    """Return (destination, how, id) of each settlement of a SETTLED or HOLD_ENDED."""
+    return SETTLEMENT.iter_unpack(data[at + _frame_end : at + frame.size])
+
+
+def decode_commit(data: bytes | memoryview, at: int) -> tuple[int, float]:
+    """Return the number and the journal time of a COMMIT."""
+    number, time = COMMIT.unpack_from(data, at + _frame_end)
+    return number, time
+
+
+def decode_names(data: bytes | memoryview, at: int, frame: Frame) -> Names:
+    """Return what a NAMES says."""
+    return _names(data[at + _frame_end : at + frame.size])
+
+
+def decode_queue(data: bytes | memoryview, at: int, frame: Frame) -> QueueState:
+    """Return what a QUEUE says."""
+    return _queue(data[at + _frame_end : at + frame.size])
+
+
+def decode_snapshot(data: bytes | memoryview, at: int, frame: Frame) -> Snapshot:
+    """Return what a SNAPSHOT says."""
+    return _snapshot(data[at + _frame_end : at + frame.size])
+
+
+def named_subscriptions(names: Names) -> dict[int, RecoveredSubscription]:
+    """Return the subscriptions of a NAMES by index."""
+    return {
+        index: RecoveredSubscription(uid, name, filter_name)
+        for index, uid, name, filter_name in names.subscriptions
+    }
