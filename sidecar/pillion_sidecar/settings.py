@@ -27,6 +27,8 @@ class Settings:
 
     #: The folder of resource files.
     resources: Path
+    #: The folder of the journal; None: nothing is kept on disk.
+    journal: Path | None = None
     #: The IndicationService to run as; None: the only one in the folder.
     service: str | None = None
     intake: Address = Address("127.0.0.1", INTAKE_PORT)

@@ -26,14 +26,17 @@ A change of the folder is in force within a second; a broken one is reported, an
 one stays. SIGTERM closes the door, delivers for shutdownGracePeriodSeconds, and ends. Instead of
 such files the folder may hold a configuration that the operator has rendered.
 
-Queues are in memory. What is left then is discarded, with a log line for each indication; what is
-pending when the process is killed is lost.
+With --journal accepted indications are kept on disk until they are delivered: they outlive SIGTERM,
+a crash and kill -9, and the next run on the same folder delivers them. One deliverer runs on a
+folder at a time. Without it queues are in memory: what is left at the end is discarded, with a log
+line for each indication, and what is pending when the process is killed is lost.
 
 The first line of output is {{"intake": URL, "telemetry": URL}}, with "administration" where it is
 apart; logs go to standard error.
 
 examples:
   pillion sidecar --resources examples/first-subscription
+  pillion sidecar --resources DIR --journal /var/lib/pillion
   pillion sidecar --resources DIR --intake 127.0.0.1:0 --telemetry 0.0.0.0:{TELEMETRY_PORT}
   pillion sidecar --resources DIR --wait-for-configuration --administration 127.0.0.1:8290
   pillion sidecar --resources DIR --log-format logfmt --log-level DEBUG
@@ -46,6 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
         "--resources", metavar="DIR", type=Path, required=True, help="the folder of resource files"
+    )
+    parser.add_argument(
+        "--journal",
+        metavar="DIR",
+        type=Path,
+        help="keep accepted indications in this folder until they are delivered; it is made where "
+        "its parent is there [they are kept in memory]",
     )
     parser.add_argument(
         "--service",
@@ -124,6 +134,7 @@ def run(args: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT."""
     settings = Settings(
         resources=args.resources,
+        journal=args.journal,
         service=args.service,
         intake=args.intake,
         telemetry=args.telemetry,
