@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.config.resources import Acknowledgement
+from pillion_sidecar.config.resources import Acknowledgement, Durability
 from pillion_sidecar.indication import Indication, Tracker
 from pillion_sidecar.intake.decoding import Decoded, InvalidLine
 from pillion_sidecar.intake.ports import Queues, Refusal, Routes, Target
@@ -50,6 +50,10 @@ class Rooms:
     queues: Queues
     #: The level of a request that names none.
     acknowledgement: Acknowledgement = Acknowledgement.ACCEPTED
+    #: What the journal can promise: ``durable`` needs Disk.
+    durability: Durability = Durability.MEMORY
+    #: Where publishers may have themselves called back: prefixes of URLs (S1.9).
+    callbacks: tuple[str, ...] = ()
     #: Why nothing more is accepted, of bodies that are still being read either.
     closing: str | None = None
 
