@@ -17,6 +17,10 @@ from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.indication import GroupMember, Indication
 
 
+#: The number of what is in no queue yet.
+NO_NUMBER = 2**64 - 1
+
+
 class Place(NamedTuple):
     """One target of an indication: a destination queue, a subscription, its number there."""
 
@@ -24,7 +28,7 @@ class Place(NamedTuple):
     destination: int
     subscription: int
     #: Counts the entries of the destination queue and never begins anew; a SequenceNumber is this
-    #: less the ``base`` of the queue's context.
+    #: less the ``base`` of the queue's context. In a place of a held indication ``NO_NUMBER``.
     number: int
 
 
@@ -47,7 +51,7 @@ class QueueState(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     paused_since: float | None = None
     #: Spells of suspension: begin, end.
     pauses: tuple[tuple[float, float], ...] = ()
-    #: Entries with failed attempts: id, attempts.
+    #: Entries with failed attempts: number, attempts.
     attempts: tuple[tuple[int, int], ...] = ()
 
 
@@ -94,7 +98,7 @@ class Journal(Protocol):
         """
 
     def hold(self, indication: Indication, places: Sequence[Place]) -> None:
-        """Take an indication that waits for its predecessors; the places' numbers mean nothing."""
+        """Take an indication that waits for its predecessors; its places have no numbers yet."""
 
     def end_hold(self, indication: Indication, reason: DiscardReason) -> None:
         """A held indication was discarded."""

@@ -28,7 +28,7 @@ CHECKED_FROM = 4
 INDICATION = Struct("<dd16sQII")
 #: destination, subscription, number.
 PLACE = Struct("<IIQ")
-#: destination, how it ended, id.
+#: destination, how it ended, number (of the place; in a HOLD_ENDED the id).
 SETTLEMENT = Struct("<IBQ")
 #: number of the commit, journal time.
 COMMIT = Struct("<Qd")
@@ -72,8 +72,9 @@ class Flag(IntFlag):
     BODILESS = 8
 
 
-#: How a place ended, as SETTLEMENT has it. THROUGH: delivered, and all before it at that
-#: destination that nothing else says how it ended.
+#: How a place ended, as SETTLEMENT has it. It is told by its number, since an indication may have
+#: two places at one destination. THROUGH: delivered, and all with lesser numbers at that destination
+#: of which nothing else says how they ended.
 DELIVERED = 0
 THROUGH = 1
 REASON_CODES = {
@@ -127,7 +128,8 @@ class Settlement(NamedTuple):
     destination: int
     #: DELIVERED, THROUGH or one of ``REASON_CODES``.
     how: int
-    id: int
+    #: ``Place.number``.
+    number: int
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -278,7 +280,7 @@ def decode_places(data: bytes | memoryview, at: int, frame: Frame) -> tuple[Plac
 def decode_settlements(
     data: bytes | memoryview, at: int, frame: Frame
 ) -> Iterable[tuple[int, int, int]]:
-    """Return (destination, how, id) of each settlement of a SETTLED or HOLD_ENDED."""
+    """Return (destination, how, number or id) of each settlement of a SETTLED or HOLD_ENDED."""
     return SETTLEMENT.iter_unpack(data[at + _frame_end : at + frame.size])
 
 
