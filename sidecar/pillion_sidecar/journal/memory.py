@@ -1,0 +1,90 @@
+"""The journal that keeps nothing: durability ``Memory``."""
+
+import secrets
+from collections.abc import Callable, Sequence
+
+from pillion_sidecar.clock import Clock
+from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import Indication
+from pillion_sidecar.journal.ports import JournalOwner, Place, QueueState
+
+
+class MemoryJournal:
+    """A ``Journal`` of which nothing is left after the process.
+
+    It gives ids, counts what is unsettled, and takes everything at once. The owner is never told
+    that anything is committed: nothing waits for it. Positions stay -1, so nothing is read back.
+    """
+
+    def __init__(self, *, clock: Clock) -> None:
+        self._id = secrets.token_hex(16)
+        self._offset = clock.time() - clock.monotonic()
+        self._last_id = 0
+        self._destinations: dict[str, int] = {}
+        self._subscriptions: dict[str, int] = {}
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    @property
+    def durability(self) -> Durability:
+        return Durability.MEMORY
+
+    @property
+    def offset(self) -> float:
+        return self._offset
+
+    def attach(self, owner: JournalOwner) -> None:
+        """Nobody is asked and nobody is told."""
+
+    def destination(self, *, uid: str, name: str) -> int:
+        return self._destinations.setdefault(uid, len(self._destinations))
+
+    def subscription(self, *, uid: str, name: str, filter_name: str) -> int:
+        return self._subscriptions.setdefault(uid, len(self._subscriptions))
+
+    def refusal(self, size: int) -> str | None:
+        return None
+
+    def is_over_bytes(self, size: int) -> bool:
+        return False
+
+    def append(self, indication: Indication, places: Sequence[Place], *, held: int = 0) -> None:
+        self._last_id += 1
+        indication.id = self._last_id
+        indication.unsettled = len(places)
+
+    def hold(self, indication: Indication, places: Sequence[Place]) -> None:
+        self.append(indication, places)
+
+    def end_hold(self, indication: Indication, reason: DiscardReason) -> None:
+        indication.unsettled = 0
+
+    def barrier(self, done: Callable[[], None]) -> None:
+        done()
+
+    def settle(
+        self, place: Place, indication: Indication, reason: DiscardReason | None, *, through: bool
+    ) -> int:
+        indication.unsettled -= 1
+        return indication.unsettled
+
+    def note(self, state: QueueState) -> None:
+        """There is no restart that could ask for it."""
+
+    def load(
+        self,
+        positions: Sequence[int],
+        done: Callable[[Sequence[Indication | None]], None],
+    ) -> None:
+        """Nothing has a position here.
+
+        Raises:
+            LookupError: always.
+        """
+        raise LookupError(f"a journal in memory has no indication at positions {list(positions)}")
+
+    def close(self) -> None:
+        """There is nothing to commit, and no folder."""
