@@ -14,9 +14,15 @@ from aiohttp import web
 
 from pillion_cim.schema import load_schema
 from pillion_sidecar.clock import Clock, LoopTimers, SystemClock, Timers
+from pillion_sidecar.config.durability import assumed_acknowledgement
 from pillion_sidecar.config.loader import load_folder
 from pillion_sidecar.config.problems import ConfigurationError
-from pillion_sidecar.config.resources import Configuration, IndicationService, ListenerDestination
+from pillion_sidecar.config.resources import (
+    Configuration,
+    Durability,
+    IndicationService,
+    ListenerDestination,
+)
 from pillion_sidecar.config.reuse import reuse
 from pillion_sidecar.config.watching import FolderWatcher
 from pillion_sidecar.delivery.handler import Handler
@@ -107,7 +113,6 @@ class Deliverer:
             memory=self._memory,
             routes=Router(Configuration(revision=""), schema=self._schema),
             queues=self.delivery,
-            acknowledgement=defaults.acknowledgement,
         )
         self._runners: list[web.AppRunner] = []
         #: Where intake, telemetry and administration listen, once ``started`` is set.
@@ -271,7 +276,7 @@ class Deliverer:
             capacity=service.duplicate_window_entries,
         )
         self._rooms.routes = router
-        self._rooms.acknowledgement = service.acknowledgement
+        self._rooms.acknowledgement = assumed_acknowledgement(service, Durability.MEMORY)
         self._configuration = configuration
         self._refusal = None
         self._metrics.configuration_loaded(configuration.revision)

@@ -19,6 +19,13 @@ def _service(path: str, says: str, refused: JSON, mended: JSON) -> Case:
     )
 
 
+def _callback(says: str, refused: str, mended: str) -> Case:
+    first = "https://first.example/"
+    return _service(
+        "spec.callbacks[1]", says, {"callbacks": [first, refused]}, {"callbacks": [first, mended]}
+    )
+
+
 _SERVICE_CASES = (
     Case(
         kind="IndicationService",
@@ -36,12 +43,17 @@ _SERVICE_CASES = (
         mended={},
         names=("a-headless", "headless"),
     ),
-    _service("spec.durability", "is Disk", {"durability": "Disk"}, {"durability": "Memory"}),
     _service(
         "spec.acknowledgement",
         "is Durable",
+        {"acknowledgement": "Durable", "durability": "Memory"},
+        {"acknowledgement": "Durable", "durability": "Disk"},
+    ),
+    _service(
+        "spec.acknowledgement",
+        "is Durable",
+        {"acknowledgement": "Durable", "durability": "StateOnly"},
         {"acknowledgement": "Durable"},
-        {"acknowledgement": "Delivered"},
     ),
     _service(
         "spec.acknowledgement",
@@ -49,6 +61,14 @@ _SERVICE_CASES = (
         {"acknowledgement": "Stable"},
         {"acknowledgement": "Accepted"},
     ),
+    _callback("holds a character", "https://host/a b/", "https://host/a%20b/"),
+    _callback("does not begin with", "ftp://host/", "http://host/"),
+    _callback("holds a user name", "https://user:pw@host/", "https://host/"),
+    _callback("holds a fragment", "https://host/#x", "https://host/%23x"),
+    _callback("names no host", "https://:443/", "https://[::1]:443/"),
+    _callback("names a port", "https://host:0/", "https://host:1/"),
+    _callback("holds a query", "https://host/?job=1", "https://host/jobs"),
+    _callback("has no path", "https://host:8443", "https://host:8443/"),
 )
 
 _HTTP = {"destination": "http://host/", "protocol": "CIM-XML"}

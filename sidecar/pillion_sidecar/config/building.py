@@ -30,9 +30,8 @@ from pillion_sidecar.config.resources import (
     SubscriptionState,
     TLSOptions,
 )
+from pillion_sidecar.config.schema.quantities import amount
 
-#: queueSize of a service that names none and keeps indications in memory.
-QUEUE_SIZE_IN_MEMORY = 10_000
 #: maximumIntervalSeconds of a destination that names none.
 LONGEST_WAIT_SECONDS = 3600.0
 
@@ -44,11 +43,14 @@ def _seconds(value: int | None) -> float | None:
 def build_service(resource: Resource) -> IndicationService:
     """The service of a checked IndicationService."""
     spec = resource.spec
+    durability, acknowledgement = spec.get("durability"), spec.get("acknowledgement")
+    deliverer = build_deliverer(spec["deliverer"])
+    limit = deliverer.storage.size_limit
     return IndicationService(
         name=resource.name,
         delivery_retry_attempts=spec["deliveryRetryAttempts"],
         delivery_retry_interval_seconds=float(spec["deliveryRetryIntervalSeconds"]),
-        queue_size=spec.get("queueSize", QUEUE_SIZE_IN_MEMORY),
+        queue_size=spec.get("queueSize"),
         queue_full_policy=QueueFullPolicy(spec["queueFullPolicy"]),
         indication_lifetime_seconds=_seconds(spec.get("indicationLifetimeSeconds")),
         duplicate_window_seconds=float(spec["duplicateWindowSeconds"]),
@@ -58,10 +60,13 @@ def build_service(resource: Resource) -> IndicationService:
             spec["subscriptionRemovalTimeIntervalSeconds"]
         ),
         correlated_indications=spec["correlatedIndications"],
-        durability=Durability(spec.get("durability", "Memory")),
-        acknowledgement=Acknowledgement(spec.get("acknowledgement", "Accepted")),
+        durability=None if durability is None else Durability(durability),
+        acknowledgement=None if acknowledgement is None else Acknowledgement(acknowledgement),
+        callbacks=tuple(spec["callbacks"]),
         shutdown_grace_period_seconds=float(spec["shutdownGracePeriodSeconds"]),
-        deliverer=build_deliverer(spec["deliverer"]),
+        deliverer=deliverer,
+        # Part of a byte is none.
+        storage_bytes=None if limit is None else int(amount(limit)),
     )
 
 

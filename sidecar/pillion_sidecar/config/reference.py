@@ -39,9 +39,10 @@ Two things differ from what DSP1054 or habit may suggest:
 
 - A `destination` needs its scheme. DSP1054 assumes http where it is left out; here that is refused,
   since a URL that silently means "without TLS" is a mistake more often than a wish.
-- Indications are kept in memory. A service that leaves `durability` out runs, as `Memory`; one that
-  asks for `Disk`, or for an acknowledgement that promises more than memory can hold, is refused
-  until a deliverer has a journal.
+- Indications are kept on disk unless `durability` says otherwise, wherever the deliverer has a
+  disk: in a cluster always, standalone with `--journal DIR`. Without one a service that leaves
+  `durability` out runs as `Memory`, and so does one that asks for more, with a warning: what cannot
+  be kept is not promised.
 
 """
 

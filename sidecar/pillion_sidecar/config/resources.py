@@ -191,7 +191,8 @@ class IndicationService:
     name: str = "default"
     delivery_retry_attempts: int = 3
     delivery_retry_interval_seconds: float = 30.0
-    queue_size: int = 10_000
+    #: None: by durability; see :mod:`pillion_sidecar.config.durability`.
+    queue_size: int | None = None
     queue_full_policy: QueueFullPolicy = QueueFullPolicy.ADAPTIVE
     #: None: ten times the destination's effective retry (D.2).
     indication_lifetime_seconds: float | None = None
@@ -200,10 +201,18 @@ class IndicationService:
     subscription_removal_action: RemovalAction = RemovalAction.IGNORE
     subscription_removal_time_interval_seconds: float = 2_592_000.0
     correlated_indications: bool = False
-    durability: Durability = Durability.MEMORY
-    acknowledgement: Acknowledgement = Acknowledgement.ACCEPTED
+    #: None: not said. What is assumed depends on where the deliverer runs; see
+    #: :mod:`pillion_sidecar.config.durability`.
+    durability: Durability | None = None
+    #: None: the highest that the durability gives.
+    acknowledgement: Acknowledgement | None = None
+    #: Where publishers may have receipts sent: prefixes of URLs, as they were written.
+    callbacks: tuple[str, ...] = ()
     shutdown_grace_period_seconds: float = 20.0
     deliverer: DelivererSpec = DelivererSpec()
+    #: Bytes that the deliverer's volume holds, ``deliverer.storage.sizeLimit`` as a number; None:
+    #: not said.
+    storage_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +229,9 @@ class ListenerDestination:
     tls: TLSOptions = TLSOptions()
     credentials: Credentials | None = None
     retry: RetryPolicy = RetryPolicy()
-    queue_size: int = 10_000
+    #: None: neither the destination nor its service says; by durability, see
+    #: :mod:`pillion_sidecar.config.durability`.
+    queue_size: int | None = None
     queue_full_policy: QueueFullPolicy = QueueFullPolicy.ADAPTIVE
     #: None: ten times the effective retry; 0: no lifetime.
     indication_lifetime_seconds: float | None = None

@@ -12,7 +12,13 @@ from itertools import islice, takewhile
 import msgspec
 
 from pillion_sidecar.clock import Timer
-from pillion_sidecar.config.resources import ListenerDestination, Ordering, QueueFullPolicy
+from pillion_sidecar.config.durability import queue_capacity
+from pillion_sidecar.config.resources import (
+    Durability,
+    ListenerDestination,
+    Ordering,
+    QueueFullPolicy,
+)
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.delivery.pauses import Pauses
 from pillion_sidecar.delivery.reasons import DiscardReason
@@ -107,7 +113,7 @@ class DestinationQueue:
         self.name = destination.name
         self.protocol = destination.protocol.value
         self.suspended = destination.suspended
-        self.capacity = destination.queue_size
+        self.capacity = queue_capacity(destination, Durability.MEMORY)
         self.lifetime = lifetime(destination)
         self.max_in_flight = destination.max_in_flight
         self.sends_identifiers = sends_identifiers

@@ -68,11 +68,13 @@ def test_the_first_example_is_valid() -> None:
 def test_what_is_left_out_has_the_defaults_of_the_design(tmp_path: Path) -> None:
     configuration = load_folder(complete(tmp_path))
     assert configuration.service.delivery_retry_attempts == 3
-    assert configuration.service.durability is Durability.MEMORY
-    assert configuration.service.acknowledgement is Acknowledgement.ACCEPTED
+    # These two depend on where the deliverer runs.
+    assert (configuration.service.durability, configuration.service.acknowledgement) == (None, None)
+    assert configuration.service.callbacks == ()
+    assert configuration.service.storage_bytes is None
     ops = configuration.destinations["ops"]
     assert ops.retry == RetryPolicy(attempts=3, interval_seconds=30.0)
-    assert (ops.queue_size, ops.queue_full_policy) == (10_000, QueueFullPolicy.ADAPTIVE)
+    assert (ops.queue_size, ops.queue_full_policy) == (None, QueueFullPolicy.ADAPTIVE)
     assert ops.indication_lifetime_seconds is None
     assert (ops.ordering, ops.max_in_flight) == (Ordering.DESTINATION, 1)
     taken = configuration.subscriptions["alerts-to-ops"]
@@ -161,7 +163,9 @@ def test_every_field_of_a_service_arrives(tmp_path: Path) -> None:
             subscriptionRemovalTimeIntervalSeconds=3600,
             correlatedIndications=True,
             acknowledgement="Delivered",
-            durability="Memory",
+            durability="StateOnly",
+            callbacks=["https://jobs.example/receipts/", "http://localhost:8080/"],
+            deliverer={"storage": {"sizeLimit": "1.5Ki"}},
         ),
     )
     found = load_folder(tmp_path).service
@@ -171,6 +175,9 @@ def test_every_field_of_a_service_arrives(tmp_path: Path) -> None:
     assert found.subscription_removal_time_interval_seconds == 3600.0
     assert found.correlated_indications
     assert found.acknowledgement is Acknowledgement.DELIVERED
+    assert found.durability is Durability.STATE_ONLY
+    assert found.callbacks == ("https://jobs.example/receipts/", "http://localhost:8080/")
+    assert found.storage_bytes == 1536
 
 
 def test_every_field_of_a_subscription_and_a_filter_arrives(tmp_path: Path) -> None:
@@ -396,8 +403,11 @@ def test_a_problem_names_file_line_resource_field_value_and_remedy(tmp_path: Pat
         ({"deliveryRetryIntervalSeconds": 1.5}, "spec.deliveryRetryIntervalSeconds"),
         ({"correlatedIndications": 1}, "spec.correlatedIndications"),
         ({"deliveryRetryAttempts": True}, "spec.deliveryRetryAttempts"),
-        ({"durability": "Disk"}, "spec.durability"),
-        ({"acknowledgement": "Durable"}, "spec.acknowledgement"),
+        ({"durability": "disk"}, "spec.durability"),
+        ({"acknowledgement": "Durable", "durability": "Memory"}, "spec.acknowledgement"),
+        ({"callbacks": [f"http://host-{number}/" for number in range(101)]}, "spec.callbacks"),
+        ({"callbacks": ["http://host/" + "x" * 2048]}, "spec.callbacks[0]"),
+        ({"callbacks": ["http://host/", "http://host/"]}, "spec.callbacks[1]"),
         ({"acknowledgement": "Stable"}, "spec.acknowledgement"),
         ({"gatewayRef": {"name": "x"}}, "spec.gatewayRef"),
     ],

@@ -9,6 +9,7 @@ from pillion_cim.filters.parser import MAX_DEPTH as FILTER_DEPTH
 from pillion_cim.filters.syntax import Function
 from pillion_cim.jsonform.decode import MAX_DEPTH as INSTANCE_DEPTH
 from pillion_cim.schema import load_schema
+from pillion_sidecar.config.durability import QUEUE_SIZE_IN_MEMORY, QUEUE_SIZE_ON_DISK
 from pillion_sidecar.config.resources import (
     IndicationService,
     IndicationSubscription,
@@ -139,7 +140,11 @@ def table_of_subscriptions() -> list[list[str]]:
 @pytest.mark.parametrize(
     ("page", "sentence"),
     [
-        ("delivery.md", f"{SERVICE.queue_size:,} by default"),
+        (
+            "delivery.md",
+            f"{QUEUE_SIZE_ON_DISK:,} by default where `durability` is `Disk`, "
+            f"else {QUEUE_SIZE_IN_MEMORY:,}.",
+        ),
         (
             "delivery.md",
             f"`shutdownGracePeriodSeconds` ({SERVICE.shutdown_grace_period_seconds:g})",

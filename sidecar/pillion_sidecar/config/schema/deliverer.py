@@ -79,8 +79,9 @@ _STORAGE = Struct(
         Field(
             name="sizeLimit",
             type=Quantity(),
-            assumed="no limit for an emptyDir, the operator's own choice for a claim",
-            description="How much the volume holds, such as 1Gi.",
+            assumed="no limit for an emptyDir, 1Gi for a claim",
+            description="How much the volume holds, such as 1Gi. The journal takes 80 % of it at "
+            "most, and of 1 GiB where nothing is said.",
         ),
         Field(
             name="storageClassName",
@@ -157,10 +158,10 @@ _RUNNING = (
         name="storage",
         type=_STORAGE,
         default={},
-        assumed="no volume",
-        description="The volume for the journal of a later version: an emptyDir beside a sidecar, "
-        "a PersistentVolumeClaim under a gateway. This version writes nothing there. It cannot "
-        "be changed.",
+        assumed="an emptyDir without a limit",
+        description="The volume for the deliverer's journal: an emptyDir beside a sidecar, which "
+        "lives as long as its pod; a PersistentVolumeClaim under a gateway, which outlives pods. "
+        "A gateway whose service names no storage has an emptyDir, too. It cannot be changed.",
     ),
 )
 

@@ -11,9 +11,19 @@ from pillion_sidecar.config.schema.common import (
     queue_size,
 )
 from pillion_sidecar.config.schema.deliverer import DELIVERER
-from pillion_sidecar.config.schema.fields import Boolean, Column, Field, Integer, Kind, Rule, Struct
+from pillion_sidecar.config.schema.fields import (
+    Boolean,
+    Column,
+    Field,
+    Integer,
+    Kind,
+    ListOf,
+    Rule,
+    Struct,
+)
 from pillion_sidecar.config.schema.rules import SERVICE_NAME_LENGTH, SERVICE_NAME_RULES
 from pillion_sidecar.config.schema.status import AGE, READY, count, status, word
+from pillion_sidecar.config.schema.urls import PREFIX
 
 _RETRY = (
     Field(
@@ -76,22 +86,38 @@ _SUBSCRIPTIONS = (
     ),
 )
 
+#: The most prefixes that callbacks may have.
+MOST_CALLBACKS = 100
+
 _SAFETY = (
     Field(
         name="durability",
         type=one_of(Durability),
-        assumed="`Memory`, until a deliverer has a journal",
-        description="Where accepted indications are kept until they are delivered. Memory: in the "
-        "deliverer alone; they are lost with it. Disk needs the journal, which this version does "
-        "not have: it is refused rather than promised.",
+        assumed="`Disk`; `Memory` for a deliverer that was started without `--journal`",
+        description="Where accepted indications are kept until they are delivered. Disk: in a "
+        "journal on the deliverer's volume; they outlive its end, however it comes, as long as "
+        "the volume does. StateOnly: in memory, while attempts, numbers and identities are on "
+        "disk; the indications are lost with the deliverer, and what was lost is reported. "
+        "Memory: in memory alone; all is lost with the deliverer. A change is in force once the "
+        "deliverer is started again.",
     ),
     Field(
         name="acknowledgement",
         type=one_of(Acknowledgement),
-        assumed="the highest that durability gives: `Accepted` in memory",
+        assumed="the highest that durability gives: `Durable` on disk, else `Accepted`",
         description="How far a publish must have come before it is answered, unless the request "
-        "says. Accepted: valid, routed and queued. Delivered: every listener has it. Durable "
-        "needs the journal and Stable needs stores, which this version does not have.",
+        "says. Accepted: valid, routed and queued. Durable: on the deliverer's disk as well; it "
+        "needs durability Disk. Delivered: every listener has it. Stable needs stores outside the "
+        "pod, which this version does not have.",
+    ),
+    Field(
+        name="callbacks",
+        type=ListOf(item=PREFIX, max_items=MOST_CALLBACKS),
+        default=[],
+        description="Where publishers may have the deliverer send receipts of what became of their "
+        "indications: URLs, each with the path that a callback's own begins with, such as "
+        "https://jobs.example.com/receipts/. A callback that begins with none of them is refused, "
+        "so without any a publisher asks for its receipts instead.",
     ),
     Field(
         name="shutdownGracePeriodSeconds",
@@ -104,25 +130,21 @@ _SAFETY = (
 
 _RULES = (
     Rule(
-        cel='!has(self.durability) || self.durability != "Disk"',
-        holds=lambda spec: spec.get("durability") != "Disk",
-        field="durability",
-        message="is Disk, which needs the journal that this version does not have",
-        remedy="Leave the field out, or write Memory.",
-    ),
-    Rule(
-        cel='!has(self.acknowledgement) || self.acknowledgement != "Durable"',
-        holds=lambda spec: spec.get("acknowledgement") != "Durable",
+        cel='!has(self.acknowledgement) || self.acknowledgement != "Durable" || '
+        '!has(self.durability) || self.durability == "Disk"',
+        holds=lambda spec: (
+            spec.get("acknowledgement") != "Durable" or spec.get("durability", "Disk") == "Disk"
+        ),
         field="acknowledgement",
-        message="is Durable, which needs the journal that this version does not have",
-        remedy="Write Accepted or Delivered.",
+        message="is Durable while durability is not Disk",
+        remedy="Write Accepted or Delivered, or set durability to Disk.",
     ),
     Rule(
         cel='!has(self.acknowledgement) || self.acknowledgement != "Stable"',
         holds=lambda spec: spec.get("acknowledgement") != "Stable",
         field="acknowledgement",
         message="is Stable, which needs stores outside the pod that this version does not have",
-        remedy="Write Accepted or Delivered.",
+        remedy="Write Accepted, Durable or Delivered.",
     ),
 )
 
@@ -148,7 +170,7 @@ INDICATION_SERVICE = Kind(
         fields=(
             DELIVERER,
             *_RETRY,
-            queue_size(assumed="10,000 in memory"),
+            queue_size(assumed="1,000,000 with durability `Disk`, else 10,000"),
             queue_full_policy(default="Adaptive", assumed=""),
             indication_lifetime(
                 assumed="ten times the time that all retries of a destination take"
@@ -164,9 +186,8 @@ INDICATION_SERVICE = Kind(
         word(
             "durability",
             "Where deliverers keep accepted indications, spec.durability or what is assumed "
-            "without it.",
-            "Memory",
-            "Disk",
+            "without it. One that was started before it was changed goes on as before.",
+            *(value.value for value in Durability),
         ),
         count("destinations", "How many destinations this service delivers to."),
         count("subscriptions", "How many subscriptions this service serves."),

@@ -1,11 +1,11 @@
-"""What the URL of a destination has to look like.
+"""What the URL of a destination has to look like, and what callbacks begin with.
 
 DSP1054 lets a Destination leave its scheme out and assumes http. Here that is refused: a URL that
 silently means "without TLS" is a mistake more often than a wish.
 """
 
-from pillion_sidecar.config.schema.fields import Text
-from pillion_sidecar.config.schema.rules import matching
+from pillion_sidecar.config.schema.fields import Rule, Text
+from pillion_sidecar.config.schema.rules import matching, unlike
 
 _SCHEME = "(?i:https?)://"
 _HOST = r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])"
@@ -17,10 +17,10 @@ _LOOPBACK = r"((?i:localhost)|127\.[0-9]+\.[0-9]+\.[0-9]+|\[::1\])"
 PLAIN = "(?i:http)://.*"
 LOOPBACK = f"{_SCHEME}{_LOOPBACK}(:[0-9]*)?{_REST}"
 
-URL = Text(
-    min_length=1,
-    max_length=2048,
-    rules=(
+
+def _url_rules(*, credentials: str) -> tuple[Rule, ...]:
+    """The rules of any URL; ``credentials`` is what to do about a user name in it."""
+    return (
         matching(
             r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]*",
             message="holds a character that no URL may hold",
@@ -36,7 +36,7 @@ URL = Text(
             f"{_SCHEME}[^/?#@]*{_REST}",
             when=f"{_SCHEME}.*",
             message="holds a user name or password",
-            remedy="Put them into a Secret and name that under credentials.basic.",
+            remedy=credentials,
         ),
         matching(
             "[^#]*",
@@ -55,6 +55,34 @@ URL = Text(
             when=f"{_SCHEME}{_HOST}:[^/?#@]*{_REST}",
             message="names a port that is not within 1 to 65535",
             remedy="Write such a port, or none for the scheme's own (80 or 443).",
+        ),
+    )
+
+
+URL = Text(
+    min_length=1,
+    max_length=2048,
+    rules=_url_rules(
+        credentials="Put them into a Secret and name that under credentials.basic.",
+    ),
+)
+
+#: What other URLs begin with. That is compared character by character, so the host has to end in
+#: it: https://host would let https://host.example pass.
+PREFIX = Text(
+    min_length=1,
+    max_length=2048,
+    rules=(
+        *_url_rules(credentials="Remove them: callbacks carry none."),
+        matching(
+            r"[^?]*",
+            message="holds a query (?), which is no part of a prefix",
+            remedy="End it in the path.",
+        ),
+        unlike(
+            f"{_SCHEME}{_HOST}(:[^/?#]*)?",
+            message="has no path, so that longer host names would begin with it too",
+            remedy="End it in / at least, such as https://host/.",
         ),
     ),
 )
