@@ -1,0 +1,211 @@
+"""What was published, what was acknowledged and what arrived, and whether that is as promised.
+
+A history is written down as it happens and judged at the end. It knows nothing of a journal or of
+processes: the kill points and the chaos tests keep the same books.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """One indication, as its publisher gave it."""
+
+    identifier: str
+    #: Counts in the order of acceptance.
+    position: int
+    #: The destinations that it is for.
+    places: frozenset[str]
+    group: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A listener has taken an indication."""
+
+    identifier: str
+    context: str | None
+    number: int | None
+
+
+@dataclass(slots=True)
+class _Books:
+    """One destination's."""
+
+    #: None where the deliverer was started again.
+    arrivals: list[Arrival | None] = field(default_factory=list)
+    discarded: set[str] = field(default_factory=set)
+
+
+#: Names those whose order at a destination is kept among themselves; None: no order at all.
+Line = Callable[[str, Published], str | None]
+
+
+def one_line(destination: str, published: Published) -> str:
+    """``ordering: Destination``."""
+    return destination
+
+
+@dataclass(slots=True)
+class History:
+    """The books of one run, over all restarts."""
+
+    line: Line = one_line
+    published: dict[str, Published] = field(default_factory=dict)
+    acknowledged: set[str] = field(default_factory=set)
+    #: (destination, identifier) whose settlement is known to be on disk.
+    settled: set[tuple[str, str]] = field(default_factory=set)
+    restarts: int = 0
+    _position: int = 0
+    _books: dict[str, _Books] = field(default_factory=lambda: defaultdict(_Books))
+    _told: list[str] = field(default_factory=list)
+
+    # ------------------------------------------------------------------ what happens
+
+    def publish(self, identifier: str, places: frozenset[str], group: str | None = None) -> None:
+        """An indication was taken, behind all others."""
+        assert identifier not in self.published
+        self._position += 1
+        self.published[identifier] = Published(identifier, self._position, places, group)
+
+    def release(self, identifier: str) -> None:
+        """It was held until now: its place is behind all others that are queued."""
+        if any(
+            one is not None and one.identifier == identifier
+            for books in self._books.values()
+            for one in books.arrivals
+        ):
+            self._told.append(f"{identifier} was held again, though it had been released")
+        self._position += 1
+        self.published[identifier] = replace(self.published[identifier], position=self._position)
+
+    def acknowledge(self, identifier: str) -> None:
+        """Its publisher was told that it is safe."""
+        self.acknowledged.add(identifier)
+
+    def arrive(
+        self, destination: str, identifier: str, context: str | None, number: int | None
+    ) -> None:
+        """A listener has taken an indication, and answered that it has, or may have."""
+        if (destination, identifier) in self.settled:
+            self._told.append(f"{destination}: {identifier} came again, though it was settled")
+        self._books[destination].arrivals.append(Arrival(identifier, context, number))
+
+    def discard(self, destination: str, identifier: str) -> None:
+        """Its publisher, or the log, was told that it is discarded there."""
+        self._books[destination].discarded.add(identifier)
+
+    def settle(self, destination: str, identifier: str) -> None:
+        """That it is delivered or discarded there is on disk: it must not come again."""
+        self.settled.add((destination, identifier))
+
+    def restart(self) -> None:
+        """The deliverer was started again."""
+        self.restarts += 1
+        for books in self._books.values():
+            books.arrivals.append(None)
+
+    # ------------------------------------------------------------------ the verdict
+
+    def lost(self) -> Iterator[str]:
+        """Whatever was acknowledged, or arrived anywhere, and did not arrive everywhere."""
+        arrived = {
+            destination: {one.identifier for one in books.arrivals if one is not None}
+            for destination, books in self._books.items()
+        }
+        anywhere = set[str]().union(*arrived.values()) if arrived else set[str]()
+        for identifier, published in self.published.items():
+            safe = identifier in self.acknowledged
+            if not safe and identifier not in anywhere:
+                continue
+            for destination in sorted(published.places):
+                if identifier in arrived.get(destination, ()):
+                    continue
+                if identifier not in self._books[destination].discarded:
+                    why = "was acknowledged" if safe else "arrived elsewhere"
+                    yield f"{destination}: {identifier} {why}, and is lost"
+
+    def misordered(self) -> Iterator[str]:
+        """Whatever arrived before another that was accepted before it."""
+        for destination, books in self._books.items():
+            lines: dict[str, _Line] = defaultdict(_Line)
+            for arrival in books.arrivals:
+                if arrival is None:
+                    for line in lines.values():
+                        line.may_go_back = True
+                    continue
+                published = self.published.get(arrival.identifier)
+                if published is None:
+                    yield f"{destination}: {arrival.identifier} was never published"
+                    continue
+                if destination not in published.places:
+                    yield f"{destination}: {arrival.identifier} is not for it"
+                name = self.line(destination, published)
+                if name is not None:
+                    for problem in lines[name].take(published):
+                        yield f"{destination}: {problem}"
+
+    def misnumbered(self) -> Iterator[str]:
+        """Repeats with another number, numbers that two share or that go back, and gaps that
+        nothing explains."""
+        for destination, books in self._books.items():
+            numbers: dict[str, tuple[str | None, int | None]] = {}
+            contexts: dict[str, dict[int, str]] = defaultdict(dict)
+            for arrival in filter(None, books.arrivals):
+                given = (arrival.context, arrival.number)
+                before = numbers.setdefault(arrival.identifier, given)
+                if before != given:
+                    yield f"{destination}: {arrival.identifier} was {before} and came as {given}"
+                if arrival.context is not None and arrival.number is not None:
+                    known = contexts[arrival.context].setdefault(arrival.number, arrival.identifier)
+                    if known != arrival.identifier:
+                        yield f"{destination}: {given} is {known} and {arrival.identifier}"
+            yield from self._judge_contexts(destination, contexts, len(books.discarded))
+
+    def _judge_contexts(
+        self, destination: str, contexts: dict[str, dict[int, str]], discarded: int
+    ) -> Iterator[str]:
+        if len(contexts) > 1:
+            yield f"{destination}: the context changed: {sorted(contexts)}"
+        for context, numbered in contexts.items():
+            missing = max(numbered) + 1 - len(numbered)
+            if missing > discarded:
+                yield (
+                    f"{destination}: {missing} numbers of {context} never came, and {discarded}"
+                    " were discarded"
+                )
+            positions = [
+                self.published[numbered[number]].position
+                for number in sorted(numbered)
+                if numbered[number] in self.published
+            ]
+            if positions != sorted(positions):
+                yield f"{destination}: the numbers of {context} are not in the order of acceptance"
+
+    def problems(self) -> list[str]:
+        """All that is not as promised, once everything that is pending has been delivered."""
+        return [*self._told, *self.lost(), *self.misordered(), *self.misnumbered()]
+
+
+@dataclass(slots=True)
+class _Line:
+    """Those whose order is kept among themselves, as they come."""
+
+    seen: set[int] = field(default_factory=set)
+    greatest: int = -1
+    last: int = -1
+    #: The deliverer was started again: it may repeat, from anywhere.
+    may_go_back: bool = False
+
+    def take(self, published: Published) -> Iterator[str]:
+        position = published.position
+        if position not in self.seen and position < self.greatest:
+            yield f"{published.identifier} was overtaken"
+        elif position < self.last and not self.may_go_back:
+            yield f"{published.identifier} came again without a restart"
+        self.seen.add(position)
+        self.greatest = max(self.greatest, position)
+        self.last = position
+        self.may_go_back = False
