@@ -1,0 +1,196 @@
+"""The segments of a journal: their names, their headers, and a walk over what lies in them. Pure;
+``docs/journal.md`` has the same in words."""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple, TypeAlias
+from zlib import crc32
+
+from pillion_sidecar.journal.records import (
+    CHECKED_FROM,
+    FRAME,
+    MAGIC,
+    MAGIC_BYTES,
+    MAXIMUM_RECORD,
+    Frame,
+    read_frame,
+)
+
+#: What a segment is filled to; its last record may reach beyond.
+SEGMENT_SIZE = 64 << 20
+#: The layout that this program writes, and the only one that it reads.
+VERSION = 1
+HEADER_SIZE = 64
+SEGMENT_SUFFIX = ".segment"
+DAMAGED_SUFFIX = ".damaged"
+#: Ends the name of a file that is not complete yet; such a file is nobody's.
+PARTIAL_SUFFIX = ".tmp"
+
+#: magic, version, size of the header, number, journal id, created at; the checksum ends it.
+_HEADER = Struct("<8sHHQ16sd16xI")
+_HEADER_BEGIN = Struct("<8sHH")
+_HEADER_MAGIC = b"PILLION\0"
+_CHECKSUM = Struct("<I")
+_NUMBER_DIGITS = 16
+#: What :func:`walk` gives as the kind of an unsound stretch.
+UNSOUND = 0
+
+
+class Header(NamedTuple):
+    """What a segment, and a file of identities, begins with."""
+
+    number: int
+    #: Random; the same in all files of a journal.
+    journal_id: bytes
+    #: Journal time.
+    created: float
+
+
+class Stretch(NamedTuple):
+    """Bytes in which no sound record begins."""
+
+    size: int
+    #: All of them are zero: room that was reserved and never written, where nothing follows.
+    zeros: bool
+
+
+#: offset, kind (``UNSOUND`` for a stretch), flags, size, entries, id.
+Step: TypeAlias = tuple[int, int, int, int, int, int]
+
+
+def segment_name(number: int) -> str:
+    """Return the file name of a segment."""
+    return f"{number:0{_NUMBER_DIGITS}x}{SEGMENT_SUFFIX}"
+
+
+def damaged_name(number: int, offset: int) -> str:
+    """Return the name of the file that keeps damaged bytes of a segment."""
+    return f"{number:0{_NUMBER_DIGITS}x}-{offset:08x}{DAMAGED_SUFFIX}"
+
+
+def numbered(name: str, suffix: str) -> int | None:
+    """Return the number in a file name with this suffix; None for another name."""
+    digits = name.removesuffix(suffix)
+    if digits == name or len(digits) != _NUMBER_DIGITS or set(digits) - set("0123456789abcdef"):
+        return None
+    return int(digits, 16)
+
+
+def segment_numbers(names: list[str]) -> list[int]:
+    """Return the numbers of the segments among file names, oldest first."""
+    numbers = [numbered(name, SEGMENT_SUFFIX) for name in names]
+    return sorted(number for number in numbers if number is not None)
+
+
+def position_of(number: int, offset: int) -> int:
+    """Return the position of a record: where its frame begins, among all segments."""
+    return number << 32 | offset
+
+
+def segment_of(position: int) -> tuple[int, int]:
+    """Return the number of the segment and the offset that a position stands for."""
+    return position >> 32, position & 0xFFFFFFFF
+
+
+def encode_header(header: Header) -> bytes:
+    """Return the first ``HEADER_SIZE`` bytes of a file."""
+    fields = (_HEADER_MAGIC, VERSION, HEADER_SIZE, *header)
+    checked = _HEADER.pack(*fields, 0)[: -_CHECKSUM.size]
+    return checked + _CHECKSUM.pack(crc32(checked))
+
+
+def header_version(data: bytes) -> int | None:
+    """Return the layout's version that a file begins with; None where it has no sound header.
+
+    Whatever else a later version changes, its header says its size, and ends in its checksum.
+    """
+    if len(data) < _HEADER_BEGIN.size:
+        return None
+    magic, version, size = _HEADER_BEGIN.unpack_from(data)
+    if magic != _HEADER_MAGIC or not _HEADER_BEGIN.size + _CHECKSUM.size <= size <= len(data):
+        return None
+    (checksum,) = _CHECKSUM.unpack_from(data, size - _CHECKSUM.size)
+    return int(version) if crc32(data[: size - _CHECKSUM.size]) == checksum else None
+
+
+def read_header(data: bytes) -> Header | None:
+    """Return what a file of this version begins with; None where it has no sound header."""
+    if header_version(data) != VERSION or len(data) < HEADER_SIZE:
+        return None
+    _, _, _, number, journal_id, created, _ = _HEADER.unpack_from(data)
+    return Header(number, journal_id, created)
+
+
+def walk(data: bytes, begin: int, end: int) -> Iterator[Step]:
+    """Yield each sound record and each unsound stretch of a segment, with its offset.
+
+    The steps cover all from ``begin`` to ``end``. One plain tuple a record: a restart takes a
+    million of them.
+    """
+    view = memoryview(data)
+    unpack, smallest = FRAME.unpack_from, FRAME.size
+    at = begin
+    while at < end:
+        if at + smallest <= end:
+            checksum, magic, kind, flags, size, entries, record_id = unpack(data, at)
+            if (
+                magic == MAGIC
+                and smallest <= size <= MAXIMUM_RECORD
+                and at + size <= end
+                and crc32(view[at + CHECKED_FROM : at + size]) == checksum
+            ):
+                yield at, kind, flags, size, entries, record_id
+                at += size
+                continue
+        following = next_sound(data, at, end)
+        yield at, UNSOUND, 0, following - at, 0, 0
+        at = following
+
+
+def scan(
+    data: bytes, *, begin: int = HEADER_SIZE, end: int | None = None
+) -> Iterator[tuple[int, Frame | Stretch]]:
+    """Yield each sound record and each unsound stretch of a segment, with its offset."""
+    for at, kind, flags, size, entries, record_id in walk(
+        data, begin, len(data) if end is None else end
+    ):
+        if kind == UNSOUND:
+            yield at, Stretch(size, is_zero(data, at, at + size))
+        else:
+            yield at, Frame(kind, flags, size, entries, record_id)
+
+
+def next_sound(data: bytes, at: int, end: int) -> int:
+    """Return where the next sound record begins behind an unsound one at ``at``; ``end`` where
+    none does."""
+    view = memoryview(data)
+    # Where its frame is readable, its own length is believed first: so nothing that a publisher
+    # wrote into a record is taken for one.
+    claimed = claimed_size(data, at, end)
+    if claimed is not None and read_frame(view, at + claimed, end) is not None:
+        return at + claimed
+    # No record is shorter than its frame, so nothing sound begins before.
+    found = at + FRAME.size
+    while True:
+        hit = data.find(MAGIC_BYTES, found + CHECKED_FROM, end)
+        if hit < 0:
+            return end
+        found = hit - CHECKED_FROM
+        if read_frame(view, found, end) is not None:
+            return found
+        found += 1
+
+
+def claimed_size(data: bytes, at: int, end: int) -> int | None:
+    """Return the length that an unsound record says it has; None where it says none that can be."""
+    if at + FRAME.size > end:
+        return None
+    _, magic, _, _, size, _, _ = FRAME.unpack_from(data, at)
+    possible = magic == MAGIC and FRAME.size <= size <= MAXIMUM_RECORD and at + size <= end
+    return int(size) if possible else None
+
+
+def is_zero(data: bytes, begin: int, end: int) -> bool:
+    """Whether all bytes of a stretch are zero."""
+    # Counted in C, and without a copy of what may be a whole segment.
+    return not any(data[at : min(at + 65536, end)].strip(b"\0") for at in range(begin, end, 65536))
