@@ -24,6 +24,7 @@ from pillion_operator.injection.container import (
     TELEMETRY_PORT,
     TELEMETRY_PORT_NAME,
     configuration_volume,
+    data_volume,
     deliverer_container,
     termination_grace_seconds,
 )
@@ -141,7 +142,10 @@ def _stateful_set(service: Object, defaults: DelivererDefaults) -> Object:
 def _pod(service: Object, spec: Object, defaults: DelivererDefaults) -> Object:
     name = _name(service)
     context: dict[str, Any] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-    if _claim(spec) is not None:
+    volumes = [configuration_volume(name)]
+    if _claim(spec) is None:
+        volumes.append(data_volume(spec))
+    else:
         context |= {"fsGroup": VOLUME_GROUP, "fsGroupChangePolicy": "OnRootMismatch"}
     return {
         "serviceAccountName": gateway(name),
@@ -155,7 +159,7 @@ def _pod(service: Object, spec: Object, defaults: DelivererDefaults) -> Object:
             _spread(service, "kubernetes.io/hostname"),
         ],
         "containers": [deliverer_container(name, spec=spec, defaults=defaults, gateway=True)],
-        "volumes": [configuration_volume(name)],
+        "volumes": volumes,
     }
 
 

@@ -57,7 +57,10 @@ def deliverer_container(
         "livenessProbe": _probe("/livez", period=10, failures=6),
         # Intake stays open until SIGTERM, when the application has ended: this only hastens.
         "lifecycle": {"preStop": {"exec": {"command": _drain(gateway=gateway)}}},
-        "volumeMounts": _mounts(deliverer),
+        "volumeMounts": [
+            {"name": CONFIGURATION_VOLUME, "mountPath": CONFIGURATION_PATH, "readOnly": True},
+            {"name": DATA_VOLUME, "mountPath": DATA_PATH},
+        ],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     if defaults.image_pull_policy is not None:
@@ -84,12 +87,12 @@ def configuration_volume(service: str) -> dict[str, Any]:
     }
 
 
-def data_volume(spec: Object) -> dict[str, Any] | None:
-    """An injected deliverer's volume on disk, by the ``spec`` of its service; None without."""
-    storage = _deliverer(spec).get("storage")
-    if not storage:
-        return None
-    limit = storage.get("sizeLimit")
+def data_volume(spec: Object) -> dict[str, Any]:
+    """The volume for the journal of a deliverer that has no claim, by the ``spec`` of its service.
+
+    It is there whatever the service's durability: that may change, and a pod's volumes may not.
+    """
+    limit = (_deliverer(spec).get("storage") or {}).get("sizeLimit")
     return {"name": DATA_VOLUME, "emptyDir": {} if limit is None else {"sizeLimit": limit}}
 
 
@@ -106,7 +109,7 @@ def _deliverer(spec: Object) -> Object:
 
 def _arguments(service: str, *, defaults: DelivererDefaults, gateway: bool) -> list[str]:
     arguments = ["sidecar", "--resources", CONFIGURATION_PATH, "--service", service]
-    arguments += ["--wait-for-configuration"]
+    arguments += ["--journal", DATA_PATH, "--wait-for-configuration"]
     arguments += ["--operator-token-file", f"{CONFIGURATION_PATH}/{OPERATOR_TOKEN}"]
     if gateway:
         arguments += ["--intake", f"0.0.0.0:{INTAKE_PORT}"]
@@ -152,12 +155,3 @@ def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
         "timeoutSeconds": 2,
         "failureThreshold": failures,
     }
-
-
-def _mounts(deliverer: Object) -> list[dict[str, Any]]:
-    mounts: list[dict[str, Any]] = [
-        {"name": CONFIGURATION_VOLUME, "mountPath": CONFIGURATION_PATH, "readOnly": True}
-    ]
-    if deliverer.get("storage"):
-        mounts.append({"name": DATA_VOLUME, "mountPath": DATA_PATH})
-    return mounts

@@ -90,7 +90,7 @@ def _volumes(spec: Object, *, decision: Inject) -> list[Object]:
     wanted = (configuration_volume(decision.service), data_volume(decision.spec))
     # A pod that was copied from one with a deliverer may have kept the volumes.
     names = {volume.get("name") for volume in spec.get("volumes") or ()}
-    return [volume for volume in wanted if volume is not None and volume["name"] not in names]
+    return [volume for volume in wanted if volume["name"] not in names]
 
 
 def _label(pod: Object, service: str) -> Operation:

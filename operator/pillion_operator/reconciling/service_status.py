@@ -26,6 +26,7 @@ from pillion_operator.status.deliverers import (
     ready_condition,
 )
 from pillion_operator.store import Key, Store, key_of
+from pillion_sidecar.config.resources import Durability
 
 #: Seconds until pods are looked at again that could not be annotated.
 POKE_AGAIN = 10.0
@@ -129,7 +130,8 @@ class ServiceStatusReconciler:
         counts = self._readiness.counts(service, {revision} if revision else ())
         sidecar = is_sidecar_service(body)
         fields: dict[str, Any] = {
-            "durability": (body.get("spec") or {}).get("durability", "Memory"),
+            # Every deliverer that the operator makes has a folder for a journal.
+            "durability": (body.get("spec") or {}).get("durability", Durability.DISK.value),
             "destinations": state.evaluation.count(DESTINATION),
             "subscriptions": state.evaluation.count(SUBSCRIPTION),
             **count_fields(

@@ -138,6 +138,7 @@ def test_a_gateway_without_storage_claims_none(storage: dict[str, str] | None) -
     pod = spec["template"]["spec"]
     mounts = {mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
     assert mounts == {volume["name"] for volume in pod["volumes"]}
+    assert pod["volumes"][1] == {"name": "pillion-data", "emptyDir": {}}
     assert "fsGroup" not in pod["securityContext"]
 
 

@@ -1,6 +1,7 @@
 """The container of a deliverer, as a sidecar and as a gateway."""
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -138,9 +139,17 @@ def test_storage_is_a_bounded_volume_and_a_mount() -> None:
     )
 
 
-def test_without_storage_there_is_neither_volume_nor_mount() -> None:
-    assert data_volume({}) is None
-    assert len(container()["volumeMounts"]) == 1
+@pytest.mark.parametrize(
+    "spec", [{}, {"deliverer": {}}, {"deliverer": {"storage": {}}}, {"durability": "Memory"}]
+)
+@pytest.mark.parametrize("gateway", [False, True])
+def test_every_deliverer_keeps_a_journal_on_a_volume_that_it_may_write_to(
+    gateway: bool, spec: dict[str, Any]
+) -> None:
+    assert data_volume(spec) == {"name": "pillion-data", "emptyDir": {}}
+    made = container(spec, gateway=gateway)
+    assert made["volumeMounts"][1] == {"name": "pillion-data", "mountPath": "/var/lib/pillion"}
+    assert parsed_by_pillion(made["args"]).journal == Path("/var/lib/pillion")
 
 
 def test_by_default_kubernetes_own_grace_period_is_enough() -> None:

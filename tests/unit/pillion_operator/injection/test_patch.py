@@ -25,7 +25,8 @@ def test_a_bare_pod_gets_a_native_sidecar_its_volume_and_the_label() -> None:
     made = after(pod())
     (sidecar,) = made["spec"]["initContainers"]
     assert (sidecar["name"], sidecar["restartPolicy"]) == ("pillion-deliverer", "Always")
-    assert [volume["name"] for volume in made["spec"]["volumes"]] == ["pillion-configuration"]
+    names = [volume["name"] for volume in made["spec"]["volumes"]]
+    assert names == ["pillion-configuration", "pillion-data"]
     assert made["metadata"]["labels"] == {"pillion.dev/deliverer": "web"}
 
 
@@ -106,7 +107,7 @@ def test_storage_adds_its_volume() -> None:
 def test_volumes_that_a_copied_pod_has_kept_are_not_added_twice() -> None:
     body = pod(spec={"volumes": copy.deepcopy(after(pod())["spec"]["volumes"])})
     names = [volume["name"] for volume in after(body)["spec"]["volumes"]]
-    assert names == ["pillion-configuration"]
+    assert names == ["pillion-configuration", "pillion-data"]
 
 
 @pytest.mark.parametrize(("user", "ours"), [(0, 65_532), (1000, None), (None, None)])

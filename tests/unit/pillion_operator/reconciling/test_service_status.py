@@ -121,3 +121,17 @@ def test_a_service_says_whether_another_selects_its_pods() -> None:
     shared = overlap_condition(["a", "b"])
     assert (shared.status, shared.reason) == ("True", "PodsSelectedTwice")
     assert "selected by a, b too" in shared.message
+
+
+def test_the_durability_is_that_of_a_deliverer_with_a_disk_unless_the_service_says() -> None:
+    def durability(world: World) -> str:
+        status = world.api.objects[Key("IndicationService", NAMESPACE, "default")]["status"]
+        return str(status["durability"])
+
+    async def scenario(world: World) -> None:
+        assert durability(world) == "Disk"
+        world.resource("IndicationService", "default", {"durability": "StateOnly"})
+        await settled(world)
+        assert durability(world) == "StateOnly"
+
+    virtually(scenario)
