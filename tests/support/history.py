@@ -5,7 +5,7 @@ processes: the kill points and the chaos tests keep the same books.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 
 
@@ -28,14 +28,15 @@ class Arrival:
     identifier: str
     context: str | None
     number: int | None
+    #: Within one, nothing goes back: one run of the deliverer, or one of its connections.
+    session: Hashable
 
 
 @dataclass(slots=True)
 class _Books:
     """One destination's."""
 
-    #: None where the deliverer was started again.
-    arrivals: list[Arrival | None] = field(default_factory=list)
+    arrivals: list[Arrival] = field(default_factory=list)
     discarded: set[str] = field(default_factory=set)
 
 
@@ -73,9 +74,7 @@ class History:
     def release(self, identifier: str) -> None:
         """It was held until now: its place is behind all others that are queued."""
         if any(
-            one is not None and one.identifier == identifier
-            for books in self._books.values()
-            for one in books.arrivals
+            one.identifier == identifier for books in self._books.values() for one in books.arrivals
         ):
             self._told.append(f"{identifier} was held again, though it had been released")
         self._position += 1
@@ -86,12 +85,24 @@ class History:
         self.acknowledged.add(identifier)
 
     def arrive(
-        self, destination: str, identifier: str, context: str | None, number: int | None
+        self,
+        destination: str,
+        identifier: str,
+        context: str | None,
+        number: int | None,
+        *,
+        session: Hashable = None,
     ) -> None:
-        """A listener has taken an indication, and answered that it has, or may have."""
+        """A listener has taken an indication, and answered that it has, or may have.
+
+        ``session``: the run of the deliverer, unless it is given.
+        """
         if (destination, identifier) in self.settled:
             self._told.append(f"{destination}: {identifier} came again, though it was settled")
-        self._books[destination].arrivals.append(Arrival(identifier, context, number))
+        arrival = Arrival(
+            identifier, context, number, self.restarts if session is None else session
+        )
+        self._books[destination].arrivals.append(arrival)
 
     def discard(self, destination: str, identifier: str) -> None:
         """Its publisher, or the log, was told that it is discarded there."""
@@ -104,15 +115,13 @@ class History:
     def restart(self) -> None:
         """The deliverer was started again."""
         self.restarts += 1
-        for books in self._books.values():
-            books.arrivals.append(None)
 
     # ------------------------------------------------------------------ the verdict
 
     def lost(self) -> Iterator[str]:
         """Whatever was acknowledged, or arrived anywhere, and did not arrive everywhere."""
         arrived = {
-            destination: {one.identifier for one in books.arrivals if one is not None}
+            destination: {one.identifier for one in books.arrivals}
             for destination, books in self._books.items()
         }
         anywhere = set[str]().union(*arrived.values()) if arrived else set[str]()
@@ -132,10 +141,6 @@ class History:
         for destination, books in self._books.items():
             lines: dict[str, _Line] = defaultdict(_Line)
             for arrival in books.arrivals:
-                if arrival is None:
-                    for line in lines.values():
-                        line.may_go_back = True
-                    continue
                 published = self.published.get(arrival.identifier)
                 if published is None:
                     yield f"{destination}: {arrival.identifier} was never published"
@@ -144,7 +149,7 @@ class History:
                     yield f"{destination}: {arrival.identifier} is not for it"
                 name = self.line(destination, published)
                 if name is not None:
-                    for problem in lines[name].take(published):
+                    for problem in lines[name].take(published, arrival.session):
                         yield f"{destination}: {problem}"
 
     def misnumbered(self) -> Iterator[str]:
@@ -153,7 +158,7 @@ class History:
         for destination, books in self._books.items():
             numbers: dict[str, tuple[str | None, int | None]] = {}
             contexts: dict[str, dict[int, str]] = defaultdict(dict)
-            for arrival in filter(None, books.arrivals):
+            for arrival in books.arrivals:
                 given = (arrival.context, arrival.number)
                 before = numbers.setdefault(arrival.identifier, given)
                 if before != given:
@@ -195,17 +200,15 @@ class _Line:
 
     seen: set[int] = field(default_factory=set)
     greatest: int = -1
-    last: int = -1
-    #: The deliverer was started again: it may repeat, from anywhere.
-    may_go_back: bool = False
+    #: By session.
+    last: dict[Hashable, int] = field(default_factory=dict)
 
-    def take(self, published: Published) -> Iterator[str]:
+    def take(self, published: Published, session: Hashable) -> Iterator[str]:
         position = published.position
         if position not in self.seen and position < self.greatest:
             yield f"{published.identifier} was overtaken"
-        elif position < self.last and not self.may_go_back:
+        elif position < self.last.get(session, -1):
             yield f"{published.identifier} came again without a restart"
         self.seen.add(position)
         self.greatest = max(self.greatest, position)
-        self.last = position
-        self.may_go_back = False
+        self.last[session] = position
