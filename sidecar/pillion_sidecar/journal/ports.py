@@ -166,6 +166,8 @@ class RecoveredQueue:
     name: str
     index: int
     state: QueueState | None = None
+    #: Greater than every number that was ever given, to what is settled by now too.
+    next_number: int = 0
     ids: "array[int]" = field(default_factory=lambda: array("Q"))
     positions: "array[int]" = field(default_factory=lambda: array("Q"))
     numbers: "array[int]" = field(default_factory=lambda: array("Q"))
