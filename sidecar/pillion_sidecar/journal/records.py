@@ -56,6 +56,10 @@ class Kind(IntEnum):
     #: Stands at the beginning of a segment: all that the segments before it said of names, queues
     #: and groups.
     SNAPSHOT = 7
+    #: Stands where damage was, or for segments that are missing; says nothing.
+    FILLER = 8
+    #: Identities of a segment that was removed; stands in files of their own.
+    IDENTITIES = 9
 
 
 class Flag(IntFlag):
@@ -73,10 +77,13 @@ class Flag(IntFlag):
 
 
 #: How a place ended, as SETTLEMENT has it. It is told by its number, since an indication may have
-#: two places at one destination. THROUGH: delivered, and all with lesser numbers at that destination
-#: of which nothing else says how they ended.
+#: two places at one destination. THROUGH: delivered, and all with lesser numbers there of which
+#: nothing else says how they ended.
 DELIVERED = 0
 THROUGH = 1
+#: What has no body and an id up to this ``number`` was lost with the run that had its body, and its
+#: identity is forgotten, unless all its places are settled. The destination means nothing.
+LOST = 2
 REASON_CODES = {
     DiscardReason.QUEUE_FULL: 16,
     DiscardReason.ATTEMPTS_EXCEEDED: 17,
