@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -54,6 +54,23 @@ class HeldQueues:
         self.full: set[str] = set()
         #: Subscriptions that suppress what comes.
         self.suppressed: set[str] = set()
+        #: What waits for the disk; None where nobody has to.
+        self.barriers: list[Callable[[], None]] | None = None
+        self.barrier_asked = asyncio.Event()
+
+    def barrier(self, done: Callable[[], None]) -> None:
+        if self.barriers is None:
+            done()
+        else:
+            self.barriers.append(done)
+        self.barrier_asked.set()
+
+    def secure(self) -> None:
+        """All that was taken is on disk."""
+        assert self.barriers is not None
+        barriers, self.barriers = self.barriers, []
+        for done in barriers:
+            done()
 
     def offer(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
         for one in targets:
@@ -64,6 +81,7 @@ class HeldQueues:
         queued = [one.destination for one in targets if one.subscription not in self.suppressed]
         indication.unsettled = len(queued)
         self.taken.append(indication)
+        indication.id = len(self.taken)
         self.arrived.set()
         self.places.append(queued)
         return None

@@ -1,13 +1,18 @@
 """What publishers are answered: counts, refused lines, what became of what was accepted."""
 
+import json
 import math
 from typing import Any
 
 from aiohttp import web
 
 from pillion_sidecar.intake.acceptance import RefusedLine, Submission
+from pillion_sidecar.reliability.faults import Fault
 from pillion_sidecar.reliability.publishers import Publisher
 from pillion_sidecar.reliability.tracking import Receipt
+
+#: Discards that a callback tells one by one; the receipt tells more.
+CALLBACK_DISCARDS = 1000
 
 
 def refusal(status: int, reason: str, **more: Any) -> web.Response:
@@ -50,20 +55,62 @@ def submission_status(submission: Submission) -> int:
     return 207 if submission.wrong else 429
 
 
-def receipt_document(receipt: Receipt) -> dict[str, Any]:
-    """Return what has become of a request's lines so far."""
+def receipt_document(receipt: Receipt, *, limit: int | None = None) -> dict[str, Any]:
+    """Return what has become of a request's lines so far, with ``limit`` discards one by one."""
+    told = receipt.discarded[:limit]
     document: dict[str, Any] = {
         "delivered": receipt.delivered,
         "discarded": [
             {"line": one.line, "destination": one.destination, "reason": one.reason.value}
-            for one in receipt.discarded
+            for one in told
         ],
         "pending": receipt.pending,
     }
     if receipt.unrouted:
         document["unrouted"] = receipt.unrouted
-    if receipt.discarded_beyond:
-        document["discardedBeyond"] = receipt.discarded_beyond
+    beyond = receipt.discarded_beyond + len(receipt.discarded) - len(told)
+    if beyond:
+        document["discardedBeyond"] = beyond
+    if receipt.is_for_durable:
+        document["durable"] = receipt.secured.given
+    return document
+
+
+def callback_body(receipt: Receipt) -> bytes:
+    """Return what a publisher is called back with (S1.9)."""
+    document = {
+        "receipt": receipt.id,
+        "complete": receipt.settled_all.given,
+        **receipt_document(receipt, limit=CALLBACK_DISCARDS),
+    }
+    return json.dumps(document).encode()
+
+
+def faults_document(publisher: Publisher, *, after: int, limit: int) -> dict[str, Any]:
+    """Return the faults of a publisher behind a number (S1.9)."""
+    faults = publisher.faults.after(after, limit=limit)
+    return {
+        "faults": [_fault(number, fault) for number, fault in faults],
+        "dropped": publisher.faults.dropped_after(after),
+        "last": publisher.faults.last,
+    }
+
+
+def _fault(number: int, fault: Fault) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "number": number,
+        "destination": fault.destination,
+        "reason": fault.reason.value,
+    }
+    given = {
+        "source": fault.source,
+        "identifier": fault.identifier,
+        "group": fault.group,
+        "sequence": fault.sequence,
+    }
+    document |= {name: value for name, value in given.items() if value is not None}
+    if fault.is_of_duplicate:
+        document["duplicate"] = True
     return document
 
 

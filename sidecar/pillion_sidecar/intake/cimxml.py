@@ -75,6 +75,14 @@ def delivered_answer(export: ExportRequest, receipt: Receipt, *, timeout: float)
     return method_error(export.message_id, CIM_ERR_FAILED, reason)
 
 
+def durable_answer(export: ExportRequest, receipt: Receipt, *, timeout: float) -> web.Response:
+    """Answer an export request whose exporter asked for ``durable`` and has waited for it."""
+    if receipt.secured.given:
+        return _answer(render_export_response(export.message_id))
+    reason = f"accepted, but not on disk within {timeout:g} s"
+    return method_error(export.message_id, CIM_ERR_FAILED, reason)
+
+
 def method_error(message_id: str, code: int, description: str) -> web.Response:
     """Answer 200 with a CIM error."""
     return _answer(render_export_error(message_id, code, description))

@@ -1,21 +1,22 @@
-"""What a publisher asks for beside the body: ``ack``, ``timeout``, ``source``, the headers."""
+"""What a publisher asks for beside the body: ``ack``, ``timeout``, ``source``, ``callback``, the
+headers."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pillion_cim.values import is_language_tag
-from pillion_sidecar.config.resources import Acknowledgement
+from pillion_sidecar.config.resources import Acknowledgement, Durability
+from pillion_sidecar.reliability.allowed import BadCallback, check_callback
 
 #: Seconds that ``ack=delivered`` and a flush wait where the publisher does not say.
 DEFAULT_TIMEOUT = 30.0
 MAXIMUM_TEXT = 1024
+#: Faults that one answer tells: where the publisher does not say, and at most.
+DEFAULT_FAULTS = 1000
+MAXIMUM_FAULTS = 10_000
 
 _LEVELS = {level.value.lower(): level for level in Acknowledgement}
-_MISSING = {
-    Acknowledgement.DURABLE: "needs durability Disk, which this deliverer does not have",
-    Acknowledgement.STABLE: "needs stores outside the pod, which this service does not have",
-}
 _MAXIMUM_LANGUAGES = 16
 
 
@@ -32,6 +33,8 @@ class Parameters:
     source: str | None
     publisher: str | None
     languages: tuple[str, ...]
+    #: A URL that the service allows.
+    callback: str | None = None
 
 
 def parse_parameters(
@@ -39,6 +42,8 @@ def parse_parameters(
     headers: Mapping[str, str],
     *,
     default: Acknowledgement,
+    durability: Durability,
+    callbacks: Sequence[str],
     maximum_wait: float,
 ) -> Parameters:
     """Return a publish request's parameters. Raises :class:`BadParameter`."""
@@ -48,29 +53,59 @@ def parse_parameters(
     publisher = headers.get("Pillion-Publisher")
     if publisher is not None and not 0 < len(publisher) <= MAXIMUM_TEXT:
         raise BadParameter(f"Pillion-Publisher: give 1 to {MAXIMUM_TEXT} characters")
+    callback = query.get("callback")
+    if callback is not None:
+        try:
+            check_callback(callback, callbacks)
+        except BadCallback as error:
+            raise BadParameter(f"callback: {error}") from None
     return Parameters(
-        acknowledgement=parse_level(query, name="ack", default=default),
+        acknowledgement=parse_level(query, name="ack", default=default, durability=durability),
         timeout=parse_timeout(query, maximum=maximum_wait),
         source=source,
         publisher=publisher,
         languages=parse_languages(headers.get("Content-Language", "")),
+        callback=callback,
     )
 
 
 def parse_level(
-    query: Mapping[str, str], *, name: str, default: Acknowledgement
+    query: Mapping[str, str], *, name: str, default: Acknowledgement, durability: Durability
 ) -> Acknowledgement:
     """Return the acknowledgement level asked for. Raises :class:`BadParameter`, also where this
     deployment cannot give it."""
     text = query.get(name)
     level = default if text is None else _LEVELS.get(text)
+    missing = None if level is None else _missing(level, durability)
+    if level is not None and missing is None:
+        return level
+    durable = ", durable" if durability is Durability.DISK else ""
+    remedy = f"use accepted{durable} or delivered"
     if level is None:
-        raise BadParameter(f"{name}: {text!r:.40} is no level; use accepted or delivered")
-    if level in _MISSING:
-        raise BadParameter(
-            f"{name}={level.value.lower()} {_MISSING[level]}; use accepted or delivered"
+        raise BadParameter(f"{name}: {text!r:.40} is no level; {remedy}")
+    raise BadParameter(f"{name}={level.value.lower()} {missing}; {remedy}")
+
+
+def _missing(level: Acknowledgement, durability: Durability) -> str | None:
+    if level is Acknowledgement.STABLE:
+        return "needs stores outside the pod, which this service does not have"
+    if level is Acknowledgement.DURABLE and durability is not Durability.DISK:
+        return (
+            "needs durability Disk (IndicationService.durability, and a journal on the deliverer's"
+            f" volume), and this deliverer has {durability.value}"
         )
-    return level
+    return None
+
+
+def parse_count(query: Mapping[str, str], *, name: str, default: int, maximum: int) -> int:
+    """Return a number from 0 to ``maximum``. Raises :class:`BadParameter`."""
+    text = query.get(name)
+    if text is None:
+        return default
+    # Longer is beyond the maximum anyway, and int() of a very long text is slow.
+    if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= maximum):
+        raise BadParameter(f"{name}: {text!r:.40}; give a whole number from 0 to {maximum}")
+    return int(text)
 
 
 def parse_timeout(query: Mapping[str, str], *, maximum: float) -> float:

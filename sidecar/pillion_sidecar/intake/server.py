@@ -1,11 +1,12 @@
 """The door for publishers: the HTTP application of the intake listener.
 
-Nothing is answered before it is true: ``accepted`` means in the queues, ``delivered`` means that
-every listener has it.
+Nothing is answered before it is true: ``accepted`` means in the queues, ``durable`` on disk,
+``delivered`` that every listener has it.
 """
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 from aiohttp import web
 
@@ -14,20 +15,25 @@ from pillion_sidecar.clock import Timers
 from pillion_sidecar.config.resources import Acknowledgement
 from pillion_sidecar.intake import answers, cimxml
 from pillion_sidecar.intake.acceptance import Rooms, Submission
+from pillion_sidecar.intake.acknowledging import Acknowledging
 from pillion_sidecar.intake.bodies import IntakeLimits, interrupt_body
 from pillion_sidecar.intake.gate import IntakeGate
 from pillion_sidecar.intake.lines import LineDecoder
 from pillion_sidecar.intake.parameters import (
+    DEFAULT_FAULTS,
+    MAXIMUM_FAULTS,
     BadParameter,
     Parameters,
+    parse_count,
     parse_level,
     parse_parameters,
     parse_timeout,
 )
 from pillion_sidecar.intake.publishing import KINDS, BodyIntake, Interrupted, kind_of
 from pillion_sidecar.intake.statistics import IntakeObserver
-from pillion_sidecar.reliability.publishers import Publishers
-from pillion_sidecar.reliability.tracking import Follower, Receipt, Receipts
+from pillion_sidecar.reliability.callbacks import Callbacks
+from pillion_sidecar.reliability.publishers import Publisher, Publishers
+from pillion_sidecar.reliability.tracking import Follower, Receipt
 from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome
 
 #: What a publisher that comes at the wrong time is told to wait, in seconds.
@@ -46,21 +52,30 @@ def create_intake(
     timers: Timers,
     gate: IntakeGate,
     observer: IntakeObserver,
+    callbacks: Callbacks | None = None,
     limits: IntakeLimits | None = None,
 ) -> web.Application:
-    """Return the application, for the loopback listener.
+    """Return the application, for the loopback listener. Without ``callbacks`` nobody can be called
+    back.
 
     Its runner should have a ``keepalive_timeout`` (aiohttp then also closes a connection whose
     first request does not come) and ``auto_decompress=False``.
     """
     limits = limits or IntakeLimits()
     intake = _Intake(
-        rooms=rooms, schema=schema, timers=timers, gate=gate, observer=observer, limits=limits
+        rooms=rooms,
+        schema=schema,
+        timers=timers,
+        gate=gate,
+        observer=observer,
+        callbacks=callbacks,
+        limits=limits,
     )
     app = web.Application(client_max_size=limits.line_bytes)
     app.router.add_post("/v1/indications", intake.guarded(intake.publish))
     app.router.add_get("/v1/receipts/{id}", intake.receipt, allow_head=False)
     app.router.add_post("/v1/flush", intake.flush)
+    app.router.add_get("/v1/faults", intake.faults, allow_head=False)
     for path in CIM_XML_PATHS:
         app.router.add_route("*", path, intake.guarded(intake.export))
     return app
@@ -75,6 +90,7 @@ class _Intake:
         timers: Timers,
         gate: IntakeGate,
         observer: IntakeObserver,
+        callbacks: Callbacks | None,
         limits: IntakeLimits,
     ) -> None:
         self._rooms = rooms
@@ -83,7 +99,7 @@ class _Intake:
         self._gate = gate
         self._observer = observer
         self._limits = limits
-        self._receipts = Receipts()
+        self._acknowledging = Acknowledging(rooms=rooms, timers=timers, callbacks=callbacks)
         self._publishers = Publishers(memory=rooms.memory, timers=timers)
         decoder = LineDecoder(schema, maximum_line_bytes=limits.line_bytes)
         self._bodies = BodyIntake(decoder=decoder, timers=timers, limits=limits, observer=observer)
@@ -115,7 +131,10 @@ class _Intake:
         if kind_of(request) is IntakeKind.CIM_XML:
             return await self.export(request)
         parameters = self._parameters(request)
-        receipt = self._new_receipt(parameters)
+        busy = self._acknowledging.refusal(parameters)
+        if busy is not None:
+            return answers.unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
+        receipt = self._acknowledging.begin(parameters)
         submission = self._submission(parameters, receipt)
         interruption = None
         try:
@@ -125,10 +144,8 @@ class _Intake:
         document = answers.submission_document(submission, unread_from=unread_from)
         status = answers.submission_status(submission)
         if receipt is not None:
-            settled = await self._wait(receipt, parameters.timeout)
-            document |= answers.receipt_document(receipt)
-            if not settled:
-                status, document["receipt"] = 202, receipt.id
+            later = await self._acknowledge(receipt, parameters, submission, document)
+            status = 202 if later else status
         if interruption is not None:
             status, document["reason"] = interruption.status, interruption.reason
         response = web.json_response(document, status=status)
@@ -137,12 +154,40 @@ class _Intake:
             answers.set_retry_after(response, retry_after)
         return response
 
+    async def _acknowledge(
+        self,
+        receipt: Receipt,
+        parameters: Parameters,
+        submission: Submission,
+        document: dict[str, Any],
+    ) -> bool:
+        """Wait as long as the request asks for, and add to the answer what is known then; return
+        whether the rest is told later."""
+        if not (submission.accepted or submission.duplicate) and (
+            parameters.callback is not None or receipt.is_for_durable
+        ):
+            # Nothing was taken: there is nothing to wait for, and nothing to be called back about.
+            return False
+        if parameters.callback is not None:
+            self._acknowledging.call_back(receipt, parameters)
+        elif await self._acknowledging.reach(receipt, parameters):
+            if receipt.is_for_durable:
+                document["durable"] = True
+            else:
+                document |= answers.receipt_document(receipt)
+            return False
+        document |= answers.receipt_document(receipt)
+        document["receipt"] = receipt.id
+        return True
+
     async def export(self, request: web.Request) -> web.StreamResponse:
         """A CIM-XML export request, at whatever path."""
         refusal = cimxml.refuse_method(request.method)
         if refusal is not None:
             return refusal
         parameters = self._parameters(request)
+        if parameters.callback is not None:
+            return answers.refusal(400, "callback: an export message is answered by response alone")
         try:
             body = await self._bodies.read_document(request)
         except Interrupted as error:
@@ -151,13 +196,14 @@ class _Intake:
         if isinstance(export, web.Response):
             self._observer.received(IntakeKind.CIM_XML, IntakeOutcome.INVALID)
             return export
-        receipt = self._new_receipt(parameters)
+        receipt = self._acknowledging.begin(parameters)
         submission = self._submission(parameters, receipt)
         cimxml.submit_export(export, submission, schema=self._schema)
         submission.report(self._observer, IntakeKind.CIM_XML)
         if receipt is not None and not submission.refused:
-            await self._wait(receipt, parameters.timeout)
-            return cimxml.delivered_answer(export, receipt, timeout=parameters.timeout)
+            await self._acknowledging.reach(receipt, parameters)
+            answer = cimxml.durable_answer if receipt.is_for_durable else cimxml.delivered_answer
+            return answer(export, receipt, timeout=parameters.timeout)
         return cimxml.export_answer(export, submission)
 
     def _parameters(self, request: web.Request) -> Parameters:
@@ -165,13 +211,10 @@ class _Intake:
             request.query,
             request.headers,
             default=self._rooms.acknowledgement,
+            durability=self._rooms.durability,
+            callbacks=self._rooms.callbacks,
             maximum_wait=self._limits.wait_seconds,
         )
-
-    def _new_receipt(self, parameters: Parameters) -> Receipt | None:
-        if parameters.acknowledgement is not Acknowledgement.DELIVERED:
-            return None
-        return Receipt(memory=self._rooms.memory, timers=self._timers)
 
     def _submission(self, parameters: Parameters, receipt: Receipt | None) -> Submission:
         followers: list[Follower] = []
@@ -186,50 +229,81 @@ class _Intake:
             followers=tuple(followers),
         )
 
-    async def _wait(self, receipt: Receipt, seconds: float) -> bool:
-        # Kept before the wait, so that a publisher who goes away meanwhile leaves it bounded.
-        self._receipts.keep(receipt)
-        receipt.completed()
-        settled = await receipt.settled_all.wait(seconds)
-        if settled:
-            self._receipts.drop(receipt)
-        return settled
-
     # ------------------------------------------------------------------ asking again
 
     async def receipt(self, request: web.Request) -> web.StreamResponse:
-        """GET /v1/receipts/ID: what became of the lines of an earlier request."""
-        receipt = self._receipts.find(request.match_info["id"])
+        """GET /v1/receipts/ID: what has become of a request."""
+        receipt = self._acknowledging.find(request.match_info["id"])
         if receipt is None:
             return answers.refusal(404, "no such receipt (any more); publish again to be sure")
+        asked = Acknowledgement.DURABLE if receipt.is_for_durable else Acknowledgement.DELIVERED
         try:
             seconds = parse_timeout(request.query, maximum=self._limits.wait_seconds)
+            level = self._level(request, default=asked)
         except BadParameter as error:
             return answers.refusal(400, str(error))
-        settled = await receipt.settled_all.wait(seconds)
+        if level is not Acknowledgement.DURABLE:
+            reached = await receipt.settled_all.wait(seconds)
+        elif receipt.is_for_durable:
+            reached = await receipt.secured.wait(seconds)
+        else:
+            return answers.refusal(
+                400, "level: the request of this receipt did not ask for durable"
+            )
         document = answers.receipt_document(receipt)
-        if not settled:
+        if not receipt.settled_all.given:
             document["receipt"] = receipt.id
-        return web.json_response(document, status=200 if settled else 202)
+        return web.json_response(document, status=200 if reached else 202)
 
     async def flush(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/flush: wait for all that a publisher has published so far."""
         try:
             seconds = parse_timeout(request.query, maximum=self._limits.wait_seconds)
-            level = parse_level(request.query, name="level", default=Acknowledgement.DELIVERED)
+            level = self._level(request, default=Acknowledgement.DELIVERED)
+            publisher = self._publisher(request)
         except BadParameter as error:
             return answers.refusal(400, str(error))
+        if publisher is None:
+            return _unknown_publisher()
+        if level is Acknowledgement.DURABLE:
+            complete = await self._acknowledging.secured(seconds)
+        else:
+            complete = level is Acknowledgement.ACCEPTED or await publisher.flush(seconds)
+        document = answers.flush_document(publisher, complete=complete)
+        if level is Acknowledgement.DURABLE:
+            document["durable"] = complete
+        return web.json_response(document, status=200 if complete else 202)
+
+    async def faults(self, request: web.Request) -> web.StreamResponse:
+        """GET /v1/faults: what was discarded of that which a publisher published (S1.9)."""
+        try:
+            after = parse_count(request.query, name="after", default=0, maximum=1 << 62)
+            limit = parse_count(
+                request.query, name="limit", default=DEFAULT_FAULTS, maximum=MAXIMUM_FAULTS
+            )
+            publisher = self._publisher(request)
+        except BadParameter as error:
+            return answers.refusal(400, str(error))
+        if publisher is None:
+            return _unknown_publisher()
+        return web.json_response(answers.faults_document(publisher, after=after, limit=limit))
+
+    def _level(self, request: web.Request, *, default: Acknowledgement) -> Acknowledgement:
+        return parse_level(
+            request.query, name="level", default=default, durability=self._rooms.durability
+        )
+
+    def _publisher(self, request: web.Request) -> Publisher | None:
         publisher_id = request.query.get("publisher")
         if not publisher_id:
-            return answers.refusal(400, "publisher: give the ID sent as Pillion-Publisher")
-        publisher = self._publishers.find(publisher_id)
-        if publisher is None:
-            return answers.refusal(
-                404, "nothing is known of this publisher; it has not published here, or long ago"
-            )
-        complete = level is Acknowledgement.ACCEPTED or await publisher.flush(seconds)
-        document = answers.flush_document(publisher, complete=complete)
-        return web.json_response(document, status=200 if complete else 202)
+            raise BadParameter("publisher: give the ID sent as Pillion-Publisher")
+        return self._publishers.find(publisher_id)
+
+
+def _unknown_publisher() -> web.Response:
+    return answers.refusal(
+        404, "nothing is known of this publisher; it has not published here, or long ago"
+    )
 
 
 def _refuse_media(request: web.Request) -> web.Response | None:

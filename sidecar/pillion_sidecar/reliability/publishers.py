@@ -1,4 +1,5 @@
-"""What publishers published, by destination: the counts and the barrier behind ``/v1/flush``.
+"""What publishers published, by destination: the counts and the barrier behind ``/v1/flush``, and
+the faults behind ``/v1/faults``.
 
 Bounded: the publisher that was heard of least recently gives way, one with nothing pending first.
 """
@@ -12,8 +13,9 @@ from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.intake.ports import Target
 from pillion_sidecar.reliability.duplicates import DuplicateMemory, Original
+from pillion_sidecar.reliability.faults import Fault, FaultLog, Faults
 from pillion_sidecar.reliability.identity import identity_digest
-from pillion_sidecar.reliability.tracking import Signal
+from pillion_sidecar.reliability.tracking import Signal, key_of
 
 MAXIMUM_PUBLISHERS = 10_000
 #: Discards of all publishers together that are kept from being counted twice.
@@ -97,10 +99,12 @@ class Publisher:
         memory: DuplicateMemory,
         timers: Timers,
         discards: CountedDiscards | None = None,
+        faults: Faults | None = None,
         number: int = 0,
     ) -> None:
-        """``number`` tells it apart among those that share ``discards``."""
+        """``number`` tells it apart among those that share ``discards`` and ``faults``."""
         self.destinations: dict[str, DestinationCounts] = {}
+        self.faults = FaultLog(Faults() if faults is None else faults, number)
         self._discards = CountedDiscards() if discards is None else discards
         self._number = number
         self._memory = memory
@@ -149,6 +153,7 @@ class Publisher:
         for digest in self._originals:
             self._memory.stop_waiting(digest, self)
         self._originals.clear()
+        self.faults.close()
 
     # ------------------------------------------------------------------ told by intake
 
@@ -170,7 +175,7 @@ class Publisher:
         if missing <= 0:
             return
         if indication.unsettled:
-            self._partial[id(indication)] = [target.destination for target in targets]
+            self._partial[key_of(indication)] = [target.destination for target in targets]
         else:
             self.withdrawn(indication, targets)
 
@@ -194,6 +199,7 @@ class Publisher:
             counts.delivered += 1
         elif self._is_new(indication, destination):
             counts.discarded[discarded] += 1
+            self.faults.add(Fault.of(indication, destination, discarded))
         self._less_pending(destination)
         if indication is self._offered:
             self._settled_early += 1
@@ -201,16 +207,16 @@ class Publisher:
             self._settle_partial(indication, destination)
 
     def _is_new(self, indication: Indication, destination: str) -> bool:
-        digest = identity_digest(indication.source, indication.identifier)
+        digest = indication.digest or identity_digest(indication.source, indication.identifier)
         return digest is None or self._discards.own(self._number, digest, destination)
 
     def _settle_partial(self, indication: Indication, destination: str) -> None:
-        routed = self._partial.get(id(indication))
+        routed = self._partial.get(key_of(indication))
         if routed is None:
             return
         routed.remove(destination)
         if not indication.unsettled:
-            for name in self._partial.pop(id(indication)):
+            for name in self._partial.pop(key_of(indication)):
                 self._less_pending(name)
 
     def original_settled(self, digest: bytes, original: Original) -> None:
@@ -228,6 +234,7 @@ class Publisher:
             return
         if self._discards.repeated(self._number, digest, destination):
             self._counts(destination).discarded[reason] += 1
+            self.faults.add(Fault(destination=destination, reason=reason, is_of_duplicate=True))
 
     def _counts(self, destination: str) -> DestinationCounts:
         counts = self.destinations.get(destination)
@@ -255,6 +262,7 @@ class Publishers:
         self._maximum = maximum
         self._publishers: OrderedDict[str, Publisher] = OrderedDict()
         self._discards = CountedDiscards()
+        self._faults = Faults()
         self._numbers = count(1)
 
     def __len__(self) -> int:
@@ -277,6 +285,7 @@ class Publishers:
                 memory=self._memory,
                 timers=self._timers,
                 discards=self._discards,
+                faults=self._faults,
                 number=next(self._numbers),
             )
             self._publishers[publisher_id] = publisher

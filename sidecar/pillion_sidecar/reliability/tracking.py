@@ -1,4 +1,4 @@
-"""Who follows what was accepted: receipts (``ack=delivered``), by request and line.
+"""Who follows what was accepted: receipts, by request and line (S1.9).
 
 Everything is bounded: receipts in number, discards in detail.
 """
@@ -6,7 +6,7 @@ Everything is bounded: receipts in number, discards in detail.
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +18,15 @@ from pillion_sidecar.reliability.duplicates import DuplicateMemory, Original
 
 MAXIMUM_RECEIPTS = 10_000
 MAXIMUM_DISCARDS_DETAILED = 10_000
+
+
+def key_of(indication: Indication) -> int:
+    """Return what tells an indication apart as long as anyone follows it.
+
+    Its id: what is settled may be another object than what was accepted, read back from the
+    journal. Where no journal gave it an id, it stays the same object.
+    """
+    return indication.id or -id(indication)
 
 
 class Follower(Tracker, Protocol):
@@ -43,6 +52,7 @@ class Signal:
     def __init__(self, *, timers: Timers) -> None:
         self._timers = timers
         self._waiting: set[asyncio.Future[None]] = set()
+        self._told: list[Callable[[], None]] = []
         self.given = False
 
     def give(self) -> None:
@@ -51,6 +61,16 @@ class Signal:
         for future in self._waiting:
             if not future.done():
                 future.set_result(None)
+        told, self._told = self._told, []
+        for tell in told:
+            tell()
+
+    def then(self, tell: Callable[[], None]) -> None:
+        """Call back once, at the moment, or now where it has come. The call must not raise."""
+        if self.given:
+            tell()
+        else:
+            self._told.append(tell)
 
     async def wait(self, seconds: float) -> bool:
         """Wait for the moment, for at most ``seconds``; return whether it has come."""
@@ -96,9 +116,17 @@ class Receipt:
         #: Discards that are counted only, beyond those that ``discarded`` details.
         self.discarded_beyond = 0
         self.settled_all = Signal(timers=timers)
+        #: Given once every line that was accepted, or whose original was, is on disk.
+        self.secured = Signal(timers=timers)
+        #: Whether its request asked for that.
+        self.is_for_durable = False
+        #: Whether its publisher is called back with it, so that it is followed to the end.
+        self.is_called_back = False
         self._memory = memory
-        # Keyed by identity of the object, which lives at least until its last target is settled.
+        # By ``key_of``.
         self._lines: dict[int, int] = {}
+        # The line that is being offered right now: its id is not known before it is taken.
+        self._offered: tuple[Indication, int] | None = None
         self._failed: set[int] = set()
         self._originals: dict[bytes, list[int]] = {}
         self._waiting_originals = 0
@@ -107,7 +135,8 @@ class Receipt:
     @property
     def pending(self) -> int:
         """Lines that are neither delivered nor discarded."""
-        return len(self._lines) - len(self._failed) + self._waiting_originals
+        offered = 0 if self._offered is None else 1
+        return len(self._lines) + offered - len(self._failed) + self._waiting_originals
 
     def completed(self) -> None:
         """No further line comes: the request has been read to its end."""
@@ -119,27 +148,41 @@ class Receipt:
         for digest in self._originals:
             self._memory.stop_waiting(digest, self)
         self._originals.clear()
+        self._waiting_originals = 0
+        self._lines.clear()
+        self._failed.clear()
+        self._offered = None
 
     # ------------------------------------------------------------------ told by intake
 
     def offering(self, indication: Indication, targets: Sequence[Target], line: int) -> None:
         """See ``Follower``."""
+        self._note_offered()
         if targets:
-            self._lines[id(indication)] = line
+            self._offered = indication, line
         else:
             self.delivered += 1
             self.unrouted += 1
 
+    def _note_offered(self) -> None:
+        if self._offered is not None:
+            indication, line = self._offered
+            self._offered = None
+            self._lines[key_of(indication)] = line
+
     def withdrawn(self, indication: Indication, targets: Sequence[Target]) -> None:
         """See ``Follower``."""
-        self._lines.pop(id(indication), None)
-        self._failed.discard(id(indication))
+        self._note_offered()
+        self._lines.pop(key_of(indication), None)
+        self._failed.discard(key_of(indication))
 
     def reduced(self, indication: Indication, targets: Sequence[Target]) -> None:
         """See ``Follower``."""
-        if not indication.unsettled and self._lines.pop(id(indication), None) is not None:
-            if id(indication) in self._failed:
-                self._failed.remove(id(indication))
+        self._note_offered()
+        key = key_of(indication)
+        if not indication.unsettled and self._lines.pop(key, None) is not None:
+            if key in self._failed:
+                self._failed.remove(key)
             else:
                 self.delivered += 1
 
@@ -160,7 +203,11 @@ class Receipt:
         self, indication: Indication, destination: str, discarded: DiscardReason | None
     ) -> None:
         """See ``Tracker``."""
-        key = id(indication)
+        offered = self._offered
+        if offered is not None and (offered[0].id or offered[0] is indication):
+            # Not before it has its id: another may be discarded to make room for it.
+            self._note_offered()
+        key = key_of(indication)
         line = self._lines.get(key)
         if line is None:
             return
@@ -210,7 +257,9 @@ class Receipts:
         """Keep a receipt until it is the oldest of too many."""
         self._receipts[receipt.id] = receipt
         while len(self._receipts) > self._maximum:
-            self._receipts.popitem(last=False)[1].close()
+            oldest = self._receipts.popitem(last=False)[1]
+            if not oldest.is_called_back:
+                oldest.close()
 
     def drop(self, receipt: Receipt) -> None:
         """Keep a receipt no longer: the publisher has been told all."""

@@ -136,10 +136,18 @@ OPERATOR_REFUSED = Metric(
     MetricType.COUNTER,
     "Requests for /v1/queues on the telemetry listener that came without the operator's token.",
 )
+CALLBACKS = Metric(
+    "pillion_callbacks_total",
+    MetricType.COUNTER,
+    "Publishers called back about a request: answered with success (delivered), or given up "
+    "(dropped).",
+    ("outcome",),
+)
 LOG_RECORDS_DROPPED = Metric(
     "pillion_log_records_dropped_total",
     MetricType.COUNTER,
-    "Log records below WARNING that were dropped because the output could not keep up.",
+    "Log records that were dropped: those below WARNING where the output could not keep up, any "
+    "where the log file could not be written.",
 )
 BUILD = Metric(
     "pillion_build_info",
@@ -171,6 +179,7 @@ METRICS: tuple[Metric, ...] = (
     LAST_RELOAD_SUCCESSFUL,
     LAST_RELOAD_SUCCESS,
     OPERATOR_REFUSED,
+    CALLBACKS,
     LOG_RECORDS_DROPPED,
     BUILD,
 )

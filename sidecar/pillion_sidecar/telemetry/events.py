@@ -93,6 +93,12 @@ EVENTS: tuple[Event, ...] = (
         ("subscription", "destination", "reason"),
     ),
     Event(
+        "callback-dropped",
+        "WARNING",
+        "A publisher could not be called back about a request; its receipt can still be asked for.",
+        ("receipt", "url", "reason"),
+    ),
+    Event(
         "left-at-shutdown",
         "WARNING",
         "What a destination had still to get when the deliverer stopped.",

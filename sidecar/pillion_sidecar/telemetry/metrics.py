@@ -108,6 +108,7 @@ class Metrics:
         self._awaited = False
         self._revision: tuple[str, float] | None = None
         self._operator_refused = 0
+        self._callbacks = Counter({"delivered": 0, "dropped": 0})
 
     def attempted(self, protocol: str, seconds: float) -> None:
         """An attempt to deliver has ended."""
@@ -154,6 +155,10 @@ class Metrics:
         """Somebody asked for the queues as the operator does, without its token."""
         self._operator_refused += 1
 
+    def called_back(self, *, delivered: bool) -> None:
+        """A publisher was called back, or that was given up."""
+        self._callbacks["delivered" if delivered else "dropped"] += 1
+
     def exposition(self) -> Iterator[str]:
         """Yield the scrape in the text format, in pieces of at most a millisecond of work."""
         yield "".join(self._own_samples())
@@ -176,6 +181,9 @@ class Metrics:
             yield definitions.DUPLICATE_EVICTIONS.sample(self._duplicates.evictions)
         yield definitions.OPERATOR_REFUSED.header
         yield definitions.OPERATOR_REFUSED.sample(self._operator_refused)
+        yield definitions.CALLBACKS.header
+        for ended, count in self._callbacks.items():
+            yield definitions.CALLBACKS.sample(count, ended)
         yield definitions.LOG_RECORDS_DROPPED.header
         yield definitions.LOG_RECORDS_DROPPED.sample(self._log_records_dropped())
 

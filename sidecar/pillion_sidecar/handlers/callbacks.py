@@ -1,0 +1,123 @@
+"""Posts receipts to publishers' callback URLs (S1.9), with the sender that delivers indications."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+
+from pillion_sidecar.clock import Clock, Timers
+from pillion_sidecar.config.resources import TLSOptions
+from pillion_sidecar.handlers.http.connector import AddressCheck, Connector, NameResolver
+from pillion_sidecar.handlers.http.exchange import Failure, Headers, Sender
+from pillion_sidecar.handlers.http.pace import OpeningPace
+from pillion_sidecar.handlers.http.sender import RECEIVE_BUFFER, HTTPSender
+from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError, parse_target
+from pillion_sidecar.handlers.http.tls import TLSContexts
+
+#: Seconds that one call may take, and that a connection is kept for the next.
+TIMEOUT_SECONDS = 10.0
+IDLE_SECONDS = 5.0
+#: Places whose sender is kept, those with calls under way not counted.
+MAXIMUM_PLACES = 64
+
+
+class HTTPCallbackPoster:
+    """Posts to any URL that its callers have found allowed; one sender for each host and port."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        timers: Timers,
+        resolver: NameResolver,
+        address_policy: AddressCheck,
+    ) -> None:
+        self._clock = clock
+        self._timers = timers
+        self._resolver = resolver
+        self._address_policy = address_policy
+        self._tls_contexts = TLSContexts()
+        self._tls = TLSOptions()
+        self._pace = OpeningPace()
+        self._buffer = memoryview(bytearray(RECEIVE_BUFFER))
+        self._places: OrderedDict[tuple[bool, str, int], _Place] = OrderedDict()
+
+    def post(self, url: str, body: bytes, done: Callable[[str | None], None]) -> None:
+        """See ``reliability.callbacks.CallbackPoster``. A redirect is not followed."""
+        try:
+            target = parse_target(url)
+        except InvalidDestinationError as error:
+            asyncio.get_running_loop().call_soon(done, str(error))
+            return
+        place = self._place(target)
+        head = (
+            f"POST {target.request_uri} HTTP/1.1\r\nHost: {target.authority}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        place.under_way += 1
+        place.sender.send(head.encode("ascii") + body, _Call(place, done))
+
+    def close(self) -> None:
+        """Close all connections; calls under way are abandoned."""
+        for place in self._places.values():
+            place.sender.close()
+        self._places.clear()
+
+    def _place(self, target: HTTPTarget) -> "_Place":
+        key = target.tls, target.host, target.port
+        place = self._places.get(key)
+        if place is None:
+            self._make_room()
+            place = self._places[key] = _Place(self._sender(target))
+        self._places.move_to_end(key)
+        return place
+
+    def _make_room(self) -> None:
+        # A sender that is closed tells nobody anything more: never one that is used.
+        idle = [key for key, place in self._places.items() if not place.under_way]
+        for key in idle[: max(0, len(idle) - MAXIMUM_PLACES + 1)]:
+            self._places.pop(key).sender.close()
+
+    def _sender(self, target: HTTPTarget) -> Sender:
+        connector = Connector(
+            target=target,
+            resolver=self._resolver,
+            address_policy=self._address_policy,
+            pace=self._pace,
+            tls=self._tls_contexts.context(self._tls) if target.tls else None,
+        )
+        return HTTPSender(
+            connector=connector,
+            clock=self._clock,
+            timers=self._timers,
+            buffer=self._buffer,
+            timeout=TIMEOUT_SECONDS,
+            idle_seconds=IDLE_SECONDS,
+        )
+
+
+class _Place:
+    """One host and port."""
+
+    __slots__ = ("sender", "under_way")
+
+    def __init__(self, sender: Sender) -> None:
+        self.sender = sender
+        self.under_way = 0
+
+
+class _Call:
+    """One POST under way."""
+
+    __slots__ = ("_done", "_place")
+
+    def __init__(self, place: _Place, done: Callable[[str | None], None]) -> None:
+        self._place = place
+        self._done = done
+
+    def answered(self, status: int, headers: Headers, body: bytes) -> None:
+        self._place.under_way -= 1
+        self._done(None if 200 <= status < 300 else f"HTTP {status}")
+
+    def failed(self, failure: Failure) -> None:
+        self._place.under_way -= 1
+        self._done(failure.detail)

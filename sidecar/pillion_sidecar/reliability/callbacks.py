@@ -1,0 +1,172 @@
+"""Acknowledgement by callback (S1.9): a request's receipt, posted to the publisher's own URL once
+every line is settled.
+
+Everything is bounded: those awaited, and those to be sent in number and bytes. What cannot be
+called back is counted and logged, and can still be polled for.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from pillion_sidecar.clock import Timers
+from pillion_sidecar.reliability.tracking import Receipt
+
+logger = logging.getLogger("pillion.reliability")
+
+#: Receipts whose lines are not settled yet.
+MAXIMUM_AWAITED = 10_000
+#: Receipts that are being sent or wait for another try, and bytes of them.
+MAXIMUM_OUTGOING = 1_000
+MAXIMUM_OUTGOING_BYTES = 16 << 20
+#: Calls under way to one scheme, host and port at a time.
+MAXIMUM_IN_FLIGHT = 4
+#: Seconds before the second try, the third, and so on.
+WAITS = (1.0, 5.0, 25.0, 125.0)
+
+
+class CallbackPoster(Protocol):
+    """Posts JSON; the deliverer's own is ``handlers.callbacks.HTTPCallbackPoster``."""
+
+    def post(self, url: str, body: bytes, done: Callable[[str | None], None]) -> None:
+        """Begin to post, and return at once. ``done`` is called once, later: None where the answer
+        was a success, else why it was not. Must not raise."""
+
+
+class CallbackObserver(Protocol):
+    """Counts callbacks (telemetry's metrics)."""
+
+    def called_back(self, *, delivered: bool) -> None:
+        """A callback has been answered with success, or given up."""
+
+
+@dataclass(slots=True)
+class _Call:
+    receipt_id: str
+    url: str
+    body: bytes
+    tries: int = 0
+
+    @property
+    def authority(self) -> str:
+        """Scheme, host and port."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.lower()}"
+
+
+class Callbacks:
+    """Those that are awaited, and those that are being sent."""
+
+    def __init__(
+        self,
+        *,
+        poster: CallbackPoster,
+        timers: Timers,
+        observer: CallbackObserver,
+        maximum_awaited: int = MAXIMUM_AWAITED,
+        maximum_outgoing: int = MAXIMUM_OUTGOING,
+        maximum_outgoing_bytes: int = MAXIMUM_OUTGOING_BYTES,
+    ) -> None:
+        self._poster = poster
+        self._timers = timers
+        self._observer = observer
+        self._maximum_awaited = maximum_awaited
+        self._maximum_outgoing = maximum_outgoing
+        self._maximum_outgoing_bytes = maximum_outgoing_bytes
+        self._awaited = 0
+        self._outgoing = 0
+        self._outgoing_bytes = 0
+        self._in_flight: dict[str, int] = {}
+        self._ready: dict[str, deque[_Call]] = {}
+
+    @property
+    def refusal(self) -> str | None:
+        """Why no further request may ask for a callback now; None where it may."""
+        if self._awaited < self._maximum_awaited:
+            return None
+        return f"{self._maximum_awaited} callbacks are awaited already"
+
+    def expect(
+        self, receipt: Receipt, *, url: str, seconds: float, render: Callable[[Receipt], bytes]
+    ) -> None:
+        """Call back once the receipt's lines are settled, or when ``seconds`` have passed.
+
+        ``render`` gives the body; it is called then.
+        """
+        self._awaited += 1
+        # By the timer in both cases: what settles the last line has others to serve first.
+        timer = self._timers.call_later(seconds, lambda: self._come(receipt, url, render))
+
+        def settled() -> None:
+            if not timer.cancelled:
+                timer.cancel()
+                self._timers.call_later(0, lambda: self._come(receipt, url, render))
+
+        receipt.settled_all.then(settled)
+
+    def _come(self, receipt: Receipt, url: str, render: Callable[[Receipt], bytes]) -> None:
+        self._awaited -= 1
+        call = _Call(receipt.id, url, render(receipt))
+        if (
+            self._outgoing >= self._maximum_outgoing
+            or self._outgoing_bytes + len(call.body) > self._maximum_outgoing_bytes
+        ):
+            self._give_up(call, "too many callbacks wait to be sent")
+            return
+        self._outgoing += 1
+        self._outgoing_bytes += len(call.body)
+        self._send(call)
+
+    # ------------------------------------------------------------------ sending
+
+    def _send(self, call: _Call) -> None:
+        """Send, or wait for one under way to the same place: a place that hangs holds up nobody
+        but those who are called back there."""
+        place = call.authority
+        if self._in_flight.get(place, 0) >= MAXIMUM_IN_FLIGHT:
+            self._ready.setdefault(place, deque()).append(call)
+            return
+        self._in_flight[place] = self._in_flight.get(place, 0) + 1
+        call.tries += 1
+        self._poster.post(call.url, call.body, lambda why: self._answered(call, why))
+
+    def _answered(self, call: _Call, why: str | None) -> None:
+        self._leave(call.authority)
+        if why is None:
+            self._observer.called_back(delivered=True)
+        elif call.tries <= len(WAITS):
+            self._timers.call_later(WAITS[call.tries - 1], lambda: self._send(call))
+            return
+        else:
+            self._give_up(call, why)
+        self._outgoing -= 1
+        self._outgoing_bytes -= len(call.body)
+
+    def _leave(self, place: str) -> None:
+        self._in_flight[place] -= 1
+        if not self._in_flight[place]:
+            del self._in_flight[place]
+        ready = self._ready.get(place)
+        if ready:
+            following = ready.popleft()
+            if not ready:
+                del self._ready[place]
+            self._send(following)
+
+    def _give_up(self, call: _Call, why: str) -> None:
+        self._observer.called_back(delivered=False)
+        logger.warning(
+            "receipt %s could not be called back: %s",
+            call.receipt_id,
+            why,
+            # The path and the query may hold what only the publisher should know.
+            extra={
+                "event": "callback-dropped",
+                "receipt": call.receipt_id,
+                "url": call.authority,
+                "reason": why,
+            },
+        )
