@@ -15,7 +15,11 @@ from cluster.deliverer_pod import DelivererPod
 from cluster.kubectl import Kubectl
 from cluster.operators import IMAGE, OperatorProcess, webhook_configuration
 from cluster.rest import wait_until
-from pillion_operator.injection.container import configuration_volume, deliverer_container
+from pillion_operator.injection.container import (
+    configuration_volume,
+    data_volume,
+    deliverer_container,
+)
 from pillion_operator.names import DELIVERER_LABEL, SERVICE_LABEL
 from pillion_operator.settings import DelivererDefaults
 
@@ -182,7 +186,7 @@ def deliverer_pod(
             "terminationGracePeriodSeconds": grace,
             "initContainers": [{**container, "restartPolicy": "Always"}],
             "containers": [{"name": "application", "image": "registry.example/app:1"}],
-            "volumes": [configuration_volume(service)],
+            "volumes": [configuration_volume(service), data_volume({})],
         },
     }
 

@@ -9,7 +9,12 @@ import socket
 from pathlib import Path
 
 from pillion_cli.exits import CommandFailed, Exit
-from pillion_cli.serving import add_logging_arguments, heed_signals, host_and_port
+from pillion_cli.serving import (
+    add_logging_arguments,
+    heed_signals,
+    host_and_port,
+    start_logging,
+)
 from pillion_operator.app import Operator, StartFailed
 from pillion_operator.leadership import LeadershipLost
 from pillion_operator.settings import (
@@ -19,7 +24,6 @@ from pillion_operator.settings import (
     WebhookSettings,
 )
 from pillion_sidecar.config.addresses import AddressPolicy
-from pillion_sidecar.telemetry.logs import LogFormat, configure_logging
 
 HELP = """\
 Run the operator: IndicationServices, ListenerDestinations, IndicationFilters and
@@ -29,7 +33,8 @@ In a pod it uses the pod's service account; elsewhere KUBECONFIG or ~/.kube/conf
 --namespace it serves all namespaces. Several replicas may run: one of them leads, by a Lease; the
 others watch and answer the webhook, ready to take over.
 
-The first line of output is {"telemetry": URL, "webhook": URL}; logs go to standard error.
+The first line of output is {"telemetry": URL, "webhook": URL}; logs go to standard error, or to
+--log-file.
 
 examples:
   pillion operator --deliverer-image registry.example/pillion:0.1.0
@@ -268,7 +273,7 @@ def settings_of(args: argparse.Namespace) -> OperatorSettings:
 
 def run(args: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT."""
-    output = configure_logging(LogFormat(args.log_format), args.log_level)
+    output = start_logging(args)
     if args.log_level != "DEBUG":
         # kopf tells of every event that it hands over.
         logging.getLogger("kopf").setLevel(logging.WARNING)

@@ -10,11 +10,15 @@ from pathlib import Path
 
 from pillion_cli.collecting import uncollected
 from pillion_cli.exits import CommandFailed, Exit
-from pillion_cli.serving import add_logging_arguments, heed_signals, host_and_port
+from pillion_cli.serving import (
+    add_logging_arguments,
+    heed_signals,
+    host_and_port,
+    start_logging,
+)
 from pillion_sidecar.app import Deliverer, StartFailed
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.settings import INTAKE_PORT, TELEMETRY_PORT, Address, Settings
-from pillion_sidecar.telemetry.logs import LogFormat, configure_logging
 
 HELP = f"""\
 Run a deliverer: take indications at the door for publishers, and deliver each to every
@@ -32,7 +36,7 @@ folder at a time. Without it queues are in memory: what is left at the end is di
 line for each indication, and what is pending when the process is killed is lost.
 
 The first line of output is {{"intake": URL, "telemetry": URL}}, with "administration" where it is
-apart; logs go to standard error.
+apart; logs go to standard error, or to --log-file.
 
 examples:
   pillion sidecar --resources examples/first-subscription
@@ -147,7 +151,7 @@ def run(args: argparse.Namespace) -> int:
         maximum_destinations=args.max_destinations,
         nameservers=tuple(args.nameserver),
     )
-    output = configure_logging(LogFormat(args.log_format), args.log_level)
+    output = start_logging(args)
     try:
         asyncio.run(_serve(settings, log_records_dropped=lambda: output.dropped))
     except StartFailed as failure:

@@ -1,4 +1,5 @@
-"""Structured logs on standard error: one line for each record, with a stable event name.
+"""Structured logs on standard error or in a file: one line for each record, with a stable event
+name.
 
 Lines are written by a thread, so that a reader who stalls does not stall the event loop. The buffer
 between is bounded. When it is full, records below WARNING are dropped and counted; a WARNING waits
@@ -14,6 +15,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from logging.handlers import QueueHandler, QueueListener
 from typing import Any, TextIO
+
+from pillion_sidecar.clock import SystemClock
+from pillion_sidecar.telemetry.rolling import LogFile, RollingHandler
 
 #: Records that may wait to be written: some 5 MB.
 BUFFERED_RECORDS = 10_000
@@ -112,17 +116,20 @@ class LogOutput:
         *,
         log_format: LogFormat,
         stream: TextIO,
+        file: RollingHandler | None = None,
         buffered_records: int = BUFFERED_RECORDS,
     ) -> None:
+        """With a ``file`` nothing goes to ``stream``. It is closed with the output."""
         buffer: queue.Queue[logging.LogRecord] = queue.Queue(buffered_records)
         self.handler = _BufferingHandler(buffer)
         self.handler.setFormatter(StructuredFormatter(log_format))
-        self._writer = _Writer(buffer, logging.StreamHandler(stream))
+        self._file = file
+        self._writer = _Writer(buffer, file or logging.StreamHandler(stream))
 
     @property
     def dropped(self) -> int:
-        """Records below WARNING that found no room."""
-        return self.handler.dropped
+        """Records below WARNING that found no room, and any that the file did not take."""
+        return self.handler.dropped + (self._file.dropped if self._file else 0)
 
     def start(self) -> None:
         """Start the thread that writes."""
@@ -132,16 +139,25 @@ class LogOutput:
         """Write what is buffered, then end the thread. Records that come later are not ours."""
         logging.getLogger().removeHandler(self.handler)
         self._writer.stop()
+        if self._file is not None:
+            self._file.close()
 
 
 def configure_logging(
-    log_format: LogFormat, level: str, *, stream: TextIO | None = None
+    log_format: LogFormat,
+    level: str,
+    *,
+    stream: TextIO | None = None,
+    file: LogFile | None = None,
 ) -> LogOutput:
-    """Send everything that is logged in this process to ``stream`` [standard error].
+    """Send everything that is logged in this process to ``file``, else to ``stream`` [standard
+    error].
 
-    ``level`` is a name such as INFO. The caller closes the returned output at the end.
+    ``level`` is a name such as INFO. The caller closes the returned output at the end. Raises
+    OSError, and changes nothing, where the file cannot be opened.
     """
-    output = LogOutput(log_format=log_format, stream=stream or sys.stderr)
+    rolling = RollingHandler(file, clock=SystemClock()) if file else None
+    output = LogOutput(log_format=log_format, stream=stream or sys.stderr, file=rolling)
     root = logging.getLogger()
     for handler in list(root.handlers):
         root.removeHandler(handler)

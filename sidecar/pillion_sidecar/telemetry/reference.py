@@ -33,7 +33,8 @@ its logger's name for an event. Fields without a value are left out.
 
 Lines are written by a thread from a buffer of 10,000 records. When the reader of the log cannot
 keep up, records below WARNING are dropped and counted in `pillion_log_records_dropped_total`; a
-WARNING waits for room, since every discard must be logged.
+WARNING waits for room, since every discard must be logged. What a log file does not take, as on a
+full disk, is dropped and counted whatever its level.
 """
 
 

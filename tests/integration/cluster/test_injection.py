@@ -174,7 +174,10 @@ async def test_the_token_of_the_pods_service_account_is_not_the_deliverers(bench
     pod = await bench.make("web", labels={"pillion.dev/inject": "true"})
     (sidecar,), (app,) = pod["spec"]["initContainers"], pod["spec"]["containers"]
     assert [one["name"] for one in app["volumeMounts"] if one["name"].startswith("kube-api-")]
-    assert {one["name"] for one in sidecar["volumeMounts"]} == {"pillion-configuration"}
+    assert {one["name"] for one in sidecar["volumeMounts"]} == {
+        "pillion-configuration",
+        "pillion-data",
+    }
 
 
 async def test_a_service_made_after_the_pod_is_no_obstacle(bench: Bench) -> None:

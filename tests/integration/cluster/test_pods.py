@@ -20,7 +20,11 @@ from cluster.rest import LOOK_INTERVAL
 from cluster.users import KUBELET
 from pillion_operator.cluster.api import Api
 from pillion_operator.cluster.types import POD, SECRET
-from pillion_operator.injection.container import configuration_volume, deliverer_container
+from pillion_operator.injection.container import (
+    configuration_volume,
+    data_volume,
+    deliverer_container,
+)
 from pillion_operator.names import REVISION_ANNOTATION
 from pillion_operator.settings import DelivererDefaults
 from pillion_sidecar.config.rendered import pack, render
@@ -77,7 +81,7 @@ def pod_of(namespace: str, name: str = "pod") -> dict[str, Any]:
         "spec": {
             "initContainers": [{**container, "restartPolicy": "Always"}],
             "containers": [{"name": "application", "image": "application"}],
-            "volumes": [configuration_volume("alerts")],
+            "volumes": [configuration_volume("alerts"), data_volume({})],
             "terminationGracePeriodSeconds": 10,
         },
     }

@@ -1,0 +1,89 @@
+"""How the commands that serve are told to log."""
+
+import argparse
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.serving import add_logging_arguments, start_logging
+
+
+@pytest.fixture(autouse=True)
+def _own_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def parsed(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_logging_arguments(parser)
+    return parser.parse_args(arguments)
+
+
+def test_the_log_goes_to_a_file_that_rolls_as_told(tmp_path: Path) -> None:
+    file = tmp_path / "pillion.log"
+    options = ["--log-file-size", "1", "--log-file-frequency", "daily", "--log-file-keep", "1"]
+    output = start_logging(parsed("--log-file", str(file), "--log-level", "INFO", *options))
+    for name in ("first", "second", "third", "fourth"):
+        logging.getLogger("pillion.test").info(name, extra={"padding": name[0] * 1_000_000})
+    output.close()
+    rolled = [one for one in tmp_path.iterdir() if one != file]
+    assert "fourth" in file.read_text()
+    assert ["third" in one.read_text() for one in rolled] == [True]
+
+
+def test_without_a_file_the_log_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    output = start_logging(parsed("--log-format", "logfmt"))
+    logging.getLogger("pillion.test").info("hello")
+    output.close()
+    assert "message=hello" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--log-file-size", "1"),
+        ("--log-file-frequency", "hourly"),
+        ("--log-file-keep", "1"),
+    ],
+)
+def test_what_does_not_go_to_a_file_does_not_roll(option: str, value: str) -> None:
+    with pytest.raises(CommandFailed, match="--log-file FILE") as failure:
+        start_logging(parsed(option, value))
+    assert failure.value.code is Exit.USAGE
+
+
+def test_a_number_of_files_needs_a_reason_to_roll(tmp_path: Path) -> None:
+    with pytest.raises(CommandFailed, match="--log-file-size") as failure:
+        start_logging(parsed("--log-file", str(tmp_path / "log"), "--log-file-keep", "1"))
+    assert failure.value.code is Exit.USAGE
+
+
+def test_a_file_that_cannot_be_opened_is_named_with_the_reason(tmp_path: Path) -> None:
+    file = tmp_path / "none" / "log"
+    with pytest.raises(CommandFailed, match=f"{file}: No such file or directory"):
+        start_logging(parsed("--log-file", str(file)))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--log-file-size", "0"),
+        ("--log-file-size", "1.5"),
+        ("--log-file-keep", "0"),
+        ("--log-file-keep", "1000001"),
+        ("--log-file-frequency", "weekly"),
+    ],
+)
+def test_a_bad_value_is_refused(
+    option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parsed(option, value)
+    assert value in capsys.readouterr().err
