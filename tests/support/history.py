@@ -181,13 +181,25 @@ class History:
                     f"{destination}: {missing} numbers of {context} never came, and {discarded}"
                     " were discarded"
                 )
-            positions = [
-                self.published[numbered[number]].position
-                for number in sorted(numbered)
-                if numbered[number] in self.published
-            ]
-            if positions != sorted(positions):
-                yield f"{destination}: the numbers of {context} are not in the order of acceptance"
+            greatest: dict[str | None, int] = defaultdict(int)
+            for number in sorted(numbered):
+                published = self.published.get(numbered[number])
+                name = self.line(destination, published) if published is not None else None
+                if published is None or name is None:
+                    continue
+                if published.position < greatest[name]:
+                    yield (
+                        f"{destination}: {numbered[number]} has {number} of {context}, and is"
+                        " older than one before it"
+                    )
+                greatest[name] = published.position
+
+    def repeats(self) -> int:
+        """How many arrivals were not the first of their indication there."""
+        return sum(
+            len(books.arrivals) - len({one.identifier for one in books.arrivals})
+            for books in self._books.values()
+        )
 
     def problems(self) -> list[str]:
         """All that is not as promised, once everything that is pending has been delivered."""

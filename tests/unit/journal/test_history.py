@@ -101,7 +101,7 @@ def test_what_is_settled_on_disk_does_not_come_again(history: History) -> None:
         ((("a", "x", 0), ("b", "x", 0)), "north: ('x', 0) is a and b"),
         ((("a", "x", 0), ("b", "y", 0)), "north: the context changed: ['x', 'y']"),
         ((("a", "x", 0), ("b", "x", 2)), "1 numbers of x never came, and 0 were discarded"),
-        ((("a", "x", 1), ("b", "x", 0)), "the numbers of x are not in the order of acceptance"),
+        ((("b", "x", 1), ("c", "x", 0)), "north: b has 1 of x, and is older than one before it"),
         ((("z", None, None),), "north: z was never published"),
     ],
 )

@@ -1,0 +1,44 @@
+"""Publishers, a deliverer and listeners as processes; kills, stops, cuts, a full disk and a clock
+that is stepped. Afterwards the records are read: nothing acknowledged is lost, no order is broken,
+and repeats carry the same number.
+
+``PILLION_CHAOS_SEED`` replays a run's blows, which it prints; ``PILLION_CHAOS_ROUNDS`` makes it
+longer (``make soak``).
+"""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from support.chaos_world import World, schedule, world
+
+ROUNDS = int(os.environ.get("PILLION_CHAOS_ROUNDS", "20"))
+SEED = int(os.environ.get("PILLION_CHAOS_SEED", random.SystemRandom().randrange(1_000_000)))
+#: Seconds that a round may take, a backstop.
+ROUND_SECONDS = 15
+
+
+def tell(run: World, seed: int) -> None:
+    blows = ", ".join(f"{name} {count}" for name, count in sorted(run.struck.items()))
+    print(f"seed {seed}, {run.restarts} runs of the deliverer, {blows}")
+    if run.disk is None:
+        print("the disk was never full: this user must not mount a small one")
+
+
+@pytest.mark.timeout(120 + ROUND_SECONDS * ROUNDS)
+async def test_nothing_acknowledged_is_lost_whatever_happens(tmp_path: Path) -> None:
+    print(f"PILLION_CHAOS_SEED={SEED} PILLION_CHAOS_ROUNDS={ROUNDS}")
+    async with world(tmp_path) as run:
+        for blows in schedule(SEED, rounds=ROUNDS):
+            await run.strike(blows)
+        await run.finish()
+        tell(run, SEED)
+    history = run.history()
+    print(f"{len(history.acknowledged)} acknowledged, {history.repeats()} came again")
+    assert len(history.acknowledged) > 10 * ROUNDS
+    assert history.problems() == []
+    assert not {"late"} & set(run.verdicts())
+    for event in ("indication-discarded", "journal-damaged", "deliverer-failed"):
+        assert run.deliverer.events(event) == []
