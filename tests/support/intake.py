@@ -17,6 +17,7 @@ from pillion_sidecar.intake.bodies import IntakeLimits
 from pillion_sidecar.intake.gate import IntakeGate
 from pillion_sidecar.intake.ports import InstanceSource, Refusal, Target
 from pillion_sidecar.intake.server import create_intake
+from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome
 from pillion_sidecar.testing import FakeTime
@@ -112,11 +113,31 @@ class HeldQueues:
         return [indication.identifier for indication in self.taken]
 
 
+class FakePoster:
+    """A ``CallbackPoster`` that posts nothing; a test answers."""
+
+    def __init__(self) -> None:
+        self.posted: list[tuple[str, dict[str, Any]]] = []
+        self.answers: list[Callable[[str | None], None]] = []
+
+    def post(self, url: str, body: bytes, done: Callable[[str | None], None]) -> None:
+        self.posted.append((url, json.loads(body)))
+        self.answers.append(done)
+
+    def answer(self, why: str | None = None) -> None:
+        """Answer the oldest that is not answered."""
+        self.answers.pop(0)(why)
+
+
 class Counted:
-    """An ``IntakeObserver``."""
+    """An ``IntakeObserver`` and ``CallbackObserver``."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
+        self.callbacks: Counter[bool] = Counter()
+
+    def called_back(self, *, delivered: bool) -> None:
+        self.callbacks[delivered] += 1
 
     def received(self, kind: IntakeKind, outcome: IntakeOutcome, indications: int = 1) -> None:
         self.counts[kind.value, outcome.value] += indications
@@ -135,12 +156,14 @@ class Door:
         )
         self.gate = IntakeGate(maximum_requests=requests)
         self.observer = Counted()
+        self.poster = FakePoster()
         self.app = create_intake(
             rooms=self.rooms,
             schema=SCHEMA,
             timers=self.time,
             gate=self.gate,
             observer=self.observer,
+            callbacks=Callbacks(poster=self.poster, timers=self.time, observer=self.observer),
             limits=limits,
         )
         self.port = 0

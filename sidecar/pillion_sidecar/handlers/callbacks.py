@@ -41,6 +41,11 @@ class HTTPCallbackPoster:
         self._buffer = memoryview(bytearray(RECEIVE_BUFFER))
         self._places: OrderedDict[tuple[bool, str, int], _Place] = OrderedDict()
 
+    @property
+    def places(self) -> int:
+        """Hosts and ports whose sender is kept."""
+        return len(self._places)
+
     def post(self, url: str, body: bytes, done: Callable[[str | None], None]) -> None:
         """See ``reliability.callbacks.CallbackPoster``. A redirect is not followed."""
         try:

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from pillion_cim.cimxml.response import check_export_response
+from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.intake.bodies import IntakeLimits
 from support.intake import Door
@@ -160,3 +161,19 @@ async def test_who_asks_for_delivered_is_answered_when_it_is_settled(
         status, text, _ = await asked
         assert status == 200
         assert ("lifetime-expired" in text) == (discarded is not None)
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+async def test_who_asks_for_durable_is_answered_when_it_is_on_disk(in_time: bool) -> None:
+    async with Door().open() as door:
+        door.rooms.durability = Durability.DISK
+        door.queues.barriers = []
+        path = "/CIMListener?ack=durable" + ("" if in_time else "&timeout=0")
+        asked = asyncio.create_task(export(door, message(), path=path))
+        await door.queues.barrier_asked.wait()
+        if in_time:
+            assert not asked.done()
+            door.queues.secure()
+        status, text, _ = await asked
+        assert status == 200
+        assert ("not on disk within 0 s" in text) == (not in_time)

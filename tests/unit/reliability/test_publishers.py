@@ -150,3 +150,53 @@ def test_a_receipt_counts_a_line_as_delivered_or_discarded_never_both(
     assert (receipt.delivered, len(receipt.discarded), receipt.pending) == (1, 1, 0)
     settle(receipt, indication, "b")
     assert (receipt.delivered, len(receipt.discarded), receipt.pending) == (1, 1, 0)
+
+
+def test_what_is_settled_may_be_read_back_from_the_journal(fake_time: FakeTime) -> None:
+    """An indication that waited on disk is another object by the time that it is settled."""
+    receipt = Receipt(memory=memory_of(fake_time), timers=fake_time)
+    publisher = publisher_of(fake_time)
+    accepted = Indication(body=b"{}", class_name="C", accepted_at=0.0)
+    for follower in (receipt, publisher):
+        follower.offering(accepted, (A, B, B), 3)
+    accepted.id, accepted.unsettled = 17, 2
+    for follower in (receipt, publisher):
+        follower.reduced(accepted, (A, B, B))
+    receipt.completed()
+    assert receipt.pending == 1
+    for unsettled, name in ((1, "a"), (0, "b")):
+        again = Indication(body=b"{}", class_name="C", accepted_at=0.0, id=17, unsettled=unsettled)
+        receipt.settled(again, name, None)
+        publisher.settled(again, name, None)
+    assert (receipt.delivered, receipt.pending, receipt.settled_all.given) == (1, 0, True)
+    assert publisher.idle
+
+
+def test_another_that_gives_way_to_a_line_before_it_has_its_id_confuses_nothing(
+    fake_time: FakeTime,
+) -> None:
+    receipt = Receipt(memory=memory_of(fake_time), timers=fake_time)
+    first = Indication(body=b"{}", class_name="C", accepted_at=0.0)
+    receipt.offering(first, (A,), 0)
+    first.id, first.unsettled = 1, 1
+    second = Indication(body=b"{}", class_name="C", accepted_at=0.0)
+    receipt.offering(second, (A,), 1)
+    settle(receipt, first, "a", DiscardReason.QUEUE_FULL)
+    second.id, second.unsettled = 2, 1
+    receipt.completed()
+    assert receipt.pending == 1
+    settle(receipt, second, "a")
+    assert (receipt.delivered, receipt.pending) == (1, 0)
+    assert [one.line for one in receipt.discarded] == [0]
+
+
+def test_a_receipt_that_is_called_back_is_followed_to_the_end(fake_time: FakeTime) -> None:
+    receipts = Receipts(maximum=1)
+    receipt = Receipt(memory=memory_of(fake_time), timers=fake_time)
+    receipt.is_called_back = True
+    indication = offered(receipt, A, unsettled=1)
+    receipts.keep(receipt)
+    receipts.keep(Receipt(memory=memory_of(fake_time), timers=fake_time))
+    receipt.completed()
+    settle(receipt, indication, "a")
+    assert (receipt.delivered, receipt.settled_all.given) == (1, True)
