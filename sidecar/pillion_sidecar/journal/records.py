@@ -277,6 +277,13 @@ def decode_indication(data: bytes | memoryview, at: int, frame: Frame) -> Indica
     )
 
 
+def decode_envelope(data: bytes | memoryview, at: int, frame: Frame) -> Envelope:
+    """Return what an INDICATION has beside its body and its times."""
+    *_, size, _ = INDICATION.unpack_from(data, at + _frame_end)
+    begin = at + _fixed_end + PLACE.size * frame.entries
+    return _envelope(data[begin : begin + size])
+
+
 def decode_places(data: bytes | memoryview, at: int, frame: Frame) -> tuple[Place, ...]:
     """Return the places of an INDICATION."""
     begin = at + _fixed_end

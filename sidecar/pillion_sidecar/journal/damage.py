@@ -1,0 +1,113 @@
+"""Mends a journal's folder before it is used: damaged bytes are put aside, and what a crash left of
+the last write is cut off.
+
+Each step leaves the folder such that a crash after it, or in it, loses nothing more: damaged bytes
+are on disk in a file of their own before their place is filled, and only their place is written.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from pillion_sidecar.journal.files import Buffer, Files
+from pillion_sidecar.journal.records import FRAME, MAXIMUM_RECORD, Kind, seal
+from pillion_sidecar.journal.segments import (
+    HEADER_SIZE,
+    PARTIAL_SUFFIX,
+    Header,
+    damaged_name,
+    encode_header,
+    segment_name,
+)
+
+
+def write_whole(files: Files, name: str, data: Buffer) -> None:
+    """Make a file that is there either with all of its bytes or not at all."""
+    partial = name + PARTIAL_SUFFIX
+    if partial in files.names():
+        files.remove(partial)
+    file = files.create(partial)
+    try:
+        file.write(0, data)
+        file.sync()
+    finally:
+        file.close()
+    files.rename(partial, name)
+    files.sync_folder()
+
+
+def remove_partial(files: Files) -> None:
+    """Remove what :func:`write_whole` did not complete."""
+    partial = [name for name in files.names() if name.endswith(PARTIAL_SUFFIX)]
+    for name in partial:
+        files.remove(name)
+    if partial:
+        files.sync_folder()
+
+
+def quarantine(
+    files: Files, number: int, data: bytes, stretches: Sequence[tuple[int, int]]
+) -> None:
+    """Put damaged stretches (offset, size) of a segment aside, and fill their places."""
+    name = segment_name(number)
+    for begin, size in stretches:
+        _keep(files, number, data, begin, begin + size)
+    file = files.open(name, writable=True)
+    try:
+        for begin, size in stretches:
+            if size < FRAME.size:
+                # Too short for a record: only the end of a file can be.
+                file.truncate(begin)
+                continue
+            for offset, filler in _fillers(data, begin, begin + size):
+                file.write(offset, filler)
+        file.sync()
+    finally:
+        file.close()
+
+
+def mend_header(files: Files, header: Header, data: bytes) -> None:
+    """Put the damaged header of a segment aside, and write it anew."""
+    _keep(files, header.number, data, 0, HEADER_SIZE)
+    file = files.open(segment_name(header.number), writable=True)
+    try:
+        file.write(0, encode_header(header))
+        file.sync()
+    finally:
+        file.close()
+
+
+def stand_in(files: Files, header: Header, *, missing: int) -> None:
+    """Make a segment that stands for ``missing`` ones, itself the last of them."""
+    filler = seal(Kind.FILLER, b"", record_id=missing)
+    write_whole(files, segment_name(header.number), encode_header(header) + filler)
+
+
+def cut(files: Files, number: int, end: int) -> None:
+    """End the newest segment at ``end``, or remove it where nothing of it is left."""
+    name = segment_name(number)
+    if end < HEADER_SIZE:
+        files.remove(name)
+        files.sync_folder()
+        return
+    file = files.open(name, writable=True)
+    try:
+        file.truncate(end)
+        file.sync()
+    finally:
+        file.close()
+
+
+def _keep(files: Files, number: int, data: bytes, begin: int, end: int) -> None:
+    name = damaged_name(number, begin)
+    # There already: an earlier start got as far as this, and may have filled a part of the place.
+    if name not in files.names():
+        write_whole(files, name, memoryview(data)[begin:end])
+
+
+def _fillers(data: bytes, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the frames that make records of a stretch whose other bytes stay as they are."""
+    while begin < end:
+        size = min(end - begin, MAXIMUM_RECORD)
+        if 0 < end - begin - size < FRAME.size:
+            size -= FRAME.size
+        yield begin, seal(Kind.FILLER, data[begin + FRAME.size : begin + size])[: FRAME.size]
+        begin += size

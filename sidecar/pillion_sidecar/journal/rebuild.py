@@ -1,0 +1,307 @@
+"""The second look at the segments in a recovery: which of their INDICATIONs are still pending.
+
+What is not pending costs one ``unpack_from`` and leaves nothing behind.
+"""
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import TypeAlias
+
+from pillion_sidecar.indication import Indication
+from pillion_sidecar.journal.account import Account
+from pillion_sidecar.journal.ports import (
+    GroupRecord,
+    IdentitySink,
+    Place,
+    RecoveredQueue,
+)
+from pillion_sidecar.journal.records import (
+    DELIVERED,
+    FRAME,
+    INDICATION,
+    REASONS,
+    Flag,
+    Frame,
+    IndicationRecord,
+    Kind,
+    decode_envelope,
+    decode_indication,
+    decode_places,
+)
+from pillion_sidecar.journal.segments import position_of
+
+#: A FRAME, an INDICATION and its only PLACE.
+_ONE = Struct("<IHBBIIQdd16sQIIIIQ")
+_INDICATION = int(Kind.INDICATION)
+#: Flags up to this one need no second look.
+_PLAIN = int(Flag.IDENTITY)
+_NOTHING: dict[int, int] = {}
+#: No destination has this index.
+_NOBODY = -1
+
+#: Append an id, a position, a number, a subscription.
+_Appends: TypeAlias = tuple[
+    Callable[[int], None], Callable[[int], None], Callable[[int], None], Callable[[int], None]
+]
+
+
+def indication_of(
+    record: IndicationRecord, frame: Frame, *, position: int, offset: float
+) -> Indication:
+    """Return the indication that a record is of; ``offset`` is ``Journal.offset``."""
+    envelope = record.envelope
+    return Indication(
+        body=record.body,
+        class_name=envelope.class_name,
+        accepted_at=record.accepted_at - offset,
+        source=envelope.source,
+        identifier=envelope.identifier,
+        group=envelope.group,
+        member=envelope.member,
+        expires=record.expires or None,
+        digest=record.digest,
+        languages=envelope.languages,
+        unsettled=len(record.places),
+        id=frame.id,
+        position=position,
+        size=frame.size,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Rebuild:
+    """Collects what is pending, segment by segment, oldest first."""
+
+    account: Account
+    #: ``Journal.offset``.
+    offset: float
+    sink: IdentitySink
+    queues: dict[int, RecoveredQueue] = field(default_factory=dict)
+    held: list[tuple[Indication, tuple[Place, ...]]] = field(default_factory=list)
+    members: list[GroupRecord] = field(default_factory=list)
+    #: By id: pending places, of indications that have more than one.
+    shared: dict[int, int] = field(default_factory=dict)
+    #: Pending entries by destination name, of indications without a body.
+    lost: dict[str, int] = field(default_factory=dict)
+    #: The greatest id of those.
+    lost_through: int = 0
+    _appends: dict[int, _Appends] = field(default_factory=dict)
+    #: Destinations whose entries may not be in order.
+    _disordered: set[int] = field(default_factory=set)
+    #: Ids in ``account.copies`` whose identities have been restored.
+    _remembered: set[int] = field(default_factory=set)
+
+    def add(self, number: int, data: bytes, ranges: Sequence[tuple[int, int]]) -> int:
+        """Take a segment's sound ranges; return the bytes of the records that are still needed."""
+        account, appends = self.account, self._appends
+        through, settled, copies = account.through, account.settled, account.copies
+        unpack, last, groups_at = _ONE.unpack_from, len(data) - _ONE.size, account.groups_at
+        base, live = position_of(number, 0), 0
+        for begin, end in ranges:
+            at = begin
+            while at < end:
+                if at > last:
+                    # Shorter than what is read at once: the last ones of a segment may be.
+                    frame = Frame(*FRAME.unpack_from(data, at)[2:])
+                    live += self._add_any(base + at, data, at, frame)
+                    at += frame.size
+                    continue
+                # fmt: off
+                (
+                    _, _, kind, flags, size, entries, record_id,
+                    accepted_at, expires, digest, origin, _, _,
+                    destination, subscription, place,
+                ) = unpack(data, at)
+                # fmt: on
+                if kind != _INDICATION:
+                    at += size
+                    continue
+                if (
+                    entries != 1
+                    or flags > _PLAIN
+                    or origin
+                    or record_id in copies
+                    or base + at > groups_at
+                ):
+                    frame = Frame(kind, flags, size, entries, record_id)
+                    live += self._add_any(base + at, data, at, frame)
+                    at += size
+                    continue
+                how = settled.get(destination, _NOTHING).get(place)
+                if how is None and place <= through.get(destination, -1):
+                    how = DELIVERED
+                if how is None:
+                    ids, positions, numbers, subscriptions = appends.get(
+                        destination
+                    ) or self._columns(destination)
+                    ids(record_id)
+                    positions(base + at)
+                    numbers(place)
+                    subscriptions(subscription)
+                    live += size
+                if flags:
+                    self._remember(digest, accepted_at, expires, how, destination)
+                at += size
+        return live
+
+    # ------------------------------------------------------------------ one record, of any kind
+
+    def _add_any(self, position: int, data: bytes, at: int, frame: Frame) -> int:
+        """Take any record; return its bytes where it is still needed, else 0."""
+        if frame.kind != Kind.INDICATION:
+            return 0
+        accepted_at, expires, digest, origin, _, _ = INDICATION.unpack_from(data, at + FRAME.size)
+        places = decode_places(data, at, frame)
+        if frame.flags & Flag.HELD:
+            return self._hold(position, data, at, frame)
+        hows = [self._outcome(place) for place in places]
+        pending = [place for place, how in zip(places, hows, strict=True) if how is None]
+        copy_at = self.account.copies.get(frame.id, position)
+        if pending and frame.flags & Flag.BODILESS:
+            if copy_at == position:
+                self._lose(frame.id, pending)
+            return 0
+        if frame.flags & Flag.IDENTITY and frame.id not in self._remembered:
+            ended, destination = _end(places, hows)
+            self._remember(digest, accepted_at, expires, ended, destination)
+        if frame.id in self.account.copies:
+            self._remembered.add(frame.id)
+        if not frame.flags & Flag.COPY and not origin and position > self.account.groups_at:
+            self._join(data, at, frame, accepted_at, expires)
+        if not pending or copy_at != position:
+            return 0
+        self._queue(frame, pending, position)
+        return frame.size
+
+    def _outcome(self, place: Place) -> int | None:
+        how = self.account.settled.get(place.destination, _NOTHING).get(place.number)
+        if how is None and place.number <= self.account.through.get(place.destination, -1):
+            return DELIVERED
+        return how
+
+    def _queue(self, frame: Frame, pending: Sequence[Place], position: int) -> None:
+        for place in pending:
+            columns = self._appends.get(place.destination) or self._columns(place.destination)
+            for append, value in zip(
+                columns, (frame.id, position, place.number, place.subscription), strict=True
+            ):
+                append(value)
+            if frame.flags & Flag.COPY:
+                self._disordered.add(place.destination)
+        if len(pending) > 1:
+            self.shared[frame.id] = len(pending)
+
+    def _hold(self, position: int, data: bytes, at: int, frame: Frame) -> int:
+        account = self.account
+        if frame.id in account.released or account.copies.get(frame.id, position) != position:
+            # The record that it was released by, or its copy, says the rest.
+            return 0
+        record = decode_indication(data, at, frame)
+        ended = account.holds_ended.get(frame.id)
+        if ended is None and frame.flags & Flag.BODILESS:
+            self._lose(frame.id, record.places)
+            return 0
+        if record.digest is not None:
+            destination = record.places[0].destination if record.places else _NOBODY
+            self._remember(record.digest, record.accepted_at, record.expires, ended, destination)
+        if not frame.flags & Flag.COPY and position > account.groups_at:
+            self._join(data, at, frame, record.accepted_at, record.expires)
+        if ended is not None:
+            return 0
+        indication = indication_of(record, frame, position=position, offset=self.offset)
+        self.held.append((indication, record.places))
+        return frame.size
+
+    def _join(self, data: bytes, at: int, frame: Frame, accepted_at: float, expires: float) -> None:
+        envelope = decode_envelope(data, at, frame)
+        if envelope.group is None or envelope.member is None:
+            return
+        self.members.append(
+            GroupRecord(
+                id=frame.id,
+                source=envelope.source,
+                group=envelope.group,
+                member=envelope.member,
+                accepted_at=accepted_at - self.offset,
+                expires=expires or None,
+            )
+        )
+
+    def _lose(self, record_id: int, pending: Sequence[Place]) -> None:
+        if record_id <= self.account.lost_through:
+            # A start before this one has said so.
+            return
+        for place in pending:
+            name = self.destination_name(place.destination)
+            self.lost[name] = self.lost.get(name, 0) + 1
+        self.lost_through = max(self.lost_through, record_id)
+
+    def _remember(
+        self, digest: bytes, accepted_at: float, expires: float, how: int | None, destination: int
+    ) -> None:
+        reason = REASONS.get(how) if how is not None else None
+        self.sink.restore(
+            digest,
+            accepted_at=accepted_at - self.offset,
+            expires=expires or None,
+            pending=how is None,
+            reason=reason,
+            destination="" if reason is None else self.destination_name(destination),
+        )
+
+    # ------------------------------------------------------------------ the queues
+
+    def destination_name(self, index: int) -> str:
+        """Return the name of a destination, or what to call it where that was lost."""
+        _, name = self.account.destinations.get(index, ("", ""))
+        return name or f"(destination {index}, whose name is lost)"
+
+    def _columns(self, destination: int) -> _Appends:
+        uid, name = self.account.destinations.get(destination, ("", ""))
+        queue = self.queues[destination] = RecoveredQueue(uid=uid, name=name, index=destination)
+        columns = (
+            queue.ids.append,
+            queue.positions.append,
+            queue.numbers.append,
+            queue.subscriptions.append,
+        )
+        self._appends[destination] = columns
+        return columns
+
+    def finish(self) -> None:
+        """Put all in order, once every segment was taken."""
+        account = self.account
+        for index in {*account.destinations, *account.states}.difference(self.queues):
+            self._columns(index)
+        for index, queue in self.queues.items():
+            if index in self._disordered:
+                _sort(queue)
+            above = max(queue.numbers) + 1 if queue.numbers else 0
+            queue.next_number = max(account.next_number.get(index, 0), above)
+            queue.state = account.states.get(index)
+        self.held.sort(key=lambda held: held[0].id)
+        self.members.sort(key=lambda member: member.id)
+
+
+def _end(places: Sequence[Place], hows: Sequence[int | None]) -> tuple[int | None, int]:
+    """Return how an indication ended, and for which destination: discarded if anywhere, pending if
+    anywhere, else delivered."""
+    ended: int | None = DELIVERED
+    destination = _NOBODY
+    for place, how in zip(places, hows, strict=True):
+        if how in REASONS:
+            return how, place.destination
+        if how is None:
+            ended = None
+    return ended, destination
+
+
+def _sort(queue: RecoveredQueue) -> None:
+    """Order a queue's columns by number, which is the order of acceptance there."""
+    numbers = queue.numbers
+    order = sorted(range(len(numbers)), key=numbers.__getitem__)
+    for name in ("ids", "positions", "numbers", "subscriptions"):
+        column = getattr(queue, name)
+        setattr(queue, name, array(column.typecode, map(column.__getitem__, order)))
