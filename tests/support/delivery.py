@@ -18,6 +18,7 @@ from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.service import DeliveryService
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.intake.ports import Refusal, Target
+from pillion_sidecar.journal.memory import MemoryJournal
 from pillion_sidecar.testing import FakeTime
 
 SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS)
@@ -116,7 +117,7 @@ class Deliverer:
             call_soon=self._soon.append,
             create_handler=self._create_handler,
             observer=NoObserver(),
-            deliverer_id="run1",
+            journal=MemoryJournal(clock=self.time, journal_id="run1"),
             maximum_destinations=maximum_destinations,
             draw=lambda: draw,
         )

@@ -1,14 +1,38 @@
 """Discards many entries in turns, so that a large purge does not hold up the event loop."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 
-from pillion_sidecar.delivery.queue import DestinationQueue, QueueEntry
+from pillion_sidecar.delivery.entry import QueueEntry
+from pillion_sidecar.delivery.packed import PackedEntries, PackedEntry
+from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.delivery.waiting import Packing
+from pillion_sidecar.indication import Indication
 
 #: Discards, each with its log line, before the event loop gets its turn.
 DISCARDS_PER_TURN = 128
+
+
+class _Batch:
+    __slots__ = ("entries", "packed", "queue", "reason")
+
+    def __init__(
+        self,
+        queue: DestinationQueue,
+        entries: Sequence[QueueEntry],
+        packed: PackedEntries,
+        reason: DiscardReason,
+    ) -> None:
+        self.queue = queue
+        self.entries = deque(entries)
+        self.packed = packed
+        self.reason = reason
+
+    def __len__(self) -> int:
+        return len(self.entries) + len(self.packed)
 
 
 class DiscardTurns:
@@ -19,36 +43,99 @@ class DiscardTurns:
         *,
         call_soon: Callable[[Callable[[], None]], object],
         discard: Callable[[DestinationQueue, QueueEntry, DiscardReason], None],
+        packing: Packing,
     ) -> None:
         """``call_soon`` is that of the event loop; ``discard`` settles one entry."""
         self._call_soon = call_soon
         self._discard = discard
-        self._batches: deque[tuple[DestinationQueue, Iterator[QueueEntry], DiscardReason]] = deque()
+        self._packing = packing
+        self._batches: deque[_Batch] = deque()
+        # What is being read back.
+        self._loading: list[PackedEntry] = []
 
     def add(
-        self, queue: DestinationQueue, entries: Sequence[QueueEntry], reason: DiscardReason
+        self,
+        queue: DestinationQueue,
+        entries: Sequence[QueueEntry],
+        reason: DiscardReason,
+        *,
+        packed: PackedEntries | None = None,
     ) -> None:
-        """Discard ``entries``: the first at once where nothing else is being discarded."""
-        self._batches.append((queue, iter(entries), reason))
+        """Discard ``entries`` and then ``packed``: the first at once where nothing else is being
+        discarded."""
+        batch = _Batch(queue, entries, PackedEntries() if packed is None else packed, reason)
+        self._batches.append(batch)
         if len(self._batches) == 1:
             self._turn()
 
     def finish(self) -> None:
-        """Discard at once all that is left."""
+        """Discard at once all that is left, but for what would have to be read back: the journal
+        keeps it."""
         while self._batches:
-            queue, entries, reason = self._batches[0]
-            for entry in entries:
-                self._discard(queue, entry, reason)
+            batch = self._batches[0]
+            while batch.entries:
+                self._discard_one(batch, batch.entries.popleft())
             self._batches.popleft()
+
+    def holds(self, index: int, number: int) -> bool:
+        """Whether an entry of the queue with this index is being discarded."""
+        return any(
+            batch.packed.index(number) is not None
+            or any(entry.number == number for entry in batch.entries)
+            for batch in self._batches
+            if batch.queue.index == index
+        ) or (
+            bool(self._loading)
+            and self._batches[0].queue.index == index
+            and any(one.number == number for one in self._loading)
+        )
+
+    def is_busy(self, index: int) -> bool:
+        """Whether any entry of the queue with this index is being discarded."""
+        return any(batch.queue.index == index for batch in self._batches)
+
+    def move(self, index: int, number: int, position: int) -> None:
+        """Note that an entry's indication lies elsewhere."""
+        for batch in self._batches:
+            if batch.queue.index == index:
+                batch.packed.move(number, position)
+        if self._loading and self._batches[0].queue.index == index:
+            self._loading = [
+                one._replace(position=position) if one.number == number else one
+                for one in self._loading
+            ]
 
     def _turn(self) -> None:
         if not self._batches:
             return
-        queue, entries, reason = self._batches[0]
-        some = list(islice(entries, DISCARDS_PER_TURN))
-        for entry in some:
-            self._discard(queue, entry, reason)
-        if len(some) < DISCARDS_PER_TURN:
+        batch = self._batches[0]
+        for entry in list(islice(batch.entries, DISCARDS_PER_TURN)):
+            batch.entries.popleft()
+            self._discard_one(batch, entry)
+        if not batch.entries and len(batch.packed):
+            self._load(batch)
+            return
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._batches and not len(self._batches[0]):
             self._batches.popleft()
         if self._batches:
             self._call_soon(self._turn)
+
+    def _load(self, batch: _Batch) -> None:
+        self._loading = [batch.packed.popleft() for _ in range(_some(batch.packed))]
+        self._packing.load(self._loading, partial(self._discard_loaded, batch))
+
+    def _discard_loaded(self, batch: _Batch, indications: Sequence[Indication]) -> None:
+        loaded, self._loading = self._loading, []
+        for packed, indication in zip(loaded, indications, strict=True):
+            self._discard_one(batch, self._packing.unpack(packed, indication))
+        self._go_on()
+
+    def _discard_one(self, batch: _Batch, entry: QueueEntry) -> None:
+        self._discard(batch.queue, entry, batch.reason)
+
+
+def _some(packed: PackedEntries) -> int:
+    return min(DISCARDS_PER_TURN, len(packed))

@@ -14,8 +14,9 @@ from functools import partial
 from typing import Protocol
 
 from pillion_sidecar.clock import Clock
+from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
-from pillion_sidecar.delivery.queue import DestinationQueue, QueueEntry
+from pillion_sidecar.delivery.queue import DestinationQueue
 
 #: Attempts started before the event loop gets its turn.
 ATTEMPTS_PER_TURN = 4
@@ -89,7 +90,9 @@ class Dispatcher:
             indication=entry.indication,
             filter_name=entry.subscription.resource.filter_name,
             sequence_context=queue.sequence_context,
-            sequence_number=entry.number if queue.sends_identifiers else None,
+            sequence_number=queue.sequence.sequence_number(entry.number)
+            if queue.sends_identifiers
+            else None,
             attempt=entry.attempts + 1,
             correlated=self.marks_retries and entry.attempts > 0,
         )
@@ -115,5 +118,6 @@ class Dispatcher:
             finally:
                 self._continuing = False
         self._settling.conclude(queue, entry, outcome, seconds)
-        if queue.flying and queue.waiting:
-            queue.handler.prepare(queue.waiting[0].indication)
+        following = queue.waiting.first() if queue.flying else None
+        if following is not None:
+            queue.handler.prepare(following.indication)

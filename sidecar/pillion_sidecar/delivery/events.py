@@ -2,10 +2,12 @@
 
 import logging
 
+from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.handler import DeliveryOutcome
-from pillion_sidecar.delivery.queue import DestinationQueue, QueueEntry
+from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.subscriptions import Subscription
+from pillion_sidecar.journal.ports import NO_NUMBER
 
 logger = logging.getLogger("pillion.delivery")
 
@@ -23,7 +25,9 @@ def discarded(queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason)
             "identifier": entry.indication.identifier,
             "source": entry.indication.source,
             "sequence_context": queue.sequence.context,
-            "sequence_number": entry.number,
+            "sequence_number": queue.sequence.sequence_number(entry.number)
+            if entry.number != NO_NUMBER
+            else None,
             "attempts": entry.attempts,
         },
     )
@@ -83,4 +87,24 @@ def left_at_shutdown(queue: DestinationQueue, count: int) -> None:
         count,
         queue.name,
         extra={"event": "left-at-shutdown", "destination": queue.name, "count": count},
+    )
+
+
+def kept_at_shutdown(queue: DestinationQueue, count: int) -> None:
+    """What a destination has still to get, and will after the next start (S0.14)."""
+    logger.info(
+        "%d indications for %s stay in the journal",
+        count,
+        queue.name,
+        extra={"event": "kept-at-shutdown", "destination": queue.name, "count": count},
+    )
+
+
+def recovered(queue: DestinationQueue, count: int) -> None:
+    """What a destination has still to get since before the last start."""
+    logger.info(
+        "%d indications for %s are in the journal",
+        count,
+        queue.name,
+        extra={"event": "recovered", "destination": queue.name, "count": count},
     )

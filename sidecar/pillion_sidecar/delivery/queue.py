@@ -5,11 +5,8 @@ delivery service's.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice, takewhile
-
-import msgspec
+from itertools import islice
 
 from pillion_sidecar.clock import Timer
 from pillion_sidecar.config.durability import queue_capacity
@@ -19,29 +16,20 @@ from pillion_sidecar.config.resources import (
     Ordering,
     QueueFullPolicy,
 )
+from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler
+from pillion_sidecar.delivery.packed import PackedEntries
 from pillion_sidecar.delivery.pauses import Pauses
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.retry import lifetime
-from pillion_sidecar.delivery.sequence import SEQUENCE_LIMIT, SequenceIdentifiers
+from pillion_sidecar.delivery.sequence import SequenceIdentifiers
 from pillion_sidecar.delivery.subscriptions import Subscription
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.delivery.waiting import WaitingEntries
 
 #: Attempts remembered for ``pillion queues NAME``.
 REMEMBERED_ATTEMPTS = 20
 #: How far ``ordering: Group`` looks for an indication of another group.
 GROUP_SEARCH = 256
-
-
-class QueueEntry(msgspec.Struct, eq=False, gc=False):
-    """One (indication, subscription) that waits for its listener."""
-
-    indication: Indication
-    subscription: Subscription
-    #: SequenceNumber, the same for every attempt (D.2).
-    number: int
-    #: Failed attempts so far.
-    attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +60,21 @@ class DestinationQueue:
         handler: Handler,
         sequence: SequenceIdentifiers,
         created_at: float,
+        waiting: WaitingEntries,
+        durability: Durability = Durability.MEMORY,
+        index: int = 0,
     ) -> None:
-        """``created_at`` is in seconds since the epoch."""
+        """``created_at`` is in seconds since the epoch, ``index`` the journal's."""
         self.handler = handler
         self.sequence = sequence
         self.created_at = created_at
-        self.waiting: deque[QueueEntry] = deque()
+        self.index = index
+        self._durability = durability
+        self.waiting = waiting
+        #: Places of indications that are accepted but not here yet: not on disk, or held (S1.5).
+        self.reserved = 0
+        #: Whether another queue, which drains, has the same ``index``.
+        self.shares_index = False
         self.flying: list[QueueEntry] = []
         #: Entries in flight that an administrator gave up: discarded unless they arrive.
         self.condemned: list[QueueEntry] = []
@@ -113,11 +110,13 @@ class DestinationQueue:
         self.name = destination.name
         self.protocol = destination.protocol.value
         self.suspended = destination.suspended
-        self.capacity = queue_capacity(destination, Durability.MEMORY)
+        self.capacity = queue_capacity(destination, self._durability)
         self.lifetime = lifetime(destination)
         self.max_in_flight = destination.max_in_flight
         self.sends_identifiers = sends_identifiers
         self._by_group = destination.ordering is Ordering.GROUP
+        if self._by_group:
+            self.waiting.keep_loaded(GROUP_SEARCH)
 
     @property
     def depth(self) -> int:
@@ -138,16 +137,18 @@ class DestinationQueue:
 
     @property
     def next_sequence_number(self) -> int:
-        return self.sequence.next_number
+        return self.sequence.sequence_number(self.sequence.next_number)
 
     @property
     def oldest_accepted_at(self) -> float | None:
         """When (monotonic) the oldest entry was accepted; None for an empty queue."""
         oldest = self.flying[0] if self.flying else None
-        if self.waiting and (oldest is None or self._by_group):
-            first = self.waiting[0]
-            if oldest is None or first.indication.accepted_at < oldest.indication.accepted_at:
-                oldest = first
+        first = self.waiting.first()
+        if first is not None and (
+            oldest is None
+            or (self._by_group and first.indication.accepted_at < oldest.indication.accepted_at)
+        ):
+            oldest = first
         return oldest.indication.accepted_at if oldest else None
 
     @property
@@ -174,12 +175,20 @@ class DestinationQueue:
         since then its own oldest entries give way (S0.4). An indication that needs more places
         than there are is let into an empty queue, since it would be refused for ever.
         """
-        if len(self.waiting) + min(places, self.capacity) <= self.capacity:
+        held = len(self.waiting) + self.reserved
+        if held + min(places, self.capacity) <= self.capacity:
             return False
         policy = self.destination.queue_full_policy
         if policy is QueueFullPolicy.ADAPTIVE:
             return self._delivers(now)
         return policy is QueueFullPolicy.REJECT
+
+    def gives_way(self, *, now: float) -> bool:
+        """Whether its own oldest entries give way where room is needed (S0.4)."""
+        policy = self.destination.queue_full_policy
+        if policy is QueueFullPolicy.ADAPTIVE:
+            return not self._delivers(now)
+        return policy is QueueFullPolicy.DISCARD_OLDEST
 
     def _delivers(self, now: float) -> bool:
         """Whether the last retry interval saw a success, or nothing that speaks against one.
@@ -194,20 +203,35 @@ class DestinationQueue:
         began = self.last_attempt_at if self.flying else None
         return began is None or now - began <= interval
 
-    def insert_back(self, entry: QueueEntry) -> QueueEntry | None:
+    def insert_back(self, entry: QueueEntry) -> QueueEntry | PackedEntries | None:
         """Append a new entry; return the oldest one where the queue was full (S0.4).
 
         The entries of one indication do not displace each other.
         """
-        evicted = self.waiting.popleft() if len(self.waiting) >= self.capacity else None
-        if evicted is not None and evicted.indication is entry.indication:
-            self.waiting.appendleft(evicted)
-            evicted = None
+        evicted = self.evict(entry) if len(self.waiting) >= self.capacity else None
         self.waiting.append(entry)
+        self.note_depth()
+        return evicted
+
+    def evict(self, newcomer: QueueEntry | None = None) -> QueueEntry | PackedEntries | None:
+        """Take the oldest waiting entry, unless it is of the newcomer's indication."""
+        first = self.waiting.first()
+        if first is not None:
+            if newcomer is not None and first.indication is newcomer.indication:
+                return None
+            return self.waiting.popleft()
+        packed = self.waiting.popleft_packed()
+        if packed is None:
+            return None
+        evicted = PackedEntries()
+        evicted.append(packed)
+        return evicted
+
+    def note_depth(self) -> None:
+        """Keep the high-water mark."""
         depth = len(self.waiting) + len(self.flying)
         if depth > self.high_water:
             self.high_water = depth
-        return evicted
 
     def insert_front(self, entry: QueueEntry) -> bool:
         """Put a failed entry back before all others; False where the queue is full (S0.4).
@@ -218,16 +242,12 @@ class DestinationQueue:
         policy = self.destination.queue_full_policy
         if len(self.waiting) >= self.capacity and policy is not QueueFullPolicy.REJECT:
             return False
-        if self.waiting and _is_older(self.waiting[0], entry):
-            older = sum(1 for _ in takewhile(lambda other: _is_older(other, entry), self.waiting))
-            self.waiting.insert(older, entry)
-        else:
-            self.waiting.appendleft(entry)
+        self.waiting.put_back(entry)
         return True
 
     def take(self) -> QueueEntry | None:
         """Take the entry to attempt next; None where order allows none."""
-        if not self.waiting or len(self.flying) >= self.max_in_flight:
+        if not self.waiting.front or len(self.flying) >= self.max_in_flight:
             return None
         if self._by_group:
             entry = self._take_of_free_group()
@@ -240,35 +260,53 @@ class DestinationQueue:
 
     def _take_of_free_group(self) -> QueueEntry | None:
         busy = {entry.indication.group for entry in self.flying} - {None}
-        for index, entry in enumerate(islice(self.waiting, GROUP_SEARCH)):
+        for index, entry in enumerate(islice(self.waiting.front, GROUP_SEARCH)):
             if entry.indication.group not in busy:
-                del self.waiting[index]
-                return entry
+                return self.waiting.take_at(index)
         return None
 
     def expiry(self) -> float | None:
-        """When (monotonic) the first waiting entry's lifetime ends; None without one (D.2)."""
-        if not self.waiting or not self.lifetime:
+        """When (monotonic) the first loaded entry's lifetime ends; None without one (D.2)."""
+        first = self.waiting.first()
+        if first is None or not self.lifetime:
             return None
-        accepted_at = self.waiting[0].indication.accepted_at
+        accepted_at = first.indication.accepted_at
         return accepted_at + self.lifetime + self.pauses.since(accepted_at)
 
-    def remove_where(self, condition: Callable[[QueueEntry], bool]) -> list[QueueEntry]:
-        """Remove and return the waiting entries that meet a condition; the others keep order."""
-        removed = [entry for entry in self.waiting if condition(entry)]
-        if removed:
-            self.waiting = deque(entry for entry in self.waiting if not condition(entry))
-        return removed
+    def remove_subscription(
+        self, subscription: Subscription
+    ) -> tuple[list[QueueEntry], PackedEntries]:
+        """Remove and return the waiting entries for one subscription; the others keep order."""
+        return self.waiting.remove_subscription(
+            lambda entry: entry.subscription is subscription, subscription=subscription.index
+        )
+
+    def settles_through(self, entry: QueueEntry) -> bool:
+        """Whether nothing older than an entry, which has been taken, is unsettled here."""
+        if self.shares_index or any(other.number < entry.number for other in self.flying):
+            return False
+        first = self.waiting.first_number
+        return first is None or first > entry.number
 
     def renumber(self) -> None:
         """Begin a new sequence context for all that is queued: the listener is another one."""
-        self.sequence.renew()
-        for entry in self._all():
-            entry.number = self.sequence.number()
+        oldest = [entry.number for entry in self.flying]
+        first = self.waiting.first_number
+        if first is not None:
+            oldest.append(first)
+        self.sequence.renew(from_number=min(oldest, default=self.sequence.next_number))
 
-    def _all(self) -> Iterator[QueueEntry]:
-        yield from self.flying
-        yield from self.waiting
+    def holds(self, number: int) -> bool:
+        """Whether the entry with this number is here."""
+        return self.waiting.holds(number) or any(one.number == number for one in self.flying)
+
+    def move(self, number: int, position: int, size: int) -> bool:
+        """Note that an entry's indication lies elsewhere; return whether the entry is here."""
+        for entry in self.flying:
+            if entry.number == number:
+                entry.indication.position, entry.indication.size = position, size
+                return True
+        return self.waiting.move(number, position, size)
 
     def replace_handler(self, handler: Handler) -> None:
         """Use another handler from now on; attempts under way end with the one they began with."""
@@ -306,16 +344,12 @@ class DestinationQueue:
         self.attempts[outcome.result] += 1
         self.last_outcome = outcome
         identifier = entry.indication.identifier
-        self._recent.append((at, identifier, entry.number, entry.attempts + 1, outcome, seconds))
+        number = self.sequence.sequence_number(entry.number)
+        self._recent.append((at, identifier, number, entry.attempts + 1, outcome, seconds))
 
-    def surrender(self) -> list[QueueEntry]:
+    def surrender(self) -> tuple[list[QueueEntry], PackedEntries]:
         """Give up and return all entries, in flight first."""
-        entries = list(self._all())
+        flying = list(self.flying)
         self.flying.clear()
-        self.waiting.clear()
-        return entries
-
-
-def _is_older(entry: QueueEntry, other: QueueEntry) -> bool:
-    """Whether ``entry`` was accepted before ``other``; numbers wrap (D.2)."""
-    return 0 < (other.number - entry.number) % SEQUENCE_LIMIT < SEQUENCE_LIMIT // 2
+        waiting, packed = self.waiting.surrender()
+        return flying + waiting, packed

@@ -12,19 +12,21 @@ from typing import Protocol
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import Configuration, RemovalAction
 from pillion_sidecar.delivery import events
-from pillion_sidecar.delivery.discarding import DiscardTurns
+from pillion_sidecar.delivery.answering import JournalAnswers
 from pillion_sidecar.delivery.dispatcher import Dispatcher
+from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
-from pillion_sidecar.delivery.queue import DestinationQueue, QueueEntry
+from pillion_sidecar.delivery.keeping import Keeping
+from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.retry import retry_wait
+from pillion_sidecar.delivery.settling import Settlements
 from pillion_sidecar.delivery.subscriptions import Subscription, SubscriptionEnd
 from pillion_sidecar.delivery.table import DestinationTable, HandlerFactory
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.delivery.taking import Taking
+from pillion_sidecar.indication import Indication, Tracker
 from pillion_sidecar.intake.ports import Refusal, Target
-
-#: What a publisher who met a full queue is told to wait, in seconds.
-FULL_QUEUE_RETRY_AFTER = 1.0
+from pillion_sidecar.journal.ports import Journal, Recovered
 
 
 class AttemptObserver(Protocol):
@@ -56,11 +58,13 @@ class DeliveryService:
         call_soon: Callable[[Callable[[], None]], object],
         create_handler: HandlerFactory,
         observer: AttemptObserver,
-        deliverer_id: str,
+        journal: Journal,
+        followers: tuple[Tracker, ...] = (),
         maximum_destinations: int = 10_000,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        """``deliverer_id`` makes this run's sequence contexts its own; ``draw`` gives jitter."""
+        """``followers`` follow every indication, those that the journal recovers too; ``draw``
+        gives jitter."""
         self._clock = clock
         self._timers = timers
         self._observer = observer
@@ -71,14 +75,37 @@ class DeliveryService:
             clock=clock,
             timers=timers,
             create_handler=create_handler,
-            deliverer_id=deliverer_id,
             actions=self,
         )
-        self._pending = 0
-        self._emptied: set[asyncio.Event] = set()
-        self._discarding = DiscardTurns(call_soon=call_soon, discard=self._discard)
-        self._closed = False
+        self._followers = followers
+        self._call_soon = call_soon
         self._configuration = Configuration(revision="")
+        self.keep_in(journal, Recovered())
+
+    def keep_in(self, journal: Journal, recovered: Recovered) -> None:
+        """Keep indications in a journal from now on; before the first revision, which takes over
+        what was recovered."""
+        self._journal = journal
+        self._keeping = Keeping(
+            journal, subscription_at=self._table.subscription_at, followers=self._followers
+        )
+        self._settlements = Settlements(keeping=self._keeping, call_soon=self._call_soon)
+        self._taking = Taking(
+            clock=self._clock,
+            table=self._table,
+            keeping=self._keeping,
+            settlements=self._settlements,
+            arrange=self.arrange,
+        )
+        #: Delivery's part of the ``JournalOwner``.
+        self.answers = JournalAnswers(
+            table=self._table,
+            keeping=self._keeping,
+            settlements=self._settlements,
+            taking=self._taking,
+        )
+        self._table.keep_in(journal, recovered, packing=self._keeping)
+        self._recovered: Recovered | None = recovered
 
     # ------------------------------------------------------------------ configuration
 
@@ -94,57 +121,46 @@ class DeliveryService:
         self._table.apply(configuration)
         self._configuration = configuration
         self._dispatcher.marks_retries = configuration.service.correlated_indications
+        recovered, self._recovered = self._recovered, None
+        if recovered is not None:
+            self._adopt(recovered)
+
+    def _adopt(self, recovered: Recovered) -> None:
+        """Take over what was pending in the run before, now that its listeners are known."""
+        for queue in self._table.all_queues():
+            self._settlements.pending += queue.depth
+            for index in queue.waiting.back.subscriptions():
+                subscription = self._table.subscription_at(index)
+                if not subscription.delivers_to(queue.name):
+                    self.purge_subscription(queue, subscription)
+            self.arrange(queue)
+        for indication, places in recovered.held:
+            self._taking.adopt_held(indication, places, trackers=self._followers)
+        for queue in self._table.orphans():
+            self._settlements.pending += queue.depth
+            self.purge_removed(queue)
 
     # ------------------------------------------------------------------ intake's side
 
     def offer(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
-        """Queue an indication for all its targets or, with a Refusal, for none.
+        """See ``intake.ports.Queues``."""
+        return self._taking.offer(indication, targets)
 
-        A subscription that has ended meanwhile, or whose repeat notification policy suppresses
-        this occurrence, is not a target any more.
-        """
-        if self._closed and targets:
-            # A request that was still being read: its publisher is to send the rest elsewhere.
-            return Refusal(FULL_QUEUE_RETRY_AFTER, "the deliverer is stopping")
-        now = indication.accepted_at
-        resolved = self._table.resolve(targets)
-        refusal = self._refusal(resolved, now)
-        if refusal is not None:
-            return refusal
-        number = -1
-        for target, subscription, queue in resolved:
-            repeats = subscription.repeats
-            if repeats is not None and not repeats.admits(target.event, now=now):
-                continue
-            indication.unsettled += 1
-            following = queue.sequence.number()
-            if following != number:
-                # Destinations of the same indications count alike, and can share one object.
-                number = following
-            self._enqueue(queue, QueueEntry(indication, subscription, number))
-        return None
+    def hold(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
+        """See ``intake.ports.Queues``."""
+        return self._taking.hold(indication, targets)
 
-    def _refusal(
-        self, resolved: Sequence[tuple[Target, Subscription, DestinationQueue]], now: float
-    ) -> Refusal | None:
-        for _, _, queue in resolved:
-            # Two subscriptions to one destination need two places.
-            places = sum(other is queue for _, _, other in resolved) if len(resolved) > 1 else 1
-            if queue.refuses(places, now=now):
-                return Refusal(
-                    FULL_QUEUE_RETRY_AFTER,
-                    f"the queue of destination {queue.name} is full",
-                    queue.name,
-                )
-        return None
+    def release(self, indication: Indication) -> None:
+        """See ``intake.ports.Queues``."""
+        self._taking.release(indication)
 
-    def _enqueue(self, queue: DestinationQueue, entry: QueueEntry) -> None:
-        self._pending += 1
-        evicted = queue.insert_back(entry)
-        if evicted is not None:
-            self._discard(queue, evicted, DiscardReason.QUEUE_FULL)
-        if len(queue.waiting) == 1 or queue.max_in_flight > 1:
-            self.arrange(queue)
+    def discard_held(self, indication: Indication, reason: DiscardReason) -> None:
+        """See ``intake.ports.Queues``."""
+        self._taking.discard_held(indication, reason)
+
+    def barrier(self, done: Callable[[], None]) -> None:
+        """See ``intake.ports.Queues``."""
+        self._journal.barrier(done)
 
     # ------------------------------------------------------------------ attempts
 
@@ -154,6 +170,10 @@ class DeliveryService:
             queue.timer.cancel()
             queue.timer = None
         if queue.removed or queue.suspended or not queue.waiting:
+            return
+        if not queue.waiting.front:
+            # Arranged again once some are loaded.
+            queue.waiting.refill()
             return
         due = queue.next_attempt_at
         if due is None:
@@ -177,16 +197,21 @@ class DeliveryService:
         """Discard the waiting entries whose lifetime has ended at ``now`` (D.2)."""
         if queue.suspended:
             return
+        self._discard_damaged(queue)
         expired = []
         while (expiry := queue.expiry()) is not None and expiry <= now:
             expired.append(queue.waiting.popleft())
         if expired:
-            self._discarding.add(queue, expired, DiscardReason.LIFETIME_EXPIRED)
+            self._settlements.discard_many(queue, expired, DiscardReason.LIFETIME_EXPIRED)
             self._retire_if_drained(queue)
 
     def _retire_if_drained(self, queue: DestinationQueue) -> None:
-        if queue.draining and not queue.depth:
+        if queue.draining and not queue.depth and not queue.reserved:
             self._table.retire(queue)
+
+    def _discard_damaged(self, queue: DestinationQueue) -> None:
+        while (first := queue.waiting.first()) is not None and not first.indication.body:
+            self._settlements.discard(queue, queue.waiting.popleft(), DiscardReason.DAMAGED)
 
     def conclude(
         self, queue: DestinationQueue, entry: QueueEntry, outcome: DeliveryOutcome, seconds: float
@@ -213,10 +238,11 @@ class DeliveryService:
             queue.failing_since = None
             queue.failures = 0
             queue.next_attempt_at = None
+            self._table.note(queue)
         queue.delivered += 1
         queue.last_success_at = now
         self._observer.delivered(queue.protocol, now - entry.indication.accepted_at)
-        self._settle(queue, entry, None)
+        self._settlements.settle(queue, entry, None)
 
     def _fail(
         self,
@@ -235,10 +261,11 @@ class DeliveryService:
         entry.attempts += 1
         reason = DiscardReason.PURGED if condemned else self._reason_to_give_up(queue, entry)
         if reason is not None:
-            self._discard(queue, entry, reason)
+            self._settlements.discard(queue, entry, reason)
         elif not queue.insert_front(entry):
-            self._discard(queue, entry, DiscardReason.QUEUE_FULL)
+            self._settlements.discard(queue, entry, DiscardReason.QUEUE_FULL)
         self._note_failure(queue, outcome, now)
+        self._table.note(queue)
 
     def _reason_to_give_up(
         self, queue: DestinationQueue, entry: QueueEntry
@@ -265,7 +292,7 @@ class DeliveryService:
     def _fail_for_good(
         self, queue: DestinationQueue, entry: QueueEntry, outcome: DeliveryOutcome
     ) -> None:
-        self._discard(queue, entry, DiscardReason.FATAL_ERROR)
+        self._settlements.discard(queue, entry, DiscardReason.FATAL_ERROR)
         self._note_failure(queue, outcome, self._clock.monotonic())
         policy = entry.subscription.resource.on_fatal_error_policy
         self._take_action(entry.subscription, policy, SubscriptionEnd.FATAL_ERROR)
@@ -284,37 +311,24 @@ class DeliveryService:
 
     def purge_subscription(self, queue: DestinationQueue, subscription: Subscription) -> None:
         """Discard what waits for a subscription that is no longer active (S0.10)."""
-        ended = queue.remove_where(lambda entry: entry.subscription is subscription)
-        self._discarding.add(queue, ended, DiscardReason.SUBSCRIPTION_NOT_ACTIVE)
+        ended, packed = queue.remove_subscription(subscription)
+        reason = DiscardReason.SUBSCRIPTION_NOT_ACTIVE
+        self._settlements.discard_many(queue, ended, reason, packed=packed)
         self.arrange(queue)
 
     def purge_removed(self, queue: DestinationQueue) -> None:
         """Discard everything that the queue of a removed destination holds, in flight too."""
-        self._discarding.add(queue, queue.surrender(), DiscardReason.DESTINATION_REMOVED)
-
-    def _discard(self, queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason) -> None:
-        queue.discarded[reason] += 1
-        events.discarded(queue, entry, reason)
-        self._settle(queue, entry, reason)
-
-    def _settle(
-        self, queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason | None
-    ) -> None:
-        self._pending -= 1
-        indication = entry.indication
-        indication.unsettled -= 1
-        for tracker in indication.trackers:
-            tracker.settled(indication, queue.name, reason)
-        if not self._pending:
-            for emptied in self._emptied:
-                emptied.set()
+        entries, packed = queue.surrender()
+        self._settlements.discard_many(
+            queue, entries, DiscardReason.DESTINATION_REMOVED, packed=packed
+        )
 
     # ------------------------------------------------------------------ administration
 
     @property
     def pending(self) -> int:
         """(Indication, subscription) pairs that are not settled."""
-        return self._pending
+        return self._settlements.pending
 
     def queues(self) -> Iterable[DestinationQueue]:
         """All destination queues."""
@@ -342,8 +356,8 @@ class DeliveryService:
             return False
         if queue.flying:
             queue.condemned = list(queue.flying)
-        else:
-            self._discard(queue, queue.waiting.popleft(), DiscardReason.PURGED)
+        elif (first := queue.evict()) is not None:
+            self._settlements.discard_evicted(queue, first, DiscardReason.PURGED)
         queue.next_attempt_at = None
         self.arrange(queue)
         self._retire_if_drained(queue)
@@ -355,11 +369,12 @@ class DeliveryService:
         if queue is None:
             return None
         queue.condemned = list(queue.flying)
-        purged = queue.remove_where(lambda _: True)
-        self._discarding.add(queue, purged, DiscardReason.PURGED)
+        purged, packed = queue.waiting.surrender()
+        count = len(purged) + len(packed)
+        self._settlements.discard_many(queue, purged, DiscardReason.PURGED, packed=packed)
         self.arrange(queue)
         self._retire_if_drained(queue)
-        return len(purged)
+        return count
 
     def hasten(self) -> None:
         """Attempt at once whatever waits for a retry interval."""
@@ -371,27 +386,33 @@ class DeliveryService:
 
     async def drain(self, grace_seconds: float) -> int:
         """Deliver for at most ``grace_seconds``; return how many pairs are left (S0.14)."""
-        if self._pending and grace_seconds > 0:
+        if self.pending and grace_seconds > 0:
             emptied = asyncio.Event()
-            self._emptied.add(emptied)
+            self._settlements.await_empty(emptied)
             self.hasten()
             deadline = self._timers.call_later(grace_seconds, emptied.set)
             try:
                 await emptied.wait()
             finally:
                 deadline.cancel()
-                self._emptied.discard(emptied)
-        return self._pending
+                self._settlements.stop_awaiting(emptied)
+        return self.pending
 
     def close(self) -> None:
-        """Stop; discard what is left, each logged, with one line for each destination (S0.14)."""
-        self._closed = True
-        self._discarding.finish()
+        """Stop, with one line for each destination that something is left for (S0.14). What is in
+        memory alone is discarded, each logged; what the journal has stays there."""
+        self._taking.closed = True
+        self._settlements.finish()
         self._table.end_subscriptions()
         for queue in self._table.all_queues():
             self._table.retire(queue)
-            entries = queue.surrender()
+            if self._keeping.packs:
+                left = queue.depth + queue.reserved
+                if left:
+                    events.kept_at_shutdown(queue, left)
+                continue
+            entries, _ = queue.surrender()
             for entry in entries:
-                self._discard(queue, entry, DiscardReason.SHUTDOWN)
+                self._settlements.discard(queue, entry, DiscardReason.SHUTDOWN)
             if entries:
                 events.left_at_shutdown(queue, len(entries))

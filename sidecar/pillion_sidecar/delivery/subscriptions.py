@@ -24,11 +24,15 @@ class SubscriptionEnd(StrEnum):
 class Subscription:
     """The running form of an IndicationSubscription."""
 
-    __slots__ = ("began_at", "cause", "end", "expiry", "repeats", "resource")
+    __slots__ = ("began_at", "cause", "end", "expiry", "index", "repeats", "resource")
 
-    def __init__(self, resource: IndicationSubscription, *, began_at: float) -> None:
-        """``began_at``: when it was first loaded, in seconds since the epoch."""
+    def __init__(
+        self, resource: IndicationSubscription, *, began_at: float, index: int = 0
+    ) -> None:
+        """``began_at``: when it was first loaded, in seconds since the epoch; ``index`` is the
+        journal's."""
         self.resource = resource
+        self.index = index
         self.began_at = began_at
         self.end: SubscriptionEnd | None = (
             None if resource.state is SubscriptionState.ENABLED else SubscriptionEnd.DISABLED
@@ -44,3 +48,7 @@ class Subscription:
     def active(self) -> bool:
         """Whether indications are delivered for it."""
         return self.end is None
+
+    def delivers_to(self, destination: str) -> bool:
+        """Whether indications are delivered for it, and to that destination."""
+        return self.active and self.resource.destination_name == destination

@@ -18,10 +18,19 @@ from pillion_sidecar.config.resources import (
 )
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.handler import Handler
+from pillion_sidecar.delivery.keeping import queue_state
 from pillion_sidecar.delivery.queue import DestinationQueue
+from pillion_sidecar.delivery.restoring import (
+    NoHandler,
+    gone_destination,
+    gone_subscription,
+    restore_queue,
+)
 from pillion_sidecar.delivery.sequence import SequenceIdentifiers
 from pillion_sidecar.delivery.subscriptions import Subscription, SubscriptionEnd
+from pillion_sidecar.delivery.waiting import Packing, WaitingEntries
 from pillion_sidecar.intake.ports import Target
+from pillion_sidecar.journal.ports import Journal, Recovered, RecoveredQueue
 
 #: Makes the handler of a destination.
 HandlerFactory: TypeAlias = Callable[[ListenerDestination], Handler]
@@ -46,19 +55,45 @@ class DestinationTable:
         clock: Clock,
         timers: Timers,
         create_handler: HandlerFactory,
-        deliverer_id: str,
         actions: TableActions,
     ) -> None:
         self._clock = clock
         self._timers = timers
         self._create_handler = create_handler
-        self._deliverer_id = deliverer_id
         self._actions = actions
-        # Shared by all contexts, so that none ever begins again at 0 (D.2).
-        self._epochs = itertools.count()
         self._queues: dict[str, DestinationQueue] = {}
         self._draining: list[DestinationQueue] = []
         self._subscriptions: dict[str, Subscription] = {}
+        # By the journal's indices: those that ended too, since entries may still name them.
+        self._queue_at: dict[int, DestinationQueue] = {}
+        self._subscription_at: dict[int, Subscription] = {}
+
+    def keep_in(self, journal: Journal, recovered: Recovered, *, packing: Packing) -> None:
+        """Take over what the journal found, before the first revision."""
+        self._journal = journal
+        self._recovered = recovered
+        self._packing = packing
+        # Shared by all contexts, so that none ever begins again at 0 (D.2).
+        self._epochs = itertools.count(recovered.next_epoch)
+
+    def queue_at(self, index: int) -> DestinationQueue | None:
+        """The queue with one of the journal's indices."""
+        return self._queue_at.get(index)
+
+    def queues_at(self, index: int) -> list[DestinationQueue]:
+        """The queues with one of the journal's indices: another may drain behind the first."""
+        newest = self._queue_at.get(index)
+        others = [queue for queue in self._draining if queue.index == index]
+        return others if newest is None or newest in others else [newest, *others]
+
+    def subscription_at(self, index: int) -> Subscription:
+        """The subscription with one of the journal's indices, ended where it is there no more."""
+        found = self._subscription_at.get(index)
+        if found is None:
+            known = self._recovered.subscriptions[index]
+            found = gone_subscription(known, index=index, now=self._clock.time())
+            self._subscription_at[index] = found
+        return found
 
     def queues(self) -> list[DestinationQueue]:
         """All queues, each name once: a queue that drains is hidden by a new one of its name."""
@@ -155,21 +190,75 @@ class DestinationTable:
         sends: bool,
         handler: Handler,
     ) -> DestinationQueue:
+        journal = self._journal
+        index = journal.destination(uid=destination.uid, name=destination.name)
+        queue = self._make_queue(
+            destination, index=index, service=configuration.service.name, handler=handler
+        )
+        queue.configure(destination, sends_identifiers=sends)
+        found = self._recovered.queues.pop(index, None)
+        if found is not None:
+            self._restore(queue, found)
+        if destination.suspended:
+            queue.pauses.begin(self._clock.monotonic())
+        else:
+            queue.pauses.finish(self._clock.monotonic())
+        self.note(queue)
+        return queue
+
+    def _make_queue(
+        self, destination: ListenerDestination, *, index: int, service: str, handler: Handler
+    ) -> DestinationQueue:
+        waiting = WaitingEntries(packing=self._packing, loaded=lambda: self._actions.arrange(queue))
         queue = DestinationQueue(
             destination,
             handler=handler,
             sequence=SequenceIdentifiers(
-                service=configuration.service.name,
-                deliverer_id=self._deliverer_id,
+                service=service,
+                journal_id=self._journal.id,
                 destination_uid=destination.uid,
                 epochs=self._epochs,
             ),
             created_at=self._clock.time(),
+            waiting=waiting,
+            durability=self._journal.durability,
+            index=index,
         )
-        queue.configure(destination, sends_identifiers=sends)
-        if destination.suspended:
-            queue.pauses.begin(self._clock.monotonic())
+        before = self._queue_at.get(index)
+        if before is not None:
+            # The journal knows what it settles by number, so none is given twice.
+            queue.sequence.next_number = before.sequence.next_number
+            queue.renumber()
+            queue.shares_index = before.shares_index = before.draining
+        self._queue_at[index] = queue
         return queue
+
+    def _restore(self, queue: DestinationQueue, found: RecoveredQueue) -> None:
+        restore_queue(
+            queue,
+            found,
+            damaged=self._recovered.damaged,
+            offset=self._journal.offset,
+            now=self._clock.monotonic(),
+        )
+
+    def orphans(self) -> list[DestinationQueue]:
+        """Return the queues of the run before whose destinations the first revision does not have:
+        in no round, and to be emptied. Each once."""
+        orphans = []
+        for found in self._recovered.queues.values():
+            queue = self._make_queue(
+                gone_destination(found), index=found.index, service="", handler=NoHandler()
+            )
+            queue.removed = True
+            self._restore(queue, found)
+            orphans.append(queue)
+        self._recovered.queues = {}
+        return orphans
+
+    def note(self, queue: DestinationQueue) -> None:
+        """Tell the journal what has become of a queue."""
+        self._journal.note(queue_state(queue, offset=self._journal.offset))
 
     def _change(
         self,
@@ -201,12 +290,13 @@ class DestinationTable:
             queue.pauses.begin(now)
         else:
             queue.pauses.finish(now)
+        self.note(queue)
         self._actions.arrange(queue)
 
     def _remove(self, queue: DestinationQueue) -> None:
         drains = queue.destination.removal_policy is RemovalPolicy.DRAIN
         # One that is suspended could never be resumed.
-        if queue.depth and drains and not queue.suspended:
+        if (queue.depth or queue.reserved) and drains and not queue.suspended:
             del self._queues[queue.name]
             queue.draining = True
             self._draining.append(queue)
@@ -222,6 +312,9 @@ class DestinationTable:
         queue.close_handlers()
         if queue.draining:
             self._draining.remove(queue)
+            queues = self.queues_at(queue.index)
+            if len(queues) == 1:
+                queues[0].shares_index = False
         else:
             del self._queues[queue.name]
 
@@ -244,7 +337,10 @@ class DestinationTable:
         began_at = self._clock.time()
         if known is not None and known.resource.uid == resource.uid:
             began_at = known.began_at
-        subscription = Subscription(resource, began_at=began_at)
+        index = self._journal.subscription(
+            uid=resource.uid, name=resource.name, filter_name=resource.filter_name
+        )
+        subscription = Subscription(resource, began_at=began_at, index=index)
         if known is not None:
             if same_subscription(known.resource, resource) and subscription.active:
                 # What is queued for it stays queued: the running object is what entries point to.
@@ -258,6 +354,7 @@ class DestinationTable:
                 subscription = known
             else:
                 self._end(known, SubscriptionEnd.DISABLED)
+        self._subscription_at[index] = subscription
         self._start_duration(subscription)
         return subscription
 

@@ -17,8 +17,9 @@ class MemoryJournal:
     that anything is committed: nothing waits for it. Positions stay -1, so nothing is read back.
     """
 
-    def __init__(self, *, clock: Clock) -> None:
-        self._id = secrets.token_hex(16)
+    def __init__(self, *, clock: Clock, journal_id: str | None = None) -> None:
+        """``journal_id``: a random one by default."""
+        self._id = journal_id or secrets.token_hex(8)
         self._offset = clock.time() - clock.monotonic()
         self._last_id = 0
         self._destinations: dict[str, int] = {}
@@ -54,13 +55,12 @@ class MemoryJournal:
     def append(self, indication: Indication, places: Sequence[Place], *, held: int = 0) -> None:
         self._last_id += 1
         indication.id = self._last_id
-        indication.unsettled = len(places)
 
     def hold(self, indication: Indication, places: Sequence[Place]) -> None:
         self.append(indication, places)
 
     def end_hold(self, indication: Indication, reason: DiscardReason) -> None:
-        indication.unsettled = 0
+        """There is no record of it."""
 
     def barrier(self, done: Callable[[], None]) -> None:
         done()
@@ -68,8 +68,7 @@ class MemoryJournal:
     def settle(
         self, place: Place, indication: Indication, reason: DiscardReason | None, *, through: bool
     ) -> int:
-        indication.unsettled -= 1
-        return indication.unsettled
+        return indication.unsettled - 1
 
     def note(self, state: QueueState) -> None:
         """There is no restart that could ask for it."""

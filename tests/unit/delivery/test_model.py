@@ -235,7 +235,7 @@ class DeliveryModel(RuleBasedStateMachine):
 
     def check_order(self, queue: DestinationQueue, books: Books, entry: Entry) -> None:
         ordering = queue.destination.ordering
-        waiting = {id(held.indication) for held in queue.waiting}
+        waiting = {id(held.indication) for held in queue.waiting.front}
         flying = {id(attempt.entry) for attempt in self.flying if attempt.queue is queue}
         group = entry.indication.group
         for other in books.accepted:
@@ -248,7 +248,7 @@ class DeliveryModel(RuleBasedStateMachine):
             if other.indication is entry.indication and not any(
                 held.indication is other.indication
                 and held.subscription.resource.name == other.subscription
-                for held in queue.waiting
+                for held in queue.waiting.front
             ):
                 continue
             same = group is not None and other.indication.group == group
@@ -566,7 +566,7 @@ class DeliveryModel(RuleBasedStateMachine):
             else:
                 busy = {entry.indication.group for entry in queue.flying} - {None}
                 free = queue.destination.ordering is not Ordering.GROUP or any(
-                    entry.indication.group not in busy for entry in queue.waiting
+                    entry.indication.group not in busy for entry in queue.waiting.front
                 )
                 assert queue.in_flight >= queue.max_in_flight or not free, "not attempted"
             assert queue.depth or not queue.draining, "drained, but still there"

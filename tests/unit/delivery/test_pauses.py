@@ -8,7 +8,7 @@ def test_what_is_remembered_is_bounded_and_only_ever_lengthens_a_lifetime():
     for number in range(3 * REMEMBERED_PAUSES):
         pauses.begin(10.0 * number)
         pauses.finish(10.0 * number + 1.0)
-    assert len(pauses._spells) == REMEMBERED_PAUSES
+    assert len(pauses.spells) == REMEMBERED_PAUSES
     assert pauses.since(0.0) >= 3 * REMEMBERED_PAUSES
     # The latest are still exact.
     assert pauses.since(10.0 * (3 * REMEMBERED_PAUSES - 2)) == 2.0

@@ -1,5 +1,7 @@
 """SequenceContext, SequenceNumber and the lifetime of what is queued (D.2)."""
 
+import itertools
+
 import pytest
 
 from pillion_sidecar.config.resources import Ordering, RetryPolicy, SequenceIdentifiers
@@ -69,9 +71,14 @@ def test_what_was_discarded_shows_as_a_gap(deliverer):
     assert numbers(deliverer) == [2, 3]
 
 
+def identifiers(journal_id):
+    return sequence.SequenceIdentifiers(
+        service="s", journal_id=journal_id, destination_uid="u", epochs=itertools.count()
+    )
+
+
 def test_another_run_of_the_deliverer_has_another_context():
-    first = sequence.SequenceIdentifiers(service="s", deliverer_id="1", destination_uid="u")
-    second = sequence.SequenceIdentifiers(service="s", deliverer_id="2", destination_uid="u")
+    first, second = identifiers("1"), identifiers("2")
     assert first.context != second.context
 
 
@@ -116,9 +123,9 @@ def test_another_listener_gets_what_is_queued_under_a_new_context(deliverer):
 
 
 def test_numbers_wrap_to_zero_past_the_range_of_sint64():
-    identifiers = sequence.SequenceIdentifiers(service="s", deliverer_id="1", destination_uid="u")
-    identifiers.next_number = 2**63 - 1
-    assert [identifiers.number(), identifiers.number()] == [2**63 - 1, 0]
+    numbered = identifiers("1")
+    numbered.next_number = 2**63 - 1
+    assert [numbered.sequence_number(numbered.number()) for _ in range(2)] == [2**63 - 1, 0]
 
 
 @pytest.mark.parametrize(

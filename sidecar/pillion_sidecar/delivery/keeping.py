@@ -1,0 +1,207 @@
+"""Delivery's side of the journal: which entries wait for their commit, how entries are packed and
+read back, and what the journal asks of delivery (``JournalOwner``)."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.delivery.entry import QueueEntry
+from pillion_sidecar.delivery.packed import PackedEntry
+from pillion_sidecar.delivery.queue import DestinationQueue
+from pillion_sidecar.delivery.subscriptions import Subscription
+from pillion_sidecar.delivery.trackers import TrackerTable
+from pillion_sidecar.indication import Indication, Tracker
+from pillion_sidecar.journal.ports import NO_NUMBER, Journal, Place, QueueState
+
+#: An entry and the queue that it belongs to.
+Queued = tuple[DestinationQueue, QueueEntry]
+
+
+class Keeping:
+    """Hands indications to the journal, and entries on once their indication is on disk."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        subscription_at: Callable[[int], Subscription],
+        followers: tuple[Tracker, ...],
+    ) -> None:
+        """``subscription_at`` gives the subscription with one of the journal's indices;
+        ``followers`` follow every indication, of the runs before too."""
+        self.journal = journal
+        self._subscription_at = subscription_at
+        self._trackers = TrackerTable()
+        self._trackers.follow_all(followers)
+        self._followers = followers
+        #: What is taken but not on disk yet, by id, in order.
+        self._staged: deque[tuple[int, list[Queued]]] = deque()
+        #: Held indications, by id, with the places that are reserved for them.
+        self._held: dict[int, tuple[Indication, list[Queued]]] = {}
+
+    @property
+    def packs(self) -> bool:
+        """Whether indications can be read back."""
+        return self.journal.durability is Durability.DISK
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether nothing has to wait for a disk."""
+        return self.journal.durability is Durability.MEMORY
+
+    # ------------------------------------------------------------------ taking
+
+    def stage(self, indication: Indication, entries: list[Queued], *, held: int = 0) -> None:
+        """Give an indication to the journal; its entries come back by :meth:`committed`."""
+        places = [_place(queue, entry) for queue, entry in entries]
+        self.journal.append(indication, places, held=held)
+        if entries:
+            for queue, _ in entries:
+                queue.reserved += 1
+            self._staged.append((indication.id, entries))
+
+    def committed(self, through: int) -> list[Queued]:
+        """Return the entries of all indications with an id up to ``through``, in order."""
+        staged, ready = self._staged, []
+        while staged and staged[0][0] <= through:
+            for queue, entry in staged.popleft()[1]:
+                queue.reserved -= 1
+                ready.append((queue, entry))
+        return ready
+
+    @property
+    def staged(self) -> list[Queued]:
+        """The entries that wait for their commit."""
+        return [queued for _, entries in self._staged for queued in entries]
+
+    # ------------------------------------------------------------------ holding (S1.5)
+
+    def hold(self, indication: Indication, entries: list[Queued]) -> None:
+        """Keep an indication without queueing its entries."""
+        places = [_place(queue, entry) for queue, entry in entries]
+        self.journal.hold(indication, places)
+        self.keep_held(indication, entries)
+
+    def keep_held(self, indication: Indication, entries: list[Queued]) -> None:
+        """Know an indication that the journal holds."""
+        for queue, _ in entries:
+            queue.reserved += 1
+        self._held[indication.id] = indication, entries
+
+    def let_go(self, indication: Indication) -> list[Queued]:
+        """Hold an indication no longer; return its entries."""
+        _, entries = self._held.pop(indication.id)
+        for queue, _ in entries:
+            queue.reserved -= 1
+        return entries
+
+    # ------------------------------------------------------------------ packing
+
+    def pack(self, entry: QueueEntry) -> PackedEntry:
+        """See ``Packing``."""
+        indication = entry.indication
+        return PackedEntry(
+            indication.id,
+            indication.position,
+            entry.number,
+            entry.subscription.index,
+            self._trackers.number(indication.trackers),
+        )
+
+    def load(
+        self, packed: Sequence[PackedEntry], done: Callable[[Sequence[Indication]], None]
+    ) -> None:
+        """See ``Packing``."""
+        positions = [one.position for one in packed]
+        self.journal.load(positions, partial(_replace_damaged, packed, done))
+
+    def unpack(self, packed: PackedEntry, indication: Indication) -> QueueEntry:
+        """See ``Packing``."""
+        indication.trackers = self._trackers.release(packed.trackers)
+        # It may have been copied elsewhere while it was read.
+        indication.position = packed.position
+        return QueueEntry(indication, self._subscription_at(packed.subscription), packed.number)
+
+    # ------------------------------------------------------------------ the journal's questions
+
+    def pending(
+        self,
+        indication_id: int,
+        places: Sequence[Place],
+        *,
+        holds: Callable[[Place], bool],
+    ) -> Sequence[Place]:
+        """Return the places that are not settled; ``holds`` looks into queues."""
+        if indication_id in self._held:
+            return places
+        return [place for place in places if place.number != NO_NUMBER and holds(place)]
+
+    def move_held(self, indication_id: int, position: int, size: int) -> bool:
+        """Note that a held indication lies elsewhere; return whether it is held."""
+        held = self._held.get(indication_id)
+        if held is None:
+            return False
+        held[0].position, held[0].size = position, size
+        return True
+
+
+def queue_state(queue: DestinationQueue, *, offset: float) -> QueueState:
+    """Return what of a queue must be known after a restart; ``offset`` is the journal's."""
+    pauses = queue.pauses
+    front = [*queue.flying, *queue.waiting.front]
+    return QueueState(
+        destination=queue.index,
+        listener=listener_of(queue),
+        sends_identifiers=queue.sends_identifiers,
+        epoch=queue.sequence.epoch,
+        base=queue.sequence.base,
+        next_number=queue.sequence.next_number,
+        failures=queue.failures,
+        next_attempt_at=_shifted(queue.next_attempt_at, offset),
+        failing_since=_shifted(queue.failing_since, offset),
+        paused_since=_shifted(pauses.began, offset),
+        pauses=tuple((begin + offset, end + offset) for begin, end in pauses.spells),
+        attempts=tuple((entry.number, entry.attempts) for entry in front if entry.attempts),
+    )
+
+
+def listener_of(queue: DestinationQueue) -> str:
+    """Return who listens: another listener needs another sequence context."""
+    return f"{queue.protocol} {queue.destination.destination}"
+
+
+def restore_state(queue: DestinationQueue, state: QueueState, *, offset: float, now: float) -> None:
+    """Give a new queue the state of the run before; ``now`` is monotonic."""
+    queue.failures = state.failures
+    queue.failing_since = _shifted(state.failing_since, -offset)
+    if state.next_attempt_at is not None:
+        # A clock that was set back meanwhile must not keep it waiting for longer than its policy.
+        longest = queue.destination.retry.maximum_interval_seconds
+        interval = max(longest, queue.destination.retry.interval_seconds)
+        queue.next_attempt_at = min(state.next_attempt_at - offset, now + interval)
+    queue.pauses.spells = [(begin - offset, end - offset) for begin, end in state.pauses]
+    queue.pauses.began = _shifted(state.paused_since, -offset)
+
+
+def _place(queue: DestinationQueue, entry: QueueEntry) -> Place:
+    return Place(queue.index, entry.subscription.index, entry.number)
+
+
+def _shifted(time: float | None, by: float) -> float | None:
+    return None if time is None else time + by
+
+
+def _replace_damaged(
+    packed: Sequence[PackedEntry],
+    done: Callable[[Sequence[Indication]], None],
+    indications: Sequence[Indication | None],
+) -> None:
+    done(
+        [
+            Indication(body=b"", class_name="", accepted_at=0.0, id=one.id)
+            if indication is None
+            else indication
+            for one, indication in zip(packed, indications, strict=True)
+        ]
+    )

@@ -1,0 +1,85 @@
+"""A destination queue goes on where the run before stopped."""
+
+from collections.abc import Callable
+
+from pillion_sidecar.config.resources import (
+    IndicationSubscription,
+    ListenerDestination,
+    Protocol,
+    SubscriptionState,
+)
+from pillion_sidecar.delivery import events
+from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome
+from pillion_sidecar.delivery.keeping import listener_of, restore_state
+from pillion_sidecar.delivery.packed import PackedEntries
+from pillion_sidecar.delivery.queue import DestinationQueue
+from pillion_sidecar.delivery.subscriptions import Subscription
+from pillion_sidecar.indication import Indication
+from pillion_sidecar.journal.ports import QueueState, RecoveredQueue, RecoveredSubscription
+
+
+def restore_queue(
+    queue: DestinationQueue, found: RecoveredQueue, *, damaged: bool, offset: float, now: float
+) -> None:
+    """Give a new queue what the journal found of it.
+
+    Its sequence context goes on, unless the journal is ``damaged`` or the listener is another one
+    (D.2). ``offset`` is the journal's, ``now`` monotonic.
+    """
+    state = found.state
+    back = PackedEntries(
+        ids=found.ids,
+        positions=found.positions,
+        numbers=found.numbers,
+        subscriptions=found.subscriptions,
+    )
+    queue.waiting.restore(back, attempts={} if state is None else dict(state.attempts))
+    queue.note_depth()
+    if state is None or damaged or not _goes_on(state, queue):
+        queue.sequence.next_number = found.next_number
+        queue.renumber()
+    else:
+        queue.sequence.resume(epoch=state.epoch, base=state.base, next_number=found.next_number)
+    if state is not None:
+        restore_state(queue, state, offset=offset, now=now)
+    if queue.depth:
+        events.recovered(queue, queue.depth)
+
+
+def _goes_on(state: QueueState, queue: DestinationQueue) -> bool:
+    """Whether a queue's listener knows the context of the run before."""
+    began = queue.sends_identifiers and not state.sends_identifiers
+    return state.listener == listener_of(queue) and not began
+
+
+def gone_destination(found: RecoveredQueue) -> ListenerDestination:
+    """Return what stands for a destination that is there no more."""
+    return ListenerDestination(
+        name=found.name, uid=found.uid, destination="", protocol=Protocol.CIM_XML
+    )
+
+
+def gone_subscription(known: RecoveredSubscription, *, index: int, now: float) -> Subscription:
+    """Return what stands for a subscription that is there no more; ``now`` is in seconds since the
+    epoch."""
+    resource = IndicationSubscription(
+        name=known.name,
+        uid=known.uid,
+        filter_name=known.filter_name,
+        destination_name="",
+        state=SubscriptionState.DISABLED,
+    )
+    return Subscription(resource, began_at=now, index=index)
+
+
+class NoHandler:
+    """That of a destination which is there no more."""
+
+    def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
+        raise AssertionError("a queue without a destination delivers nothing")
+
+    def prepare(self, indication: Indication) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""

@@ -1,0 +1,127 @@
+"""The books of what is settled: every entry once, delivered or discarded for a reason (S0.11)."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from pillion_sidecar.delivery import events
+from pillion_sidecar.delivery.discarding import DiscardTurns
+from pillion_sidecar.delivery.entry import QueueEntry
+from pillion_sidecar.delivery.keeping import Keeping
+from pillion_sidecar.delivery.packed import PackedEntries
+from pillion_sidecar.delivery.queue import DestinationQueue
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import Indication
+from pillion_sidecar.journal.ports import Place
+
+
+class Settlements:
+    """Settles entries: tells the journal, and those who follow their indications."""
+
+    def __init__(
+        self, *, keeping: Keeping, call_soon: Callable[[Callable[[], None]], object]
+    ) -> None:
+        """``call_soon`` is that of the event loop."""
+        #: (Indication, subscription) pairs that are not settled.
+        self.pending = 0
+        self._keeping = keeping
+        self._turns = DiscardTurns(call_soon=call_soon, discard=self.discard, packing=keeping)
+        self._emptied: set[asyncio.Event] = set()
+
+    def settle(
+        self, queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason | None
+    ) -> None:
+        """An entry that was taken is delivered, or discarded where there is a reason."""
+        indication = entry.indication
+        if self._keeping.in_memory:
+            left = indication.unsettled - 1
+        else:
+            left = self._keeping.journal.settle(
+                Place(queue.index, entry.subscription.index, entry.number),
+                indication,
+                reason,
+                through=reason is None
+                and queue.settles_through(entry)
+                and not self._turns.is_busy(queue.index),
+            )
+        self._tell(queue, indication, reason, left=left)
+
+    def discard(self, queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason) -> None:
+        """Discard an entry that was taken: counted, logged, told."""
+        queue.discarded[reason] += 1
+        events.discarded(queue, entry, reason)
+        self.settle(queue, entry, reason)
+
+    def discard_evicted(
+        self, queue: DestinationQueue, evicted: QueueEntry | PackedEntries, reason: DiscardReason
+    ) -> None:
+        """Discard what ``DestinationQueue.evict`` gave."""
+        if isinstance(evicted, QueueEntry):
+            self.discard(queue, evicted, reason)
+        else:
+            self.discard_many(queue, (), reason, packed=evicted)
+
+    def discard_many(
+        self,
+        queue: DestinationQueue,
+        entries: Sequence[QueueEntry],
+        reason: DiscardReason,
+        *,
+        packed: PackedEntries | None = None,
+    ) -> None:
+        """Discard entries that were taken, in turns of the event loop."""
+        self._turns.add(queue, entries, reason, packed=packed)
+
+    def discard_held(
+        self,
+        indication: Indication,
+        entries: Sequence[tuple[DestinationQueue, QueueEntry]],
+        reason: DiscardReason,
+    ) -> None:
+        """Discard an indication that never came to its queues (S1.6)."""
+        self._keeping.journal.end_hold(indication, reason)
+        left = len(entries)
+        for queue, entry in entries:
+            left -= 1
+            queue.discarded[reason] += 1
+            events.discarded(queue, entry, reason)
+            self._tell(queue, indication, reason, left=left)
+
+    def _tell(
+        self,
+        queue: DestinationQueue,
+        indication: Indication,
+        reason: DiscardReason | None,
+        *,
+        left: int,
+    ) -> None:
+        self.pending -= 1
+        indication.unsettled = left
+        for tracker in indication.trackers:
+            tracker.settled(indication, queue.name, reason)
+        if not self.pending:
+            for emptied in self._emptied:
+                emptied.set()
+
+    # ------------------------------------------------------------------ what is being discarded
+
+    def holds(self, index: int, number: int) -> bool:
+        """Whether an entry of the queue with this index is being discarded, and not settled yet."""
+        return self._turns.holds(index, number)
+
+    def move(self, index: int, number: int, position: int) -> None:
+        """Note that the indication of an entry that is being discarded lies elsewhere."""
+        self._turns.move(index, number, position)
+
+    def finish(self) -> None:
+        """Discard at once what is being discarded."""
+        self._turns.finish()
+
+    # ------------------------------------------------------------------ waiting
+
+    def await_empty(self, emptied: asyncio.Event) -> None:
+        """Set ``emptied`` whenever nothing is pending."""
+        self._emptied.add(emptied)
+
+    def stop_awaiting(self, emptied: asyncio.Event) -> None:
+        """Leave ``emptied`` alone."""
+        self._emptied.discard(emptied)

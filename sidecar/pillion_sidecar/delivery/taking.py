@@ -1,0 +1,184 @@
+"""What intake and the message groups hand over: taken for all targets or for none, given to the
+journal, and queued once it is as safe as the journal makes it."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from pillion_sidecar.clock import Clock
+from pillion_sidecar.delivery.entry import QueueEntry
+from pillion_sidecar.delivery.heaviest import Heaviest
+from pillion_sidecar.delivery.keeping import Keeping, Queued
+from pillion_sidecar.delivery.queue import DestinationQueue
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.delivery.settling import Settlements
+from pillion_sidecar.delivery.subscriptions import Subscription
+from pillion_sidecar.delivery.table import DestinationTable
+from pillion_sidecar.indication import Indication, Tracker
+from pillion_sidecar.intake.ports import Refusal, Target
+from pillion_sidecar.journal.ports import NO_NUMBER, Place
+
+#: What a publisher who met a full queue is told to wait, in seconds.
+FULL_QUEUE_RETRY_AFTER = 1.0
+#: For a request that was still being read: its publisher is to send the rest elsewhere.
+CLOSED = Refusal(FULL_QUEUE_RETRY_AFTER, "the deliverer is stopping")
+#: Entries that the heaviest queue gives up for each indication that the journal has no room for.
+MAKING_ROOM = 2
+
+#: What a target stands for.
+Resolved: TypeAlias = tuple[Target, Subscription, DestinationQueue]
+
+
+class Taking:
+    """Takes indications over for delivery."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        table: DestinationTable,
+        keeping: Keeping,
+        settlements: Settlements,
+        arrange: Callable[[DestinationQueue], None],
+    ) -> None:
+        """``arrange`` sees to the next event of a queue that was empty."""
+        self._clock = clock
+        self._table = table
+        self._keeping = keeping
+        self._settlements = settlements
+        self._arrange = arrange
+        self._heaviest = Heaviest(clock=clock, queues=table.all_queues)
+        #: Set when nothing more is taken.
+        self.closed = False
+
+    def offer(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
+        """See ``intake.ports.Queues``.
+
+        A subscription that has ended meanwhile, or whose repeat notification policy suppresses
+        this occurrence, is not a target any more.
+        """
+        if self.closed:
+            return CLOSED
+        resolved = self._table.resolve(targets)
+        refusal = self._refusal(indication, resolved)
+        if refusal is not None:
+            return refusal
+        entries = self._entries(indication, resolved)
+        for queue, entry in entries:
+            entry.number = queue.sequence.number()
+        if self._keeping.in_memory:
+            self._keeping.journal.append(indication, ())
+            for queue, entry in entries:
+                self._enqueue(queue, entry)
+        else:
+            self._keeping.stage(indication, entries)
+        return None
+
+    def hold(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
+        """See ``intake.ports.Queues``."""
+        if self.closed:
+            return CLOSED
+        resolved = self._table.resolve(targets)
+        refusal = self._refusal(indication, resolved)
+        if refusal is None:
+            self._keeping.hold(indication, self._entries(indication, resolved))
+        return refusal
+
+    def release(self, indication: Indication) -> None:
+        """See ``intake.ports.Queues``."""
+        held = indication.id
+        entries = self._keeping.let_go(indication)
+        for queue, entry in entries:
+            entry.number = queue.sequence.number()
+        self._keeping.stage(indication, entries, held=held)
+        if self._keeping.in_memory:
+            self.committed(indication.id)
+
+    def discard_held(self, indication: Indication, reason: DiscardReason) -> None:
+        """See ``intake.ports.Queues``."""
+        entries = self._keeping.let_go(indication)
+        self._settlements.discard_held(indication, entries, reason)
+
+    def adopt_held(
+        self, indication: Indication, places: Sequence[Place], *, trackers: tuple[Tracker, ...]
+    ) -> None:
+        """Know an indication that was held in the run before; a destination that is gone by now
+        is no place of it any more."""
+        entries: list[Queued] = []
+        for place in places:
+            queue = self._table.queue_at(place.destination)
+            if queue is not None:
+                subscription = self._table.subscription_at(place.subscription)
+                entries.append((queue, QueueEntry(indication, subscription, NO_NUMBER)))
+        indication.trackers = trackers
+        indication.unsettled = len(entries)
+        self._settlements.pending += len(entries)
+        self._keeping.keep_held(indication, entries)
+
+    def committed(self, through: int) -> None:
+        """Queue what is on disk."""
+        for queue, entry in self._keeping.committed(through):
+            if queue.removed:
+                self._settlements.discard(queue, entry, DiscardReason.DESTINATION_REMOVED)
+            elif not entry.subscription.active and not queue.draining:
+                self._settlements.discard(queue, entry, DiscardReason.SUBSCRIPTION_NOT_ACTIVE)
+            else:
+                self._enqueue(queue, entry)
+
+    def _entries(self, indication: Indication, resolved: Sequence[Resolved]) -> list[Queued]:
+        entries: list[Queued] = []
+        for target, subscription, queue in resolved:
+            repeats = subscription.repeats
+            if repeats is None or repeats.admits(target.event, now=indication.accepted_at):
+                entries.append((queue, QueueEntry(indication, subscription, NO_NUMBER)))
+        indication.unsettled = len(entries)
+        self._settlements.pending += len(entries)
+        return entries
+
+    def _enqueue(self, queue: DestinationQueue, entry: QueueEntry) -> None:
+        evicted = queue.insert_back(entry)
+        if evicted is not None:
+            self._settlements.discard_evicted(queue, evicted, DiscardReason.QUEUE_FULL)
+        if len(queue.waiting) == 1 or queue.max_in_flight > 1:
+            self._arrange(queue)
+
+    # ------------------------------------------------------------------ refusing
+
+    def _refusal(self, indication: Indication, resolved: Sequence[Resolved]) -> Refusal | None:
+        if not self._keeping.in_memory:
+            refusal = self._refusal_of_journal(len(indication.body), resolved)
+            if refusal is not None:
+                return refusal
+        now = indication.accepted_at
+        for _, _, queue in resolved:
+            # Two subscriptions to one destination need two places.
+            places = sum(other is queue for _, _, other in resolved) if len(resolved) > 1 else 1
+            if queue.refuses(places, now=now):
+                return _full(queue)
+        return None
+
+    def _refusal_of_journal(self, size: int, resolved: Sequence[Resolved]) -> Refusal | None:
+        """Ask the journal. At its byte bound the destination that holds most meets its own
+        full-queue policy first, and others still publish."""
+        journal = self._keeping.journal
+        reason = journal.refusal(size)
+        if reason is not None:
+            return Refusal(FULL_QUEUE_RETRY_AFTER, reason)
+        heaviest = self._heaviest.queue() if journal.is_over_bytes(size) else None
+        if heaviest is None:
+            return None
+        if heaviest.gives_way(now=self._clock.monotonic()):
+            self._make_room(heaviest)
+        elif any(queue is heaviest for _, _, queue in resolved):
+            return _full(heaviest)
+        return None
+
+    def _make_room(self, heaviest: DestinationQueue) -> None:
+        for _ in range(MAKING_ROOM):
+            evicted = heaviest.evict()
+            if evicted is not None:
+                self._settlements.discard_evicted(heaviest, evicted, DiscardReason.QUEUE_FULL)
+
+
+def _full(queue: DestinationQueue) -> Refusal:
+    reason = f"the queue of destination {queue.name} is full"
+    return Refusal(FULL_QUEUE_RETRY_AFTER, reason, queue.name)
