@@ -5,7 +5,6 @@ What another room needs is made here and handed to it; nothing is found by itsel
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import version
@@ -32,6 +31,8 @@ from pillion_sidecar.handlers.resolver import Resolver
 from pillion_sidecar.intake.acceptance import Rooms
 from pillion_sidecar.intake.gate import IntakeGate
 from pillion_sidecar.intake.server import create_intake
+from pillion_sidecar.journal.memory import MemoryJournal
+from pillion_sidecar.journal.ports import Journal
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.routing import Router
 from pillion_sidecar.settings import Address, Settings
@@ -97,14 +98,15 @@ class Deliverer:
             window_seconds=defaults.duplicate_window_seconds,
             capacity=defaults.duplicate_window_entries,
         )
+        self._journal: Journal = MemoryJournal(clock=self._clock)
         self.delivery = DeliveryService(
             clock=self._clock,
             timers=self._timers,
             call_soon=asyncio.get_running_loop().call_soon,
             create_handler=self._create_handler,
             observer=self._metrics,
-            # Random, so that no other run ever continues this one's sequence contexts (D.2).
-            deliverer_id=secrets.token_hex(8),
+            journal=self._journal,
+            followers=(self._memory,),
             maximum_destinations=settings.maximum_destinations,
         )
         self._metrics.watch(queues=self.delivery.queues, duplicates=self._memory)
