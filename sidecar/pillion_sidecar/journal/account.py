@@ -50,6 +50,8 @@ class Account:
     groups: bytes | None = None
     #: Members of groups at later positions are not in ``groups``.
     groups_at: int = -1
+    #: Damage was put aside before the segment with this number was begun.
+    mended_until: int = 0
     last_id: int = 0
     last_commit: int = 0
     last_time: float = 0.0
@@ -99,6 +101,8 @@ class Account:
                 self._name(decode_names(data, at, frame))
             case Kind.QUEUE:
                 self._state(decode_queue(data, at, frame))
+            case Kind.FILLER:
+                self.mended_until = max(self.mended_until, frame.id)
             case Kind.SNAPSHOT:
                 self._snapshot(decode_snapshot(data, at, frame), position_of(number, at))
 

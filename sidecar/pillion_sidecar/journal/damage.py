@@ -44,9 +44,18 @@ def remove_partial(files: Files) -> None:
 
 
 def quarantine(
-    files: Files, number: int, data: bytes, stretches: Sequence[tuple[int, int]]
+    files: Files,
+    number: int,
+    data: bytes,
+    stretches: Sequence[tuple[int, int]],
+    *,
+    next_segment: int,
 ) -> None:
-    """Put damaged stretches (offset, size) of a segment aside, and fill their places."""
+    """Put damaged stretches (offset, size) of a segment aside, and fill their places.
+
+    The fillers name the segment that will be begun next: as long as it is not there, nobody who
+    must know of the damage has written that it does.
+    """
     name = segment_name(number)
     for begin, size in stretches:
         _keep(files, number, data, begin, begin + size)
@@ -57,7 +66,7 @@ def quarantine(
                 # Too short for a record: only the end of a file can be.
                 file.truncate(begin)
                 continue
-            for offset, filler in _fillers(data, begin, begin + size):
+            for offset, filler in _fillers(data, begin, begin + size, next_segment):
                 file.write(offset, filler)
         file.sync()
     finally:
@@ -75,9 +84,9 @@ def mend_header(files: Files, header: Header, data: bytes) -> None:
         file.close()
 
 
-def stand_in(files: Files, header: Header, *, missing: int) -> None:
+def stand_in(files: Files, header: Header, *, missing: int, next_segment: int) -> None:
     """Make a segment that stands for ``missing`` ones, itself the last of them."""
-    filler = seal(Kind.FILLER, b"", record_id=missing)
+    filler = seal(Kind.FILLER, b"", count=missing, record_id=next_segment)
     write_whole(files, segment_name(header.number), encode_header(header) + filler)
 
 
@@ -103,11 +112,12 @@ def _keep(files: Files, number: int, data: bytes, begin: int, end: int) -> None:
         write_whole(files, name, memoryview(data)[begin:end])
 
 
-def _fillers(data: bytes, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
+def _fillers(data: bytes, begin: int, end: int, next_segment: int) -> Iterator[tuple[int, bytes]]:
     """Yield the frames that make records of a stretch whose other bytes stay as they are."""
     while begin < end:
         size = min(end - begin, MAXIMUM_RECORD)
         if 0 < end - begin - size < FRAME.size:
             size -= FRAME.size
-        yield begin, seal(Kind.FILLER, data[begin + FRAME.size : begin + size])[: FRAME.size]
+        rest = data[begin + FRAME.size : begin + size]
+        yield begin, seal(Kind.FILLER, rest, record_id=next_segment)[: FRAME.size]
         begin += size

@@ -1,6 +1,8 @@
 """Why a journal cannot be opened. Each message names the folder or file and the remedy."""
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class JournalError(Exception):
@@ -64,3 +66,20 @@ def mixed_error(name: str, found: str, expected: str) -> MixedError:
         f"journal file {name!r} belongs to journal {found}, the files before it to {expected}; "
         "move the files of one of them elsewhere (nothing was changed)"
     )
+
+
+def misnamed_error(name: str, right: str) -> MixedError:
+    """Return what to say of a file that has the name of another."""
+    return MixedError(
+        f"journal file {name!r} was written as {right!r}; give it that name back "
+        "(nothing was changed)"
+    )
+
+
+@contextmanager
+def telling(name: str) -> Iterator[None]:
+    """Say of which file an OSError is."""
+    try:
+        yield
+    except OSError as error:
+        raise unreadable_error(name, error) from error

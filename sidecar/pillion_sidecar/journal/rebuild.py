@@ -270,6 +270,13 @@ class Rebuild:
         self._appends[destination] = columns
         return columns
 
+    def next_subscription(self) -> int:
+        """Return an index above that of every subscription that is named or has something
+        pending."""
+        used = [max(queue.subscriptions) for queue in self.queues.values() if queue.subscriptions]
+        held = [place.subscription for _, places in self.held for place in places]
+        return max([-1, *self.account.subscriptions, *used, *held]) + 1
+
     def finish(self) -> None:
         """Put all in order, once every segment was taken."""
         account = self.account

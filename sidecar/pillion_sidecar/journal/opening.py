@@ -1,0 +1,228 @@
+"""One look at a journal's folder: what of it is sound, what its records say together, and what is
+mended before it is used."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pillion_sidecar.journal.account import Account
+from pillion_sidecar.journal.damage import cut, mend_header, quarantine, stand_in
+from pillion_sidecar.journal.errors import (
+    misnamed_error,
+    mixed_error,
+    telling,
+    version_error,
+)
+from pillion_sidecar.journal.files import Files
+from pillion_sidecar.journal.identities import (
+    IdentitiesFile,
+    StoredIdentity,
+    identities_name,
+    identities_numbers,
+    read_identities,
+    summary,
+    write_identities,
+)
+from pillion_sidecar.journal.records import FRAME, Kind, read_frame
+from pillion_sidecar.journal.segments import (
+    HEADER_SIZE,
+    SEGMENT_SIZE,
+    VERSION,
+    Header,
+    header_version,
+    read_header,
+    segment_name,
+    segment_numbers,
+)
+from pillion_sidecar.journal.survey import (
+    Finding,
+    FindingKind,
+    Layout,
+    describe,
+    sound_ranges,
+    survey,
+)
+
+#: Enough for the header of any version.
+_LONGEST_HEADER = 4096
+#: What a frame can count.
+_MAXIMUM_COUNT = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surveyed:
+    """A segment after the first look."""
+
+    number: int
+    size: int
+    overhead: int
+    ranges: list[tuple[int, int]]
+
+
+class Opening:
+    """One look at the folder."""
+
+    def __init__(self, files: Files, *, repairs: bool, new_journal_id: bytes) -> None:
+        self._files = files
+        self._repairs = repairs
+        self._new_journal_id = new_journal_id
+        self.journal_id: bytes | None = None
+        self.account = Account()
+        self.surveyed: list[Surveyed] = []
+        self.identities: list[IdentitiesFile] = []
+        self.findings: list[Finding] = []
+        #: Bytes in which records may have been.
+        self.lost_bytes = 0
+        self._numbers = segment_numbers(files.names())
+        self.next_segment = self._numbers[-1] + 1 if self._numbers else 1
+
+    @property
+    def id(self) -> bytes:
+        """The journal's id, a new one where no file says it."""
+        return self.journal_id or self._new_journal_id
+
+    def read(self, name: str, size: int | None = None) -> bytes:
+        """Return a file's content."""
+        with telling(name):
+            file = self._files.open(name)
+            try:
+                return file.read(0, self._files.size(name) if size is None else size)
+            finally:
+                file.close()
+
+    def check_headers(self) -> None:
+        """Refuse, before anything is changed, what cannot be opened."""
+        for number in self._numbers:
+            self._check(segment_name(number), number)
+        for number in identities_numbers(self._files.names()):
+            self._check(identities_name(number), number)
+
+    def _check(self, name: str, number: int) -> None:
+        begin = self.read(name, _LONGEST_HEADER)
+        version = header_version(begin)
+        if version is not None and version != VERSION:
+            raise version_error(name, version, VERSION)
+        header = read_header(begin)
+        if header is None:
+            return
+        if header.number != number:
+            raise misnamed_error(name, segment_name(header.number))
+        if self.journal_id is None:
+            self.journal_id = header.journal_id
+        elif header.journal_id != self.journal_id:
+            raise mixed_error(name, header.journal_id.hex(), self.journal_id.hex())
+
+    # ------------------------------------------------------------------ segments
+
+    def look_at_segments(self) -> None:
+        """Survey all segments, oldest first, and mend each."""
+        before: int | None = None
+        for number in self._numbers:
+            data = self.read(segment_name(number))
+            if before is not None and number > before + 1:
+                self._miss(before, number, data)
+            before = number
+            self._look_at_segment(number, data)
+            # Before the next is read: a segment is a good part of what a restart takes.
+            del data
+        if self.surveyed:
+            self.next_segment = self.surveyed[-1].number + 1
+        elif before is not None:
+            self.next_segment = before
+
+    def _look_at_segment(self, number: int, data: bytes) -> None:
+        layout = survey(data, newest=number == self._numbers[-1])
+        senseless = self.account.add(number, data, layout, present=self._numbers)
+        layout = layout._replace(damaged=tuple(sorted((*layout.damaged, *senseless))))
+        self._note(number, data, layout)
+        size = self._mend(number, data, layout) if self._repairs else layout.end
+        if layout.end >= HEADER_SIZE:
+            self.surveyed.append(
+                Surveyed(
+                    number=number,
+                    size=size,
+                    overhead=HEADER_SIZE + _snapshot_size(data, layout),
+                    ranges=sound_ranges(layout),
+                )
+            )
+
+    def _miss(self, before: int, number: int, data: bytes) -> None:
+        missing = number - before - 1
+        frame = read_frame(data, HEADER_SIZE, len(data))
+        if frame is not None and frame.kind == Kind.FILLER and frame.entries > missing:
+            # Told at an earlier start, and this is the one that stands for them.
+            return
+        first, last = segment_name(before + 1), segment_name(number - 1)
+        lost = f"{missing} segments with all their records, to {last}"
+        self._find(FindingKind.MISSING, first, 0, 0, lost)
+        self.lost_bytes += missing * SEGMENT_SIZE
+        if self._repairs:
+            header = Header(number - 1, self.id, self.account.last_time)
+            with telling(last):
+                stand_in(
+                    self._files,
+                    header,
+                    missing=min(missing, _MAXIMUM_COUNT),
+                    next_segment=self.next_segment,
+                )
+
+    def _note(self, number: int, data: bytes, layout: Layout) -> None:
+        name = segment_name(number)
+        if layout.header is None and layout.end >= HEADER_SIZE:
+            lost = "the header of the segment, which is made anew; no record"
+            self._find(FindingKind.HEADER, name, 0, min(HEADER_SIZE, len(data)), lost)
+        for at, size in layout.damaged:
+            self._find(FindingKind.DAMAGED, name, at, at + size, describe(data, at, at + size))
+            self.lost_bytes += size
+        if layout.torn:
+            end = layout.end + len(data[layout.end :].rstrip(b"\0"))
+            self._find(FindingKind.TORN, name, layout.end, end, "nothing that was acknowledged")
+
+    def _mend(self, number: int, data: bytes, layout: Layout) -> int:
+        """Return the length of the segment afterwards."""
+        size = layout.end
+        with telling(segment_name(number)):
+            if layout.header is None and layout.end >= HEADER_SIZE:
+                header = Header(number, self.id, self.account.last_time)
+                mend_header(self._files, header, data)
+            if layout.damaged:
+                quarantine(
+                    self._files, number, data, layout.damaged, next_segment=self.next_segment
+                )
+                last, length = layout.damaged[-1]
+                if length < FRAME.size:
+                    size = last
+            if layout.end < len(data):
+                cut(self._files, number, layout.end)
+        return size
+
+    # ------------------------------------------------------------------ identities
+
+    def look_at_identities(self) -> Iterator[StoredIdentity]:
+        """Yield all that is stored, oldest first; files with damage are written anew."""
+        for number in identities_numbers(self._files.names()):
+            if number in self._numbers:
+                # Its segment is still there, and says the same.
+                continue
+            name = identities_name(number)
+            data = self.read(name)
+            stored, damaged = read_identities(data)
+            for at, stretch in damaged:
+                lost = "identities: what repeats them is delivered again"
+                self._find(FindingKind.IDENTITIES, name, at, at + stretch.size, lost)
+            if damaged and self._repairs:
+                with telling(name):
+                    file = write_identities(self._files, Header(number, self.id, 0.0), stored)
+            else:
+                file = summary(number, len(data), stored)
+            self.identities.append(file)
+            yield from stored
+
+    def _find(self, kind: FindingKind, file: str, begin: int, end: int, lost: str) -> None:
+        self.findings.append(Finding(kind=kind, file=file, begin=begin, end=end, lost=lost))
+
+
+def _snapshot_size(data: bytes, layout: Layout) -> int:
+    if not layout.others or layout.others[0] != HEADER_SIZE:
+        return 0
+    frame = read_frame(memoryview(data), HEADER_SIZE, layout.end)
+    return frame.size if frame is not None and frame.kind == Kind.SNAPSHOT else 0

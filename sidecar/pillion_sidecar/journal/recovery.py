@@ -1,0 +1,190 @@
+"""Opens what earlier runs left: finds what is pending, mends what a crash or the disk did to it.
+
+Two looks at each segment, oldest first (:mod:`.survey` and :mod:`.account`, then :mod:`.rebuild`),
+so that a restart takes little more memory than one segment and the columns of what is pending.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from pillion_sidecar.clock import Clock
+from pillion_sidecar.journal.damage import remove_partial
+from pillion_sidecar.journal.errors import telling
+from pillion_sidecar.journal.files import Files
+from pillion_sidecar.journal.identities import IdentitiesFile, StoredIdentity
+from pillion_sidecar.journal.opening import Opening
+from pillion_sidecar.journal.ports import IdentitySink, Recovered
+from pillion_sidecar.journal.rebuild import Rebuild
+from pillion_sidecar.journal.records import FRAME, REASONS
+from pillion_sidecar.journal.segments import PARTIAL_SUFFIX, segment_name
+from pillion_sidecar.journal.survey import Finding, FindingKind
+
+logger = logging.getLogger("pillion.journal")
+
+_LOSSES = (FindingKind.DAMAGED, FindingKind.MISSING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentState:
+    """What of a segment must be known to decide when it is compacted."""
+
+    number: int
+    #: Bytes, and those of them that are records with something pending.
+    size: int
+    live: int
+    #: Bytes of its header and its snapshot.
+    overhead: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """What a journal goes on with."""
+
+    recovered: Recovered
+    journal_id: bytes
+    #: ``Journal.offset``.
+    offset: float
+    #: Greater than every id, segment number and commit number used before.
+    next_id: int
+    next_segment: int
+    next_commit: int
+    #: Greater than every index of a destination and of a subscription used before.
+    next_destination: int
+    next_subscription: int
+    #: By index: uid and name.
+    destinations: dict[int, tuple[str, str]]
+    #: Oldest first.
+    segments: tuple[SegmentState, ...]
+    #: By id: pending places, of indications that have more than one.
+    shared: dict[int, int]
+    #: Oldest first.
+    identities: tuple[IdentitiesFile, ...]
+    #: To be written as a settlement ``(0, LOST, this)`` with the first commit, so that no later
+    #: start tells the same loss again; 0 for nothing.
+    lost_through: int
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """What is in a journal's folder, and wrong with it."""
+
+    journal_id: bytes | None
+    segments: tuple[str, ...]
+    #: Oldest segment first, by offset.
+    findings: tuple[Finding, ...]
+
+
+def recover(
+    files: Files, *, clock: Clock, identities: IdentitySink, new_journal_id: bytes
+) -> Recovery:
+    """Mend the folder, and return what is in it; the caller holds its lock.
+
+    ``new_journal_id``: 16 random bytes, for a journal that has none yet.
+
+    Raises:
+        JournalError: a newer version, files of several journals, or a failing disk.
+    """
+    opening = Opening(files, repairs=True, new_journal_id=new_journal_id)
+    opening.check_headers()
+    with telling(f"*{PARTIAL_SUFFIX}"):
+        remove_partial(files)
+    opening.look_at_segments()
+    account = opening.account
+    offset = max(clock.time(), account.last_time) - clock.monotonic()
+    rebuild = Rebuild(account=account, offset=offset, sink=identities)
+    for identity in opening.look_at_identities():
+        _restore(identity, identities, offset=offset)
+    segments = []
+    for one in opening.surveyed:
+        live = rebuild.add(one.number, opening.read(segment_name(one.number)), one.ranges)
+        segments.append(
+            SegmentState(number=one.number, size=one.size, live=live, overhead=one.overhead)
+        )
+    rebuild.finish()
+    return _result(opening, rebuild, segments)
+
+
+def examine(files: Files) -> Examination:
+    """Return what is wrong in a folder, as :func:`recover` would find it; change nothing.
+
+    Raises:
+        JournalError: as :func:`recover` does.
+    """
+    opening = Opening(files, repairs=False, new_journal_id=bytes(16))
+    opening.check_headers()
+    opening.look_at_segments()
+    for _ in opening.look_at_identities():
+        pass
+    return Examination(
+        journal_id=opening.journal_id,
+        segments=tuple(segment_name(one.number) for one in opening.surveyed),
+        findings=tuple(opening.findings),
+    )
+
+
+def _restore(stored: StoredIdentity, sink: IdentitySink, *, offset: float) -> None:
+    sink.restore(
+        stored.digest,
+        accepted_at=stored.accepted_at - offset,
+        expires=stored.expires or None,
+        pending=False,
+        reason=REASONS.get(stored.how),
+        destination=stored.destination,
+    )
+
+
+def _result(opening: Opening, rebuild: Rebuild, segments: list[SegmentState]) -> Recovery:
+    account = opening.account
+    newest = segments[-1].number if segments else 0
+    lost_records = any(finding.kind in _LOSSES for finding in opening.findings)
+    # An epoch that only a lost record named must not be used again, and each took a record.
+    next_epoch = account.next_epoch + opening.lost_bytes // FRAME.size
+    recovered = Recovered(
+        queues=rebuild.queues,
+        subscriptions=account.subscriptions,
+        held=rebuild.held,
+        groups=account.groups,
+        members=rebuild.members,
+        next_epoch=next_epoch,
+        damaged=lost_records or account.mended_until > newest or bool(rebuild.lost),
+        lost=rebuild.lost,
+    )
+    _log(opening.findings)
+    return Recovery(
+        recovered=recovered,
+        journal_id=opening.id,
+        offset=rebuild.offset,
+        next_id=account.last_id + 1,
+        next_segment=opening.next_segment,
+        next_commit=account.last_commit + 1,
+        next_destination=max([-1, *account.destinations, *rebuild.queues, *account.next_number])
+        + 1,
+        next_subscription=rebuild.next_subscription(),
+        destinations=account.destinations,
+        segments=tuple(segments),
+        shared=rebuild.shared,
+        identities=tuple(opening.identities),
+        lost_through=rebuild.lost_through,
+        findings=tuple(opening.findings),
+    )
+
+
+def _log(findings: list[Finding]) -> None:
+    for finding in findings:
+        fields = {
+            "file": finding.file,
+            "begin": finding.begin,
+            "end": finding.end,
+            "lost": finding.lost,
+        }
+        if finding.kind == FindingKind.TORN:
+            logger.warning(
+                "cut off what a crash left of the last write",
+                extra={"event": "journal-torn", **fields},
+            )
+        else:
+            logger.error(
+                "the journal is damaged; what can be read of it is used",
+                extra={"event": "journal-damaged", "damage": finding.kind.value, **fields},
+            )
