@@ -34,9 +34,14 @@ from pillion_sidecar.journal.segments import position_of
 
 #: A FRAME, an INDICATION and its only PLACE.
 _ONE = Struct("<IHBBIIQdd16sQIIIIQ")
+# Plain numbers: a million of comparisons with members of enumerations take a second.
 _INDICATION = int(Kind.INDICATION)
+_IDENTITY = int(Flag.IDENTITY)
+_COPY = int(Flag.COPY)
+_HELD = int(Flag.HELD)
+_BODILESS = int(Flag.BODILESS)
 #: Flags up to this one need no second look.
-_PLAIN = int(Flag.IDENTITY)
+_PLAIN = _IDENTITY
 _NOTHING: dict[int, int] = {}
 #: No destination has this index.
 _NOBODY = -1
@@ -118,13 +123,7 @@ class Rebuild:
                 if kind != _INDICATION:
                     at += size
                     continue
-                if (
-                    entries != 1
-                    or flags > _PLAIN
-                    or origin
-                    or record_id in copies
-                    or base + at > groups_at
-                ):
+                if entries != 1 or flags > _PLAIN or origin or record_id in copies:
                     frame = Frame(kind, flags, size, entries, record_id)
                     live += self._add_any(base + at, data, at, frame)
                     at += size
@@ -143,6 +142,9 @@ class Rebuild:
                     live += size
                 if flags:
                     self._remember(digest, accepted_at, expires, how, destination)
+                if base + at > groups_at:
+                    frame = Frame(kind, flags, size, entries, record_id)
+                    self._join(data, at, frame, accepted_at, expires)
                 at += size
         return live
 
@@ -150,25 +152,25 @@ class Rebuild:
 
     def _add_any(self, position: int, data: bytes, at: int, frame: Frame) -> int:
         """Take any record; return its bytes where it is still needed, else 0."""
-        if frame.kind != Kind.INDICATION:
+        if frame.kind != _INDICATION:
             return 0
         accepted_at, expires, digest, origin, _, _ = INDICATION.unpack_from(data, at + FRAME.size)
         places = decode_places(data, at, frame)
-        if frame.flags & Flag.HELD:
+        if frame.flags & _HELD:
             return self._hold(position, data, at, frame)
         hows = [self._outcome(place) for place in places]
         pending = [place for place, how in zip(places, hows, strict=True) if how is None]
         copy_at = self.account.copies.get(frame.id, position)
-        if pending and frame.flags & Flag.BODILESS:
+        if pending and frame.flags & _BODILESS:
             if copy_at == position:
                 self._lose(frame.id, pending)
             return 0
-        if frame.flags & Flag.IDENTITY and frame.id not in self._remembered:
+        if frame.flags & _IDENTITY and frame.id not in self._remembered:
             ended, destination = _end(places, hows)
             self._remember(digest, accepted_at, expires, ended, destination)
         if frame.id in self.account.copies:
             self._remembered.add(frame.id)
-        if not frame.flags & Flag.COPY and not origin and position > self.account.groups_at:
+        if not frame.flags & _COPY and not origin and position > self.account.groups_at:
             self._join(data, at, frame, accepted_at, expires)
         if not pending or copy_at != position:
             return 0
@@ -188,7 +190,7 @@ class Rebuild:
                 columns, (frame.id, position, place.number, place.subscription), strict=True
             ):
                 append(value)
-            if frame.flags & Flag.COPY:
+            if frame.flags & _COPY:
                 self._disordered.add(place.destination)
         if len(pending) > 1:
             self.shared[frame.id] = len(pending)
@@ -200,13 +202,13 @@ class Rebuild:
             return 0
         record = decode_indication(data, at, frame)
         ended = account.holds_ended.get(frame.id)
-        if ended is None and frame.flags & Flag.BODILESS:
+        if ended is None and frame.flags & _BODILESS:
             self._lose(frame.id, record.places)
             return 0
         if record.digest is not None:
             destination = record.places[0].destination if record.places else _NOBODY
             self._remember(record.digest, record.accepted_at, record.expires, ended, destination)
-        if not frame.flags & Flag.COPY and position > account.groups_at:
+        if not frame.flags & _COPY and position > account.groups_at:
             self._join(data, at, frame, record.accepted_at, record.expires)
         if ended is not None:
             return 0

@@ -22,6 +22,10 @@ ORIGIN = Struct("<Q")
 ORIGIN_AT = FRAME.size + 32
 #: Records that are named, of those that a damaged stretch seems to have held.
 _MAXIMUM_NAMED = 8
+# Plain numbers: a million of comparisons with members of enumerations take a second.
+_INDICATION = int(Kind.INDICATION)
+_COMMIT = int(Kind.COMMIT)
+_COPY = int(Flag.COPY)
 _KIND_NAMES = {kind.value: kind.name for kind in Kind}
 
 
@@ -85,16 +89,16 @@ def survey(data: bytes, *, newest: bool) -> Layout:
     last_id = 0
     origin = ORIGIN.unpack_from
     for at, kind, flags, size, _, record_id in walk(data, HEADER_SIZE, len(data)):
-        if kind == Kind.INDICATION:
+        if kind == _INDICATION:
             if record_id > last_id:
                 last_id = record_id
-            if flags & Flag.COPY or origin(data, at + ORIGIN_AT)[0]:
+            if flags & _COPY or origin(data, at + ORIGIN_AT)[0]:
                 derived.append(at)
         elif kind == UNSOUND:
             stretches.append((at, size))
         else:
             others.append(at)
-            if kind == Kind.COMMIT:
+            if kind == _COMMIT:
                 last_commit = at
     end = len(data)
     if newest:
