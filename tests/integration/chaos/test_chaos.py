@@ -8,6 +8,7 @@ longer (``make soak``).
 
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,25 +21,28 @@ SEED = int(os.environ.get("PILLION_CHAOS_SEED", random.SystemRandom().randrange(
 ROUND_SECONDS = 15
 
 
-def tell(run: World, seed: int) -> None:
+def told_of(run: World) -> str:
     blows = ", ".join(f"{name} {count}" for name, count in sorted(run.struck.items()))
-    print(f"seed {seed}, {run.restarts} runs of the deliverer, {blows}")
-    if run.disk is None:
-        print("the disk was never full: this user must not mount a small one")
+    never = "" if run.disk else "; the disk was never full: this user must not mount a small one"
+    return f"{run.restarts} runs of the deliverer, {blows}{never}"
 
 
 @pytest.mark.timeout(120 + ROUND_SECONDS * ROUNDS)
-async def test_nothing_acknowledged_is_lost_whatever_happens(tmp_path: Path) -> None:
+async def test_nothing_acknowledged_is_lost_whatever_happens(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     print(f"PILLION_CHAOS_SEED={SEED} PILLION_CHAOS_ROUNDS={ROUNDS}")
     async with world(tmp_path) as run:
         for blows in schedule(SEED, rounds=ROUNDS):
             await run.strike(blows)
         await run.finish()
-        tell(run, SEED)
     history = run.history()
-    print(f"{len(history.acknowledged)} acknowledged, {history.repeats()} came again")
-    assert len(history.acknowledged) > 10 * ROUNDS
+    acknowledged, repeats = len(history.acknowledged), history.repeats()
+    told = f"chaos: {acknowledged} acknowledged, {repeats} came again; PILLION_CHAOS_SEED={SEED}"
+    print(f"{told}; {told_of(run)}")
     assert history.problems() == []
-    assert not {"late"} & set(run.verdicts())
+    assert acknowledged > 10 * ROUNDS
+    assert "late" not in run.verdicts()
     for event in ("indication-discarded", "journal-damaged", "deliverer-failed"):
         assert run.deliverer.events(event) == []
+    record_property("told", f"{told}; {told_of(run)}")
