@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from pillion_sidecar.config.resources import (
     Configuration,
@@ -19,6 +19,7 @@ from pillion_sidecar.delivery.service import DeliveryService
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.intake.ports import Refusal, Target
 from pillion_sidecar.journal.memory import MemoryJournal
+from pillion_sidecar.journal.ports import Journal, JournalOwner, Recovered
 from pillion_sidecar.testing import FakeTime
 
 SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS)
@@ -70,6 +71,11 @@ class Settlements:
     ) -> None:
         self.seen.append((indication.identifier, destination, discarded))
 
+    def of(self, identifier: str) -> list[tuple[str, DiscardReason | None]]:
+        """What became of one indication's targets, sorted."""
+        told = [(to, reason) for seen, to, reason in self.seen if seen == identifier]
+        return sorted(told, key=lambda one: (one[0], one[1] or ""))
+
     @property
     def delivered(self) -> list[str | None]:
         return [identifier for identifier, _, reason in self.seen if reason is None]
@@ -103,8 +109,16 @@ def subscription(name: str, to: str, **changes: Any) -> IndicationSubscription:
 class Deliverer:
     """The service under test. ``run()`` lets the event loop have its turns."""
 
-    def __init__(self, *, maximum_destinations: int = 100, draw: float = 0.0) -> None:
-        self.time = FakeTime()
+    def __init__(
+        self,
+        *,
+        maximum_destinations: int = 100,
+        draw: float = 0.0,
+        journal: Journal | None = None,
+        recovered: Recovered | None = None,
+        time: FakeTime | None = None,
+    ) -> None:
+        self.time = time or FakeTime()
         self.handlers: dict[str, ScriptedHandler] = {}
         self.created: list[ScriptedHandler] = []
         self.answer: DeliveryOutcome | None = SUCCESS
@@ -117,10 +131,16 @@ class Deliverer:
             call_soon=self._soon.append,
             create_handler=self._create_handler,
             observer=NoObserver(),
-            journal=MemoryJournal(clock=self.time, journal_id="run1"),
+            journal=journal or MemoryJournal(clock=self.time, journal_id="run1"),
+            followers=(self.settlements,),
             maximum_destinations=maximum_destinations,
             draw=lambda: draw,
         )
+        if recovered is not None:
+            assert journal is not None
+            self.service.keep_in(journal, recovered)
+        if journal is not None:
+            journal.attach(cast(JournalOwner, self.service.answers))
         self.configuration = Configuration(revision="0")
 
     def _create_handler(self, resource: ListenerDestination) -> ScriptedHandler:
