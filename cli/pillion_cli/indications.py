@@ -47,6 +47,8 @@ class Item:
     #: The line of an NDJSON file, or the place in a JSON array; from 1.
     number: int
     body: bytes
+    #: Its number in its message group, where it is published as one of one.
+    sequence: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

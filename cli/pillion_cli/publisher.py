@@ -6,10 +6,10 @@ full queue would be overtaken by later ones.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from html import unescape
-from typing import Any
+from typing import Any, Protocol
 
 from pillion_cli.client import Answer, DelivererClient, Refused, Unreachable
 from pillion_cli.exits import Exit
@@ -35,6 +35,20 @@ class Refusal:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An indication was accepted, and discarded later at one destination."""
+
+    #: The line of the input; None where it is not known.
+    number: int | None
+    destination: str
+    reason: str
+
+    def __str__(self) -> str:
+        line = "a line" if self.number is None else f"line {self.number}"
+        return f"{line} was discarded at {self.destination}: {self.reason}"
+
+
 @dataclass(slots=True)
 class Summary:
     """What became of the input."""
@@ -44,6 +58,8 @@ class Summary:
     refused: int = 0
     #: The first ones.
     refusals: list[Refusal] = field(default_factory=list)
+    #: With ``--ack durable``: accepted or duplicate, and not known to be on disk.
+    not_durable: int = 0
     #: With ``--ack delivered``: what is known of delivery.
     delivered: int = 0
     #: Of the delivered: those that nobody has subscribed to.
@@ -57,6 +73,10 @@ class Summary:
     unsettled_from: int | None = None
     #: The answer to the flush, where one was asked for.
     flush: dict[str, Any] | None = None
+    #: With ``--group``: discards that were polled for, the first ones, and the group at its end.
+    faulted: int = 0
+    faults: list[Fault] = field(default_factory=list)
+    group: dict[str, Any] | None = None
 
     def refuse(self, number: int, reason: str) -> None:
         self.refused += 1
@@ -65,11 +85,12 @@ class Summary:
 
     @property
     def exit_code(self) -> Exit:
-        """OK: all accepted, and with ``delivered`` all delivered. FAILED: nothing accepted."""
+        """OK: all accepted, with ``durable`` all on disk, with ``delivered`` all delivered. FAILED:
+        nothing accepted."""
         taken = self.accepted + self.duplicate
         if self.failure is not None or self.refused:
             return Exit.PARTLY if taken else Exit.FAILED
-        if self.pending or self.discarded.total() or not _arrived(self.flush):
+        if self.not_durable or self.pending or self.discarded.total() or not _arrived(self.flush):
             return Exit.PARTLY
         return Exit.OK
 
@@ -93,6 +114,17 @@ class PublishOptions:
     timeout: float = 60.0
 
 
+class Watch(Protocol):
+    """Is told what goes out and what comes back."""
+
+    def sending(self, batch: Batch) -> None:
+        """A batch, or the rest of one, is about to be sent. Raises :class:`Refused` where it must
+        not be."""
+
+    def answered(self, acknowledged: Sequence[Item], wrong: Sequence[Item]) -> None:
+        """Items were accepted or known as duplicates; others were refused for good."""
+
+
 class Publisher:
     """Publishes to one deliverer. Time is given to it, so that tests need none."""
 
@@ -107,6 +139,8 @@ class Publisher:
     ) -> None:
         """``settled(items, bytes)`` is called as indications are answered for good."""
         self.summary = Summary()
+        self.options = options
+        self.watch: Watch | None = None
         self._client = client
         self._options = options
         self._monotonic = monotonic
@@ -116,12 +150,16 @@ class Publisher:
     def publish(self, batches: Iterable[Batch]) -> None:
         """Publish; what came of it is in ``summary``, up to the moment of any exception."""
         for batch in batches:
-            try:
-                if not self._finish(batch):
-                    return
-            except (Unreachable, Refused) as failure:
-                self.summary.failure = str(failure)
+            if not self.publish_batch(batch):
                 return
+
+    def publish_batch(self, batch: Batch) -> bool:
+        """Publish one batch; False where that was given up."""
+        try:
+            return self._finish(batch)
+        except (Unreachable, Refused) as failure:
+            self.summary.failure = str(failure)
+            return False
 
     def flush(self) -> None:
         """Wait until all that was accepted under the publisher's ID is delivered or discarded."""
@@ -145,6 +183,8 @@ class Publisher:
         deadline = self._monotonic() + self._options.timeout
         while True:
             self.summary.unsettled_from = batch.items[0].number
+            if self.watch is not None:
+                self.watch.sending(batch)
             answer = self._post(batch)
             left = self._take(answer, batch)
             gone = len(batch.items) - len(left)
@@ -196,14 +236,21 @@ class Publisher:
         summary.pending += content.get("pending", 0)
         summary.discarded.update(entry["reason"] for entry in content.get("discarded", ()))
         summary.discarded["without detail"] += content.get("discardedBeyond", 0)
+        if content.get("durable") is False:
+            summary.not_durable += content["accepted"] + content.get("duplicate", 0)
         unread = content.get("unreadFrom", len(batch.items))
-        left = []
+        left, wrong = [], []
         for entry in content.get("refused", ()):
             item = batch.items[entry["line"]]
             if entry["status"] == 429:
                 left.append(item)
             else:
+                wrong.append(item)
                 summary.refuse(item.number, _reason(entry))
+        if self.watch is not None:
+            refused = {id(item) for item in (*left, *wrong)}
+            taken = [item for item in batch.items[:unread] if id(item) not in refused]
+            self.watch.answered(taken, wrong)
         left += batch.items[unread:]
         if "reason" in content and len(left) == len(batch.items):
             # The request was broken off at its first line, and would be again.

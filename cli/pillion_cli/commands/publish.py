@@ -11,9 +11,12 @@ from contextlib import contextmanager
 from typing import BinaryIO
 
 from pillion_cli.client import DEFAULT_URL, DelivererClient
-from pillion_cli.exits import CommandFailed
+from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.group_publisher import GroupPublisher, SystemTime
 from pillion_cli.indications import batches, kind_of
 from pillion_cli.publisher import Publisher, PublishOptions, Summary
+from pillion_cli.publisher_report import summary_document, summary_lines
+from pillion_cli.sender_group import SenderGroup
 
 HELP = """
 Send indications to a deliverer, and say what became of each.
@@ -25,14 +28,20 @@ or is a JSON array of these, a CloudEvent or an array of them, or one CIM-XML ex
 that the deliverer refuses for now (a full queue) are sent again, those alone, when it says; lines
 that are wrong are counted and the first ones quoted.
 
+With --group the lines are numbered from 0 as one message group, and the last one is marked as such
+(so the input is read one batch ahead). After each batch the deliverer is asked what it has
+discarded of the group; the first fault ends it, and no further line is sent.
+
 examples:
   pillion publish alerts.ndjson
   jq -c '.alerts[]' report.json | pillion publish - --source weather
   pillion publish alerts.ndjson --ack delivered --timeout 300
   pillion publish alerts.ndjson --flush
+  pillion publish steps.ndjson --source plant --group batch-7 --ordered --group-max-idle 60
 
-exit codes: 0 all accepted (with --ack delivered or --flush: and all delivered), 3 a part of it,
-1 nothing accepted or no deliverer, 2 a wrong command line.
+exit codes: 0 all accepted (with --ack durable: and on disk, with --ack delivered or --flush: and
+all delivered, with --group: and no fault), 3 a part of it, 1 nothing accepted or no deliverer, 2 a
+wrong command line.
 """
 
 #: Seconds that a request may take beyond what it was told to wait.
@@ -50,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("accepted", "durable", "stable", "delivered"),
         default="accepted",
         help="how far an indication must have come before it is answered [accepted];"
-        " no deliverer of this version can give durable or stable",
+        " durable needs a deliverer with durability Disk, and none of this version can give stable",
     )
     parser.add_argument(
         "--source", help="the source of lines that name none; with a source, repeats are recognised"
@@ -71,6 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="at the end, wait until everything is delivered or discarded, and say where",
     )
+    _add_group_arguments(parser)
     parser.add_argument(
         "--content-type",
         metavar="TYPE",
@@ -81,14 +91,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_group_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--group", metavar="NAME", help="publish the lines as one message group of this name"
+    )
+    parser.add_argument(
+        "--ordered",
+        action="store_true",
+        help="have the group delivered in its order, and never past a gap",
+    )
+    parser.add_argument(
+        "--group-expires",
+        metavar="SECONDS",
+        type=_seconds,
+        help="end the group so long from now; later than the expires of each of its lines",
+    )
+    parser.add_argument(
+        "--group-max-idle",
+        metavar="SECONDS",
+        type=_seconds,
+        help="end the group when so long passes between two of its lines",
+    )
+
+
 def run(args: argparse.Namespace) -> int:
     """Publish; return the exit code."""
+    named = args.publisher or (f"cli-{uuid.uuid4()}" if args.flush or args.group else None)
     options = PublishOptions(
-        ack=args.ack,
-        source=args.source,
-        publisher=args.publisher or (f"cli-{uuid.uuid4()}" if args.flush else None),
-        timeout=args.timeout,
+        ack=args.ack, source=args.source, publisher=named, timeout=args.timeout
     )
+    group = _group(args)
     kind = kind_of(args.file, args.content_type)
     with (
         _input(args.file) as stream,
@@ -98,15 +130,34 @@ def run(args: argparse.Namespace) -> int:
         publisher = Publisher(
             client, options, monotonic=time.monotonic, sleep=time.sleep, settled=settled
         )
+        sender: Publisher | GroupPublisher = publisher
+        if group is not None:
+            now = SystemTime(monotonic=time.monotonic, wall=time.time, sleep=time.sleep)
+            sender = GroupPublisher(publisher, client, group, time=now)
         try:
-            publisher.publish(batches(stream, kind, size=args.batch))
+            sender.publish(batches(stream, kind, size=args.batch))
             if args.flush and publisher.summary.accepted + publisher.summary.duplicate:
-                publisher.flush()
+                sender.flush()
         except (CommandFailed, KeyboardInterrupt):
             _say(publisher.summary, args.output)
             raise
     _say(publisher.summary, args.output)
     return publisher.summary.exit_code
+
+
+def _group(args: argparse.Namespace) -> SenderGroup | None:
+    if args.group is None:
+        for name in ("ordered", "group_expires", "group_max_idle"):
+            if getattr(args, name):
+                option = name.replace("_", "-")
+                raise CommandFailed(f"--{option} needs --group NAME", code=Exit.USAGE)
+        return None
+    return SenderGroup(
+        args.group,
+        ordered=args.ordered,
+        expires=None if args.group_expires is None else time.time() + args.group_expires,
+        max_idle_seconds=args.group_max_idle,
+    )
 
 
 def _count(text: str) -> int:
@@ -167,51 +218,9 @@ def _progress(stream: BinaryIO) -> Iterator[Callable[[int, int], None]]:
 
 def _say(summary: Summary, output: str) -> None:
     if output == "json":
-        print(json.dumps(_document(summary)))
+        print(json.dumps(summary_document(summary)))
         return
-    counts = [f"{summary.accepted:,} accepted", f"{summary.duplicate:,} duplicate"]
-    counts.append(f"{summary.refused:,} refused")
-    if summary.delivered or summary.pending or summary.discarded.total():
-        counts.append(f"{summary.delivered:,} delivered")
-        if summary.unrouted:
-            counts[-1] += f" ({summary.unrouted:,} of them had no subscriber)"
-        counts.append(f"{summary.pending:,} pending")
-        counts += [f"{n:,} discarded ({reason})" for reason, n in summary.discarded.items() if n]
-    print(", ".join(counts))
-    for refusal in summary.refusals:
-        print(f"  line {refusal.number}: {refusal.reason}")
-    if summary.refused > len(summary.refusals):
-        print(f"  … and {summary.refused - len(summary.refusals):,} more")
-    for name, counted in (summary.flush or {}).get("destinations", {}).items():
-        print(f"  {name}: {_destination(counted)}")
+    for line in summary_lines(summary):
+        print(line)
     if summary.failure is not None:
-        if summary.unsettled_from is not None:
-            print(f"stopped at line {summary.unsettled_from}: what follows was not accepted")
         print(f"pillion publish: {summary.failure}", file=sys.stderr)
-
-
-def _destination(counted: dict[str, object]) -> str:
-    parts = [f"{counted.get('delivered', 0):,} delivered", f"{counted.get('pending', 0):,} pending"]
-    discarded = counted.get("discarded")
-    if isinstance(discarded, dict):
-        parts += [f"{number:,} discarded ({reason})" for reason, number in discarded.items()]
-    return ", ".join(parts)
-
-
-def _document(summary: Summary) -> dict[str, object]:
-    return {
-        "accepted": summary.accepted,
-        "duplicate": summary.duplicate,
-        "refused": summary.refused,
-        "refusals": [
-            {"line": refusal.number, "reason": refusal.reason} for refusal in summary.refusals
-        ],
-        "delivered": summary.delivered,
-        "unrouted": summary.unrouted,
-        "pending": summary.pending,
-        "discarded": dict(+summary.discarded),
-        "resent": summary.resent,
-        "failure": summary.failure,
-        "unsettledFrom": summary.unsettled_from,
-        "flush": summary.flush,
-    }

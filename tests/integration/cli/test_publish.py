@@ -28,6 +28,8 @@ class Door:
     publishers: set[str | None] = field(default_factory=set)
     requests: int = 0
     flushed: dict[str, str] = field(default_factory=dict)
+    #: What was discarded after it was accepted.
+    faulty: list[dict[str, object]] = field(default_factory=list)
 
     async def publish(self, request: web.Request) -> web.Response:
         self.requests += 1
@@ -43,6 +45,12 @@ class Door:
         accepted = len(lines) - len(refused)
         content = {"accepted": accepted, "duplicate": 0, "refused": refused}
         return web.json_response(content, status=status)
+
+    async def faults(self, request: web.Request) -> web.Response:
+        assert request.query["publisher"] in self.publishers
+        told = self.faulty[int(request.query["after"]) :]
+        content = {"faults": told, "dropped": 0, "last": len(self.faulty)}
+        return web.json_response(content)
 
     async def flush(self, request: web.Request) -> web.Response:
         self.flushed = dict(request.query)
@@ -61,6 +69,7 @@ async def run(door: Door) -> AsyncIterator[Run]:
     app = web.Application()
     app.router.add_post("/v1/indications", door.publish)
     app.router.add_post("/v1/flush", door.flush)
+    app.router.add_get("/v1/faults", door.faults)
     async with TestServer(app) as server:
         url = str(server.make_url("/"))
 
@@ -114,6 +123,39 @@ async def test_a_flush_has_an_id_of_its_own_and_shows_each_destination(
     assert publisher is not None
     assert door.flushed == {"publisher": publisher, "level": "delivered", "timeout": "9"}
     assert "  siem: 2 delivered, 0 pending, 1 discarded (fatal-error)\n" in capsys.readouterr().out
+
+
+async def test_a_group_is_numbered_and_stopped_at_its_first_fault(
+    run: Run, door: Door, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = tmp_path / "steps.ndjson"
+    steps.write_text('{"class": "A"}\n' * 4)
+    arguments = (str(steps), "--group", "g", "--ordered", "--group-max-idle", "60", "--batch", "2")
+    assert await run(*arguments) == Exit.OK
+    members = [json.loads(line) for line in door.lines]
+    assert [one["sequence"] for one in members] == [0, 1, 2, 3]
+    assert [one.get("last", False) for one in members] == [False, False, False, True]
+    door.faulty = [{"number": 1, "destination": "siem", "reason": "out-of-order", "sequence": 1}]
+    capsys.readouterr()
+    assert await run(*arguments, "--output", "json") == Exit.PARTLY
+    said = capsys.readouterr()
+    document = json.loads(said.out)
+    assert document["faults"] == [{"line": 2, "destination": "siem", "reason": "out-of-order"}]
+    assert document["unsettledFrom"] == 3
+    assert document["group"]["termination"] == "failed"
+
+
+async def test_a_group_can_expire(run: Run, door: Door, alerts: Path) -> None:
+    assert await run(str(alerts), "--group", "g", "--group-expires", "3600") == Exit.PARTLY
+    assert len({json.loads(line)["groupExpires"] for line in door.lines}) == 1
+
+
+@pytest.mark.parametrize("alone", ["--ordered", "--group-expires=9", "--group-max-idle=9"])
+def test_what_is_said_of_a_group_needs_its_name(
+    alerts: Path, capsys: pytest.CaptureFixture[str], alone: str
+) -> None:
+    assert main(["publish", str(alerts), alone]) == Exit.USAGE
+    assert "needs --group NAME" in capsys.readouterr().err
 
 
 def test_no_deliverer_is_a_failure_that_says_what_was_not_accepted(

@@ -11,6 +11,7 @@ from pillion_cli.client import Answer, DelivererClient, Unreachable
 from pillion_cli.exits import Exit
 from pillion_cli.indications import Kind, batches
 from pillion_cli.publisher import Publisher, PublishOptions
+from pillion_cli.publisher_report import summary_lines
 from pillion_sidecar.testing import FakeTime
 
 
@@ -253,3 +254,18 @@ def test_a_flush_that_is_incomplete_or_has_discards_is_partial(
     _publish(publisher, "1\n")
     publisher.flush()
     assert publisher.summary.exit_code == Exit.PARTLY
+
+
+def test_what_is_not_known_to_be_on_disk_makes_a_durable_publish_partial(
+    fake_time: FakeTime,
+) -> None:
+    client = ScriptedClient(
+        _answer(accepted=3, durable=True),
+        _answer(202, accepted=1, duplicate=1, durable=False, receipt="r"),
+    )
+    publisher = _publisher(client, fake_time, ack="durable", timeout=5)
+    _publish(publisher, "1\n2\n3\n4\n5\n")
+    assert client.sent[0].query == {"ack": "durable", "source": None, "timeout": "5"}
+    assert publisher.summary.not_durable == 2
+    assert publisher.summary.exit_code == Exit.PARTLY
+    assert "2 not known to be on disk" in next(summary_lines(publisher.summary))

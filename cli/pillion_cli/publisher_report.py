@@ -1,0 +1,71 @@
+"""What ``pillion publish`` says in the end: for people, and for programs."""
+
+from collections.abc import Iterator
+
+from pillion_cli.publisher import Summary
+
+
+def summary_lines(summary: Summary) -> Iterator[str]:
+    """Yield what became of the input, for people; all but why it ended before its end."""
+    yield ", ".join(_counts(summary))
+    yield from (f"  {fault}" for fault in summary.faults)
+    if summary.faulted > len(summary.faults) > 0:
+        yield f"  … and {summary.faulted - len(summary.faults):,} more faults"
+    for refusal in summary.refusals:
+        yield f"  line {refusal.number}: {refusal.reason}"
+    if summary.refused > len(summary.refusals):
+        yield f"  … and {summary.refused - len(summary.refusals):,} more"
+    for name, counted in (summary.flush or {}).get("destinations", {}).items():
+        yield f"  {name}: {_destination(counted)}"
+    if summary.failure is not None and summary.unsettled_from is not None:
+        yield f"stopped at line {summary.unsettled_from}: what follows was not accepted"
+
+
+def _counts(summary: Summary) -> Iterator[str]:
+    yield f"{summary.accepted:,} accepted"
+    yield f"{summary.duplicate:,} duplicate"
+    yield f"{summary.refused:,} refused"
+    if summary.not_durable:
+        yield f"{summary.not_durable:,} not known to be on disk"
+    if summary.delivered or summary.pending or summary.discarded.total():
+        unrouted = f" ({summary.unrouted:,} of them had no subscriber)" if summary.unrouted else ""
+        yield f"{summary.delivered:,} delivered{unrouted}"
+        yield f"{summary.pending:,} pending"
+        yield from (f"{n:,} discarded ({reason})" for reason, n in summary.discarded.items() if n)
+    if summary.faulted:
+        yield f"{summary.faulted:,} faults"
+
+
+def _destination(counted: dict[str, object]) -> str:
+    parts = [f"{counted.get('delivered', 0):,} delivered", f"{counted.get('pending', 0):,} pending"]
+    discarded = counted.get("discarded")
+    if isinstance(discarded, dict):
+        parts += [f"{number:,} discarded ({reason})" for reason, number in discarded.items()]
+    return ", ".join(parts)
+
+
+def summary_document(summary: Summary) -> dict[str, object]:
+    """Return what became of the input, for programs."""
+    return {
+        "accepted": summary.accepted,
+        "duplicate": summary.duplicate,
+        "refused": summary.refused,
+        "refusals": [
+            {"line": refusal.number, "reason": refusal.reason} for refusal in summary.refusals
+        ],
+        "notDurable": summary.not_durable,
+        "delivered": summary.delivered,
+        "unrouted": summary.unrouted,
+        "pending": summary.pending,
+        "discarded": dict(+summary.discarded),
+        "resent": summary.resent,
+        "failure": summary.failure,
+        "unsettledFrom": summary.unsettled_from,
+        "flush": summary.flush,
+        "faulted": summary.faulted,
+        "faults": [
+            {"line": fault.number, "destination": fault.destination, "reason": fault.reason}
+            for fault in summary.faults
+        ],
+        "group": summary.group,
+    }
