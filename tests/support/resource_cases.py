@@ -68,7 +68,8 @@ _SERVICE_CASES = (
     _callback("names no host", "https://:443/", "https://[::1]:443/"),
     _callback("names a port", "https://host:0/", "https://host:1/"),
     _callback("holds a query", "https://host/?job=1", "https://host/jobs"),
-    _callback("has no path", "https://host:8443", "https://host:8443/"),
+    _callback("holds a dot segment", "https://host/a/../b/", "https://host/b/"),
+    _callback("holds a dot segment", "https://host/a%2Fb", "https://host/a/.b/..c/d.."),
 )
 
 _HTTP = {"destination": "http://host/", "protocol": "CIM-XML"}

@@ -206,7 +206,7 @@ class IndicationService:
     durability: Durability | None = None
     #: None: the highest that the durability gives.
     acknowledgement: Acknowledgement | None = None
-    #: Where publishers may have receipts sent: prefixes of URLs, as they were written.
+    #: Where publishers may have receipts sent: URLs that others lie below, as they were written.
     callbacks: tuple[str, ...] = ()
     shutdown_grace_period_seconds: float = 20.0
     deliverer: DelivererSpec = DelivererSpec()

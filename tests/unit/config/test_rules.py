@@ -26,8 +26,9 @@ from pillion_sidecar.config.schema.fields import (
     Text,
 )
 from pillion_sidecar.config.schema.quantities import amount
-from pillion_sidecar.config.schema.urls import URL
+from pillion_sidecar.config.schema.urls import PREFIX, URL
 from pillion_sidecar.config.validation import Complaints, check
+from pillion_sidecar.reliability.allowed import check_callback
 from support.resource_cases import CASES
 from support.resource_rules import Case, Placed, every_rule, nodes, schema
 from support.resource_values import URL_PIECES, values
@@ -163,6 +164,12 @@ def test_a_url_that_passes_has_what_a_client_needs(url: str) -> None:
         assert parts.username is None
         assert parts.fragment == ""
         assert parts.port is None or 1 <= parts.port <= 65535
+
+
+@given(st.lists(st.sampled_from([*URL_PIECES, "/.", "/..", "%2e", "%2F"]), max_size=8).map("".join))
+def test_below_a_prefix_that_passes_lie_others(prefix: str) -> None:
+    if all(rule.holds(prefix) for rule in PREFIX.rules):
+        check_callback(prefix.removesuffix("/") + "/below", [prefix])
 
 
 @pytest.mark.parametrize("placed", every_rule(), ids=lambda p: f"{p.field}-{p.rule.message}")

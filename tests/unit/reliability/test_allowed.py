@@ -41,6 +41,13 @@ def test_what_lies_elsewhere_is_not(url: str) -> None:
         check_callback(url, ("http://hooks.example:8080/pillion",))
 
 
+def test_below_a_prefix_that_is_none_lies_nothing_and_the_others_count() -> None:
+    prefixes = ("http://[::::]/", "http://hooks.example/")
+    check_callback("http://hooks.example/a", prefixes)
+    with pytest.raises(BadCallback, match="below none"):
+        check_callback("http://other.example/a", prefixes)
+
+
 @pytest.mark.parametrize(
     ("url", "says"),
     [

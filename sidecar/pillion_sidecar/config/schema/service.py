@@ -96,8 +96,9 @@ _SAFETY = (
         assumed="`Disk`; `Memory` for a deliverer that was started without `--journal`",
         description="Where accepted indications are kept until they are delivered. Disk: in a "
         "journal on the deliverer's volume; they outlive its end, however it comes, as long as "
-        "the volume does. StateOnly: in memory, while attempts, numbers and identities are on "
-        "disk; the indications are lost with the deliverer, and what was lost is reported. "
+        "the volume does. StateOnly: in memory, while what else has to be remembered, such as "
+        "the identities of what was delivered, is on disk; the indications are lost with the "
+        "deliverer, and how many were is reported. "
         "Memory: in memory alone; all is lost with the deliverer. A change is in force once the "
         "deliverer is started again.",
     ),
@@ -115,9 +116,9 @@ _SAFETY = (
         type=ListOf(item=PREFIX, max_items=MOST_CALLBACKS),
         default=[],
         description="Where publishers may have the deliverer send receipts of what became of their "
-        "indications: URLs, each with the path that a callback's own begins with, such as "
-        "https://jobs.example.com/receipts/. A callback that begins with none of them is refused, "
-        "so without any a publisher asks for its receipts instead.",
+        "indications: URLs such as https://jobs.example.com/receipts, and all that lie below them, "
+        "by whole segments of the path. A callback to another place is refused, so without any a "
+        "publisher asks for its receipts instead.",
     ),
     Field(
         name="shutdownGracePeriodSeconds",

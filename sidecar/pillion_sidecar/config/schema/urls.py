@@ -67,8 +67,7 @@ URL = Text(
     ),
 )
 
-#: What other URLs begin with. That is compared character by character, so the host has to end in
-#: it: https://host would let https://host.example pass.
+#: What other URLs lie below: they have its scheme, host, port and first segments of the path.
 PREFIX = Text(
     min_length=1,
     max_length=2048,
@@ -80,9 +79,9 @@ PREFIX = Text(
             remedy="End it in the path.",
         ),
         unlike(
-            f"{_SCHEME}{_HOST}(:[^/?#]*)?",
-            message="has no path, so that longer host names would begin with it too",
-            remedy="End it in / at least, such as https://host/.",
+            r".*%(2[eEfF]|5[cC]).*|.*/\.\.?(/.*)?",
+            message="holds a dot segment, or an encoded dot, slash or backslash",
+            remedy="Write the path without them, as it is compared.",
         ),
     ),
 )
