@@ -33,8 +33,9 @@ SETTLEMENT = Struct("<IBQ")
 #: number of the commit, journal time.
 COMMIT = Struct("<Qd")
 
-#: The longest record that is ever written: a line, its envelope, and 10,000 places.
-MAXIMUM_RECORD = 4 << 20
+#: The longest record that is ever written: a line, its envelope, and 10,000 places; or a SNAPSHOT
+#: with the states of all message groups.
+MAXIMUM_RECORD = 32 << 20
 _NO_DIGEST = bytes(16)
 
 
@@ -146,6 +147,12 @@ _queue = msgspec.msgpack.Decoder(QueueState).decode
 _snapshot = msgspec.msgpack.Decoder(Snapshot).decode
 _frame_end = FRAME.size
 _fixed_end = FRAME.size + INDICATION.size
+#: What the checksum covers of a FRAME, an INDICATION and its only PLACE.
+_ONE = Struct("<HBBIIQdd16sQIIIIQ")
+_one_end = CHECKED_FROM + _ONE.size
+_INDICATION = int(Kind.INDICATION)
+_IDENTITY = int(Flag.IDENTITY)
+_BODILESS = int(Flag.BODILESS)
 
 
 def seal(kind: int, payload: bytes, *, flags: int = 0, count: int = 0, record_id: int = 0) -> bytes:
@@ -175,9 +182,28 @@ def encode_indication(
         )
     )
     digest = indication.digest
+    # Plain numbers, since an IntFlag costs as much as all the rest of this.
     if digest is not None:
-        flags |= Flag.IDENTITY
-    body = b"" if flags & Flag.BODILESS else indication.body
+        flags |= _IDENTITY
+    body = b"" if flags & _BODILESS else indication.body
+    if len(places) == 1:
+        checked = _ONE.pack(
+            MAGIC,
+            _INDICATION,
+            flags,
+            _one_end + len(envelope) + len(body),
+            1,
+            indication.id,
+            accepted_at,
+            indication.expires or 0.0,
+            digest or _NO_DIGEST,
+            origin,
+            len(envelope),
+            len(body),
+            *places[0],
+        )
+        checked = b"".join((checked, envelope, body))
+        return crc32(checked).to_bytes(4, "little") + checked
     fixed = INDICATION.pack(
         accepted_at,
         indication.expires or 0.0,
@@ -188,7 +214,20 @@ def encode_indication(
     )
     packed = [PLACE.pack(*place) for place in places]
     payload = b"".join((fixed, *packed, envelope, body))
-    return seal(Kind.INDICATION, payload, flags=flags, count=len(places), record_id=indication.id)
+    return seal(_INDICATION, payload, flags=flags, count=len(places), record_id=indication.id)
+
+
+def copy_indication(record: bytes, places: Sequence[Place], *, origin: int) -> bytes:
+    """Return a sound INDICATION copied forward from segment ``origin``, with these of its
+    places."""
+    _, _, kind, flags, _, entries, record_id = FRAME.unpack_from(record)
+    accepted_at, expires, digest, _, envelope_size, body_size = INDICATION.unpack_from(
+        record, _frame_end
+    )
+    fixed = INDICATION.pack(accepted_at, expires, digest, origin, envelope_size, body_size)
+    packed = [PLACE.pack(*place) for place in places]
+    payload = b"".join((fixed, *packed, record[_fixed_end + PLACE.size * entries :]))
+    return seal(kind, payload, flags=flags | int(Flag.COPY), count=len(places), record_id=record_id)
 
 
 def encode_settlements(settlements: Sequence[Settlement]) -> bytes:
@@ -221,6 +260,17 @@ def encode_queue(state: QueueState) -> bytes:
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """Return the record that a segment begins with."""
     return seal(Kind.SNAPSHOT, _encode(snapshot))
+
+
+def encode_whole_snapshot(snapshot: Snapshot) -> list[bytes]:
+    """Return the record that a segment begins with; where that is too long, several records that
+    say the same together."""
+    record = encode_snapshot(snapshot)
+    if len(record) <= MAXIMUM_RECORD:
+        return [record]
+    head = msgspec.structs.replace(snapshot, names=Names(), queues=())
+    queues = [encode_queue(state) for state in snapshot.queues]
+    return [encode_snapshot(head), encode_names(snapshot.names), *queues]
 
 
 class Frame(NamedTuple):

@@ -1,0 +1,214 @@
+"""Copying forward: what is pending in the oldest segment is written again at the end of the log,
+and the segment removed. So the folder takes at most twice what is pending and one segment, however
+long one listener is dead.
+
+In steps of bounded size, each behind a commit of its own; deliveries, settlements and acceptance go
+on between them.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from pillion_sidecar.journal.bounds import JournalSettings
+from pillion_sidecar.journal.identities import IdentitiesFile, StoredIdentity, surplus
+from pillion_sidecar.journal.log import Log, Segment
+from pillion_sidecar.journal.ports import Place
+from pillion_sidecar.journal.records import copy_indication
+from pillion_sidecar.journal.segments import Header
+from pillion_sidecar.journal.shelf import Found, Shelf
+from pillion_sidecar.journal.workers import Result, Worker
+
+#: Records, and bytes of records, that are looked at in one turn of the event loop.
+STEP_RECORDS = 256
+STEP_BYTES = 256 << 10
+
+
+class Copied(NamedTuple):
+    """A record that was written again."""
+
+    found: Found
+    position: int
+    size: int
+
+
+class Copying(Protocol):
+    """What compaction asks of the journal that it is a part of."""
+
+    def still_pending(self, found: Found) -> Sequence[Place] | None:
+        """Return the places of a record that are pending; None where the record is needed no
+        more."""
+
+    def moved(
+        self, found: Found, places: Sequence[Place], *, old_position: int, position: int, size: int
+    ) -> None:
+        """A pending record lies somewhere else from now on."""
+
+    def stored_identity(self, found: Found) -> StoredIdentity | None:
+        """Return what is remembered of a settled record's identity, None for nothing."""
+
+    def header(self, number: int) -> Header:
+        """Return the header of a file of identities."""
+
+    def time(self) -> float:
+        """Return the journal time."""
+
+    def failed(self, error: OSError) -> None:
+        """The disk failed for good."""
+
+
+class Compaction:
+    """Removes the oldest segment whenever it is due."""
+
+    def __init__(
+        self,
+        *,
+        log: Log,
+        shelf: Shelf,
+        reader: Worker,
+        settings: JournalSettings,
+        journal: Copying,
+        identities: Sequence[IdentitiesFile],
+    ) -> None:
+        self._log = log
+        self._shelf = shelf
+        self._reader = reader
+        self._settings = settings
+        self._journal = journal
+        self._segment: Segment | None = None
+        self._remembered: list[StoredIdentity] = []
+        self._files = list(identities)
+        self._is_closed = False
+
+    @property
+    def identity_bytes(self) -> int:
+        """Bytes of all files of identities."""
+        return sum(file.size for file in self._files)
+
+    def consider(self) -> None:
+        """Begin to remove the oldest segment, where that is due and not under way."""
+        if self._segment is not None or self._is_closed or self._log.error is not None:
+            return
+        oldest = self._log.oldest
+        if oldest is None or not self._is_due(oldest):
+            return
+        self._segment = oldest
+        if not oldest.live and not oldest.identities:
+            self._remove()
+            return
+        look = partial(self._shelf.look_through, oldest.number, oldest.size, whole=oldest.live > 0)
+        self._submit(look, self._next)
+
+    def _is_due(self, oldest: Segment) -> bool:
+        if not oldest.live:
+            return True
+        log, settings, current = self._log, self._settings, self._log.current
+        if log.room.is_full or current is None:
+            # Copies need room; what is dead as a whole is removed all the same.
+            return False
+        # While the oldest is copied, it takes its room twice.
+        peak = log.total + oldest.live + settings.step
+        if peak <= 2 * log.live + settings.roll_at + current.overhead:
+            return False
+        # Copies need segments too. Where no more than the rest is dead, all this copying would go
+        # round in a circle.
+        needed = current.overhead * (1 + log.live // settings.roll_at)
+        dead = (log.total - current.size) - (log.live - current.live) - needed
+        return dead >= oldest.live
+
+    def _next(self, _: None = None) -> None:
+        self._submit(
+            partial(self._shelf.next_found, STEP_RECORDS, STEP_BYTES),
+            self._found,
+        )
+
+    def _found(self, found: Sequence[Found]) -> None:
+        if self._is_closed:
+            return
+        if not found:
+            self._remove()
+            return
+        copies = [copied for one in found if (copied := self._keep(one)) is not None]
+        if copies:
+            self._log.barrier(partial(self._copied, copies))
+        else:
+            self._next()
+
+    def _keep(self, found: Found) -> Copied | None:
+        """Write a record again, or remember its identity."""
+        assert self._segment is not None
+        places = self._journal.still_pending(found) if found.record else None
+        if places is None:
+            identity = self._journal.stored_identity(found)
+            if identity is not None:
+                self._remembered.append(identity)
+            return None
+        record = copy_indication(found.record, places, origin=self._segment.number)
+        position = self._log.append(record)
+        if found.digest is not None:
+            self._log.remember()
+        return Copied(found, position, len(record))
+
+    def _copied(self, copies: Sequence[Copied]) -> None:
+        """Copies are on disk: from now on they are the ones that count."""
+        segment = self._segment
+        assert segment is not None
+        for found, position, size in copies:
+            places = self._journal.still_pending(found)
+            if places is None:
+                continue
+            new = self._log.segments[position >> 32]
+            new.live += size
+            segment.live -= len(found.record)
+            self._log.live += size - len(found.record)
+            self._journal.moved(
+                found,
+                places,
+                old_position=segment.number << 32 | found.offset,
+                position=position,
+                size=size,
+            )
+        if not self._is_closed:
+            self._next()
+
+    def _remove(self) -> None:
+        assert self._segment is not None
+        number = self._segment.number
+        remembered, self._remembered = self._remembered, []
+        self._submit(
+            partial(self._shelf.remove, number, self._journal.header(number), remembered),
+            self._removed,
+        )
+
+    def _removed(self, kept: IdentitiesFile | None) -> None:
+        segment, self._segment = self._segment, None
+        assert segment is not None
+        self._log.removed(segment)
+        if kept is not None:
+            self._files.append(kept)
+        self._forget()
+        self.consider()
+
+    def _forget(self) -> None:
+        settings = self._settings
+        over = surplus(
+            self._files,
+            capacity=settings.identity_entries,
+            window_seconds=settings.identity_seconds,
+            now=self._journal.time(),
+        )
+        if over:
+            gone = {file.name for file in over}
+            self._files = [file for file in self._files if file.name not in gone]
+            self._submit(partial(self._shelf.remove_files, sorted(gone)), _removed_files)
+
+    def _submit(self, work: Callable[[], Result], done: Callable[[Result], None]) -> None:
+        self._reader.submit(work, done, self._journal.failed)
+
+    def close(self) -> None:
+        """Begin nothing any more."""
+        self._is_closed = True
+
+
+def _removed_files(_: None) -> None:
+    """Nobody waits for these."""

@@ -1,0 +1,420 @@
+"""The journal on disk: durability ``Disk``, and ``StateOnly`` without the bodies."""
+
+import logging
+from collections.abc import Callable, Sequence
+from secrets import token_bytes
+from typing import Protocol
+
+from pillion_sidecar.clock import Clock, Timers
+from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import Indication
+from pillion_sidecar.journal.bounds import OVER, JournalSettings
+from pillion_sidecar.journal.compaction import Compaction
+from pillion_sidecar.journal.errors import folder_error
+from pillion_sidecar.journal.files import Files
+from pillion_sidecar.journal.identities import StoredIdentity
+from pillion_sidecar.journal.loading import Loading
+from pillion_sidecar.journal.log import Batch, Log, Segment
+from pillion_sidecar.journal.naming import recovered_names
+from pillion_sidecar.journal.ports import IdentitySink, JournalOwner, Place, QueueState, Recovered
+from pillion_sidecar.journal.records import (
+    DELIVERED,
+    LOST,
+    REASON_CODES,
+    Flag,
+    Settlement,
+    Snapshot,
+    encode_indication,
+    encode_names,
+    encode_settlements,
+    encode_whole_snapshot,
+)
+from pillion_sidecar.journal.recovery import Recovery, recover
+from pillion_sidecar.journal.segments import Header, encode_header
+from pillion_sidecar.journal.settling import Settling
+from pillion_sidecar.journal.shelf import Found, Shelf
+from pillion_sidecar.journal.statistics import JournalStatistics
+from pillion_sidecar.journal.tail import Tail, is_full
+from pillion_sidecar.journal.workers import Worker
+
+logger = logging.getLogger("pillion.journal")
+
+#: Seconds after which a settlement is written by itself, where no other commit takes it.
+SETTLE_SECONDS = 0.05
+_BODILESS = int(Flag.BODILESS)
+_HELD = int(Flag.HELD)
+
+
+class CommitObserver(Protocol):
+    """Wants to know how long commits take."""
+
+    def journal_committed(self, seconds: float) -> None:
+        """A commit, written and synced, took ``seconds``."""
+
+
+def open_journal(
+    files: Files,
+    *,
+    clock: Clock,
+    worker: Worker,
+    reader: Worker,
+    call_soon: Callable[[Callable[[], None]], object],
+    timers: Timers,
+    settings: JournalSettings,
+    identities: IdentitySink,
+    observer: CommitObserver | None = None,
+    journal_id: bytes | None = None,
+) -> tuple["DiskJournal", Recovered]:
+    """Recover what is in the folder, whose lock the caller holds. Blocks; may be called in any
+    thread, since nothing of the event loop is touched before ``attach``.
+
+    ``worker`` commits, ``reader`` reads; the caller closes both after the journal.
+    ``journal_id``: 16 bytes for a journal that is new; random where it is None.
+
+    Raises:
+        JournalError: the folder cannot be used as it is.
+    """
+    recovery = recover(
+        files, clock=clock, identities=identities, new_journal_id=journal_id or token_bytes(16)
+    )
+    tail = Tail(files)
+    try:
+        spare = tail.prepare(settings.step)
+    except OSError as error:
+        if not is_full(error):
+            raise folder_error("", error) from error
+        spare = 0
+    journal = DiskJournal(
+        recovery=recovery,
+        tail=tail,
+        spare=spare,
+        shelf=Shelf(files),
+        clock=clock,
+        worker=worker,
+        reader=reader,
+        call_soon=call_soon,
+        timers=timers,
+        settings=settings,
+        observer=observer,
+    )
+    return journal, recovery.recovered
+
+
+class DiskJournal:
+    """A ``Journal`` on disk, opened by :func:`open_journal`."""
+
+    def __init__(
+        self,
+        *,
+        recovery: Recovery,
+        tail: Tail,
+        spare: int,
+        shelf: Shelf,
+        clock: Clock,
+        worker: Worker,
+        reader: Worker,
+        call_soon: Callable[[Callable[[], None]], object],
+        timers: Timers,
+        settings: JournalSettings,
+        observer: CommitObserver | None,
+    ) -> None:
+        self._journal_id = recovery.journal_id
+        self._offset = recovery.offset
+        self._durability = settings.durability
+        self._flags = 0 if settings.durability is Durability.DISK else _BODILESS
+        self._clock = clock
+        self._call_soon = call_soon
+        self._timers = timers
+        self._reader = reader
+        self._shelf = shelf
+        self._observer = observer
+        self._owner: JournalOwner | None = None
+        self._last_id = recovery.next_id - 1
+        self._told_id = self._last_id
+        self._next_epoch = recovery.recovered.next_epoch
+        self._shared = recovery.shared
+        #: Held indications by id; they stay in memory, wherever their records lie.
+        self._held = {indication.id: indication for indication, _ in recovery.recovered.held}
+        self._naming = recovered_names(recovery)
+        self._settling = Settling()
+        self._is_settle_due = False
+        self._lost_through = recovery.lost_through
+        self._last_commit = 0.0
+        self._over = int(OVER * settings.live_bound)
+        self._settings = settings
+        self._log = Log(
+            tail=tail,
+            worker=worker,
+            call_soon=call_soon,
+            timers=timers,
+            settings=settings,
+            keeper=self,
+            segments={
+                one.number: Segment(
+                    number=one.number, size=one.size, live=one.live, overhead=one.overhead
+                )
+                for one in recovery.segments
+            },
+            next_number=recovery.next_segment,
+            commit=recovery.next_commit - 1,
+            spare=spare,
+        )
+        self._loading = Loading(
+            log=self._log,
+            shelf=shelf,
+            reader=reader,
+            offset=recovery.offset,
+            shared=recovery.shared,
+            failed=self.failed,
+        )
+        self._compaction = Compaction(
+            log=self._log,
+            shelf=shelf,
+            reader=reader,
+            settings=settings,
+            journal=self,
+            identities=recovery.identities,
+        )
+
+    @property
+    def id(self) -> str:
+        return self._journal_id.hex()
+
+    @property
+    def durability(self) -> Durability:
+        return self._durability
+
+    @property
+    def offset(self) -> float:
+        return self._offset
+
+    def attach(self, owner: JournalOwner) -> None:
+        """Name the owner. The first segment is begun in the next turn of the event loop, or by the
+        first append: what was recovered must be restored by then, since the snapshot says it."""
+        self._owner = owner
+        self._call_soon(self._begin)
+
+    def _begin(self) -> None:
+        self._log.begin()
+        self._log.flush()
+
+    # ------------------------------------------------------------------ names
+
+    def destination(self, *, uid: str, name: str) -> int:
+        return self._naming.destination(uid, name)
+
+    def subscription(self, *, uid: str, name: str, filter_name: str) -> int:
+        return self._naming.subscription(uid, name, filter_name)
+
+    # ------------------------------------------------------------------ what is accepted
+
+    def refusal(self, size: int) -> str | None:
+        return self._log.refusal(size)
+
+    def is_over_bytes(self, size: int) -> bool:
+        return self._log.live + size > self._over
+
+    def append(self, indication: Indication, places: Sequence[Place], *, held: int = 0) -> None:
+        if held and self._held.pop(held, None) is not None:
+            self._forget(indication)
+        size = self._take(indication, places, self._flags, held)
+        if places:
+            self._log.add_live(size)
+            if len(places) > 1:
+                self._shared[indication.id] = len(places)
+
+    def hold(self, indication: Indication, places: Sequence[Place]) -> None:
+        self._log.add_live(self._take(indication, places, self._flags | _HELD, 0))
+        self._held[indication.id] = indication
+
+    def _take(
+        self, indication: Indication, places: Sequence[Place], flags: int, origin: int
+    ) -> int:
+        self._last_id = indication.id = self._last_id + 1
+        log = self._log
+        if self._naming.has_new:
+            log.append(encode_names(self._naming.take_new()))
+        record = encode_indication(
+            indication,
+            places,
+            accepted_at=indication.accepted_at + self._offset,
+            flags=flags,
+            origin=origin,
+        )
+        indication.position = log.append(record)
+        indication.size = size = len(record)
+        if indication.digest is not None:
+            log.remember()
+        return size
+
+    def end_hold(self, indication: Indication, reason: DiscardReason) -> None:
+        if self._held.pop(indication.id, None) is not None:
+            self._forget(indication)
+        self._settling.end_hold(indication.id, reason)
+        self._flush_soon()
+
+    def _forget(self, indication: Indication) -> None:
+        self._log.remove_live(indication.position, indication.size)
+
+    def barrier(self, done: Callable[[], None]) -> None:
+        self._log.barrier(done)
+
+    # ------------------------------------------------------------------ what becomes of it
+
+    def settle(
+        self, place: Place, indication: Indication, reason: DiscardReason | None, *, through: bool
+    ) -> int:
+        self._settling.settle(place, reason, through)
+        if not self._is_settle_due:
+            self._flush_soon()
+        left = self._shared.get(indication.id, 1) - 1
+        if not left:
+            self._log.remove_live(indication.position, indication.size)
+        elif left == 1:
+            del self._shared[indication.id]
+        else:
+            self._shared[indication.id] = left
+        return left
+
+    def note(self, state: QueueState) -> None:
+        self._next_epoch = max(self._next_epoch, state.epoch + 1)
+        self._settling.note(state)
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if not self._is_settle_due:
+            self._is_settle_due = True
+            self._timers.call_later(SETTLE_SECONDS, self._flush)
+
+    def _flush(self) -> None:
+        # Left alone where a commit took all: a timer that is cancelled with each commit costs more.
+        self._is_settle_due = False
+        if self._settling:
+            self._log.flush()
+
+    def load(
+        self,
+        positions: Sequence[int],
+        done: Callable[[Sequence[Indication | None]], None],
+    ) -> None:
+        self._loading.load(positions, done)
+
+    def close(self) -> None:
+        """Commit what was taken, and close the files. Blocks until that is done; the caller closes
+        the workers, and releases the folder's lock."""
+        self._compaction.close()
+        self._reader.drain()
+        if not self._log.close():
+            logger.error(
+                "the journal's disk took not all that was accepted: %d bytes are lost",
+                self._log.waiting,
+                extra={"event": "journal-incomplete", "bytes": self._log.waiting},
+            )
+        self._reader.submit(self._shelf.close, _closed, self.failed)
+        self._reader.drain()
+
+    @property
+    def statistics(self) -> JournalStatistics:
+        """What there is to know now."""
+        log = self._log
+        return JournalStatistics(
+            total_bytes=log.total,
+            live_bytes=log.live,
+            live_bound=self._settings.live_bound,
+            identity_bytes=self._compaction.identity_bytes,
+            segments=len(log.segments),
+            appended_bytes=log.appended_bytes,
+            commits=log.commits,
+            last_commit=self._last_commit,
+            damaged=self._loading.damaged,
+            is_full=log.room.is_full,
+            pending_barriers=log.pending_barriers,
+        )
+
+    # ------------------------------------------------------------------ what the log asks
+
+    @property
+    def owner(self) -> JournalOwner:
+        """Those whom the journal asks and tells."""
+        assert self._owner is not None, "attach an owner first"
+        return self._owner
+
+    def trailing(self) -> list[bytes]:
+        records = self._settling.take()
+        if self._naming.has_new:
+            records.insert(0, encode_names(self._naming.take_new()))
+        if self._lost_through:
+            lost, self._lost_through = self._lost_through, 0
+            records.append(encode_settlements([Settlement(0, LOST, lost)]))
+        return records
+
+    def opening(self, number: int, commit: int) -> bytes:
+        states = tuple(self.owner.queue_states())
+        self._next_epoch = max((self._next_epoch, *(state.epoch + 1 for state in states)))
+        names = self._naming.take_all()
+        snapshot = Snapshot(
+            time=self.time(),
+            next_id=self._last_id + 1,
+            next_epoch=self._next_epoch,
+            commit=commit,
+            names=names,
+            queues=states,
+            groups=self.owner.groups(),
+        )
+        return b"".join((encode_header(self.header(number)), *encode_whole_snapshot(snapshot)))
+
+    def last_id(self) -> int:
+        return self._last_id
+
+    def time(self) -> float:
+        return self._clock.monotonic() + self._offset
+
+    def opened(self) -> None:
+        self._compaction.consider()
+
+    def committed(self, batch: Batch, seconds: float) -> None:
+        self._last_commit = seconds
+        if self._observer is not None:
+            self._observer.journal_committed(seconds)
+        if batch.last_id > self._told_id:
+            self._told_id = batch.last_id
+            self.owner.committed(batch.last_id)
+        for done in batch.barriers:
+            done()
+        self._compaction.consider()
+
+    def failed(self, error: OSError) -> None:
+        self._log.stop(error)
+        self.owner.failed(error)
+
+    # ------------------------------------------------------------------ what compaction asks
+
+    def header(self, number: int) -> Header:
+        return Header(number, self._journal_id, self.time())
+
+    def still_pending(self, found: Found) -> Sequence[Place] | None:
+        if found.flags & _HELD:
+            return found.places if found.id in self._held else None
+        return (found.places and self.owner.pending(found.id, found.places)) or None
+
+    def moved(
+        self, found: Found, places: Sequence[Place], *, old_position: int, position: int, size: int
+    ) -> None:
+        if found.flags & _HELD:
+            held = self._held[found.id]
+            held.position, held.size = position, size
+        self._loading.moved(old_position, position, size)
+        self.owner.moved(found.id, places, position, size)
+
+    def stored_identity(self, found: Found) -> StoredIdentity | None:
+        ended = self.owner.identity(found.digest) if found.digest is not None else None
+        if ended is None or found.digest is None:
+            return None
+        reason, destination = ended
+        how = DELIVERED if reason is None else REASON_CODES[reason]
+        return StoredIdentity(found.digest, found.accepted_at, found.expires, how, destination)
+
+
+def _closed(_: None) -> None:
+    """Nothing is left to do."""

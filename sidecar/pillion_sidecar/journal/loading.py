@@ -1,0 +1,93 @@
+"""Indications read back from the disk, while their records may be copied forward."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from pillion_sidecar.indication import Indication
+from pillion_sidecar.journal.log import Log
+from pillion_sidecar.journal.segments import segment_name, segment_of
+from pillion_sidecar.journal.shelf import Shelf
+from pillion_sidecar.journal.workers import Worker
+
+logger = logging.getLogger("pillion.journal")
+
+#: Takes what was read, None for what is damaged.
+Loaded: TypeAlias = Callable[[Sequence[Indication | None]], None]
+
+
+class Loading:
+    """Reads in the thread that reads, and tells on the event loop."""
+
+    def __init__(
+        self,
+        *,
+        log: Log,
+        shelf: Shelf,
+        reader: Worker,
+        offset: float,
+        shared: Mapping[int, int],
+        failed: Callable[[OSError], None],
+    ) -> None:
+        """``shared``: by id, unsettled places of indications that have more than one."""
+        self._log = log
+        self._shelf = shelf
+        self._reader = reader
+        self._offset = offset
+        self._shared = shared
+        self._failed = failed
+        self._under_way = 0
+        #: By old position, while loads are under way: new position, size.
+        self._moved: dict[int, tuple[int, int]] = {}
+        #: Records that could not be read.
+        self.damaged = 0
+
+    def load(self, positions: Sequence[int], done: Loaded) -> None:
+        """Read indications back; ``done`` is called later."""
+        begin = partial(self._load, tuple(positions), done)
+        if any(position >= self._log.written for position in positions):
+            self._log.barrier(begin)
+        else:
+            begin()
+
+    def _load(self, positions: Sequence[int], done: Loaded) -> None:
+        self._under_way += 1
+        self._reader.submit(
+            partial(self._shelf.load, positions, self._offset),
+            partial(self._loaded, positions, done),
+            self._failed,
+        )
+
+    def moved(self, old_position: int, position: int, size: int) -> None:
+        """A record has been copied forward."""
+        if self._under_way:
+            self._moved[old_position] = position, size
+
+    def _loaded(
+        self, positions: Sequence[int], done: Loaded, loaded: Sequence[Indication | None]
+    ) -> None:
+        for position, indication in zip(positions, loaded, strict=True):
+            if indication is None:
+                self._say_damaged(position)
+                continue
+            indication.unsettled = self._shared.get(indication.id, 1)
+            # It may have been copied forward while it was read.
+            moved = self._moved.get(position)
+            if moved is not None:
+                indication.position, indication.size = moved
+        self._under_way -= 1
+        if not self._under_way:
+            self._moved.clear()
+        done(loaded)
+
+    def _say_damaged(self, position: int) -> None:
+        self.damaged += 1
+        number, offset = segment_of(position)
+        name = segment_name(number)
+        logger.error(
+            "the journal cannot read the record at byte %d of %s any more: it is lost",
+            offset,
+            name,
+            extra={"event": "journal-damaged", "file": name, "offset": offset},
+        )

@@ -1,0 +1,399 @@
+"""The log, as the event loop has it: what is gathered, what is being written, what is reserved.
+
+One write is under way at a time; all that comes meanwhile is written at once behind it. A commit
+record stands before each, so where one is found on disk, all before it was there already.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from pillion_sidecar.clock import Timer, Timers
+from pillion_sidecar.journal.bounds import MARGIN, MAXIMUM_WAITING, MIB, JournalSettings
+from pillion_sidecar.journal.records import COMMIT, FRAME, encode_commit
+from pillion_sidecar.journal.reserving import Reserving
+from pillion_sidecar.journal.tail import Tail, Written, is_full
+from pillion_sidecar.journal.workers import Worker
+
+#: Bytes of the record that stands before each write.
+COMMIT_SIZE = FRAME.size + COMMIT.size
+
+
+@dataclass(slots=True, kw_only=True)
+class Segment:
+    """One segment, as far as it is written or gathered."""
+
+    number: int
+    size: int
+    #: Bytes of records that are pending.
+    live: int = 0
+    #: Bytes of its header and its snapshot: what each segment costs, however it is copied.
+    overhead: int = 0
+    #: Whether any of its records has an identity.
+    identities: bool = True
+
+
+@dataclass(slots=True, kw_only=True)
+class Batch:
+    """What is written at once."""
+
+    number: int
+    offset: int
+    data: bytes
+    #: The greatest id that it takes, or that was taken before.
+    last_id: int
+    barriers: list[Callable[[], None]] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class Opening:
+    """The beginning of a segment."""
+
+    number: int
+    data: bytes
+    sealed_at: int
+
+
+class Keeper(Protocol):
+    """Whom the log asks what to write, and tells what became of it."""
+
+    def trailing(self) -> list[bytes]:
+        """Return the records that end the next batch."""
+
+    def opening(self, number: int, commit: int) -> bytes:
+        """Return the header and the snapshot of a new segment."""
+
+    def last_id(self) -> int:
+        """Return the id of what was appended last."""
+
+    def time(self) -> float:
+        """Return the journal time."""
+
+    def opened(self) -> None:
+        """A segment is begun on disk, and the one before it complete."""
+
+    def committed(self, batch: Batch, seconds: float) -> None:
+        """A batch is on disk."""
+
+    def failed(self, error: OSError) -> None:
+        """The disk failed for good."""
+
+
+class Log:
+    """Takes records, and has them written."""
+
+    def __init__(
+        self,
+        *,
+        tail: Tail,
+        worker: Worker,
+        call_soon: Callable[[Callable[[], None]], object],
+        timers: Timers,
+        settings: JournalSettings,
+        keeper: Keeper,
+        segments: dict[int, Segment],
+        next_number: int,
+        commit: int,
+        spare: int,
+    ) -> None:
+        """``commit``: the number of the last one; ``spare``: bytes reserved for the first segment,
+        0 where the disk is full."""
+        self._tail = tail
+        self._worker = worker
+        self._call_soon = call_soon
+        self._timers = timers
+        self._settings = settings
+        self._keeper = keeper
+        #: By number, oldest first.
+        self.segments = segments
+        self.current: Segment | None = None
+        self._next_number = next_number
+        self.commits = 0
+        self._commit = commit
+        self.total = sum(segment.size for segment in segments.values())
+        self.live = sum(segment.live for segment in segments.values())
+        self.overhead = sum(segment.overhead for segment in segments.values())
+        self.appended_bytes = 0
+        self._parts: list[bytes] = []
+        self._barriers: list[Callable[[], None]] = []
+        #: Where the current segment ends without what is gathered and with it; its first position.
+        self._start = self._end = self._base = 0
+        self._queue: deque[Batch | Opening] = deque()
+        self._is_writing = self._is_scheduled = self._is_blocked = False
+        self._age: Timer | None = None
+        self._is_old = False
+        #: Positions below it are on disk.
+        self.written = next_number << 32
+        self.error: OSError | None = None
+        self.room = Reserving(
+            tail=tail,
+            worker=worker,
+            timers=timers,
+            settings=settings,
+            spare=spare,
+            freed=self._unblock,
+            prepared=self._roll_between,
+            failed=self._fail,
+        )
+
+    # ------------------------------------------------------------------ what is gathered
+
+    def append(self, record: bytes) -> int:
+        """Take a record; return its position."""
+        if self.current is None:
+            self._begin()
+        end = self._end
+        self._parts.append(record)
+        self._end = end + len(record)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._call_soon(self.flush)
+        return self._base | end
+
+    def add_live(self, size: int) -> None:
+        """The record that was appended last is pending."""
+        assert self.current is not None
+        self.current.live += size
+        self.live += size
+
+    def remove_live(self, position: int, size: int) -> None:
+        """The record at ``position`` is pending no more."""
+        self.segments[position >> 32].live -= size
+        self.live -= size
+
+    def remember(self) -> None:
+        """The record that was appended last has an identity."""
+        assert self.current is not None
+        self.current.identities = True
+
+    def barrier(self, done: Callable[[], None]) -> None:
+        """Call ``done`` once all that was taken is on disk: at once where it is."""
+        if self._parts:
+            self._barriers.append(done)
+        elif (batch := self._last_batch()) is not None:
+            batch.barriers.append(done)
+        else:
+            done()
+
+    def _last_batch(self) -> Batch | None:
+        return next((one for one in reversed(self._queue) if isinstance(one, Batch)), None)
+
+    @property
+    def pending_barriers(self) -> int:
+        """Barriers that nobody was called for yet."""
+        batches = [one for one in self._queue if isinstance(one, Batch)]
+        return len(self._barriers) + sum(len(batch.barriers) for batch in batches)
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that are not on disk yet."""
+        return self._end - self._start + sum(len(one.data) for one in self._queue)
+
+    def refusal(self, size: int) -> str | None:
+        """Return why nothing of ``size`` bytes can be taken; None where it can."""
+        if self.error is not None:
+            return f"the journal's disk failed: {self.error.strerror or self.error}"
+        if self.room.is_full and self.room.end - self._end < size + MARGIN:
+            return (
+                f"the journal's disk is full: {max(0, self.room.end - self._end)} bytes are "
+                f"reserved, and {size + MARGIN} are needed"
+            )
+        if self._end - self._start > MAXIMUM_WAITING:
+            return f"the journal's disk is slow: {self.waiting // MIB} MiB wait to be written"
+        bound = self._settings.live_bound
+        if self.live + size > bound:
+            return f"the journal is full: {self.live} bytes are pending, and {bound} may be"
+        return None
+
+    # ------------------------------------------------------------------ what is written
+
+    def begin(self) -> None:
+        """Begin a first segment, where there is none yet."""
+        if self.current is None:
+            self._begin()
+            self._advance()
+
+    def flush(self) -> None:
+        """Have written what was gathered, now or with the next write."""
+        self._is_scheduled = False
+        self._advance()
+
+    def _advance(self) -> None:
+        if self._is_writing or self._is_blocked or self.error is not None:
+            return
+        if not self._queue:
+            self._gather()
+        if self._queue:
+            self._is_writing = True
+            one = self._queue[0]
+            if isinstance(one, Batch):
+                work = partial(self._tail.write, one.offset, one.data)
+                self._worker.submit(work, partial(self._written, one), self._not_written)
+            else:
+                opening = partial(self._tail.begin, one.number, one.data, one.sealed_at)
+                self._worker.submit(opening, partial(self._opened, one), self._not_written)
+
+    def _gather(self) -> None:
+        trailing = self._keeper.trailing()
+        if not self._parts and not trailing:
+            self._roll()
+            return
+        if self.current is None:
+            self._begin()
+        assert self.current is not None
+        self._commit += 1
+        commit = encode_commit(self._commit, self._keeper.time())
+        data = b"".join((commit, *self._parts, *trailing))
+        batch = Batch(
+            number=self.current.number,
+            offset=self._start,
+            data=data,
+            last_id=self._keeper.last_id(),
+            barriers=self._barriers,
+        )
+        self._queue.append(batch)
+        self._parts, self._barriers = [], []
+        self._start += len(data)
+        self._end = self._start + COMMIT_SIZE
+        self.current.size = self._start
+        self.total += len(data)
+        self.appended_bytes += len(data)
+        # Only here: between two calls of the other rooms, so that the snapshot says of them what
+        # the records before it say, and no more.
+        self._roll()
+
+    def _written(self, batch: Batch, written: Written) -> None:
+        self._queue.popleft()
+        self._is_writing = False
+        self.commits += 1
+        self.written = batch.number << 32 | batch.offset + len(batch.data)
+        if self.current is not None and batch.number == self.current.number:
+            self.room.end = max(self.room.end, written.reserved)
+        # The disk works on while those who waited are told.
+        self._advance()
+        self._reserve()
+        self._keeper.committed(batch, written.seconds)
+
+    def _opened(self, opening: Opening, written: Written) -> None:
+        self._queue.popleft()
+        self._is_writing = False
+        self.written = opening.number << 32 | len(opening.data)
+        self.room.end = written.reserved
+        self._advance()
+        self._reserve()
+        self._keeper.opened()
+
+    def _not_written(self, error: OSError) -> None:
+        self._is_writing = False
+        if is_full(error):
+            # The same bytes at the same place, later.
+            self._is_blocked = True
+            self.room.met_full(error)
+        else:
+            self._fail(error)
+
+    def stop(self, error: OSError) -> None:
+        """Write nothing any more."""
+        self.error = error
+
+    def _fail(self, error: OSError) -> None:
+        if self.error is None:
+            self._keeper.failed(error)
+
+    def _unblock(self) -> None:
+        self._is_blocked = False
+        self._advance()
+        self._reserve()
+
+    def _reserve(self) -> None:
+        if self.error is None and self.current is not None and not self.is_opening:
+            self.room.reserve(
+                self._end, spare=self._is_old or self._start > self._settings.roll_at // 2
+            )
+
+    # ------------------------------------------------------------------ segments
+
+    @property
+    def is_opening(self) -> bool:
+        """Whether the current segment is not on disk yet."""
+        return any(isinstance(one, Opening) for one in self._queue)
+
+    @property
+    def oldest(self) -> Segment | None:
+        """The oldest segment that is complete on disk; None without one."""
+        segment = next(iter(self.segments.values()), None)
+        return segment if segment is not None and segment.number < self.written >> 32 else None
+
+    def removed(self, segment: Segment) -> None:
+        """A segment is gone from the disk."""
+        del self.segments[segment.number]
+        self.total -= segment.size
+        self.live -= segment.live
+        self.overhead -= segment.overhead
+        segment.live = 0
+        self.room.retry()
+
+    def _roll(self) -> None:
+        current = self.current
+        if current is None or self.is_opening:
+            return
+        held = self._start - current.overhead
+        due = held >= self._settings.roll_at or (self._is_old and held > 0)
+        # Without room for the next one, this one grows on.
+        if due and self.room.spare:
+            self._begin()
+
+    def _roll_between(self) -> None:
+        if not self._parts and not self._queue:
+            self._advance()
+
+    def _begin(self) -> None:
+        number, before = self._next_number, self.current
+        self._next_number += 1
+        data = self._keeper.opening(number, self._commit)
+        size = len(data)
+        self.current = self.segments[number] = Segment(
+            number=number, size=size, overhead=size, identities=False
+        )
+        self.total += size
+        self.overhead += size
+        self._base, self._start, self._end = number << 32, size, size + COMMIT_SIZE
+        self.room.begin()
+        self._queue.append(
+            Opening(number=number, data=data, sealed_at=before.size if before is not None else 0)
+        )
+        if self._age is not None:
+            self._age.cancel()
+        self._is_old = False
+        self._age = self._timers.call_later(self._settings.segment_seconds, self._aged)
+
+    def _aged(self) -> None:
+        self._age = self._timers.call_later(self._settings.segment_seconds, self._aged)
+        self._is_old = self._start > (self.current.overhead if self.current is not None else 0)
+        self._reserve()
+        self._roll_between()
+
+    # ------------------------------------------------------------------ the end
+
+    def close(self) -> bool:
+        """Write what was gathered; whether all of it is on disk. Blocks."""
+        self._worker.drain()
+        self._unblock()
+        self._worker.drain()
+        # What was gathered during the write that was under way.
+        self._advance()
+        self._worker.drain()
+        complete = not self._queue and not self._parts and self.error is None
+        if self._age is not None:
+            self._age.cancel()
+        self.room.close()
+        if self.error is None:
+            self._worker.submit(partial(self._tail.close, self.written & 0xFFFFFFFF), _done, _done)
+        self._worker.drain()
+        return complete
+
+
+def _done(_: object) -> None:
+    """What is cut off when the folder is released is room that was reserved, and nothing else."""

@@ -1,0 +1,188 @@
+"""The segments as the thread that reads has them: records read back, segments looked through before
+they are removed. One thread does these in order, so what is being read is never removed."""
+
+import errno
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from pillion_sidecar.indication import Indication
+from pillion_sidecar.journal.files import File, Files
+from pillion_sidecar.journal.identities import IdentitiesFile, StoredIdentity, write_identities
+from pillion_sidecar.journal.ports import Place
+from pillion_sidecar.journal.rebuild import indication_of
+from pillion_sidecar.journal.records import (
+    FRAME,
+    INDICATION,
+    MAXIMUM_RECORD,
+    Flag,
+    Frame,
+    Kind,
+    decode_indication,
+    decode_places,
+    read_frame,
+)
+from pillion_sidecar.journal.segments import (
+    HEADER_SIZE,
+    Header,
+    segment_name,
+    segment_of,
+    walk,
+)
+from pillion_sidecar.journal.tail import is_full
+
+#: Files that are kept open.
+_OPEN_FILES = 32
+#: Bytes read for one record alone, and where the next record is near.
+_ONE_READ = 4096
+_LONG_READ = 256 << 10
+
+
+class Found(NamedTuple):
+    """An INDICATION of a segment that is looked through."""
+
+    id: int
+    flags: int
+    #: Where it begins in the segment.
+    offset: int
+    #: The record whole; empty where only its identity is asked for.
+    record: bytes
+    places: tuple[Place, ...]
+    digest: bytes | None
+    #: Journal time.
+    accepted_at: float
+    #: 0.0 for none.
+    expires: float
+
+
+class Shelf:
+    """Blocks. Used by one thread."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._open: OrderedDict[int, File] = OrderedDict()
+        self._walk: Iterator[Found] = iter(())
+
+    # ------------------------------------------------------------------ reading back
+
+    def load(self, positions: Sequence[int], offset: float) -> list[Indication | None]:
+        """Return the indications at ``positions``, None for one that is damaged; ``offset`` is
+        ``Journal.offset``."""
+        found: dict[int, Indication | None] = {}
+        order = sorted(set(positions))
+        data, begin = b"", 0
+        for index, position in enumerate(order):
+            number, at = segment_of(position)
+            following = order[index + 1] if index + 1 < len(order) else 0
+            is_near = 0 < following - position < _LONG_READ
+            inside = position - begin
+            frame = read_frame(data, inside, len(data)) if inside < len(data) else None
+            if frame is None:
+                data = self._read(number, at, _LONG_READ if is_near else _ONE_READ)
+                begin, inside = position, 0
+                frame = read_frame(data, 0, len(data)) if data else None
+            found[position] = self._decode(data, inside, frame, position, offset)
+        return [found[position] for position in positions]
+
+    def _decode(
+        self, data: bytes, at: int, frame: Frame | None, position: int, offset: float
+    ) -> Indication | None:
+        if frame is None and (size := _claimed(data, at)) > len(data) - at:
+            data, at = self._read(*segment_of(position), size), 0
+            frame = read_frame(data, 0, len(data))
+        if frame is None or frame.kind != Kind.INDICATION:
+            return None
+        record = decode_indication(data, at, frame)
+        return indication_of(record, frame, position=position, offset=offset)
+
+    def _read(self, number: int, at: int, size: int) -> bytes:
+        try:
+            return self._file(number).read(at, size)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            # A sector that cannot be read is as good as damaged.
+            return b""
+
+    def _file(self, number: int) -> File:
+        file = self._open.pop(number, None)
+        if file is None:
+            file = self._files.open(segment_name(number))
+        self._open[number] = file
+        if len(self._open) > _OPEN_FILES:
+            self._open.popitem(last=False)[1].close()
+        return file
+
+    # ------------------------------------------------------------------ removing
+
+    def look_through(self, number: int, size: int, *, whole: bool) -> None:
+        """Begin to look through a segment of ``size`` bytes; with ``whole`` for all its
+        INDICATIONs, else only for those with an identity."""
+        data = self._file(number).read(0, size)
+        self._walk = _whole(data) if whole else _identities(data)
+
+    def next_found(self, most: int, most_bytes: int) -> list[Found]:
+        """Return the next INDICATIONs of the segment, none at its end."""
+        found, size = [], 0
+        for one in self._walk:
+            found.append(one)
+            size += len(one.record)
+            if len(found) >= most or size >= most_bytes:
+                break
+        return found
+
+    def remove(
+        self, number: int, header: Header, identities: Sequence[StoredIdentity]
+    ) -> IdentitiesFile | None:
+        """Remove a segment, once the identities to be remembered of it are in a file of their
+        own; return what there is to know of that, None where there is none."""
+        self._walk = iter(())
+        kept = None
+        if identities:
+            try:
+                kept = write_identities(self._files, header, identities)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                # Removing the segment is what makes room: these are forgotten before their time.
+        file = self._open.pop(number, None)
+        if file is not None:
+            file.close()
+        self._files.remove(segment_name(number))
+        self._files.sync_folder()
+        return kept
+
+    def remove_files(self, names: Sequence[str]) -> None:
+        """Remove files of identities."""
+        for name in names:
+            self._files.remove(name)
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+
+def _claimed(data: bytes, at: int) -> int:
+    if len(data) - at < FRAME.size:
+        return 0
+    size = FRAME.unpack_from(data, at)[4]
+    return size if size <= MAXIMUM_RECORD else 0
+
+
+def _whole(data: bytes) -> Iterator[Found]:
+    for at, kind, flags, size, entries, record_id in walk(data, HEADER_SIZE, len(data)):
+        if kind == Kind.INDICATION:
+            accepted_at, expires, digest, *_ = INDICATION.unpack_from(data, at + FRAME.size)
+            places = decode_places(data, at, Frame(kind, flags, size, entries, record_id))
+            identity = digest if flags & Flag.IDENTITY else None
+            record = data[at : at + size]
+            yield Found(record_id, flags, at, record, places, identity, accepted_at, expires)
+
+
+def _identities(data: bytes) -> Iterator[Found]:
+    for at, kind, flags, _, _, record_id in walk(data, HEADER_SIZE, len(data)):
+        if kind == Kind.INDICATION and flags & Flag.IDENTITY:
+            accepted_at, expires, digest, *_ = INDICATION.unpack_from(data, at + FRAME.size)
+            yield Found(record_id, flags, at, b"", (), digest, accepted_at, expires)
