@@ -208,7 +208,7 @@ TABLE: tuple[Option, ...] = (
     Option(
         "flushLevel",
         "flush_level",
-        "`delivered`",
+        "`delivered`; `durable` with `ack` `durable`",
         _choice("accepted", "durable", "stable", "delivered"),
         "what a task's rows must have reached before the task ends: `accepted`, `durable`,"
         " `stable`, `delivered`",
@@ -269,6 +269,8 @@ def parse_options(given: Mapping[str, str]) -> Options:
     problems += _together(values, named={name.lower() for name in given})
     if problems:
         raise ConfigurationError(problems)
+    if values.get("ack") == "durable":
+        values.setdefault("flush_level", "durable")
     return Options(**values)
 
 

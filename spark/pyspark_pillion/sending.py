@@ -88,7 +88,8 @@ def verdict(reply: Reply) -> Verdict:
         if b'"refused"' in reply.body:
             return Verdict.ANSWERED
         return Verdict.LATER if reply.status == 429 else Verdict.REFUSED
-    return Verdict.LATER if reply.status in (408, 500, 502, 503, 504) else Verdict.REFUSED
+    # 202: all was accepted, and ack=durable was not reached in time. Repeated, it waits again.
+    return Verdict.LATER if reply.status in (202, 408, 500, 502, 503, 504) else Verdict.REFUSED
 
 
 def again(lines: Any, answer: Accepted) -> Any:
@@ -118,6 +119,9 @@ class Sender:
         self._pace = pace
         self._patience = Patience(seconds=options.retry, pace=pace)
         self._query = {"ack": options.ack, "source": options.source}
+        if options.ack != "accepted":
+            # Answered before this side gives up waiting for the answer.
+            self._query["timeout"] = f"{options.timeout / 2:g}"
         self._headers = {"Content-Type": "application/x-ndjson", "Pillion-Publisher": publisher}
         #: The connection over which the deliverer was last known to remember this publisher.
         self._connection = 0

@@ -95,6 +95,12 @@ def test_ack_delivered_is_refused_with_the_way_to_wait_for_delivery() -> None:
     assert "flushLevel" in problems(source="s", ack="delivered")[0]
 
 
+def test_a_task_whose_requests_are_durable_ends_when_all_is_durable_unless_told_otherwise() -> None:
+    assert parse_options({"source": "s", "ack": "durable"}).flush_level == "durable"
+    options = parse_options({"source": "s", "ack": "durable", "flushLevel": "delivered"})
+    assert options.flush_level == "delivered"
+
+
 def test_rejects_need_a_path_and_a_path_needs_rejects() -> None:
     assert "rejectsPath" in problems(source="s", onInvalid="rejects")[0]
     assert "onInvalid" in problems(source="s", rejectsPath="/tmp/r")[0]

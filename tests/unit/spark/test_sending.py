@@ -55,7 +55,7 @@ def with_wrong(*identifiers: str, at: int) -> Any:
         (500, b"", Verdict.LATER),
         (502, b"", Verdict.LATER),
         (503, b"", Verdict.LATER),
-        (202, b"", Verdict.REFUSED),
+        (202, b"", Verdict.LATER),
         (301, b"", Verdict.REFUSED),
         (404, b"", Verdict.REFUSED),
         (415, b"", Verdict.REFUSED),
@@ -81,11 +81,25 @@ def test_lines_are_sent_with_publisher_source_and_level(
     sender.send(lines_of("a", "b"))
 
     (seen,) = deliverer.published
-    assert seen.query == {"ack": "durable", "source": "wind & rain"}
+    assert seen.query == {"ack": "durable", "source": "wind & rain", "timeout": "15"}
     assert seen.headers["pillion-publisher"] == "spark/test/1"
     assert seen.headers["content-type"] == "application/x-ndjson"
     assert identifiers_of(deliverer) == ["a", "b"]
     assert (sender.counts.accepted, sender.counts.duplicate) == (2, 0)
+
+
+def test_what_is_not_durable_in_time_is_sent_again_until_it_is(
+    make_sender: Any, deliverer: FakeDeliverer, pace: FakePace
+) -> None:
+    late = {"accepted": 1, "duplicate": 0, "refused": [], "durable": False, "receipt": "r"}
+    deliverer.script += [status(202, document=late), status(202, document=late)]
+    sender = make_sender(ack="durable")
+    sender.send(lines_of("a"))
+    sender.flush()
+
+    assert len(deliverer.published) == 3
+    assert len(pace.slept) == 2
+    assert [seen.query["level"] for seen in deliverer.flushed] == ["durable"]
 
 
 def test_one_connection_serves_the_whole_task(make_sender: Any, deliverer: FakeDeliverer) -> None:
@@ -238,7 +252,7 @@ def test_a_line_that_is_too_long_by_itself_is_invalid(
         make_sender().send(lines_of("a", "b"))
 
 
-@pytest.mark.parametrize("code", [202, 301, 400, 401, 404, 415])
+@pytest.mark.parametrize("code", [301, 400, 401, 404, 415])
 def test_a_request_that_would_be_refused_again_fails_at_once(
     make_sender: Any, deliverer: FakeDeliverer, pace: FakePace, code: int
 ) -> None:
