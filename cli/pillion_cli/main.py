@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "listen": "be a listener: print what arrives, and fail on request",
     "queues": "show a deliverer's destination queues, skip or purge one",
     "drain": "have a deliverer deliver at once what waits, and wait until it has",
+    "journal": "look into a deliverer's journal: inspect, verify or export it",
 }
 
 DESCRIPTION = "Pillion delivers CIM indications to every subscribed listener, in order, with retry."

@@ -15,6 +15,7 @@ import argparse
 import importlib.util
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -45,8 +46,14 @@ LONGEST = 300
 Figures = dict[str, float]
 
 
-def record(number: int, body: bytes) -> bytes:
+#: Bodies are cut out of this: none is like another, and nothing in it can be compressed.
+_NOISE = random.Random(1).randbytes(1 << 20)
+
+
+def record(number: int, size: int) -> bytes:
     """The record of one accepted indication for one destination."""
+    begin = number * 7919 % (len(_NOISE) - size)
+    body = _NOISE[begin : begin + size]
     indication = Indication(
         body=body,
         class_name="CIM_AlertIndication",
@@ -68,16 +75,15 @@ def append(store: Store, folder: Path) -> Figures:
     figures: Figures = {}
     number = 1
     for size in BODIES:
-        body = b"b" * size
         for batch, commits in COMMITS.items():
-            sample = b"".join(record(one, body) for one in range(1, batch + 1))
+            sample = b"".join(record(one, size) for one in range(1, batch + 1))
             bare = bare_seconds(folder, sample, commits)
             # What a first use costs is none of the commits'.
-            store.append(number, [record(number, body)])
+            store.append(number, [record(number, size)])
             number += 1
             began, cpu = time.perf_counter(), time.process_time()
             for _ in range(commits):
-                store.append(number, [record(one, body) for one in range(number, number + batch)])
+                store.append(number, [record(one, size) for one in range(number, number + batch)])
                 number += batch
             seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
             name = f"{batch} x {size} B"
@@ -106,9 +112,8 @@ def bare_seconds(folder: Path, data: bytes, commits: int) -> float:
 
 def fill(store: Store, folder: Path, count: int) -> Figures:
     """Keep so many pending records of 500 B; bytes on disk for each."""
-    body = b"b" * 500
     for first in range(1, count + 1, FILL_BATCH):
-        store.append(first, [record(one, body) for one in range(first, first + FILL_BATCH)])
+        store.append(first, [record(one, 500) for one in range(first, first + FILL_BATCH)])
     return {"bytes per record": disk_bytes(folder) / count}
 
 
@@ -127,29 +132,29 @@ def recover(store: Store, count: int) -> Figures:
     return {"recovery s": seconds, **resident()}
 
 
-def settle(store: Store, count: int) -> Figures:
-    """Keep records, then settle them all in the order of acceptance, a thousand to a commit."""
-    body = b"b" * 500
+def settle(store: Store, folder: Path, count: int) -> Figures:
+    """Keep records, then settle them all in the order of acceptance, a thousand to a commit; what
+    is still on disk then."""
     for first in range(1, count + 1, FILL_BATCH):
-        store.append(first, [record(one, body) for one in range(first, first + FILL_BATCH)])
+        store.append(first, [record(one, 500) for one in range(first, first + FILL_BATCH)])
     began, cpu = time.perf_counter(), time.process_time()
     for first in range(1, count + 1, SETTLE_BATCH):
         ids = range(first, first + SETTLE_BATCH)
         store.settle([(one % DESTINATIONS, one) for one in ids])
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
-    return {"settle s": seconds, "settle CPU us": cpu / count * 1e6}
+    left = disk_bytes(folder) / 2**20
+    return {"settle s": seconds, "settle CPU us": cpu / count * 1e6, "left MiB": left}
 
 
 def dead(store: Store, folder: Path) -> Figures:
     """Busy destinations beside a dead one, whose records stay: the most that is on disk."""
-    body = b"b" * 500
     most, batch = 0, 1000
     for first in range(1, DEAD_RUN, batch):
         ids = range(first, first + batch)
-        store.append(first, [record(one, body) for one in ids])
+        store.append(first, [record(one, 500) for one in ids])
         store.settle([(one % DESTINATIONS, one) for one in ids if one % DEAD_EACH])
         most = max(most, disk_bytes(folder))
-    live = DEAD_RUN // DEAD_EACH * len(record(1, body))
+    live = DEAD_RUN // DEAD_EACH * len(record(1, 500))
     return {"most MiB": most / 2**20, "live MiB": live / 2**20}
 
 
@@ -175,7 +180,7 @@ def task(name: str, engine: str, folder: Path, count: int) -> Figures:
         "append": lambda: append(store, folder),
         "fill": lambda: fill(store, folder, count),
         "recover": lambda: recover(store, count),
-        "settle": lambda: settle(store, count),
+        "settle": lambda: settle(store, folder, count),
         "dead": lambda: dead(store, folder),
     }
     figures = tasks[name]()

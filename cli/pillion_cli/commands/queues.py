@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pillion_cli.client import DEFAULT_URL, Answer, DelivererClient, Refused
 from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.tables import plain, show, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -67,7 +68,7 @@ def _show_all(client: DelivererClient, args: argparse.Namespace) -> int:
     if args.output == "json":
         print(json.dumps({"revision": pages[0].get("revision"), "queues": queues}))
         return Exit.OK
-    _print(_queue_table(queues))
+    show(_queue_table(queues))
     return Exit.OK
 
 
@@ -84,8 +85,8 @@ def _show_one(client: DelivererClient, args: argparse.Namespace) -> int:
     if args.output == "json":
         print(json.dumps(queue))
         return Exit.OK
-    _print(_queue_table([queue]))
-    _print(_attempt_table(queue["attempts"]))
+    show(_queue_table([queue]))
+    show(_attempt_table(queue["attempts"]))
     return Exit.OK
 
 
@@ -118,57 +119,39 @@ def _content(answer: Answer) -> dict[str, Any]:
     return content
 
 
-def _print(table: "Table") -> None:
-    from rich.console import Console
-
-    # Without a terminal nothing is cut off to fit one.
-    console = Console(width=None if sys.stdout.isatty() else 240)
-    console.print(table)
-
-
-def _table(*columns: str, right: frozenset[str] = frozenset()) -> "Table":
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD)
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left")
-    return table
-
-
 def _queue_table(queues: list[dict[str, Any]]) -> "Table":
     numbers = ("depth", "high water", "oldest", "in flight", "delivered", "discarded")
-    table = _table("name", *numbers, "last result", "next attempt", right=frozenset(numbers))
+    made = table("name", *numbers, "last result", "next attempt", right=frozenset(numbers))
     for queue in queues:
         age = queue["oldestIndicationAgeSeconds"]
-        table.add_row(
-            _plain(queue["name"]),
+        made.add_row(
+            plain(queue["name"]),
             f"{queue['depth']:,}/{queue['capacity']:,}",
             f"{queue['highWater']:,}",
             "" if age is None else duration(age),
             f"{queue['inFlight']:,}",
             f"{queue['delivered']:,}",
             f"{sum(queue['discarded'].values()):,}",
-            _plain(_result(queue["lastResult"])),
-            "suspended" if queue["suspended"] else _plain(queue["nextAttemptTime"] or ""),
+            plain(_result(queue["lastResult"])),
+            "suspended" if queue["suspended"] else plain(queue["nextAttemptTime"] or ""),
         )
-    return table
+    return made
 
 
 def _attempt_table(attempts: list[dict[str, Any]]) -> "Table":
     numbers = ("sequence", "attempt", "ms")
-    table = _table("time", "identifier", *numbers, "result", right=frozenset(numbers))
+    made = table("time", "identifier", *numbers, "result", right=frozenset(numbers))
     for attempt in attempts:
         number = attempt["sequenceNumber"]
-        table.add_row(
-            _plain(attempt["time"]),
-            _plain(attempt["identifier"] or ""),
+        made.add_row(
+            plain(attempt["time"]),
+            plain(attempt["identifier"] or ""),
             "" if number is None else str(number),
             str(attempt["attempt"]),
             f"{attempt['seconds'] * 1000:,.1f}",
-            _plain(_result(attempt)),
+            plain(_result(attempt)),
         )
-    return table
+    return made
 
 
 def _result(outcome: dict[str, Any] | None) -> str:
@@ -176,13 +159,6 @@ def _result(outcome: dict[str, Any] | None) -> str:
         return ""
     detail = outcome["detail"]
     return f"{outcome['result']}: {detail}" if detail else str(outcome["result"])
-
-
-def _plain(text: str) -> str:
-    """Text of others, in which brackets mean nothing and control characters do nothing."""
-    from rich.markup import escape
-
-    return escape("".join(letter if letter.isprintable() else "�" for letter in text))
 
 
 def duration(seconds: float) -> str:

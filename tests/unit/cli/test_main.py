@@ -41,7 +41,7 @@ def test_help_imports_no_subcommand_and_nothing_heavy() -> None:
 
 
 def test_the_commands_of_publishing_and_delivery_are_in_the_table() -> None:
-    wanted = {"sidecar", "validate", "publish", "listen", "queues", "drain"}
+    wanted = {"sidecar", "validate", "publish", "listen", "queues", "drain", "journal"}
     assert wanted <= set(entry.COMMANDS)
 
 
@@ -66,7 +66,7 @@ def test_version_is_the_distributions(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out.startswith("pillion 0.")
 
 
-@pytest.mark.parametrize("name", ["publish", "queues"])
+@pytest.mark.parametrize("name", ["publish", "queues", "journal"])
 def test_a_commands_help_teaches_with_examples(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

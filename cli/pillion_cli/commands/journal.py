@@ -1,0 +1,274 @@
+"""``pillion journal``: look into a journal's folder (S3.1)."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.journal.exporting import Export
+from pillion_cli.journal.overview import Overview
+from pillion_cli.journal.reading import JournalReader
+from pillion_cli.journal.snapshot import Snapshot
+from pillion_cli.tables import plain, show, table
+from pillion_sidecar.journal.errors import JournalError, UnreadableError
+from pillion_sidecar.journal.segments import DAMAGED_SUFFIX
+from pillion_sidecar.journal.survey import Finding
+
+HELP = """
+Look into the folder of a journal. Nothing is changed, and a deliverer may be running on it: what is
+told is how it was at one moment.
+
+inspect says what is in it: its segments, what is pending for each destination and since when, when
+the next attempt is due, what is held for its predecessors. verify reads every byte, and says of
+what is damaged where it is and what is lost; the unfinished end of the log is no damage, since
+nothing that was acknowledged is in it. export writes indications to standard output, one to a line,
+as pillion publish takes them; with --envelope each with its id, its time of acceptance and what
+became of it at each destination.
+
+What an indication says is shown by export alone; credentials are in no journal. A deliverer that
+takes an export numbers it anew, and refuses lines whose `expires` is over.
+
+examples:
+  pillion journal inspect /var/lib/pillion
+  pillion journal verify /var/lib/pillion --output json | jq '.findings'
+  pillion journal export /var/lib/pillion --destination siem | pillion publish -
+  pillion journal export /var/lib/pillion --all --envelope | jq 'select(.id > 41000)'
+
+exit codes: 0 done, and with verify: sound, 1 damaged, or the disk failed, 2 a wrong command line or
+no journal, 3 exported without what is damaged or was kept without its body.
+"""
+
+ACTIONS = ("inspect", "verify", "export")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Define the options."""
+    parser.add_argument("action", choices=ACTIONS, help="what to do")
+    parser.add_argument("directory", metavar="DIR", type=Path, help="the folder of the journal")
+    parser.add_argument(
+        "--output",
+        choices=("text", "json"),
+        default="text",
+        help="how inspect and verify say it [text]",
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--pending", action="store_true", help="export what is still to be delivered [the default]"
+    )
+    which.add_argument("--all", action="store_true", help="export what is settled, too")
+    parser.add_argument(
+        "--destination", metavar="NAME", help="export only what is for this destination"
+    )
+    parser.add_argument(
+        "--envelope", action="store_true", help="export each indication with what became of it"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do it; return the exit code."""
+    _check(args)
+    with Snapshot(args.directory) as snapshot:
+        try:
+            reader = JournalReader(snapshot)
+            if args.action == "inspect":
+                return _inspect(reader, snapshot, args)
+            if args.action == "verify":
+                return _verify(reader, snapshot, args)
+            return _export(reader, args)
+        except JournalError as error:
+            failed = isinstance(error, UnreadableError)
+            code = Exit.FAILED if failed else Exit.USAGE
+            raise CommandFailed(str(error), code=code) from error
+
+
+def _check(args: argparse.Namespace) -> None:
+    of_export = {
+        "--pending": args.pending,
+        "--all": args.all,
+        "--destination": args.destination is not None,
+        "--envelope": args.envelope,
+    }
+    given = [name for name, is_given in of_export.items() if is_given]
+    if given and args.action != "export":
+        raise CommandFailed(f"{', '.join(given)}: only for export", code=Exit.USAGE)
+    if args.output == "json" and args.action == "export":
+        raise CommandFailed("--output: export always writes JSON; leave it out", code=Exit.USAGE)
+
+
+# ---------------------------------------------------------------------- inspect
+
+
+def _inspect(reader: JournalReader, snapshot: Snapshot, args: argparse.Namespace) -> int:
+    document = Overview(reader).take_all().document()
+    document["quarantined"] = _quarantined(snapshot)
+    document["findings"] = [_finding(one) for one in reader.damage()]
+    if args.output == "json":
+        print(json.dumps(document))
+        return Exit.OK
+    segments, destinations = document["segments"], document["destinations"]
+    print(f"journal {document['journal'] or '(its id is lost)'}, version {document['version']}")
+    print(
+        f"{sum(one['bytes'] for one in segments):,} bytes in {_count(len(segments), 'segment')}, "
+        f"{sum(one['liveBytes'] for one in segments):,} of them live; "
+        f"{_count(document['identities'], 'identity', 'identities')} remembered; "
+        f"last time {document['lastTime']}"
+    )
+    _show_segments(segments)
+    if destinations:
+        _show_destinations(destinations)
+    if document["heldGroups"]:
+        _show_groups(document["heldGroups"])
+    if document["lost"]:
+        print(f"{document['lost']:,} lost with a deliverer that kept bodies in memory (StateOnly)")
+    _say_quarantined(document["quarantined"])
+    _say_findings(reader.damage())
+    return Exit.OK
+
+
+def _show_segments(segments: list[dict[str, Any]]) -> None:
+    numbers = ("bytes", "live bytes", "records", "live records")
+    made = table("segment", *numbers, right=frozenset(numbers))
+    for one in segments:
+        made.add_row(
+            one["name"],
+            f"{one['bytes']:,}",
+            f"{one['liveBytes']:,}",
+            f"{one['records']:,}",
+            f"{one['liveRecords']:,}",
+        )
+    show(made)
+
+
+def _show_destinations(destinations: list[dict[str, Any]]) -> None:
+    numbers = ("pending", "failures", "epoch", "next number")
+    made = table(
+        "destination",
+        "pending",
+        "oldest",
+        "failures",
+        "next attempt",
+        "epoch",
+        "next number",
+        right=frozenset(numbers),
+    )
+    for one in destinations:
+        context = one["context"]
+        made.add_row(
+            plain(one["name"]),
+            f"{one['pending']:,}",
+            one["oldestAcceptedAt"] or "",
+            f"{one['failures']:,}",
+            "paused" if one["paused"] else one["nextAttemptTime"] or "",
+            "" if context is None else str(context["epoch"]),
+            "" if context is None else str(context["nextSequenceNumber"]),
+        )
+    show(made)
+
+
+def _show_groups(groups: list[dict[str, Any]]) -> None:
+    numbers = ("held", "least sequence")
+    made = table("source", "group", "held", "oldest", "least sequence", right=frozenset(numbers))
+    for one in groups:
+        least = one["leastSequence"]
+        made.add_row(
+            plain(one["source"] or ""),
+            plain(one["group"] or ""),
+            f"{one['pending']:,}",
+            one["oldestAcceptedAt"] or "",
+            "" if least is None else str(least),
+        )
+    show(made)
+
+
+# ---------------------------------------------------------------------- verify
+
+
+def _verify(reader: JournalReader, snapshot: Snapshot, args: argparse.Namespace) -> int:
+    damage, unfinished = reader.damage(), reader.unfinished()
+    quarantined = _quarantined(snapshot)
+    files = len(snapshot.names())
+    size = sum(snapshot.size(name) for name in snapshot.names())
+    if args.output == "json":
+        document = {
+            "journal": reader.journal_id,
+            "sound": not damage,
+            "files": files,
+            "bytes": size,
+            "findings": [_finding(one) for one in damage],
+            "unfinished": [_finding(one) for one in unfinished],
+            "quarantined": quarantined,
+        }
+        print(json.dumps(document))
+        return Exit.FAILED if damage else Exit.OK
+    _say_findings(damage)
+    for one in unfinished:
+        print(f"{one.file}: from byte {one.begin}: an unfinished write; {one.lost} is in it")
+    _say_quarantined(quarantined)
+    verdict = f"damaged in {_count(len(damage), 'place')}" if damage else "sound"
+    print(f"{verdict}: {_count(files, 'file')}, {size:,} bytes")
+    return Exit.FAILED if damage else Exit.OK
+
+
+def _say_findings(damage: list[Finding]) -> None:
+    for one in damage:
+        where = f"bytes {one.begin} to {one.end - 1}" if one.end > one.begin else "not there"
+        print(f"{one.file}: {where}: {one.kind.value}; lost: {one.lost}")
+
+
+def _finding(one: Finding) -> dict[str, Any]:
+    return {
+        "file": one.file,
+        "kind": one.kind.value,
+        "begin": one.begin,
+        "end": one.end,
+        "lost": one.lost,
+    }
+
+
+def _quarantined(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """Files of damaged bytes that a deliverer has put aside, and goes on without."""
+    others = sorted(snapshot.others().items())
+    return [{"file": name, "bytes": size} for name, size in others if name.endswith(DAMAGED_SUFFIX)]
+
+
+def _say_quarantined(files: list[dict[str, Any]]) -> None:
+    for one in files:
+        print(f"{one['file']}: {one['bytes']:,} damaged bytes that a deliverer has put aside")
+
+
+def _count(number: int, what: str, several: str | None = None) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {several or what + 's'}"
+
+
+# ---------------------------------------------------------------------- export
+
+
+def _export(reader: JournalReader, args: argparse.Namespace) -> int:
+    export = Export(all=args.all, destination=args.destination, envelope=args.envelope)
+    known = {name for _, name in reader.account.destinations.values()}
+    if args.destination is not None and args.destination not in known:
+        raise CommandFailed(
+            f"no destination {args.destination!r} in this journal; it knows "
+            f"{', '.join(sorted(known)) or 'none'}",
+            code=Exit.USAGE,
+        )
+    out = sys.stdout.buffer
+    for line in export.lines(reader):
+        out.write(line + b"\n")
+    out.flush()
+    damage = reader.damage()
+    if damage:
+        places = _count(len(damage), "place")
+        print(
+            f"pillion journal: damaged in {places}, and what was there is left out; "
+            "pillion journal verify says what it was",
+            file=sys.stderr,
+        )
+    if export.bodiless:
+        print(
+            f"pillion journal: {export.bodiless:,} without a body: the deliverer ran as StateOnly",
+            file=sys.stderr,
+        )
+    return Exit.PARTLY if damage or export.bodiless else Exit.OK

@@ -1,0 +1,184 @@
+"""What is in a journal, and what became of each indication; at most one segment is in memory."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.journal.account import Account
+from pillion_sidecar.journal.files import Files
+from pillion_sidecar.journal.opening import Opening, Surveyed
+from pillion_sidecar.journal.ports import Place
+from pillion_sidecar.journal.records import (
+    DELIVERED,
+    REASONS,
+    Flag,
+    Frame,
+    Kind,
+    decode_places,
+)
+from pillion_sidecar.journal.segments import segment_name, walk
+from pillion_sidecar.journal.survey import Finding, FindingKind
+
+#: How often a folder is looked at until what is wrong with it is the same twice.
+_LOOKS = 5
+_INDICATION = int(Kind.INDICATION)
+
+
+class State(StrEnum):
+    """How far one place of an indication has come."""
+
+    PENDING = "pending"
+    #: It waits for its predecessors.
+    HELD = "held"
+    DELIVERED = "delivered"
+    DISCARDED = "discarded"
+    #: Its body was in the memory of a deliverer that has ended.
+    LOST = "lost"
+
+
+class Outcome(NamedTuple):
+    """One place, and how far it has come."""
+
+    place: Place
+    state: State
+    #: Why, where it was discarded.
+    reason: DiscardReason | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is still to be delivered."""
+        return self.state in (State.PENDING, State.HELD)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An INDICATION with the outcomes of its places."""
+
+    segment: int
+    #: The bytes of the segment, and where the record lies in them.
+    data: bytes
+    offset: int
+    frame: Frame
+    outcomes: tuple[Outcome, ...]
+    #: Whether it waits for its predecessors; then it may have no place.
+    is_held: bool
+
+
+class JournalReader:
+    """Reads a journal: all of it once when made, and once more for its indications.
+
+    Raises :class:`~pillion_sidecar.journal.errors.JournalError` for what no deliverer would open.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self._opening = _look(files)
+        for _ in range(_LOOKS):
+            if not self.damage():
+                break
+            # Beside a running deliverer a hole may be a write that was under way.
+            before, self._opening = self.damage(), _look(files)
+            if self.damage() == before:
+                break
+
+    @property
+    def account(self) -> Account:
+        """What all records say together."""
+        return self._opening.account
+
+    @property
+    def journal_id(self) -> str:
+        """The journal's id in hexadecimal; "" where no sound header says it."""
+        found = self._opening.journal_id
+        return "" if found is None else found.hex()
+
+    @property
+    def segments(self) -> list[Surveyed]:
+        """The segments, oldest first."""
+        return self._opening.surveyed
+
+    @property
+    def stored_identities(self) -> int:
+        """How many identities outlive their segments."""
+        return sum(file.entries for file in self._opening.identities)
+
+    def damage(self) -> list[Finding]:
+        """Return what is lost, oldest segment first."""
+        return [one for one in self._opening.findings if one.kind is not FindingKind.TORN]
+
+    def unfinished(self) -> list[Finding]:
+        """Return the end of the log that a write under way, or a crash, left: nothing that was
+        acknowledged is in it."""
+        return [one for one in self._opening.findings if one.kind is FindingKind.TORN]
+
+    def indications(self) -> Iterator[Judged]:
+        """Give every indication once, in the order of the records."""
+        account = self.account
+        #: Of those of which there is a copy as well, what has been given.
+        given: set[int] = set()
+        for number, data, at, frame in self._records():
+            if frame.flags & Flag.HELD and frame.id in account.released:
+                # The record that it was released by says the rest, under an id of its own.
+                continue
+            if frame.id in account.copies:
+                if frame.id in given:
+                    continue
+                given.add(frame.id)
+            outcomes = self._outcomes(data, at, frame)
+            yield Judged(number, data, at, frame, outcomes, self._is_held(frame))
+
+    def destination(self, index: int) -> str:
+        """Return the name of a destination."""
+        _, name = self.account.destinations.get(index, ("", ""))
+        return name or f"(destination {index}, whose name is lost)"
+
+    # ------------------------------------------------------------------ inside
+
+    def _records(self) -> Iterator[tuple[int, bytes, int, Frame]]:
+        for segment in self.segments:
+            data = self._opening.read(segment_name(segment.number))
+            for begin, end in segment.ranges:
+                for at, kind, flags, size, entries, record_id in walk(data, begin, end):
+                    if kind == _INDICATION:
+                        yield segment.number, data, at, Frame(kind, flags, size, entries, record_id)
+
+    def _is_held(self, frame: Frame) -> bool:
+        held = bool(frame.flags & Flag.HELD)
+        return held and frame.id not in self.account.holds_ended and not self._is_lost(frame)
+
+    def _is_lost(self, frame: Frame) -> bool:
+        return bool(frame.flags & Flag.BODILESS) and frame.id <= self.account.lost_through
+
+    def _outcomes(self, data: bytes, at: int, frame: Frame) -> tuple[Outcome, ...]:
+        held = bool(frame.flags & Flag.HELD)
+        waiting = State.HELD if held else State.PENDING
+        if self._is_lost(frame):
+            waiting = State.LOST
+        outcomes = []
+        for place in decode_places(data, at, frame):
+            how = self.account.holds_ended.get(frame.id) if held else self._how(place)
+            if how is None:
+                outcomes.append(Outcome(place, waiting))
+            else:
+                reason = REASONS.get(how)
+                state = State.DELIVERED if reason is None else State.DISCARDED
+                outcomes.append(Outcome(place, state, reason))
+        return tuple(outcomes)
+
+    def _how(self, place: Place) -> int | None:
+        """How a place ended, as SETTLEMENT has it; None where it has not."""
+        how = self.account.settled.get(place.destination, {}).get(place.number)
+        if how is None and place.number <= self.account.through.get(place.destination, -1):
+            return DELIVERED
+        return how
+
+
+def _look(files: Files) -> Opening:
+    opening = Opening(files, repairs=False, new_journal_id=bytes(16))
+    opening.check_headers()
+    opening.look_at_segments()
+    for _ in opening.look_at_identities():
+        # Only what is wrong with them, and their number, is wanted.
+        pass
+    return opening

@@ -1,0 +1,149 @@
+"""A journal's folder as it is at one moment, for reading; a deliverer may be running on it.
+
+Every file is opened before anything is read, so what the deliverer removes meanwhile stays
+readable.
+"""
+
+import errno
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NoReturn
+
+from pillion_cli.exits import CommandFailed, Exit
+from pillion_sidecar.journal.errors import folder_error, unreadable_error
+from pillion_sidecar.journal.files import Buffer, File, SystemFiles
+from pillion_sidecar.journal.identities import identities_name as name_of_identities
+from pillion_sidecar.journal.identities import identities_numbers
+from pillion_sidecar.journal.segments import segment_name, segment_numbers
+
+#: How often the folder is listed anew because a file was removed before it was opened.
+_LISTINGS = 20
+
+
+class Snapshot:
+    """Segments and files of identities, opened; to be closed.
+
+    Raises :class:`CommandFailed` where the folder cannot be read or is no journal.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._files = SystemFiles(folder)
+        self._open: dict[str, tuple[File, int]] = {}
+        self._others: dict[str, int] = {}
+        self._stack = ExitStack()
+        try:
+            self._take()
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def __enter__(self) -> "Snapshot":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    # ------------------------------------------------------------------ what may be asked of it
+
+    def names(self) -> list[str]:
+        """Return the names of the files that are open, sorted."""
+        return sorted(self._open)
+
+    def others(self) -> dict[str, int]:
+        """Return the bytes of the other files, by name."""
+        return self._others
+
+    def size(self, name: str) -> int:
+        """Return the length that a file had when it was opened, in bytes."""
+        return self._open[name][1]
+
+    def open(self, name: str, *, writable: bool = False) -> File:
+        """Return a file; closing it changes nothing."""
+        if writable:
+            _refuse()
+        return _OpenFile(*self._open[name])
+
+    def create(self, name: str) -> File:
+        _refuse()
+
+    def rename(self, name: str, new_name: str) -> None:
+        _refuse()
+
+    def remove(self, name: str) -> None:
+        _refuse()
+
+    def sync_folder(self) -> None:
+        _refuse()
+
+    # ------------------------------------------------------------------ taking it
+
+    def _take(self) -> None:
+        for _ in range(_LISTINGS):
+            names = self._list()
+            wanted = [segment_name(number) for number in segment_numbers(names)]
+            wanted += [name_of_identities(number) for number in identities_numbers(names)]
+            try:
+                self._open = {name: self._open_one(name) for name in wanted}
+                self._others = {name: self._files.size(name) for name in set(names) - set(wanted)}
+            except FileNotFoundError:
+                # Others may have gone with it. What was pending in them lies further on by now.
+                self._stack.close()
+                continue
+            return
+        raise CommandFailed(f"{self.folder} changes faster than it can be read; try again")
+
+    def _list(self) -> list[str]:
+        try:
+            names = self._files.names()
+        except OSError as error:
+            failure = folder_error(str(self.folder), error)
+            raise CommandFailed(str(failure), code=Exit.USAGE) from error
+        if not segment_numbers(names):
+            raise CommandFailed(
+                f"{self.folder} is no journal: there is no segment in it; name the folder that "
+                "pillion sidecar --journal was given",
+                code=Exit.USAGE,
+            )
+        return names
+
+    def _open_one(self, name: str) -> tuple[File, int]:
+        try:
+            file = self._files.open(name)
+            self._stack.callback(file.close)
+            return file, self._files.size(name)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise CommandFailed(str(unreadable_error(name, error)), code=Exit.USAGE) from error
+
+
+class _OpenFile:
+    """A file that others close, read as far as it went when it was opened."""
+
+    def __init__(self, file: File, size: int) -> None:
+        self._file = file
+        self._size = size
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self._file.read(offset, max(0, min(size, self._size - offset)))
+
+    def write(self, offset: int, data: Buffer) -> None:
+        _refuse()
+
+    def sync(self) -> None:
+        _refuse()
+
+    def allocate(self, offset: int, size: int) -> None:
+        _refuse()
+
+    def truncate(self, size: int) -> None:
+        _refuse()
+
+    def close(self) -> None:
+        pass
+
+
+def _refuse() -> NoReturn:
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS))

@@ -1,0 +1,34 @@
+"""Tables for people."""
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def table(*columns: str, right: frozenset[str] = frozenset()) -> "Table":
+    """Return an empty table; the columns of ``right`` are numbers."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.SIMPLE_HEAD)
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left")
+    return made
+
+
+def show(made: "Table") -> None:
+    """Print a table."""
+    from rich.console import Console
+
+    # Without a terminal nothing is cut off to fit one.
+    console = Console(width=None if sys.stdout.isatty() else 240)
+    console.print(made)
+
+
+def plain(text: str) -> str:
+    """Return text of others, in which brackets mean nothing and control characters do nothing."""
+    from rich.markup import escape
+
+    return escape("".join(letter if letter.isprintable() else "�" for letter in text))
