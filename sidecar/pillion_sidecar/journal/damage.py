@@ -84,10 +84,13 @@ def mend_header(files: Files, header: Header, data: bytes) -> None:
         file.close()
 
 
-def stand_in(files: Files, header: Header, *, missing: int, next_segment: int) -> None:
-    """Make a segment that stands for ``missing`` ones, itself the last of them."""
+def stand_in(files: Files, header: Header, *, missing: int, next_segment: int) -> int:
+    """Make a segment that stands for ``missing`` ones, itself the last of them, or for one of which
+    nothing is left; return its length."""
     filler = seal(Kind.FILLER, b"", count=missing, record_id=next_segment)
-    write_whole(files, segment_name(header.number), encode_header(header) + filler)
+    data = encode_header(header) + filler
+    write_whole(files, segment_name(header.number), data)
+    return len(data)
 
 
 def cut(files: Files, number: int, end: int) -> None:

@@ -167,9 +167,13 @@ class Opening:
 
     def _note(self, number: int, data: bytes, layout: Layout) -> None:
         name = segment_name(number)
-        if layout.header is None and layout.end >= HEADER_SIZE:
+        if _is_beheaded(data, layout):
+            lost = "all that the segment held: it is shorter than its header"
+            self._find(FindingKind.DAMAGED, name, 0, len(data), lost)
+            self.lost_bytes += SEGMENT_SIZE
+        elif layout.header is None and layout.end >= HEADER_SIZE:
             lost = "the header of the segment, which is made anew; no record"
-            self._find(FindingKind.HEADER, name, 0, min(HEADER_SIZE, len(data)), lost)
+            self._find(FindingKind.HEADER, name, 0, HEADER_SIZE, lost)
         for at, size in layout.damaged:
             self._find(FindingKind.DAMAGED, name, at, at + size, describe(data, at, at + size))
             self.lost_bytes += size
@@ -180,9 +184,11 @@ class Opening:
     def _mend(self, number: int, data: bytes, layout: Layout) -> int:
         """Return the length of the segment afterwards."""
         size = layout.end
+        header = Header(number, self.id, self.account.last_time)
         with telling(segment_name(number)):
+            if _is_beheaded(data, layout):
+                return stand_in(self._files, header, missing=0, next_segment=self.next_segment)
             if layout.header is None and layout.end >= HEADER_SIZE:
-                header = Header(number, self.id, self.account.last_time)
                 mend_header(self._files, header, data)
             if layout.damaged:
                 quarantine(
@@ -191,7 +197,7 @@ class Opening:
                 last, length = layout.damaged[-1]
                 if length < FRAME.size:
                     size = last
-            if layout.end < len(data):
+            if layout.end < max(len(data), HEADER_SIZE):
                 cut(self._files, number, layout.end)
         return size
 
@@ -219,6 +225,10 @@ class Opening:
 
     def _find(self, kind: FindingKind, file: str, begin: int, end: int, lost: str) -> None:
         self.findings.append(Finding(kind=kind, file=file, begin=begin, end=end, lost=lost))
+
+
+def _is_beheaded(data: bytes, layout: Layout) -> bool:
+    return len(data) < HEADER_SIZE <= layout.end
 
 
 def _snapshot_size(data: bytes, layout: Layout) -> int:

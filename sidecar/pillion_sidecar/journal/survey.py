@@ -100,7 +100,7 @@ def survey(data: bytes, *, newest: bool) -> Layout:
             others.append(at)
             if kind == _COMMIT:
                 last_commit = at
-    end = len(data)
+    end = max(len(data), HEADER_SIZE)
     if newest:
         end = next((at for at, _ in stretches if at > last_commit), end)
         if header is None and last_commit < 0:
