@@ -13,6 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+import pillion_sidecar.embedded
 from pillion_sidecar.app import Deliverer, StartFailed
 from pillion_sidecar.config.watching import FolderWatcher
 from pillion_sidecar.embedded import DelivererFailed, DelivererRunning, EmbeddedDeliverer
@@ -161,6 +162,23 @@ def test_a_part_that_fails_is_told_to_the_program(
     assert failure.value.__cause__.subgroup(RuntimeError)
     assert deliverer.failed is failure.value.__cause__
     monkeypatch.undo()
+    with embedded(tmp_path):
+        pass
+
+
+def test_one_whose_start_was_broken_off_ends_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    broken_off = embedded(write(tmp_path, *resources()))
+    monkeypatch.setattr(pillion_sidecar.embedded, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        broken_off.start()
+    monkeypatch.undo()
+    broken_off.stop()
+    assert broken_off.failed is None
     with embedded(tmp_path):
         pass
 
