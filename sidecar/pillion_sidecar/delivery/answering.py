@@ -46,7 +46,7 @@ class JournalAnswers:
         for place in places:
             queues = self._table.queues_at(place.destination)
             if not any(queue.move(place.number, position, size) for queue in queues):
-                self._settlements.move(place.destination, place.number, position)
+                self._settlements.move(place.destination, place.number, position, size)
 
     def queue_states(self) -> list[QueueState]:
         """See ``JournalOwner``."""

@@ -94,11 +94,14 @@ class DiscardTurns:
         """Whether any entry of the queue with this index is being discarded."""
         return any(batch.queue.index == index for batch in self._batches)
 
-    def move(self, index: int, number: int, position: int) -> None:
+    def move(self, index: int, number: int, position: int, size: int) -> None:
         """Note that an entry's indication lies elsewhere."""
         for batch in self._batches:
             if batch.queue.index == index:
                 batch.packed.move(number, position)
+                for entry in batch.entries:
+                    if entry.number == number:
+                        entry.indication.position, entry.indication.size = position, size
         if self._loading and self._batches[0].queue.index == index:
             self._loading = [
                 one._replace(position=position) if one.number == number else one

@@ -108,9 +108,9 @@ class Settlements:
         """Whether an entry of the queue with this index is being discarded, and not settled yet."""
         return self._turns.holds(index, number)
 
-    def move(self, index: int, number: int, position: int) -> None:
+    def move(self, index: int, number: int, position: int, size: int) -> None:
         """Note that the indication of an entry that is being discarded lies elsewhere."""
-        self._turns.move(index, number, position)
+        self._turns.move(index, number, position, size)
 
     def finish(self) -> None:
         """Discard at once what is being discarded."""

@@ -59,7 +59,9 @@ class Reserving:
         self._wanted = end
         if self._is_reserving or self._retry is not None:
             return
-        if self.end - end < self._full_step:
+        # After a full disk intake opens again with this much, which may be several steps.
+        least = max(self._full_step, 2 * MARGIN) if self.is_full else self._full_step
+        if self.end - end < least:
             self._is_reserving = True
             target = max(end, self.end) + self._step
             work = partial(self._tail.reserve, target)
