@@ -148,7 +148,9 @@ class History:
                 if destination not in published.places:
                     yield f"{destination}: {arrival.identifier} is not for it"
                 name = self.line(destination, published)
-                if name is not None:
+                # What was told as discarded may come all the same, and late, where the crash came
+                # before that was on disk.
+                if name is not None and arrival.identifier not in books.discarded:
                     for problem in lines[name].take(published, arrival.session):
                         yield f"{destination}: {problem}"
 
