@@ -136,5 +136,17 @@ DELIVERER_CASES = (
         {"storage": {"sizeLimit": "1Gi"}, "replicas": 1},
         before={"storage": {"sizeLimit": "1Gi"}},
     ),
-    _deliverer("storage", "cannot be changed", {"storage": {"sizeLimit": 1}}, {}, before={}),
+    _deliverer("storage", "cannot be changed", {"storage": {"sizeLimit": "1Gi"}}, {}, before={}),
+    _deliverer(
+        "storage.sizeLimit",
+        "is too small",
+        {"storage": {"sizeLimit": "9.9Mi"}},
+        {"storage": {"sizeLimit": "10Mi"}},
+    ),
+    _deliverer(
+        "storage.sizeLimit",
+        "is too small",
+        {"storage": {"sizeLimit": 10_485_759}},
+        {"storage": {"sizeLimit": 10_485_760}},
+    ),
 )

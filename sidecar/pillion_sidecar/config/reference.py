@@ -41,8 +41,8 @@ Two things differ from what DSP1054 or habit may suggest:
   since a URL that silently means "without TLS" is a mistake more often than a wish.
 - Indications are kept on disk unless `durability` says otherwise, wherever the deliverer has a
   disk: in a cluster always, standalone with `--journal DIR`. Without one a service that leaves
-  `durability` out runs as `Memory`, and so does one that asks for more, with a warning: what cannot
-  be kept is not promised.
+  `durability` out runs as `Memory`, and one that asks for more is refused: what cannot be kept is
+  not promised.
 
 """
 

@@ -13,7 +13,9 @@ from pillion_sidecar.config.resources import (
     MissedInjectionPolicy,
     StorageSpec,
 )
+from pillion_sidecar.config.schema.deliverer import SMALLEST_VOLUME
 from pillion_sidecar.config.schema.quantities import amount
+from pillion_sidecar.journal.bounds import MINIMUM_BYTES
 from support.resources import service
 
 
@@ -42,7 +44,7 @@ def test_a_sidecar_is_read_in_full() -> None:
         onMissedInjection="Evict",
         image="registry.example/pillion:1",
         resources={"requests": {"cpu": 1, "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
-        storage={"sizeLimit": 1_000_000},
+        storage={"sizeLimit": 100_000_000},
     ) == DelivererSpec(
         mode=DelivererMode.SIDECAR,
         pod_selector=selector,
@@ -50,7 +52,7 @@ def test_a_sidecar_is_read_in_full() -> None:
         on_missed_injection=MissedInjectionPolicy.EVICT,
         image="registry.example/pillion:1",
         resources={"requests": {"cpu": "1", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
-        storage=StorageSpec(size_limit="1000000"),
+        storage=StorageSpec(size_limit="100000000"),
     )
 
 
@@ -145,3 +147,8 @@ def test_a_label_without_a_value_counts_as_left_out() -> None:
 def test_the_name_of_a_service_fits_the_labels_of_a_gateways_pods(length: int, good: bool) -> None:
     found = parse_documents([Document("x.yaml", service("s" * length))]).problems
     assert (found == []) is good
+
+
+def test_the_smallest_volume_holds_the_smallest_journal() -> None:
+    # A deliverer leaves a fifth of its volume free.
+    assert amount(SMALLEST_VOLUME) * 4 / 5 == MINIMUM_BYTES

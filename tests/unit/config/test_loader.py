@@ -165,7 +165,7 @@ def test_every_field_of_a_service_arrives(tmp_path: Path) -> None:
             acknowledgement="Delivered",
             durability="StateOnly",
             callbacks=["https://jobs.example/receipts/", "http://localhost:8080/"],
-            deliverer={"storage": {"sizeLimit": "1.5Ki"}},
+            deliverer={"storage": {"sizeLimit": "10.5Mi"}},
         ),
     )
     found = load_folder(tmp_path).service
@@ -177,7 +177,7 @@ def test_every_field_of_a_service_arrives(tmp_path: Path) -> None:
     assert found.acknowledgement is Acknowledgement.DELIVERED
     assert found.durability is Durability.STATE_ONLY
     assert found.callbacks == ("https://jobs.example/receipts/", "http://localhost:8080/")
-    assert found.storage_bytes == 1536
+    assert found.storage_bytes == 11_010_048
 
 
 def test_every_field_of_a_subscription_and_a_filter_arrives(tmp_path: Path) -> None:

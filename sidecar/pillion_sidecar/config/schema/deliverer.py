@@ -28,6 +28,9 @@ _QUANTITIES = (
     ),
 )
 
+#: What the volume of the smallest journal holds.
+SMALLEST_VOLUME = "10Mi"
+
 
 def _quantities() -> Struct:
     return Struct(
@@ -90,7 +93,21 @@ _STORAGE = Struct(
             description="The StorageClass of a gateway's volume. A sidecar's volume is an emptyDir "
             "and has none.",
         ),
-    )
+    ),
+    rules=(
+        # Whatever the durability: that may change, and the volume may not.
+        Rule(
+            cel="!has(self.sizeLimit) || "
+            f'quantity(string(self.sizeLimit)).compareTo(quantity("{SMALLEST_VOLUME}")) >= 0',
+            holds=lambda storage: (
+                "sizeLimit" not in storage
+                or amount(storage["sizeLimit"]) >= amount(SMALLEST_VOLUME)
+            ),
+            field="sizeLimit",
+            message="is too small for a journal",
+            remedy=f"Write at least {SMALLEST_VOLUME}.",
+        ),
+    ),
 )
 
 _IMAGE = Text(
