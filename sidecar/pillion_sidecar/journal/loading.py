@@ -45,19 +45,28 @@ class Loading:
 
     def load(self, positions: Sequence[int], done: Loaded) -> None:
         """Read indications back; ``done`` is called later."""
-        begin = partial(self._load, tuple(positions), done)
-        if any(position >= self._log.written for position in positions):
-            self._log.barrier(begin)
-        else:
-            begin()
-
-    def _load(self, positions: Sequence[int], done: Loaded) -> None:
         self._under_way += 1
-        self._reader.submit(
-            partial(self._shelf.load, positions, self._offset),
-            partial(self._loaded, positions, done),
-            self._failed,
-        )
+        written = self._log.written
+        early = [position for position in positions if position < written]
+        late = [position for position in positions if position >= written]
+        if not late:
+            self._read(early, partial(self._loaded, early, done))
+            return
+        # What is on disk is asked for at once: while it waited, it could be settled, and its
+        # segment be removed.
+        parts: list[Sequence[Indication | None]] = []
+
+        def join(part: Sequence[Indication | None]) -> None:
+            parts.append(part)
+            if len(parts) == 2:
+                found = dict(zip([*early, *late], [*parts[0], *parts[1]], strict=True))
+                self._loaded(positions, done, [found[position] for position in positions])
+
+        self._read(early, join)
+        self._log.barrier(partial(self._read, late, join))
+
+    def _read(self, positions: Sequence[int], done: Loaded) -> None:
+        self._reader.submit(partial(self._shelf.load, positions, self._offset), done, self._failed)
 
     def moved(self, old_position: int, position: int, size: int) -> None:
         """A record has been copied forward."""
@@ -73,8 +82,7 @@ class Loading:
                 continue
             indication.unsettled = self._shared.get(indication.id, 1)
             # It may have been copied forward while it was read.
-            moved = self._moved.get(position)
-            if moved is not None:
+            while (moved := self._moved.get(indication.position)) is not None:
                 indication.position, indication.size = moved
         self._under_way -= 1
         if not self._under_way:
