@@ -25,12 +25,22 @@ from pillion_sidecar.handlers.cimxml import CIM_XML_PORT, CIM_XML_TLS_PORT
 from pillion_sidecar.handlers.http.exchange import BODY_LIMIT, HEAD_LIMIT
 from pillion_sidecar.handlers.http.sender import IDLE_SECONDS
 from pillion_sidecar.intake.acceptance import MAXIMUM_REFUSED
+from pillion_sidecar.intake.answers import CALLBACK_DISCARDS
 from pillion_sidecar.intake.bodies import IntakeLimits
-from pillion_sidecar.intake.decoding import ENVELOPE
+from pillion_sidecar.intake.decoding import ENVELOPE, MEMBERSHIP
 from pillion_sidecar.intake.gate import MAXIMUM_REQUESTS
-from pillion_sidecar.intake.parameters import DEFAULT_TIMEOUT, MAXIMUM_TEXT
+from pillion_sidecar.intake.parameters import DEFAULT_FAULTS, DEFAULT_TIMEOUT, MAXIMUM_TEXT
+from pillion_sidecar.intake.parameters import MAXIMUM_FAULTS as MOST_FAULTS_TOLD
 from pillion_sidecar.intake.publishing import KINDS
 from pillion_sidecar.intake.server import CIM_XML_PATHS
+from pillion_sidecar.reliability.allowed import MAXIMUM_URL
+from pillion_sidecar.reliability.callbacks import (
+    MAXIMUM_AWAITED,
+    MAXIMUM_OUTGOING,
+    MAXIMUM_OUTGOING_BYTES,
+    WAITS,
+)
+from pillion_sidecar.reliability.faults import MAXIMUM_FAULTS, MAXIMUM_FAULTS_OF_ALL
 from pillion_sidecar.reliability.publishers import MAXIMUM_PUBLISHERS
 from pillion_sidecar.reliability.tracking import MAXIMUM_DISCARDS_DETAILED, MAXIMUM_RECEIPTS
 from pillion_sidecar.settings import INTAKE_PORT, TELEMETRY_PORT
@@ -68,6 +78,11 @@ def first_codes(name: str, head: str) -> set[str]:
         ("the longest wait", [LIMITS.wait_seconds]),
         ("receipts kept", [MAXIMUM_RECEIPTS]),
         ("publishers known", [MAXIMUM_PUBLISHERS]),
+        ("faults kept for one", [MAXIMUM_FAULTS]),
+        ("faults kept over all", [MAXIMUM_FAULTS_OF_ALL]),
+        ("callbacks awaited", [MAXIMUM_AWAITED, 503]),
+        ("callbacks waiting", [MAXIMUM_OUTGOING, MAXIMUM_OUTGOING_BYTES]),
+        ("a callback's discards", [CALLBACK_DISCARDS]),
     ],
 )
 def test_a_limit_of_intake_is_the_constant(begins: str, figures: list[float]) -> None:
@@ -76,20 +91,34 @@ def test_a_limit_of_intake_is_the_constant(begins: str, figures: list[float]) ->
 
 
 def test_every_limit_of_intake_is_pinned() -> None:
-    assert len(table("publishing.md", "what")) == 10
+    assert len(table("publishing.md", "what")) == 15
 
 
 def test_the_parameters_of_publishing_have_the_stated_defaults_and_bounds() -> None:
     rows = {codes(row[0])[0]: row for row in table("publishing.md", "parameter")}
-    assert set(rows) == {"ack", "timeout", "source"}
+    assert set(rows) == {"ack", "timeout", "source", "callback"}
+    assert numbers(rows["callback"][2]) == [MAXIMUM_URL]
     assert numbers(rows["timeout"][1]) == [DEFAULT_TIMEOUT]
     assert numbers(rows["timeout"][2]) == [0, LIMITS.wait_seconds]
     assert numbers(rows["source"][2]) == [MAXIMUM_TEXT]
 
 
+def test_the_parameters_of_a_poll_for_faults_have_the_stated_defaults_and_bounds() -> None:
+    rows = {codes(row[0])[0]: row for row in table("publishing.md", "asked for")}
+    assert set(rows) == {"publisher", "after", "limit"}
+    assert numbers(rows["limit"][1]) == [DEFAULT_FAULTS]
+    assert numbers(rows["limit"][2]) == [0, MOST_FAULTS_TOLD]
+
+
+def test_the_waits_between_callbacks_are_those_of_the_source() -> None:
+    *first, last = [f"{wait:g}" for wait in WAITS]
+    assert f"after {', '.join(first)} and {last} seconds" in text_of("publishing.md")
+
+
 def test_the_page_names_every_content_type_member_and_class() -> None:
     assert first_codes("publishing.md", "Content-Type") == set(KINDS)
     assert first_codes("publishing.md", "beside `class` and `properties`") == set(ENVELOPE)
+    assert first_codes("publishing.md", "member of a group") == set(MEMBERSHIP)
     text = text_of("publishing.md")
     known = {found.name for found in load_schema() if not found.abstract}
     assert {name for name in known if f"`{name}`" not in text} == set()
