@@ -18,18 +18,20 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from aiohttp import ClientSession, web
 
 from pillion_cim.schema import load_schema
 from pillion_sidecar.clock import LoopTimers, SystemClock
+from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.intake.acceptance import Rooms
 from pillion_sidecar.intake.gate import IntakeGate
 from pillion_sidecar.intake.ports import InstanceSource, Refusal, Target
 from pillion_sidecar.intake.server import create_intake
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
+from pillion_sidecar.reliability.grouping import Groups
 from pillion_sidecar.telemetry.metrics import Metrics
 from support.bench import report
 
@@ -59,16 +61,36 @@ class TakingQueues:
         indication.unsettled = 1
         return None
 
+    def hold(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
+        return self.offer(indication, targets)
+
+    def release(self, indication: Indication) -> None:
+        """It was taken already."""
+
+    def discard_held(self, indication: Indication, reason: DiscardReason) -> None:
+        """Nobody counts it."""
+
+    def barrier(self, done: Callable[[], None]) -> None:
+        done()
+
 
 async def serve(*, profile: bool) -> None:
     """Run the intake until the parent closes our standard input."""
     clock = SystemClock()
+    timers = LoopTimers(loop=asyncio.get_running_loop())
     memory = DuplicateMemory(clock=clock, window_seconds=86_400, capacity=1_000_000)
+    queues = TakingQueues()
     gate = IntakeGate()
     app = create_intake(
-        rooms=Rooms(clock=clock, memory=memory, routes=OneRoute(), queues=TakingQueues()),
+        rooms=Rooms(
+            clock=clock,
+            memory=memory,
+            routes=OneRoute(),
+            queues=queues,
+            groups=Groups(clock=clock, timers=timers, queues=queues, window_seconds=86_400),
+        ),
         schema=load_schema(),
-        timers=LoopTimers(loop=asyncio.get_running_loop()),
+        timers=timers,
         gate=gate,
         observer=Metrics(clock=clock, version="benchmark"),
     )

@@ -19,6 +19,7 @@ from pillion_sidecar.intake.ports import InstanceSource, Refusal, Target
 from pillion_sidecar.intake.server import create_intake
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
+from pillion_sidecar.reliability.grouping import Groups
 from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome
 from pillion_sidecar.testing import FakeTime
 
@@ -55,6 +56,11 @@ class HeldQueues:
         self.full: set[str] = set()
         #: Subscriptions that suppress what comes.
         self.suppressed: set[str] = set()
+        #: What nothing is taken for, such as a full journal.
+        self.refusal: Refusal | None = None
+        #: Indications that are held, and those that were discarded when they had been.
+        self.held: dict[int, tuple[Indication, list[str]]] = {}
+        self.out_of_order: list[Indication] = []
         #: What waits for the disk; None where nobody has to.
         self.barriers: list[Callable[[], None]] | None = None
         self.barrier_asked = asyncio.Event()
@@ -74,18 +80,44 @@ class HeldQueues:
             done()
 
     def offer(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
+        refusal = self._refusal(targets)
+        if refusal is None:
+            queued = [one.destination for one in targets if one.subscription not in self.suppressed]
+            indication.unsettled = len(queued)
+            self._take(indication, queued)
+        return refusal
+
+    def hold(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
+        refusal = self._refusal(targets)
+        if refusal is None:
+            indication.unsettled = len(targets)
+            self.held[id(indication)] = indication, [one.destination for one in targets]
+        return refusal
+
+    def release(self, indication: Indication) -> None:
+        self._take(*self.held.pop(id(indication)))
+
+    def discard_held(self, indication: Indication, reason: DiscardReason) -> None:
+        _, queued = self.held.pop(id(indication))
+        self.out_of_order.append(indication)
+        for name in queued:
+            indication.unsettled -= 1
+            for tracker in indication.trackers:
+                tracker.settled(indication, name, reason)
+
+    def _refusal(self, targets: Sequence[Target]) -> Refusal | None:
         for one in targets:
             if one.destination in self.full:
                 return Refusal(
                     2.0, f"the queue of destination {one.destination} is full", one.destination
                 )
-        queued = [one.destination for one in targets if one.subscription not in self.suppressed]
-        indication.unsettled = len(queued)
+        return self.refusal
+
+    def _take(self, indication: Indication, queued: list[str]) -> None:
         self.taken.append(indication)
         indication.id = len(self.taken)
-        self.arrived.set()
         self.places.append(queued)
-        return None
+        self.arrived.set()
 
     def settle(
         self,
@@ -151,8 +183,15 @@ class Door:
         self.memory = DuplicateMemory(clock=self.time, window_seconds=3600, capacity=1000)
         self.routes = ScriptedRoutes(target())
         self.queues = HeldQueues()
+        self.groups = Groups(
+            clock=self.time, timers=self.time, queues=self.queues, window_seconds=3600
+        )
         self.rooms = Rooms(
-            clock=self.time, memory=self.memory, routes=self.routes, queues=self.queues
+            clock=self.time,
+            memory=self.memory,
+            routes=self.routes,
+            queues=self.queues,
+            groups=self.groups,
         )
         self.gate = IntakeGate(maximum_requests=requests)
         self.observer = Counted()

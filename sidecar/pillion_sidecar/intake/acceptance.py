@@ -1,6 +1,10 @@
 """Whether a decoded line is accepted (S1.2): not expired, not a duplicate, and taken by the queues
-of all its targets or of none. Its identity is remembered only after that, so a refusal leaves no
-trace."""
+of all its targets or of none. Its identity and its place in a message group are remembered only
+after that, so a refusal leaves no trace.
+
+A line moves by the table of :mod:`pillion_sidecar.reliability.states`; its members were found valid
+when it was decoded, which is the first of the draft's three conditions.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +15,11 @@ from pillion_sidecar.indication import Indication, Tracker
 from pillion_sidecar.intake.decoding import Decoded, InvalidLine
 from pillion_sidecar.intake.ports import Queues, Refusal, Routes, Target
 from pillion_sidecar.intake.statistics import IntakeObserver
-from pillion_sidecar.reliability.duplicates import DuplicateMemory, Original, SequenceTracker
+from pillion_sidecar.reliability.duplicates import IN_DELIVERY, DuplicateMemory, Original
+from pillion_sidecar.reliability.grouping import FULL_RETRY_AFTER, Examined, Groups
+from pillion_sidecar.reliability.groups import Moment
 from pillion_sidecar.reliability.identity import identity_digest, sequence_digest
+from pillion_sidecar.reliability.states import Guard, State, Transition, step
 from pillion_sidecar.reliability.tracking import Follower
 from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome
 
@@ -48,6 +55,7 @@ class Rooms:
     memory: DuplicateMemory
     routes: Routes
     queues: Queues
+    groups: Groups
     #: The level of a request that names none.
     acknowledgement: Acknowledgement = Acknowledgement.ACCEPTED
     #: What the journal can promise: ``durable`` needs Disk.
@@ -83,6 +91,11 @@ class Submission:
         self._languages = languages
         self._followers = followers
         self._trackers: tuple[Tracker, ...] = (rooms.memory, *followers)
+        # A refusal that is not for one destination alone: nothing after it is accepted.
+        self._closed_all: Refusal | None = None
+        # The least sequence of each ordered group that was refused for now: what follows on it
+        # would be out of order.
+        self._closed_groups: dict[tuple[str | None, str], int] = {}
         # All destinations of refused lines, which later lines must not overtake at any of them;
         # each with the one whose queue was full.
         self._closed: dict[str, str] = {}
@@ -119,22 +132,29 @@ class Submission:
         if rooms.closing is not None:
             self._turn_away(rooms.closing, line)
             return
-        expires = decoded.expires
-        if expires is not None and expires <= rooms.clock.time():
-            self.refuse(InvalidLine("expired before it was accepted", field="expires"), line)
-            return
-        source = decoded.source or self._source
-        digest = identity_digest(source, decoded.identifier)
-        trackers = self._trackers
-        if digest is None and decoded.sequence is not None:
-            digest = sequence_digest(source, *decoded.sequence)
-            trackers = (SequenceTracker(rooms.memory, digest), *self._followers)
-        if digest is not None:
-            original = rooms.memory.find(digest)
-            if original is not None:
-                self._repeat(digest, original, line)
-                return
+        # When it became ready: all conditions are judged as of this moment (S1.3).
         now = rooms.clock.monotonic()
+        moment = None
+        if decoded.expires is not None or decoded.member is not None:
+            moment = Moment(now, rooms.clock.time())
+            expired = _expired(decoded, moment)
+            if expired is not None:
+                reason = "expired before it was accepted"
+                self._reject(Guard.EXPIRED, line, reason=reason, field=expired)
+                return
+        source = decoded.source or self._source
+        digest = _digest(decoded, source)
+        if digest is not None:
+            original = rooms.memory.find(digest, now)
+            if original is not None:
+                self._reject(Guard.DUPLICATE, line, original=(digest, original))
+                return
+        examined = None
+        if moment is not None and decoded.member is not None:
+            examined = self._examine(decoded, source, moment, line)
+            if examined is None:
+                return
+            digest = digest or examined.digest
         indication = Indication(
             body=decoded.body,
             class_name=decoded.class_name,
@@ -142,46 +162,147 @@ class Submission:
             source=source,
             identifier=decoded.identifier,
             group=decoded.group,
+            member=decoded.member,
+            expires=decoded.expires,
+            digest=digest,
             languages=self._languages,
-            trackers=trackers,
+            trackers=self._trackers,
         )
         targets = rooms.routes.route(decoded.class_name, decoded.instance, decoded.source_namespace)
-        if not self._offer(indication, targets, line):
-            return
+        if self._offer(indication, targets, examined, line):
+            self._remember(indication, moment, examined)
+
+    def _remember(
+        self, indication: Indication, moment: Moment | None, examined: Examined | None
+    ) -> None:
+        digest, expires, until = indication.digest, indication.expires, None
         if digest is not None:
-            until = None if expires is None else now + expires - rooms.clock.time()
-            rooms.memory.add(digest, now, expires_at=until, pending=indication.unsettled > 0)
+            if moment is not None and expires is not None:
+                until = moment.of_date(expires)
+            self._rooms.memory.add(
+                digest, indication.accepted_at, expires_at=until, pending=indication.unsettled > 0
+            )
         self.accepted += 1
+        if examined is not None:
+            # Now: it may discard the line, which must find its identity remembered.
+            self._rooms.groups.proceed(examined)
 
-    def _repeat(self, digest: bytes, original: Original, line: int) -> None:
-        self.duplicate += 1
-        for follower in self._followers:
-            follower.repeated(digest, original, line)
+    def _examine(
+        self, decoded: Decoded, source: str | None, moment: Moment, line: int
+    ) -> Examined | None:
+        """Ask its group about a member; None where that rejects it."""
+        groups, member, group = self._rooms.groups, decoded.member, decoded.group
+        assert member is not None
+        assert group is not None
+        refused = self._closed_groups.get((source, group)) if self._closed_groups else None
+        if refused is not None and member.ordered and member.sequence > refused:
+            earlier = Refusal(0.0, f"member {refused} of its group was refused for now")
+            self._reject(Guard.NO_ROOM, line, refusal=earlier)
+            return None
+        examined = groups.examine(
+            source=source, group=group, member=member, size=len(decoded.body), moment=moment
+        )
+        decision = examined.decision
+        if step(State.READY, decision.ready).transition is Transition.ACCEPT:
+            return examined
+        original = None
+        if decision.ready is Guard.DUPLICATE:
+            digest = groups.original_digest(examined)
+            # Where the identity is forgotten, or was another one, nobody knows what became of the
+            # original; to say that it was delivered might say too much.
+            known = self._rooms.memory.find(digest, moment.monotonic)
+            original = digest, IN_DELIVERY if known is None else known
+        refusal = None
+        if decision.ready is Guard.NO_ROOM:
+            refusal = Refusal(FULL_RETRY_AFTER, decision.reason)
+            # An ordered group has its order from its sequence; and what is refused here may wait
+            # for a later line of the request.
+            if not member.ordered:
+                self._closed_all = self._closed_all or refusal
+        self._reject(
+            decision.ready,
+            line,
+            reason=decision.reason,
+            field=decision.field,
+            original=original,
+            refusal=refusal,
+        )
+        return None
 
-    def _offer(self, indication: Indication, targets: Sequence[Target], line: int) -> bool:
-        if self._closed:
-            for target in targets:
-                full = self._closed.get(target.destination)
-                if full is not None:
-                    self._refuse_for_now(
-                        Refusal(0.0, f"the queue of destination {full} is full", full),
-                        targets,
-                        line,
-                    )
-                    return False
+    def _reject(
+        self,
+        guard: Guard,
+        line: int,
+        *,
+        reason: str = "",
+        field: str | None = None,
+        original: tuple[bytes, Original] | None = None,
+        refusal: Refusal | None = None,
+        targets: Sequence[Target] = (),
+    ) -> None:
+        """Discard a line that is ``ready``, and tell its publisher why."""
+        assert step(State.READY, guard).to is State.DISCARDED
+        if original is not None:
+            self.duplicate += 1
+            for follower in self._followers:
+                follower.repeated(*original, line)
+        elif refusal is not None:
+            self._refuse_for_now(refusal, targets, line)
+        else:
+            self.refuse(InvalidLine(reason, field=field), line)
+
+    def _offer(
+        self,
+        indication: Indication,
+        targets: Sequence[Target],
+        examined: Examined | None,
+        line: int,
+    ) -> bool:
+        if self._closed or self._closed_all is not None:
+            closed = self._closing_refusal(targets)
+            if closed is not None:
+                self._close_group(indication)
+                self._reject(Guard.NO_ROOM, line, refusal=closed, targets=targets)
+                return False
         for follower in self._followers:
             follower.offering(indication, targets, line)
-        # Without targets there is nothing to deliver, and nothing that could refuse.
-        refusal = self._rooms.queues.offer(indication, targets) if targets else None
+        # Without a target nothing is delivered, but an identity is journaled.
+        if examined is not None:
+            refusal = self._rooms.groups.take(examined, indication, targets)
+        elif targets or indication.digest is not None:
+            refusal = self._rooms.queues.offer(indication, targets)
+        else:
+            return True
         if refusal is not None:
-            for follower in self._followers:
-                follower.withdrawn(indication, targets)
-            self._refuse_for_now(refusal, targets, line)
+            self._withdraw(indication, targets)
+            if refusal.destination is None:
+                self._closed_all = refusal
+            self._close_group(indication)
+            self._reject(Guard.NO_ROOM, line, refusal=refusal, targets=targets)
             return False
         if self._followers and indication.unsettled != len(targets):
             for follower in self._followers:
                 follower.reduced(indication, targets)
         return True
+
+    def _withdraw(self, indication: Indication, targets: Sequence[Target]) -> None:
+        for follower in self._followers:
+            follower.withdrawn(indication, targets)
+
+    def _closing_refusal(self, targets: Sequence[Target]) -> Refusal | None:
+        """Return why a line may not overtake one that was refused; None where it overtakes none."""
+        if self._closed_all is not None:
+            return self._closed_all
+        for target in targets:
+            full = self._closed.get(target.destination)
+            if full is not None:
+                return Refusal(0.0, f"the queue of destination {full} is full", full)
+        return None
+
+    def _close_group(self, indication: Indication) -> None:
+        member, group = indication.member, indication.group
+        if member is not None and group is not None and member.ordered:
+            self._closed_groups.setdefault((indication.source, group), member.sequence)
 
     def _turn_away(self, reason: str, line: int) -> None:
         self.retry_after = max(self.retry_after, CLOSING_RETRY_AFTER)
@@ -199,3 +320,24 @@ class Submission:
                 destination=refusal.destination,
             )
         )
+
+
+def _digest(decoded: Decoded, source: str | None) -> bytes | None:
+    """Return the identity of a line; None for one without, or with that of its place in a group."""
+    digest = identity_digest(source, decoded.identifier)
+    if digest is None and decoded.member is None and decoded.sequence is not None:
+        return sequence_digest(source, *decoded.sequence)
+    return digest
+
+
+def _expired(decoded: Decoded, moment: Moment) -> str | None:
+    """Return the field by which a line has expired; None where it has not.
+
+    After its group's expiry a member belongs to none (S1.6): that is later than all ``expires``.
+    """
+    if decoded.expires is not None and decoded.expires <= moment.wall:
+        return "expires"
+    member = decoded.member
+    if member is not None and member.expires is not None and member.expires <= moment.wall:
+        return "groupExpires"
+    return None

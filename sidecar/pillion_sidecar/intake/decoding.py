@@ -2,6 +2,7 @@
 decoder for one JSON object. The usual line takes the shorter way of
 :mod:`pillion_sidecar.intake.fastpath`, with the same result."""
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -13,6 +14,7 @@ from pillion_cim.jsonform import InstanceError, decode_instance, encode_instance
 from pillion_cim.model import CIMInstance
 from pillion_cim.schema import Schema
 from pillion_cim.values import ILLEGAL_IN_XML
+from pillion_sidecar.indication import GroupMember
 
 #: Properties of a delivery, not of the indication: each delivery has its own (S0.20, D.2). They are
 #: taken out here, once, so that a handler may splice the body's bytes into what it sends.
@@ -20,8 +22,14 @@ OF_A_DELIVERY = ("IndicationFilterName", "SequenceContext", "SequenceNumber")
 
 #: Members of a line beside ``class`` and ``properties``.
 ENVELOPE = ("source", "sourceNamespace", "group", "expires")
-_NOT_YET = frozenset({"sequence", "last", "ordered", "groupExpires", "groupMaxIdleSeconds"})
-_KNOWN = frozenset({"class", "properties", *ENVELOPE})
+#: Those that give its place in its message group (S1).
+MEMBERSHIP = ("sequence", "last", "ordered", "groupExpires", "groupMaxIdleSeconds")
+#: The greatest group sequence.
+GREATEST_SEQUENCE = (1 << 63) - 2
+#: Characters of the source and the group of a line with a ``sequence``: they are kept with the
+#: state of the group.
+MAXIMUM_GROUP_TEXT = 1024
+_KNOWN = frozenset({"class", "properties", *ENVELOPE, *MEMBERSHIP})
 _MAXIMUM_PROBLEMS_TOLD = 3
 
 _RFC_3339 = re.compile(
@@ -57,9 +65,11 @@ class Decoded(msgspec.Struct, frozen=True, gc=False):
     expires: float | None = None
     #: The sequence identifier that the publisher gave, if complete: an identity to fall back on.
     sequence: tuple[str, int] | None = None
+    #: Its place in ``group``, where it gave a ``sequence``.
+    member: GroupMember | None = None
 
 
-def parse_expires(text: str) -> float:
+def parse_expires(text: str, *, field: str = "expires") -> float:
     """Return an RFC 3339 time in seconds since the epoch. Raises :class:`InvalidLine`."""
     if _RFC_3339.fullmatch(text) is not None:
         try:
@@ -68,7 +78,7 @@ def parse_expires(text: str) -> float:
             pass
     raise InvalidLine(
         f"not an RFC 3339 time: {text[:40]!r}; write one like 2026-11-21T13:30:00Z",
-        field="expires",
+        field=field,
     )
 
 
@@ -85,13 +95,23 @@ def decode_object(obj: Any, *, schema: Schema) -> Decoded:
     except InstanceError as error:
         raise invalid_instance(error) from None
     expires = envelope["expires"]
+    expires_at = None if expires is None else parse_expires(expires)
+    membership = {name: obj[name] for name in MEMBERSHIP if name in obj}
     return decoded_instance(
         instance,
         schema=schema,
         source=envelope["source"],
         source_namespace=envelope["sourceNamespace"],
         group=envelope["group"],
-        expires=None if expires is None else parse_expires(expires),
+        expires=expires_at,
+        member=parse_member(
+            membership,
+            group=envelope["group"],
+            source=envelope["source"],
+            expires=expires_at,
+        )
+        if membership
+        else None,
     )
 
 
@@ -103,6 +123,7 @@ def decoded_instance(
     source_namespace: str | None = None,
     group: str | None = None,
     expires: float | None = None,
+    member: GroupMember | None = None,
 ) -> Decoded:
     """Return a valid instance as a decoded indication."""
     identifier = instance.get("IndicationIdentifier")
@@ -120,6 +141,7 @@ def decoded_instance(
         sequence=(context, number)
         if isinstance(context, str) and isinstance(number, int)
         else None,
+        member=member,
     )
 
 
@@ -143,15 +165,76 @@ def invalid_instance(error: InstanceError) -> InvalidLine:
     return InvalidLine(reason, field=problems[0].field if problems else None)
 
 
+def parse_member(
+    given: Mapping[str, Any], *, group: str | None, source: str | None, expires: float | None
+) -> GroupMember:
+    """Return a line's place in its group: ``given`` holds the members of ``MEMBERSHIP`` that it
+    has, one at least. Raises :class:`InvalidLine`."""
+    if group is None or "sequence" not in given:
+        name = next(iter(given))
+        needed = "group" if name == "sequence" else "group and sequence"
+        raise InvalidLine(f"{name}: means nothing without {needed}; give it too", field=name)
+    for name, text in (("group", group), ("source", source)):
+        if text is not None and len(text) > MAXIMUM_GROUP_TEXT:
+            raise InvalidLine(
+                f"{name}: has {len(text)} characters; with a sequence it may have at most"
+                f" {MAXIMUM_GROUP_TEXT}",
+                field=name,
+            )
+    group_expires = given.get("groupExpires")
+    if "groupExpires" in given:
+        group_expires = _group_expires(group_expires, expires)
+    return GroupMember(
+        _sequence(given["sequence"]),
+        _flag(given, "last"),
+        _flag(given, "ordered"),
+        group_expires,
+        _idle_seconds(given["groupMaxIdleSeconds"]) if "groupMaxIdleSeconds" in given else None,
+    )
+
+
+def _sequence(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= GREATEST_SEQUENCE:
+        raise InvalidLine(
+            f"sequence: not an integer from 0 to {GREATEST_SEQUENCE}: {value!r:.40}",
+            field="sequence",
+        )
+    return value
+
+
+def _flag(given: Mapping[str, Any], name: str) -> bool:
+    value = given.get(name, False)
+    if not isinstance(value, bool):
+        raise InvalidLine(f"{name}: neither true nor false: {value!r:.40}", field=name)
+    return value
+
+
+def _group_expires(value: Any, expires: float | None) -> float:
+    field = "groupExpires"
+    if not isinstance(value, str):
+        raise InvalidLine(f"{field}: not an RFC 3339 time: {value!r:.40}", field=field)
+    group_expires = parse_expires(value, field=field)
+    if expires is not None and group_expires <= expires:
+        raise InvalidLine(f"{field}: not later than the line's expires", field=field)
+    return group_expires
+
+
+def _idle_seconds(value: Any) -> float:
+    field = "groupMaxIdleSeconds"
+    try:
+        seconds = float(value) if type(value) in (int, float) else math.nan
+    except OverflowError:
+        seconds = math.inf
+    if not 0 < seconds < math.inf:
+        raise InvalidLine(f"{field}: not a number of seconds above 0: {value!r:.40}", field=field)
+    return seconds
+
+
 def _unknown_member(name: str) -> InvalidLine:
     shown = name[:40]
-    if name in _NOT_YET:
-        return InvalidLine(
-            f"{shown}: message groups are not available in this version; leave it out", field=shown
-        )
     return InvalidLine(
         f"unknown member {shown!r}; beside class and properties a line may have"
-        f" {', '.join(ENVELOPE)}",
+        f" {', '.join((*ENVELOPE, *MEMBERSHIP))}",
         field=shown,
     )
 

@@ -17,9 +17,12 @@ from pillion_cim.schema import CIMClass, Schema
 from pillion_cim.types import INTEGER_RANGES, CIMType, PropertyType
 from pillion_sidecar.intake.decoding import (
     ENVELOPE,
+    GREATEST_SEQUENCE,
+    MEMBERSHIP,
     OF_A_DELIVERY,
     Decoded,
     parse_expires,
+    parse_member,
 )
 
 #: Points in time without asterisks on days that exist in every year.
@@ -54,7 +57,8 @@ class FastPath:
     def decode(self, line: bytes) -> Decoded | None:
         """Decode one line; None where the complete decoder must see it.
 
-        Raises :class:`InvalidLine` for an ``expires`` that is not a time.
+        Raises :class:`InvalidLine` for an ``expires`` that is not a time, and for a place in a
+        group that is none.
         """
         try:
             parsed = self._decode(line)
@@ -84,15 +88,18 @@ class FastPath:
         given = [value for name in ENVELOPE if (value := getattr(parsed, name)) is not None]
         # In text a quote is always escaped, so ``":`` there is an escaped quote and a colon, which
         # can only make the count too high; space before a colon would make it too low.
-        if line.count(b'":') != 2 + len(values) + len(given) or _space_before_colon(line):
+        more = line.count(b'":') - 2 - len(values) - len(given)
+        membership = _membership(parsed) if more else {}
+        if len(membership) != more or _space_before_colon(line):
             return None
-        if not given:
+        if not given and not membership:
             body = line
         elif "" in given:
             return None
         else:
             raw = bytes(self._decode_raw(line).properties)
             body = b'{"class":"%b","properties":%b}' % (found.name_bytes, raw)
+        expires = None if parsed.expires is None else parse_expires(parsed.expires)
         return Decoded(
             body,
             found.name,
@@ -101,8 +108,26 @@ class FastPath:
             parsed.source,
             parsed.sourceNamespace,
             parsed.group,
-            None if parsed.expires is None else parse_expires(parsed.expires),
+            expires,
+            None,
+            parse_member(membership, group=parsed.group, source=parsed.source, expires=expires)
+            if membership
+            else None,
         )
+
+
+#: How the members of a group's members are decoded.
+_MEMBERSHIP_TYPES: Mapping[str, Any] = {
+    "sequence": Annotated[int, msgspec.Meta(ge=0, le=GREATEST_SEQUENCE)],
+    "last": bool,
+    "ordered": bool,
+    "groupExpires": str,
+    "groupMaxIdleSeconds": Annotated[float, msgspec.Meta(gt=0)],
+}
+
+
+def _membership(parsed: Any) -> dict[str, Any]:
+    return {name: value for name in MEMBERSHIP if (value := getattr(parsed, name)) is not None}
 
 
 class _RawProperties(msgspec.Struct):
@@ -165,6 +190,7 @@ def _line_type(known: CIMClass) -> type:
         [
             ("properties", typed_dict(f"{known.name}Properties", fields, total=False)),
             *((name, str | None, None) for name in ENVELOPE),
+            *((name, Union[_MEMBERSHIP_TYPES[name], None], None) for name in MEMBERSHIP),  # noqa: UP007
         ],
         tag=known.name,
         tag_field="class",

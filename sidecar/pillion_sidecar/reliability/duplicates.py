@@ -9,7 +9,6 @@ from typing import Protocol
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.indication import Indication
-from pillion_sidecar.reliability.identity import identity_digest
 from pillion_sidecar.reliability.packed import LAST_TICK, TICKS_PER_SECOND, PackedTable
 
 #: Tables of another size that are still asked after the capacity has changed.
@@ -58,6 +57,8 @@ class DuplicateMemory:
         self._clock = clock
         # Times are kept in few bits, so they count from here.
         self._epoch = clock.monotonic()
+        # The same in seconds since the epoch, once identities of a run before are restored.
+        self._origin: float | None = None
         self._window = _window_ticks(window_seconds)
         self._table = PackedTable(max(1, capacity))
         self._older: list[PackedTable] = []
@@ -93,15 +94,22 @@ class DuplicateMemory:
 
     # ------------------------------------------------------------------ what intake asks
 
-    def find(self, digest: bytes) -> Original | None:
-        """Return what became of the indication with this identity; None where it is not known."""
+    def find(self, digest: bytes, now: float | None = None) -> Original | None:
+        """Return what became of the indication with this identity; None where it is not known.
+
+        ``now`` is ``Clock.monotonic()`` when the line that asks became ready [at once], so that an
+        identity that expires while the line is being looked at still counts (S1.3).
+        """
         found = self._table.find(digest)
         if found is None and not self._older:
             return None
-        return self._found(digest, found)
+        if now is None:
+            now = self._clock.monotonic()
+        return self._found(digest, found, int((now - self._epoch) * TICKS_PER_SECOND))
 
-    def _found(self, digest: bytes, found: tuple[int, int, int] | None) -> Original | None:
-        now = int((self._clock.monotonic() - self._epoch) * TICKS_PER_SECOND)
+    def _found(
+        self, digest: bytes, found: tuple[int, int, int] | None, now: int
+    ) -> Original | None:
         if found is not None and found[0] <= now:
             # Left in place, it would hide the record that may now be added.
             self._table.remove(digest)
@@ -142,20 +150,52 @@ class DuplicateMemory:
             expiry = LAST_TICK
         self._table.add(digest, expiry, _PENDING if pending else _DELIVERED, ticks)
 
+    def restore(
+        self,
+        digest: bytes,
+        *,
+        accepted_at: float,
+        expires: float | None,
+        pending: bool,
+        reason: DiscardReason | None,
+        destination: str,
+    ) -> None:
+        """See ``IdentitySink``. What is told later of an identity counts; one whose time is over is
+        not remembered."""
+        if self._origin is None:
+            self._origin = self._clock.time() - self._clock.monotonic() + self._epoch
+        if expires is None:
+            expiry = int((accepted_at - self._epoch) * TICKS_PER_SECOND) + self._window
+        else:
+            expiry = int((expires - self._origin) * TICKS_PER_SECOND) + 1
+        if expiry <= 0:
+            return
+        state, name = _PENDING if pending else _DELIVERED, 0
+        if reason is not None:
+            state, name = _DISCARDED + _REASONS.index(reason), self._index_of(destination)
+        self._table.restore(digest, min(expiry, LAST_TICK), state, name)
+
     def forget(self, digest: bytes) -> None:
         """Forget an identity whose indication turned out not to have been kept."""
         for table in (self._table, *self._older):
             table.remove(digest)
+
+    def ended(self, digest: bytes) -> tuple[DiscardReason | None, str] | None:
+        """See ``JournalOwner.identity``; one that is pending again has not ended badly."""
+        original = self.find(digest)
+        if original is None:
+            return None
+        return original.reason, original.destination or ""
 
     # ------------------------------------------------------------------ what became of it
 
     def settled(
         self, indication: Indication, destination: str, discarded: DiscardReason | None
     ) -> None:
-        """See ``Tracker``; an indication without an identifier is concluded by its digest."""
+        """See ``Tracker``."""
         if discarded is None and indication.unsettled:
             return
-        digest = identity_digest(indication.source, indication.identifier)
+        digest = indication.digest
         if digest is not None:
             self.conclude(digest, destination, discarded)
 
@@ -202,20 +242,3 @@ class DuplicateMemory:
 
 def _window_ticks(seconds: float) -> int:
     return math.ceil(seconds * TICKS_PER_SECOND) + 1
-
-
-class SequenceTracker:
-    """The ``Tracker`` of one indication whose identity is its incoming sequence identifier."""
-
-    __slots__ = ("_digest", "_memory")
-
-    def __init__(self, memory: DuplicateMemory, digest: bytes) -> None:
-        self._memory = memory
-        self._digest = digest
-
-    def settled(
-        self, indication: Indication, destination: str, discarded: DiscardReason | None
-    ) -> None:
-        """See ``Tracker``."""
-        if discarded is not None or not indication.unsettled:
-            self._memory.conclude(self._digest, destination, discarded)

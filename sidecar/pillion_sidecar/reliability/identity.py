@@ -1,7 +1,8 @@
 """The identity of an indication, packed: what the duplicate memory compares.
 
-The key is (source, IndicationIdentifier); without a source or an identifier it is the incoming
-(SequenceContext, SequenceNumber); without that there is no identity, and nothing is a duplicate.
+The key is (source, IndicationIdentifier); without a source or an identifier it is the place in a
+message group, if there is one (S1: GroupId and SequenceNumber), else the incoming (SequenceContext,
+SequenceNumber); without that there is no identity, and nothing is a duplicate.
 """
 
 from hashlib import blake2b
@@ -24,4 +25,14 @@ def sequence_digest(source: str | None, context: str, number: int) -> bytes:
     """Return the digest of an incoming sequence identifier."""
     origin = source or ""
     key = f"s{len(origin)}:{origin}{number}:{context}"
+    return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=DIGEST_SIZE).digest()
+
+
+def member_digest(source: str | None, group: str, generation: int, sequence: int) -> bytes:
+    """Return the digest of a place in a message group.
+
+    ``generation`` tells groups of one name apart, which came one after the other.
+    """
+    origin = source or ""
+    key = f"g{generation}:{sequence}:{len(origin)}:{origin}{group}"
     return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=DIGEST_SIZE).digest()

@@ -79,6 +79,31 @@ class PackedTable:
         if expiry < self._first_expiry:
             self._first_expiry = expiry
 
+    def restore(self, digest: bytes, expiry: int, state: int, name: int) -> None:
+        """Add a record of a run before, or put it in the place of what was restored under its
+        digest. Nothing expires meanwhile."""
+        index = hash(digest) & self._mask
+        bucket = self._buckets[index]
+        if bucket is None:
+            bucket = self._buckets[index] = bytearray()
+        elif (position := bucket.find(digest)) >= 0:
+            position = _aligned(bucket, digest, position)
+            if position >= 0:
+                _CONTENT.pack_into(bucket, position + DIGEST_SIZE, expiry, state, name)
+                self._note_expiry(expiry)
+                return
+        if len(bucket) >= self._full:
+            self._make_room(bucket, 0)
+        bucket += _RECORD.pack(digest, expiry, state, name)
+        self.entries += 1
+        self._note_expiry(expiry)
+
+    def _note_expiry(self, expiry: int) -> None:
+        if expiry > self.last_expiry:
+            self.last_expiry = expiry
+        if expiry < self._first_expiry:
+            self._first_expiry = expiry
+
     def _make_room(self, bucket: bytearray, now: int) -> None:
         while bucket:
             expired = _EXPIRY.unpack_from(bucket, _EXPIRY_AT)[0] <= now

@@ -104,6 +104,33 @@ DUPLICATE_EVICTIONS = Metric(
     "Identities forgotten before their time because the memory was full: "
     "a repeat of one of these is delivered again.",
 )
+GROUPS_ACTIVE = Metric(
+    "pillion_group_active",
+    MetricType.GAUGE,
+    "Message groups that go on.",
+)
+GROUPS_REMEMBERED = Metric(
+    "pillion_group_remembered",
+    MetricType.GAUGE,
+    "Message groups that have ended and whose members are still known as duplicates.",
+)
+GROUP_HELD = Metric(
+    "pillion_group_held_indications",
+    MetricType.GAUGE,
+    "Members of ordered groups that wait for their predecessors.",
+)
+GROUP_HELD_BYTES = Metric(
+    "pillion_group_held_bytes",
+    MetricType.GAUGE,
+    "Bytes of the bodies of the members that wait for their predecessors.",
+)
+GROUP_TERMINATIONS = Metric(
+    "pillion_group_terminations_total",
+    MetricType.COUNTER,
+    "Message groups that ended, by how: t1 (groupExpires), t2 (groupMaxIdleSeconds), t3.1 and t4.1 "
+    "(last came, complete), t4.2 (last came, incomplete), d3 (out of order).",
+    ("termination",),
+)
 CONFIGURATION = Metric(
     "pillion_configuration_info",
     MetricType.GAUGE,
@@ -173,6 +200,11 @@ METRICS: tuple[Metric, ...] = (
     INTAKE,
     DUPLICATE_ENTRIES,
     DUPLICATE_EVICTIONS,
+    GROUPS_ACTIVE,
+    GROUPS_REMEMBERED,
+    GROUP_HELD,
+    GROUP_HELD_BYTES,
+    GROUP_TERMINATIONS,
     CONFIGURATION,
     RELOADS,
     CONFIGURATION_AWAITED,

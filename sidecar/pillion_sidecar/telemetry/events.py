@@ -75,6 +75,13 @@ EVENTS: tuple[Event, ...] = (
         ),
     ),
     Event(
+        "group-terminated",
+        "INFO",
+        "A message group has ended: by its last member, by time, or by a member out of order. "
+        "WARNING where members were missing (told as sequences) or held ones discarded.",
+        ("group", "source", "termination", "missing", "held_discarded"),
+    ),
+    Event(
         "delivery-failing",
         "WARNING",
         "A destination has begun to fail. The attempts that follow are counted, not logged.",

@@ -13,7 +13,7 @@ from pillion_sidecar.config.resources import Protocol
 from pillion_sidecar.telemetry import definitions
 from pillion_sidecar.telemetry.destinations import destination_samples
 from pillion_sidecar.telemetry.histogram import Histogram
-from pillion_sidecar.telemetry.ports import DestinationQueue, DuplicateMemory
+from pillion_sidecar.telemetry.ports import DestinationQueue, DuplicateMemory, MessageGroups
 
 #: Seconds. An attempt ends with its destination's time-out, 30 s unless a resource says otherwise.
 ATTEMPT_BOUNDS = (
@@ -92,6 +92,7 @@ class Metrics:
         self._version = version
         self._queues = queues
         self._duplicates = duplicates
+        self._groups: MessageGroups | None = None
         self._log_records_dropped = log_records_dropped
         protocols = [protocol.value for protocol in Protocol]
         self._attempt_duration = Histogram(
@@ -123,12 +124,15 @@ class Metrics:
         *,
         queues: Callable[[], Iterable[DestinationQueue]] | None = None,
         duplicates: DuplicateMemory | None = None,
+        groups: MessageGroups | None = None,
     ) -> None:
         """Read from rooms that were made after the metrics, since they were given them."""
         if queues is not None:
             self._queues = queues
         if duplicates is not None:
             self._duplicates = duplicates
+        if groups is not None:
+            self._groups = groups
 
     def received(self, kind: IntakeKind, outcome: IntakeOutcome, indications: int = 1) -> None:
         """Count indications that a publisher sent."""
@@ -179,6 +183,8 @@ class Metrics:
             yield definitions.DUPLICATE_ENTRIES.sample(self._duplicates.entries)
             yield definitions.DUPLICATE_EVICTIONS.header
             yield definitions.DUPLICATE_EVICTIONS.sample(self._duplicates.evictions)
+        if self._groups is not None:
+            yield from _group_samples(self._groups)
         yield definitions.OPERATOR_REFUSED.header
         yield definitions.OPERATOR_REFUSED.sample(self._operator_refused)
         yield definitions.CALLBACKS.header
@@ -201,3 +207,17 @@ class Metrics:
         yield definitions.LAST_RELOAD_SUCCESS.header
         if self._revision is not None:
             yield definitions.LAST_RELOAD_SUCCESS.sample(round(self._revision[1], 3))
+
+
+def _group_samples(groups: MessageGroups) -> Iterator[str]:
+    for metric, value in (
+        (definitions.GROUPS_ACTIVE, groups.active),
+        (definitions.GROUPS_REMEMBERED, groups.remembered),
+        (definitions.GROUP_HELD, groups.held),
+        (definitions.GROUP_HELD_BYTES, groups.held_bytes),
+    ):
+        yield metric.header
+        yield metric.sample(value)
+    yield definitions.GROUP_TERMINATIONS.header
+    for termination, count in groups.terminations.items():
+        yield definitions.GROUP_TERMINATIONS.sample(count, termination)

@@ -169,3 +169,27 @@ class DuplicateMemory(Protocol):
     @property
     def evictions(self) -> int:
         """Identities forgotten before their time, because the memory was full."""
+
+
+class MessageGroups(Protocol):
+    """The message groups (S1), as far as they are counted."""
+
+    @property
+    def active(self) -> int:
+        """Those that go on."""
+
+    @property
+    def remembered(self) -> int:
+        """Those that have ended and are asked for duplicates."""
+
+    @property
+    def held(self) -> int:
+        """Members that wait for their predecessors."""
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of their bodies."""
+
+    @property
+    def terminations(self) -> Mapping[str, int]:
+        """How many ended, by how; every way."""

@@ -66,7 +66,7 @@ async def test_a_wrong_line_is_told_with_field_and_remedy_and_the_others_are_acc
         (lines(alert("x", AlertType="six")).strip(), "integer"),
         (lines(alert("x", AlertType=True)).strip(), "integer"),
         (b"1" * 5000, "digits"),
-        (lines(alert("x") | {"sequence": 3}).strip(), "message groups"),
+        (lines(alert("x") | {"sequence": 3}).strip(), "without group"),
         (lines(alert("x") | {"colour": 3}).strip(), "colour"),
         (lines(alert("x") | {"source": ""}).strip(), "source"),
         (lines(alert("x") | {"expires": "tomorrow"}).strip(), "RFC 3339"),

@@ -128,9 +128,7 @@ class Told:
 
 
 def indication(identifier: str, *, unsettled: int) -> Indication:
-    found = Indication(
-        body=b"{}", class_name="C", accepted_at=0.0, source="s", identifier=identifier
-    )
+    found = Indication(body=b"{}", class_name="C", accepted_at=0.0, digest=digest(identifier))
     found.unsettled = unsettled
     return found
 

@@ -12,12 +12,14 @@ from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
+from pillion_sidecar.reliability.grouping import Groups
 from pillion_sidecar.telemetry import ports
 from pillion_sidecar.telemetry.definitions import METRICS
 from pillion_sidecar.telemetry.destinations import PIECE
 from pillion_sidecar.telemetry.exposition import MetricType
 from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome, Metrics
 from pillion_sidecar.testing import FakeTime
+from support.intake import HeldQueues
 from support.queues import StillQueue
 
 
@@ -136,6 +138,9 @@ def test_every_metric_of_the_reference_is_exposed_and_no_other(fake_time: FakeTi
         version="0.1.0",
         queues=lambda: [StillQueue()],
         duplicates=DuplicateMemory(clock=fake_time, window_seconds=60, capacity=10),
+    )
+    metrics.watch(
+        groups=Groups(clock=fake_time, timers=fake_time, queues=HeldQueues(), window_seconds=60)
     )
     text = "".join(metrics.exposition())
     for metric in METRICS:

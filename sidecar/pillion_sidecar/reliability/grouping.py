@@ -1,0 +1,318 @@
+"""The message groups: which member is delivered, held or discarded, and when a group ends (S1.5 to
+S1.8). Decides by :mod:`pillion_sidecar.reliability.groups`; here are the queues, the timers and the
+bounds.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pillion_sidecar.clock import Clock, Timers
+from pillion_sidecar.indication import GroupMember, Indication
+from pillion_sidecar.intake.ports import Queues, Refusal, Target
+from pillion_sidecar.journal.ports import GroupRecord
+from pillion_sidecar.reliability.groupholding import HeldMembers
+from pillion_sidecar.reliability.groupnames import GroupLimits, Key, Name, Names
+from pillion_sidecar.reliability.groups import (
+    Decision,
+    GroupState,
+    Moment,
+    Taken,
+    decide,
+    take,
+)
+from pillion_sidecar.reliability.groupstate import decode_groups, encode_groups
+from pillion_sidecar.reliability.grouptimes import GroupTimes
+from pillion_sidecar.reliability.identity import member_digest
+from pillion_sidecar.reliability.intervals import Intervals
+from pillion_sidecar.reliability.states import Guard, State, Transition, step
+
+#: What a publisher who met the groups' bounds is told to wait, in seconds.
+FULL_RETRY_AFTER = 1.0
+
+
+@dataclass(slots=True)
+class Examined:
+    """A member on its way through acceptance: what was decided of it, then what was done."""
+
+    name: Name
+    member: GroupMember
+    moment: Moment
+    decision: Decision
+    #: The identity that the member has by its place in the group; for a duplicate the original's.
+    digest: bytes
+    #: Whether it is the first of its group.
+    begins: bool
+    indication: Indication | None = None
+    taken: Taken | None = None
+
+
+class Groups:
+    """All message groups of the deliverer, by (source, group). Bounded."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        timers: Timers,
+        queues: Queues,
+        window_seconds: float,
+        limits: GroupLimits | None = None,
+    ) -> None:
+        """``window_seconds``: how long a member without ``expires`` is remembered."""
+        limits = limits or GroupLimits()
+        self._queues = queues
+        self._window = window_seconds
+        self._names = Names(limits)
+        self._held = HeldMembers(queues=queues, limits=limits)
+        self._times = GroupTimes(clock=clock, timers=timers, names=self._names, held=self._held)
+        self._generation = 0
+        # Journal time less Clock.monotonic().
+        self._offset = 0.0
+        # What a restart has still to release or discard.
+        self._overdue: list[tuple[Indication, Guard]] = []
+
+    def configure(self, *, window_seconds: float) -> None:
+        """Take over another window, for the members that come from now on."""
+        self._window = window_seconds
+
+    @property
+    def active(self) -> int:
+        """Groups that go on."""
+        return self._names.live
+
+    @property
+    def remembered(self) -> int:
+        """Groups that are over and whose members are still known as duplicates."""
+        return self._names.groups - self._names.live
+
+    @property
+    def held(self) -> int:
+        """Members that wait for their predecessors."""
+        return self._held.count
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes of their bodies."""
+        return self._held.bytes
+
+    @property
+    def terminations(self) -> Mapping[str, int]:
+        """How many groups ended, by how; every way, in the order of the enumeration."""
+        return self._times.terminations
+
+    # ------------------------------------------------------------------ acceptance
+
+    def examine(
+        self, *, source: str | None, group: str, member: GroupMember, size: int, moment: Moment
+    ) -> Examined:
+        """Decide on a member with a body of ``size`` bytes that became ready at ``moment``."""
+        self._times.follow_clock(moment)
+        name = self._names.find((source, group))
+        # A timer may be late; the member is judged as if it were not.
+        self._times.lapse(name, moment)
+        decision = decide(name.live, name.past, member)
+        if decision.ready is Guard.ACCEPTABLE:
+            reason = None
+            if decision.process is Guard.PREDECESSORS_MISSING:
+                reason = self._held.reason_to_wait(size)
+            reason = reason or self._names.reason_to_wait(name, member, moment)
+            if reason is not None:
+                decision = Decision(Guard.NO_ROOM, reason=reason)
+        state = decision.original or name.live
+        generation = self._generation + 1 if state is None else state.generation
+        digest = member_digest(source, group, generation, member.sequence)
+        return Examined(name, member, moment, decision, digest, begins=state is None)
+
+    def original_digest(self, examined: Examined) -> bytes:
+        """Return the identity under which a duplicate's original is remembered, as far as known."""
+        held = examined.name.held.get(examined.member.sequence)
+        if held is not None and held.digest is not None:
+            return held.digest
+        return examined.digest
+
+    def take(
+        self, examined: Examined, indication: Indication, targets: Sequence[Target]
+    ) -> Refusal | None:
+        """Have an acceptable member queued or held, and note it; with a Refusal nothing is noted.
+
+        What follows from it is done by :meth:`proceed`, once the member is remembered.
+        """
+        decision = examined.decision
+        assert decision.process is not None
+        row = step(State.IN_PROCESS, decision.process)
+        hand_over = (
+            self._queues.offer if row.transition is Transition.DELIVER else self._queues.hold
+        )
+        refusal = hand_over(indication, targets)
+        if refusal is not None:
+            return refusal
+        examined.indication = indication
+        examined.taken = self._note(
+            examined.name,
+            examined.member,
+            decision,
+            at=indication.accepted_at,
+            expires=indication.expires,
+        )
+        if row.to is State.OUT_OF_ORDER:
+            self._held.hold(examined.name, examined.member.sequence, indication)
+        return None
+
+    def proceed(self, examined: Examined) -> None:
+        """Do what follows from a member that was taken: discard it where it is hopeless, deliver
+        those that waited for it, end its group."""
+        taken, indication = examined.taken, examined.indication
+        assert taken is not None
+        assert indication is not None
+        assert examined.decision.process is not None
+        row = step(State.IN_PROCESS, examined.decision.process)
+        if row.transition is Transition.DISCARD:
+            self._held.discard(indication)
+        for sequence in taken.released:
+            self._held.complete(examined.name, sequence)
+        if taken.termination is not None:
+            discarded = int(row.transition is Transition.DISCARD)
+            self._times.terminate(
+                examined.name, taken.termination, examined.moment, discarded=discarded
+            )
+        timer = examined.name.timer
+        if examined.begins or taken.termination is not None or timer is None or timer.cancelled:
+            self._times.arm(examined.name, examined.moment)
+
+    def _note(
+        self,
+        name: Name,
+        member: GroupMember,
+        decision: Decision,
+        *,
+        at: float,
+        expires: float | None,
+    ) -> Taken:
+        live = name.live
+        if live is None:
+            self._names.leave(name)
+            self._generation += 1
+        before = 0 if live is None else len(live.received)
+        taken = take(
+            live,
+            member,
+            decision,
+            generation=self._generation,
+            at=at,
+            expires=expires,
+            window=self._window,
+        )
+        if live is None:
+            name.live = taken.state
+            self._names.enter(name)
+        else:
+            self._names.lengthened(len(live.received) - before)
+        return taken
+
+    # ------------------------------------------------------------------ over restarts
+
+    def snapshot(self) -> bytes:
+        """Return the state of all groups, without what they hold (``JournalOwner.groups``)."""
+        return encode_groups(
+            self._generation,
+            ((*name.key, name.states) for name in self._names),
+            offset=self._offset,
+        )
+
+    def restore(
+        self,
+        snapshot: bytes | None,
+        members: Sequence[GroupRecord],
+        held: Sequence[Indication],
+        *,
+        offset: float,
+    ) -> None:
+        """Become what the groups of the runs before would be by now.
+
+        ``members`` were accepted since the snapshot, some perhaps before it; ``held`` are the
+        indications that were still held, in the order of acceptance. Called once, before anything
+        else, and :meth:`resume` after it: the journal asks for a snapshot in between, which must
+        have all of it. ``offset`` is ``Journal.offset``.
+        """
+        self._offset = offset
+        if snapshot:
+            self._generation, names = decode_groups(snapshot, offset=offset)
+            for source, group, states in names:
+                self._restore_name((source, group), states)
+        # What ended between two members was told in the run that accepted the later one.
+        self._times.quiet = True
+        for record in members:
+            self._replay(record)
+        self._times.quiet = False
+        self._restore_held(held)
+        for name in list(self._names):
+            self._names.leave(name)
+            _forget_lost(name)
+            self._names.enter(name)
+
+    def resume(self) -> None:
+        """After :meth:`restore`, with the queues ready to release and discard: do what was due
+        when the run before ended, and what has become due since."""
+        overdue, self._overdue = self._overdue, []
+        for indication, found in overdue:
+            self._held.move_on(indication, found)
+        self._times.catch_up()
+
+    def _restore_name(self, key: Key, states: list[GroupState]) -> None:
+        name = Name(key, past=[state for state in states if state.terminated is not None])
+        name.live = next((state for state in states if state.terminated is None), None)
+        self._names.enter(name)
+
+    def _replay(self, record: GroupRecord) -> None:
+        member = record.member
+        wall = record.accepted_at + self._offset
+        if member.expires is not None:
+            # It was accepted, so its group had not expired, whatever the clocks say now.
+            wall = min(wall, math.nextafter(member.expires, 0.0))
+        moment = Moment(record.accepted_at, wall)
+        name = self._names.find((record.source, record.group))
+        self._times.lapse(name, moment)
+        decision = decide(name.live, name.past, member)
+        if decision.ready is not Guard.ACCEPTABLE:
+            # In the snapshot already, or the record of a held one's release.
+            return
+        taken = self._note(name, member, decision, at=record.accepted_at, expires=record.expires)
+        if taken.termination is not None:
+            self._times.terminate(name, taken.termination, moment)
+
+    def _restore_held(self, held: Sequence[Indication]) -> None:
+        """Hold again what still waits. What was completed or terminated when the run before ended,
+        and not settled any more, goes its way now."""
+        completed: dict[Key, dict[int, Indication]] = {}
+        for indication in held:
+            member, group = indication.member, indication.group
+            if member is None or group is None:
+                self._overdue.append((indication, Guard.TERMINATED))
+                continue
+            name = self._names.find((indication.source, group))
+            state = name.holder(member.sequence)
+            if state is None:
+                self._overdue.append((indication, Guard.TERMINATED))
+            elif member.sequence < state.next_expected:
+                completed.setdefault(name.key, {})[member.sequence] = indication
+            elif state is name.live:
+                self._held.hold(name, member.sequence, indication)
+            else:
+                self._overdue.append((indication, Guard.TERMINATED))
+        for of_group in completed.values():
+            for sequence in sorted(of_group):
+                self._overdue.append((of_group[sequence], Guard.COMPLETED))
+
+
+def _forget_lost(name: Name) -> None:
+    """Take back what was held when the run before ended and is not there any more, because it was
+    damaged or never on disk: nothing is delivered past it."""
+    live = name.live
+    if live is None or not live.ordered:
+        return
+    expected = live.next_expected
+    received = Intervals((0, expected) if expected else ())
+    for sequence in sorted(name.held):
+        received.add(sequence)
+    live.received = received

@@ -1,0 +1,244 @@
+"""One message group: what it has received, what becomes of its next member, when it ends (S1.5 to
+S1.8). No I/O, no clock: who asks says what the time is.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from pillion_sidecar.indication import GroupMember
+from pillion_sidecar.reliability.intervals import Intervals
+from pillion_sidecar.reliability.states import Guard, State, Transition, step
+
+
+class Moment(NamedTuple):
+    """One moment on two clocks: idle times and the window count by the first, which never goes
+    back, and the dates that publishers give by the second."""
+
+    #: ``Clock.monotonic()``.
+    monotonic: float
+    #: ``Clock.time()``.
+    wall: float
+
+    def of_date(self, date: float) -> float:
+        """Return ``Clock.monotonic()`` of a date in seconds since the epoch."""
+        return self.monotonic + (date - self.wall)
+
+
+class Termination(StrEnum):
+    """How a group ended (S1.6, S1.7)."""
+
+    #: GroupExpiryTime is over; with members still held it is d1.
+    EXPIRED = "t1"
+    #: GroupMaxIdleTime is over; with members still held it is d2.
+    IDLE = "t2"
+    #: ``last`` came, and nothing was missing.
+    ENDED = "t3.1"
+    #: The same in a group with neither GroupExpiryTime nor GroupMaxIdleTime.
+    ENDED_UNTIMED = "t4.1"
+    #: ``last`` came there, and something was missing.
+    CUT_SHORT = "t4.2"
+    #: An ordered group with neither of the two got a member out of order.
+    OUT_OF_ORDER = "d3"
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupState:
+    """One group: a run of members from its first one to its termination.
+
+    Where a group has both, GroupExpiryTime counts and GroupMaxIdleTime does not (d1, d2).
+    """
+
+    #: Tells groups of one name apart.
+    generation: int
+    ordered: bool
+    #: GroupExpiryTime, seconds since the epoch.
+    expires: float | None
+    #: GroupMaxIdleTime.
+    max_idle_seconds: float | None
+    received: Intervals = field(default_factory=Intervals)
+    last: int | None = None
+    #: ``Clock.monotonic()`` at the acceptance of the member that came last.
+    received_at: float = 0.0
+    #: The greatest ``expires`` of its members, seconds since the epoch; 0 for none.
+    remembered_until: float = 0.0
+    #: ``Clock.monotonic()``: the end of the duplicate window of its members without ``expires``.
+    window_until: float = 0.0
+    terminated: Termination | None = None
+
+    @property
+    def next_expected(self) -> int:
+        """The first sequence that is missing: in an ordered group the next to be delivered."""
+        return self.received.first_missing
+
+    @property
+    def complete(self) -> bool:
+        """Whether its last member is known, and nothing before it is missing."""
+        return self.last is not None and self.next_expected > self.last
+
+    @property
+    def timed(self) -> bool:
+        """Whether it has a termination criterion."""
+        return self.expires is not None or self.max_idle_seconds is not None
+
+    def missing(self, *, maximum: int) -> list[tuple[int, int]]:
+        """Return the first gaps, ``maximum`` at most, up to the last member as far as known."""
+        through = self.received.highest if self.last is None else self.last
+        return [gap for gap, _ in zip(self.received.gaps(through), range(maximum), strict=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What becomes of a member."""
+
+    #: Found out about it while it is ``ready``.
+    ready: Guard
+    #: Found out about it while it is ``in-process``; None for one that does not get there.
+    process: Guard | None = None
+    #: Why it is refused, and which of its members is wrong.
+    reason: str = ""
+    field: str | None = None
+    #: The group that it repeats a member of.
+    original: GroupState | None = None
+
+
+def decide(live: GroupState | None, past: list[GroupState], member: GroupMember) -> Decision:
+    """Decide on a member: ``past`` are the terminated groups of its name whose state is still
+    there (S1.7), ``live`` the one that goes on.
+
+    What was due before the member must have been done to both.
+    """
+    sequence = member.sequence
+    for state in past:
+        if sequence in state.received:
+            return Decision(Guard.DUPLICATE, original=state)
+    if live is None:
+        expected = 0
+    else:
+        # Before the duplicates: another run under the same name is not to be swallowed as one.
+        found = contradiction(live, member)
+        if found is not None:
+            name, reason = found
+            return Decision(Guard.INVALID, reason=f"{name}: {reason}", field=name)
+        if sequence in live.received:
+            return Decision(Guard.DUPLICATE, original=live)
+        expected = live.next_expected
+    if not member.ordered or sequence == expected:
+        return Decision(Guard.ACCEPTABLE, Guard.IN_SEQUENCE)
+    if member.expires is None and member.max_idle_seconds is None:
+        return Decision(Guard.ACCEPTABLE, Guard.HOPELESS)
+    return Decision(Guard.ACCEPTABLE, Guard.PREDECESSORS_MISSING)
+
+
+def contradiction(live: GroupState, member: GroupMember) -> tuple[str, str] | None:
+    """Return the field in which a member contradicts its group, and how; None where it does not."""
+    agreed = "the members of a group must agree, and those before it"
+    if member.ordered is not live.ordered:
+        return "ordered", f"{agreed} are {'ordered' if live.ordered else 'not ordered'}"
+    if member.expires != live.expires:
+        have = "another" if live.expires is not None else "none"
+        return "groupExpires", f"{agreed} have {have}"
+    if member.max_idle_seconds != live.max_idle_seconds:
+        have = "none" if live.max_idle_seconds is None else f"{live.max_idle_seconds:g}"
+        return "groupMaxIdleSeconds", f"{agreed} have {have}"
+    if live.last is not None and member.sequence > live.last:
+        return "sequence", f"greater than {live.last}, the last one of the group"
+    if member.last and live.received.highest > member.sequence:
+        return "last", f"{live.received.highest} of the group has been accepted already"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What follows from a member that was taken."""
+
+    state: GroupState
+    #: The held sequences that are delivered after it.
+    released: range
+    #: How the group ends with it, if it does.
+    termination: Termination | None
+
+
+def take(
+    live: GroupState | None,
+    member: GroupMember,
+    decision: Decision,
+    *,
+    generation: int,
+    at: float,
+    expires: float | None,
+    window: float,
+) -> Taken:
+    """Note a member that was accepted at ``at`` (``Clock.monotonic()``), and say what follows.
+
+    ``generation`` is that of a new group; ``expires`` the member's own, in seconds since the epoch,
+    ``window`` how long it is remembered where it has none.
+    """
+    state = live or GroupState(
+        generation=generation,
+        ordered=member.ordered,
+        expires=member.expires,
+        max_idle_seconds=member.max_idle_seconds,
+    )
+    state.received.add(member.sequence)
+    state.received_at = at
+    if expires is not None:
+        state.remembered_until = max(state.remembered_until, expires)
+    else:
+        state.window_until = max(state.window_until, at + window)
+    if member.last:
+        state.last = member.sequence
+    released = range(0)
+    if state.ordered and decision.process is Guard.IN_SEQUENCE:
+        released = range(member.sequence + 1, state.next_expected)
+    return Taken(state, released, _ending(state, member, decision))
+
+
+def _ending(state: GroupState, member: GroupMember, decision: Decision) -> Termination | None:
+    assert decision.process is not None
+    hopeless = step(State.IN_PROCESS, decision.process).transition is Transition.DISCARD
+    if not member.last:
+        return Termination.OUT_OF_ORDER if hopeless else None
+    if not state.timed:
+        return Termination.ENDED_UNTIMED if state.complete else Termination.CUT_SHORT
+    # t3.2: incomplete, it ends by t1 or t2.
+    return Termination.ENDED if state.complete else None
+
+
+class Due(NamedTuple):
+    """What time alone does to a group."""
+
+    #: ``Clock.monotonic()``.
+    at: float
+    #: How it ends then; None where its state is removed.
+    termination: Termination | None
+
+
+def due(state: GroupState, moment: Moment) -> Due | None:
+    """Return what is due next, as the clocks stand; None for a group that only waits for members.
+
+    A group that is not terminated has t1 or t2 before it, a terminated one its removal.
+    """
+    if state.terminated is not None:
+        return Due(removal(state, moment), None)
+    if state.expires is not None:
+        return Due(moment.of_date(state.expires), Termination.EXPIRED)
+    if state.max_idle_seconds is not None:
+        return Due(state.received_at + state.max_idle_seconds, Termination.IDLE)
+    return None
+
+
+def removal(state: GroupState, moment: Moment) -> float:
+    """Return ``Clock.monotonic()`` of the removal of a group's state, were it terminated (S1.7).
+
+    After t1, t4.2 at once; after t3.1 by the rule of its criterion; else by max(ExpiryTime), the
+    duplicate window counting for members that had none.
+    """
+    if state.terminated in (Termination.EXPIRED, Termination.CUT_SHORT):
+        return moment.monotonic
+    if state.terminated is Termination.ENDED and state.expires is not None:
+        return moment.of_date(state.expires)
+    until = state.window_until
+    if state.remembered_until:
+        until = max(until, moment.of_date(state.remembered_until))
+    return until
