@@ -31,8 +31,9 @@ from pillion_operator.injection.container import (
 from pillion_operator.names import DELIVERER_LABEL, gateway, headless
 from pillion_operator.settings import DelivererDefaults
 
-#: What a gateway's volume holds where its service names a class but no size.
-CLAIM_SIZE = "1Gi"
+#: What a gateway's volume holds where its service names a class but no size: a fifth is left free
+#: beside the 1 GiB that a journal takes at most which is told nothing.
+CLAIM_SIZE = "1280Mi"
 #: The group that owns the files of a claimed volume: the container runs as some user that is not
 #: root, and a new volume is root's.
 VOLUME_GROUP = 65532

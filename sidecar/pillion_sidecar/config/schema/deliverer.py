@@ -82,9 +82,9 @@ _STORAGE = Struct(
         Field(
             name="sizeLimit",
             type=Quantity(),
-            assumed="no limit for an emptyDir, 1Gi for a claim",
+            assumed="no limit for an emptyDir, 1280Mi for a claim",
             description="How much the volume holds, such as 1Gi. The journal takes 80 % of it at "
-            "most, and of 1 GiB where nothing is said.",
+            "most, and 1 GiB where nothing is said.",
         ),
         Field(
             name="storageClassName",

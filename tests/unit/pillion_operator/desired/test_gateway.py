@@ -113,7 +113,7 @@ def test_no_pod_gets_a_token_of_the_api_server() -> None:
     [
         ({"sizeLimit": "5Gi", "storageClassName": "fast"}, "5Gi", "fast"),
         ({"sizeLimit": "5Gi"}, "5Gi", None),
-        ({"storageClassName": "fast"}, "1Gi", "fast"),
+        ({"storageClassName": "fast"}, "1280Mi", "fast"),
     ],
 )
 def test_storage_is_claimed_and_outlives_the_gateway(
