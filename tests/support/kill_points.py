@@ -12,7 +12,19 @@ from random import Random
 
 from pillion_sidecar.reliability.identity import identity_digest
 from pillion_sidecar.testing import FakeTime
-from support.core import ERROR, FATAL, NORTH, SOURCE, SOUTH, SUCCESS, WEST, Core, Event, line_of
+from support.core import (
+    EAST,
+    ERROR,
+    FATAL,
+    NORTH,
+    SOURCE,
+    SOUTH,
+    SUCCESS,
+    WEST,
+    Core,
+    Event,
+    line_of,
+)
 from support.crashing_files import Disk, Operation, RecordingFiles
 from support.history import History
 
@@ -79,9 +91,9 @@ class Script:
             self.core.end_hold()
 
     def answer(self) -> None:
-        # The west fails for most of the time, so that its entries have to be copied forward.
+        # East and west fail most of the time, so that their entries have to be copied forward.
         for attempt in self.draw.sample(self.core.flying, min(1, len(self.core.flying))):
-            bad = 0.8 if attempt.destination == WEST else 0.1
+            bad = 0.8 if attempt.destination in (EAST, WEST) else 0.1
             outcome = self.draw.choice((ERROR, ERROR, FATAL))
             self.core.answer(attempt, outcome if self.draw.random() < bad else SUCCESS)
 
@@ -99,7 +111,9 @@ class Script:
         return f"{self.prefix}{self.published}"
 
     def _names(self) -> list[str]:
-        return self.draw.choice(([NORTH], [SOUTH], [NORTH, SOUTH], [NORTH, SOUTH, WEST], [WEST]))
+        return self.draw.choice(
+            ([NORTH], [SOUTH], [NORTH, SOUTH], [EAST, WEST], [NORTH, SOUTH, EAST, WEST], [WEST])
+        )
 
     def _body(self) -> bytes:
         return b"{" + b"x" * self.draw.randrange(10, 700) + b"}"

@@ -22,7 +22,7 @@ POINTS = int(os.environ.get("PILLION_KILL_POINTS", "10000"))
 SEED = int(os.environ.get("PILLION_KILL_SEED", Random().randrange(1_000_000)))
 #: Parts, which run beside each other.
 PARTS = 8
-STEPS = 120
+STEPS = 160
 
 
 @pytest.mark.timeout(60 + POINTS // 20)
