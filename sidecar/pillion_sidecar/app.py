@@ -14,26 +14,31 @@ from aiohttp import web
 from pillion_cim.schema import load_schema
 from pillion_sidecar.clock import Clock, LoopTimers, SystemClock, Timers
 from pillion_sidecar.config.durability import assumed_acknowledgement
-from pillion_sidecar.config.loader import load_folder
 from pillion_sidecar.config.problems import ConfigurationError
 from pillion_sidecar.config.resources import (
     Configuration,
-    Durability,
     IndicationService,
     ListenerDestination,
 )
-from pillion_sidecar.config.reuse import reuse
 from pillion_sidecar.config.watching import FolderWatcher
 from pillion_sidecar.delivery.handler import Handler
 from pillion_sidecar.delivery.service import DeliveryService, TooManyDestinations
+from pillion_sidecar.handlers.callbacks import HTTPCallbackPoster
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.resolver import Resolver
 from pillion_sidecar.intake.acceptance import Rooms
 from pillion_sidecar.intake.gate import IntakeGate
 from pillion_sidecar.intake.server import create_intake
+from pillion_sidecar.journal.disk import DiskJournal
+from pillion_sidecar.journal.errors import JournalError
 from pillion_sidecar.journal.memory import MemoryJournal
-from pillion_sidecar.journal.ports import Journal
+from pillion_sidecar.journal.ports import Recovered
+from pillion_sidecar.journaling import JournalFolder, Owner
+from pillion_sidecar.refusals import Refusals
+from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
+from pillion_sidecar.reliability.grouping import Groups
+from pillion_sidecar.revisions import Revisions
 from pillion_sidecar.routing import Router
 from pillion_sidecar.settings import Address, Settings
 from pillion_sidecar.supervision import LoopSupervisor
@@ -74,23 +79,33 @@ class Deliverer:
     ) -> None:
         """``loading`` stands around each load, in the thread that loads."""
         self._settings = settings
-        self._loading = loading
         self._schema = load_schema()
         self._clock = clock or SystemClock()
         self._loop_timers = LoopTimers(loop=asyncio.get_running_loop())
         self._timers = timers or self._loop_timers
         self._configuration: Configuration | None = None
-        #: Why the folder's last revision was not taken over; None where it was.
-        self._refusal: Exception | None = None
+        self._revisions = Revisions(
+            settings, schema=self._schema, current=lambda: self._configuration, loading=loading
+        )
         self._gate = IntakeGate()
-        #: The configuration that was loaded last, with its routes.
-        self._routed: tuple[Configuration, Router] | None = None
         self._metrics = Metrics(
             clock=self._clock,
             version=version("pillion"),
             log_records_dropped=log_records_dropped,
         )
+        self._refusals = Refusals(
+            metrics=self._metrics, configured=lambda: self._configuration is not None
+        )
         self._resolver = Resolver(nameservers=settings.nameservers)
+        self._poster = HTTPCallbackPoster(
+            clock=self._clock,
+            timers=self._timers,
+            resolver=self._resolver,
+            address_policy=settings.addresses,
+        )
+        self._callbacks = Callbacks(
+            poster=self._poster, timers=self._timers, observer=self._metrics
+        )
         self._handlers: HandlerRegistry | None = None
         defaults = IndicationService()
         self._memory = DuplicateMemory(
@@ -98,23 +113,36 @@ class Deliverer:
             window_seconds=defaults.duplicate_window_seconds,
             capacity=defaults.duplicate_window_entries,
         )
-        self._journal: Journal = MemoryJournal(clock=self._clock)
+        self._folder = JournalFolder(
+            settings.journal, clock=self._clock, timers=self._timers, identities=self._memory
+        )
+        # What the first revision is to take over.
+        self._recovered: tuple[DiskJournal, Recovered] | None = None
         self.delivery = DeliveryService(
             clock=self._clock,
             timers=self._timers,
             call_soon=asyncio.get_running_loop().call_soon,
             create_handler=self._create_handler,
             observer=self._metrics,
-            journal=self._journal,
+            journal=MemoryJournal(clock=self._clock),
             followers=(self._memory,),
             maximum_destinations=settings.maximum_destinations,
         )
-        self._metrics.watch(queues=self.delivery.queues, duplicates=self._memory)
+        self._groups = Groups(
+            clock=self._clock,
+            timers=self._timers,
+            queues=self.delivery,
+            window_seconds=defaults.duplicate_window_seconds,
+        )
+        self._metrics.watch(
+            queues=self.delivery.queues, duplicates=self._memory, groups=self._groups
+        )
         self._rooms = Rooms(
             clock=self._clock,
             memory=self._memory,
             routes=Router(Configuration(revision=""), schema=self._schema),
             queues=self.delivery,
+            groups=self._groups,
         )
         self._runners: list[web.AppRunner] = []
         #: Where intake, telemetry and administration listen, once ``started`` is set.
@@ -148,35 +176,35 @@ class Deliverer:
 
     async def _load_first(self) -> None:
         try:
-            configuration = await asyncio.to_thread(self._load)
-            self.apply(configuration)
+            configuration = await asyncio.to_thread(self._revisions.load)
+            await self._take_up(configuration)
         except (ConfigurationError, TooManyDestinations) as error:
             if not self._settings.wait_for_configuration:
                 raise StartFailed(str(error)) from error
-            self._refuse(error)
+            self._refusals.note(error)
 
-    def _load(self) -> Configuration:
-        with self._loading():
-            loaded = load_folder(
-                self._settings.resources,
-                service=self._settings.service,
-                addresses=self._settings.addresses,
-            )
-            # What is done here, in the thread, does not hold delivery up when it is applied.
-            configuration = reuse(loaded, self._configuration)
-            self._routed = configuration, Router(configuration, schema=self._schema)
-            return configuration
+    async def _take_up(self, configuration: Configuration) -> None:
+        """Take over a revision; before the first one, open the journal that it asks for.
 
-    def _router(self, configuration: Configuration) -> Router:
-        routed, self._routed = self._routed, None
-        if routed is not None and routed[0] is configuration:
-            return routed[1]
-        return Router(configuration, schema=self._schema)
+        Raises:
+            StartFailed: the journal cannot be opened.
+            ConfigurationError, TooManyDestinations: the revision cannot be taken over.
+        """
+        if not self._folder.opened:
+            # The identities of the runs before are restored while it is opened.
+            self._configure_memory(configuration.service)
+            try:
+                self._recovered = await self._folder.open(configuration.service)
+            except JournalError as error:
+                raise StartFailed(str(error)) from error
+            if self._recovered is not None:
+                self.delivery.keep_in(*self._recovered)
+        self.apply(configuration)
 
     async def _listen(self) -> None:
         telemetry = telemetry_app(
             exposition=self._metrics.exposition,
-            readiness={"configuration": self._configuration_problem, "intake": self._gate_problem},
+            readiness={"configuration": self._refusals.problem, "intake": self._gate_problem},
         )
         intake = create_intake(
             rooms=self._rooms,
@@ -184,6 +212,7 @@ class Deliverer:
             timers=self._timers,
             gate=self._gate,
             observer=self._metrics,
+            callbacks=self._callbacks,
         )
         apart = self._settings.administration
         administered = intake if apart is None else web.Application()
@@ -258,7 +287,9 @@ class Deliverer:
             # After delivery: those who wait for a receipt are answered by its last settlements.
             for runner in self._runners:
                 await runner.cleanup()
+            self._poster.close()
             await self._resolver.close()
+            self._folder.close()
             self._loop_timers.close()
 
     # ------------------------------------------------------------------ configuration
@@ -269,18 +300,21 @@ class Deliverer:
         Raises TooManyDestinations, and changes nothing, where it has too many.
         """
         service = configuration.service
-        router = self._router(configuration)
+        durability = self._folder.durability
+        self._folder.warn_of_change(service)
+        router = self._revisions.router(configuration)
         if self._configuration is None or self._configuration.service.name != service.name:
             self._handlers = self._registry(service.name)
         self.delivery.apply(configuration)
-        self._memory.configure(
-            window_seconds=service.duplicate_window_seconds,
-            capacity=service.duplicate_window_entries,
-        )
+        self._configure_memory(service)
+        self._groups.configure(window_seconds=service.duplicate_window_seconds)
+        self._go_on_where_the_run_before_stopped()
         self._rooms.routes = router
-        self._rooms.acknowledgement = assumed_acknowledgement(service, Durability.MEMORY)
+        self._rooms.acknowledgement = assumed_acknowledgement(service, durability)
+        self._rooms.durability = durability
+        self._rooms.callbacks = service.callbacks
         self._configuration = configuration
-        self._refusal = None
+        self._refusals.clear()
         self._metrics.configuration_loaded(configuration.revision)
         self._gate.open()
         for warning in configuration.warnings:
@@ -295,6 +329,27 @@ class Deliverer:
                 "subscriptions": len(configuration.subscriptions),
             },
         )
+
+    def _configure_memory(self, service: IndicationService) -> None:
+        self._memory.configure(
+            window_seconds=service.duplicate_window_seconds,
+            capacity=service.duplicate_window_entries,
+        )
+
+    def _go_on_where_the_run_before_stopped(self) -> None:
+        """Once, with the first revision: now that it is known where everything goes."""
+        found, self._recovered = self._recovered, None
+        if found is None:
+            return
+        journal, recovered = found
+        held = [indication for indication, _ in recovered.held]
+        self._groups.restore(recovered.groups, recovered.members, held, offset=journal.offset)
+        # The first segment says what the queues and the groups are by now; what follows from it is
+        # written behind that.
+        journal.attach(
+            Owner(delivery=self.delivery.answers, groups=self._groups, memory=self._memory)
+        )
+        self._groups.resume()
 
     def _create_handler(self, destination: ListenerDestination) -> Handler:
         assert self._handlers is not None
@@ -311,61 +366,26 @@ class Deliverer:
         )
 
     async def _follow_changes(self) -> None:
-        watcher = FolderWatcher(self._settings.resources, load=self._load, timers=self._timers)
+        watcher = FolderWatcher(
+            self._settings.resources, load=self._revisions.load, timers=self._timers
+        )
         async for change in watcher.changes():
             if isinstance(change, ConfigurationError):
-                self._refuse(change)
+                self._refusals.note(change)
             else:
-                self._take_over(change)
+                await self._take_over(change)
 
-    def _take_over(self, configuration: Configuration) -> None:
+    async def _take_over(self, configuration: Configuration) -> None:
         # What is in force already is said again only where something else was refused meanwhile.
-        current = None if self._refusal else self._configuration
+        current = None if self._refusals.last else self._configuration
         if current is not None and configuration.revision == current.revision:
             return
         try:
-            self.apply(configuration)
-        except TooManyDestinations as error:
-            self._refuse(error)
-
-    def _refuse(self, error: ConfigurationError | TooManyDestinations) -> None:
-        if _says_the_same(error, self._refusal):
-            # The watcher begins with what the start has met already.
-            return
-        self._refusal = error
-        if isinstance(error, ConfigurationError) and self._is_awaited(error):
-            self._metrics.configuration_awaited()
-            logger.info(
-                "the configuration has not come yet: %s",
-                error,
-                extra={"event": "configuration-awaited"},
-            )
-            return
-        self._metrics.configuration_refused()
-        logger.error(
-            "the %s resources are not taken over: %s",
-            "changed" if self._configuration else "first",
-            error,
-            extra={"event": "configuration-refused"},
-        )
-
-    def _is_awaited(self, error: ConfigurationError) -> bool:
-        """Whether the rest is only on its way. A folder that was emptied is another matter."""
-        return error.incomplete if self._configuration else error.absent
+            await self._take_up(configuration)
+        except (ConfigurationError, TooManyDestinations) as error:
+            self._refusals.note(error)
 
     # ------------------------------------------------------------------ readiness
 
-    def _configuration_problem(self) -> str | None:
-        if self._configuration is not None:
-            return None
-        if isinstance(self._refusal, ConfigurationError) and self._is_awaited(self._refusal):
-            return "no configuration is loaded: no complete one has come yet"
-        # What exactly is wrong is for the log: this answer is for whoever asks.
-        return "no configuration is loaded: what has come was refused, and the log says why"
-
     def _gate_problem(self) -> str | None:
         return None if self._gate.is_open else "intake is closed"
-
-
-def _says_the_same(error: Exception, other: Exception | None) -> bool:
-    return type(error) is type(other) and str(error) == str(other)

@@ -1,0 +1,230 @@
+"""The deliverer's journal: which one it is, its folder and threads, and those whom it asks."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from pillion_sidecar.clock import Clock, Timers
+from pillion_sidecar.config.durability import assumed_durability
+from pillion_sidecar.config.problems import ConfigurationError, Problem
+from pillion_sidecar.config.resources import Durability, IndicationService
+from pillion_sidecar.delivery.answering import JournalAnswers
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.journal.bounds import MINIMUM_BYTES, JournalSettings
+from pillion_sidecar.journal.disk import CommitObserver, DiskJournal, open_journal
+from pillion_sidecar.journal.files import SystemFiles
+from pillion_sidecar.journal.lock import FolderLock, open_folder
+from pillion_sidecar.journal.ports import IdentitySink, Place, QueueState, Recovered
+from pillion_sidecar.journal.segments import segment_numbers
+from pillion_sidecar.journal.workers import ThreadWorker
+from pillion_sidecar.reliability.duplicates import DuplicateMemory
+
+logger = logging.getLogger("pillion.journal")
+
+#: Of the volume's size, how much the journal takes: an emptyDir that is full is an eviction.
+VOLUME_SHARE = 0.8
+#: Bytes that the folder may take where nobody says how large its volume is.
+DEFAULT_BYTES = 1 << 30
+
+
+class JournalFailed(Exception):
+    """The disk failed for good: nothing that is accepted would be safe any more."""
+
+
+class GroupSnapshots(Protocol):
+    """The message groups, as far as the journal asks."""
+
+    def snapshot(self) -> bytes: ...
+
+
+class Owner:
+    """Those whom a journal asks and tells: delivery, the message groups, the identities."""
+
+    def __init__(
+        self, *, delivery: JournalAnswers, groups: GroupSnapshots, memory: DuplicateMemory
+    ) -> None:
+        self._delivery = delivery
+        self._groups = groups
+        self._memory = memory
+
+    def committed(self, through: int) -> None:
+        self._delivery.committed(through)
+
+    def pending(self, indication_id: int, places: Sequence[Place]) -> Sequence[Place]:
+        return self._delivery.pending(indication_id, places)
+
+    def moved(self, indication_id: int, places: Sequence[Place], position: int, size: int) -> None:
+        self._delivery.moved(indication_id, places, position, size)
+
+    def queue_states(self) -> Sequence[QueueState]:
+        return self._delivery.queue_states()
+
+    def groups(self) -> bytes:
+        return self._groups.snapshot()
+
+    def identity(self, digest: bytes) -> tuple[DiscardReason | None, str] | None:
+        return self._memory.ended(digest)
+
+    def failed(self, error: OSError) -> None:
+        # From a callback of the event loop, whose supervisor ends the run.
+        raise JournalFailed(f"the journal's disk failed: {error}") from error
+
+
+class JournalFolder:
+    """A journal's folder, locked, and the threads that read and write it."""
+
+    def __init__(
+        self,
+        folder: Path | None,
+        *,
+        clock: Clock,
+        timers: Timers,
+        identities: IdentitySink,
+        observer: CommitObserver | None = None,
+    ) -> None:
+        """``folder``: None where the deliverer was given none."""
+        self._folder = folder
+        self._clock = clock
+        self._timers = timers
+        self._identities = identities
+        self._observer = observer
+        self._lock: FolderLock | None = None
+        self._workers: list[ThreadWorker] = []
+        self._journal: DiskJournal | None = None
+        #: Whether it is settled where indications are kept, and where.
+        self.opened = False
+        self.durability = Durability.MEMORY
+
+    async def open(self, service: IndicationService) -> tuple[DiskJournal, Recovered] | None:
+        """Lock the folder, mend it and find what is in it; None for durability ``Memory``.
+
+        Raises:
+            ConfigurationError: the service asks for what the deliverer does not have.
+            JournalError: the folder cannot be used as it is.
+        """
+        durability = wanted_durability(service, folder=self._folder)
+        if durability is Durability.MEMORY or self._folder is None:
+            _warn_of_unused_journal(self._folder)
+            self.opened = True
+            return None
+        journal, recovered = await self._open(self._folder, journal_settings(service, durability))
+        self._journal = journal
+        self.opened, self.durability = True, durability
+        return journal, recovered
+
+    async def _open(self, folder: Path, settings: JournalSettings) -> tuple[DiskJournal, Recovered]:
+        loop = asyncio.get_running_loop()
+        self._lock = open_folder(folder)
+        committing, reading = (
+            ThreadWorker(name=name, call_soon_threadsafe=loop.call_soon_threadsafe)
+            for name in ("journal-commit", "journal-read")
+        )
+        self._workers = [committing, reading]
+        return await asyncio.to_thread(
+            open_journal,
+            SystemFiles(folder),
+            clock=self._clock,
+            worker=committing,
+            reader=reading,
+            call_soon=loop.call_soon,
+            timers=self._timers,
+            settings=settings,
+            identities=self._identities,
+            observer=self._observer,
+        )
+
+    def warn_of_change(self, service: IndicationService) -> None:
+        """Say so where a revision asks for another durability than the deliverer was started
+        with."""
+        wanted = assumed_durability(service, has_journal=self._folder is not None)
+        if wanted is not self.durability:
+            logger.warning(
+                "durability stays %s until the deliverer is started again; the service asks for %s",
+                self.durability.value,
+                wanted.value,
+                extra={"event": "configuration-warning"},
+            )
+
+    def close(self) -> None:
+        """Commit what was taken, and let another process have the folder. Idempotent."""
+        journal, self._journal = self._journal, None
+        workers, self._workers = self._workers, []
+        lock, self._lock = self._lock, None
+        try:
+            if journal is not None:
+                journal.close()
+        finally:
+            for worker in workers:
+                worker.close()
+            if lock is not None:
+                lock.release()
+
+
+def wanted_durability(service: IndicationService, *, folder: Path | None) -> Durability:
+    """Return where indications are to be kept.
+
+    Raises:
+        ConfigurationError: the service asks for a disk that the deliverer was not given.
+    """
+    durability = assumed_durability(service, has_journal=folder is not None)
+    if durability is Durability.MEMORY or folder is not None:
+        return durability
+    raise ConfigurationError(
+        [
+            Problem(
+                reason="Invalid",
+                message="needs a journal, and this deliverer was not given a folder for one",
+                remedy="Start it with --journal DIR, or write Memory.",
+                resource=f"IndicationService/{service.name}",
+                field="spec.durability",
+                value=durability.value,
+            )
+        ]
+    )
+
+
+def journal_settings(service: IndicationService, durability: Durability) -> JournalSettings:
+    """Return what the journal of a service is told.
+
+    Raises:
+        ConfigurationError: the volume is too small.
+    """
+    maximum = DEFAULT_BYTES
+    if service.storage_bytes is not None:
+        maximum = int(service.storage_bytes * VOLUME_SHARE)
+    if maximum < MINIMUM_BYTES:
+        least = -(-MINIMUM_BYTES * 5 // 4 >> 20)
+        raise ConfigurationError(
+            [
+                Problem(
+                    reason="Invalid",
+                    message="is too small for a journal",
+                    remedy=f"Write at least {least}Mi.",
+                    resource=f"IndicationService/{service.name}",
+                    field="spec.deliverer.storage.sizeLimit",
+                    value=str(service.storage_bytes),
+                )
+            ]
+        )
+    return JournalSettings(
+        durability=durability,
+        maximum_bytes=maximum,
+        identities=service.duplicate_window_entries,
+        identity_seconds=service.duplicate_window_seconds,
+    )
+
+
+def _warn_of_unused_journal(folder: Path | None) -> None:
+    """Say so where a service with durability Memory is given a folder that holds a journal: what is
+    pending in it stays there."""
+    if folder is None or not folder.is_dir():
+        return
+    if segment_numbers(SystemFiles(folder).names()):
+        logger.warning(
+            "the journal in %s is left alone, since durability is Memory; what is pending in it is"
+            " not delivered",
+            folder,
+            extra={"event": "journal-unused", "folder": str(folder)},
+        )

@@ -1,0 +1,52 @@
+"""Revisions of the configuration, read from the folder with all that takes long done before they
+are taken over."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from pillion_cim.schema import Schema
+from pillion_sidecar.config.loader import load_folder
+from pillion_sidecar.config.resources import Configuration
+from pillion_sidecar.config.reuse import reuse
+from pillion_sidecar.routing import Router
+from pillion_sidecar.settings import Settings
+
+
+class Revisions:
+    """Loads revisions, in a thread of its caller's, and keeps the routes of the last one."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        schema: Schema,
+        current: Callable[[], Configuration | None],
+        loading: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        """``current``: the revision in force. ``loading`` stands around each load, in the thread
+        that loads."""
+        self._settings = settings
+        self._schema = schema
+        self._current = current
+        self._loading = loading
+        self._routed: tuple[Configuration, Router] | None = None
+
+    def load(self) -> Configuration:
+        """Read the folder. Raises ConfigurationError."""
+        with self._loading():
+            loaded = load_folder(
+                self._settings.resources,
+                service=self._settings.service,
+                addresses=self._settings.addresses,
+            )
+            # What is done here, in the thread, does not hold delivery up when it is applied.
+            configuration = reuse(loaded, self._current())
+            self._routed = configuration, Router(configuration, schema=self._schema)
+            return configuration
+
+    def router(self, configuration: Configuration) -> Router:
+        """Return the routes of a revision."""
+        routed, self._routed = self._routed, None
+        if routed is not None and routed[0] is configuration:
+            return routed[1]
+        return Router(configuration, schema=self._schema)
