@@ -116,7 +116,7 @@ class Publisher:
         self._settled_early = 0
         # Indications that had fewer targets queued than routed: which, nobody says, so the rest is
         # taken off once the last one is settled.
-        self._partial: dict[int, list[str]] = {}
+        self._partial: dict[int | bytes, list[str]] = {}
 
     @property
     def idle(self) -> bool:

@@ -20,12 +20,15 @@ MAXIMUM_RECEIPTS = 10_000
 MAXIMUM_DISCARDS_DETAILED = 10_000
 
 
-def key_of(indication: Indication) -> int:
+def key_of(indication: Indication) -> int | bytes:
     """Return what tells an indication apart as long as anyone follows it.
 
-    Its id: what is settled may be another object than what was accepted, read back from the
-    journal. Where no journal gave it an id, it stays the same object.
+    What is settled may be another object than what was accepted, read back from the journal, so it
+    is told by its id; a member of a group gets another one when it is released (S1.5), and is told
+    by its identity. Where no journal gives ids, it stays the same object.
     """
+    if indication.member is not None and indication.digest is not None:
+        return indication.digest
     return indication.id or -id(indication)
 
 
@@ -124,10 +127,10 @@ class Receipt:
         self.is_called_back = False
         self._memory = memory
         # By ``key_of``.
-        self._lines: dict[int, int] = {}
+        self._lines: dict[int | bytes, int] = {}
         # The line that is being offered right now: its id is not known before it is taken.
         self._offered: tuple[Indication, int] | None = None
-        self._failed: set[int] = set()
+        self._failed: set[int | bytes] = set()
         self._originals: dict[bytes, list[int]] = {}
         self._waiting_originals = 0
         self._complete = False

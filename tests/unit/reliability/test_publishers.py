@@ -3,7 +3,7 @@
 import asyncio
 
 from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import GroupMember, Indication
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.identity import identity_digest
 from pillion_sidecar.reliability.publishers import Publisher, Publishers
@@ -200,3 +200,28 @@ def test_a_receipt_that_is_called_back_is_followed_to_the_end(fake_time: FakeTim
     receipt.completed()
     settle(receipt, indication, "a")
     assert (receipt.delivered, receipt.settled_all.given) == (1, True)
+
+
+def test_a_member_that_was_held_is_followed_under_the_id_that_it_gets_when_released(
+    fake_time: FakeTime,
+) -> None:
+    receipt = Receipt(memory=memory_of(fake_time), timers=fake_time)
+    publisher = publisher_of(fake_time)
+    member = Indication(
+        body=b"{}",
+        class_name="C",
+        accepted_at=0.0,
+        group="g",
+        member=GroupMember(sequence=1, ordered=True),
+        digest=b"0123456789abcdef",
+    )
+    for follower in (receipt, publisher):
+        follower.offering(member, (A,), 0)
+    member.id, member.unsettled = 5, 1
+    receipt.completed()
+    assert receipt.pending == 1
+    member.id = 9
+    settle(receipt, member, "a")
+    publisher.settled(member, "a", None)
+    assert (receipt.delivered, receipt.settled_all.given) == (1, True)
+    assert publisher.idle
