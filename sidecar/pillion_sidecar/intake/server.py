@@ -12,27 +12,22 @@ from aiohttp import web
 
 from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Timers
-from pillion_sidecar.config.resources import Acknowledgement
 from pillion_sidecar.intake import answers, cimxml
 from pillion_sidecar.intake.acceptance import Rooms, Submission
 from pillion_sidecar.intake.acknowledging import Acknowledging
+from pillion_sidecar.intake.asking import Asking
 from pillion_sidecar.intake.bodies import IntakeLimits, interrupt_body
 from pillion_sidecar.intake.gate import IntakeGate
 from pillion_sidecar.intake.lines import LineDecoder
 from pillion_sidecar.intake.parameters import (
-    DEFAULT_FAULTS,
-    MAXIMUM_FAULTS,
     BadParameter,
     Parameters,
-    parse_count,
-    parse_level,
     parse_parameters,
-    parse_timeout,
 )
 from pillion_sidecar.intake.publishing import KINDS, BodyIntake, Interrupted, kind_of
 from pillion_sidecar.intake.statistics import IntakeObserver
 from pillion_sidecar.reliability.callbacks import Callbacks
-from pillion_sidecar.reliability.publishers import Publisher, Publishers
+from pillion_sidecar.reliability.publishers import Publishers
 from pillion_sidecar.reliability.tracking import Follower, Receipt
 from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome
 
@@ -62,20 +57,24 @@ def create_intake(
     first request does not come) and ``auto_decompress=False``.
     """
     limits = limits or IntakeLimits()
+    acknowledging = Acknowledging(rooms=rooms, timers=timers, callbacks=callbacks)
+    publishers = Publishers(memory=rooms.memory, timers=timers)
     intake = _Intake(
         rooms=rooms,
         schema=schema,
         timers=timers,
         gate=gate,
         observer=observer,
-        callbacks=callbacks,
+        acknowledging=acknowledging,
+        publishers=publishers,
         limits=limits,
     )
+    asking = Asking(rooms=rooms, acknowledging=acknowledging, publishers=publishers, limits=limits)
     app = web.Application(client_max_size=limits.line_bytes)
     app.router.add_post("/v1/indications", intake.guarded(intake.publish))
-    app.router.add_get("/v1/receipts/{id}", intake.receipt, allow_head=False)
-    app.router.add_post("/v1/flush", intake.flush)
-    app.router.add_get("/v1/faults", intake.faults, allow_head=False)
+    app.router.add_get("/v1/receipts/{id}", asking.receipt, allow_head=False)
+    app.router.add_post("/v1/flush", asking.flush)
+    app.router.add_get("/v1/faults", asking.faults, allow_head=False)
     for path in CIM_XML_PATHS:
         app.router.add_route("*", path, intake.guarded(intake.export))
     return app
@@ -90,7 +89,8 @@ class _Intake:
         timers: Timers,
         gate: IntakeGate,
         observer: IntakeObserver,
-        callbacks: Callbacks | None,
+        acknowledging: Acknowledging,
+        publishers: Publishers,
         limits: IntakeLimits,
     ) -> None:
         self._rooms = rooms
@@ -99,8 +99,8 @@ class _Intake:
         self._gate = gate
         self._observer = observer
         self._limits = limits
-        self._acknowledging = Acknowledging(rooms=rooms, timers=timers, callbacks=callbacks)
-        self._publishers = Publishers(memory=rooms.memory, timers=timers)
+        self._acknowledging = acknowledging
+        self._publishers = publishers
         decoder = LineDecoder(schema, maximum_line_bytes=limits.line_bytes)
         self._bodies = BodyIntake(decoder=decoder, timers=timers, limits=limits, observer=observer)
 
@@ -228,82 +228,6 @@ class _Intake:
             languages=parameters.languages,
             followers=tuple(followers),
         )
-
-    # ------------------------------------------------------------------ asking again
-
-    async def receipt(self, request: web.Request) -> web.StreamResponse:
-        """GET /v1/receipts/ID: what has become of a request."""
-        receipt = self._acknowledging.find(request.match_info["id"])
-        if receipt is None:
-            return answers.refusal(404, "no such receipt (any more); publish again to be sure")
-        asked = Acknowledgement.DURABLE if receipt.is_for_durable else Acknowledgement.DELIVERED
-        try:
-            seconds = parse_timeout(request.query, maximum=self._limits.wait_seconds)
-            level = self._level(request, default=asked)
-        except BadParameter as error:
-            return answers.refusal(400, str(error))
-        if level is not Acknowledgement.DURABLE:
-            reached = await receipt.settled_all.wait(seconds)
-        elif receipt.is_for_durable:
-            reached = await receipt.secured.wait(seconds)
-        else:
-            return answers.refusal(
-                400, "level: the request of this receipt did not ask for durable"
-            )
-        document = answers.receipt_document(receipt)
-        if not receipt.settled_all.given:
-            document["receipt"] = receipt.id
-        return web.json_response(document, status=200 if reached else 202)
-
-    async def flush(self, request: web.Request) -> web.StreamResponse:
-        """POST /v1/flush: wait for all that a publisher has published so far."""
-        try:
-            seconds = parse_timeout(request.query, maximum=self._limits.wait_seconds)
-            level = self._level(request, default=Acknowledgement.DELIVERED)
-            publisher = self._publisher(request)
-        except BadParameter as error:
-            return answers.refusal(400, str(error))
-        if publisher is None:
-            return _unknown_publisher()
-        if level is Acknowledgement.DURABLE:
-            complete = await self._acknowledging.secured(seconds)
-        else:
-            complete = level is Acknowledgement.ACCEPTED or await publisher.flush(seconds)
-        document = answers.flush_document(publisher, complete=complete)
-        if level is Acknowledgement.DURABLE:
-            document["durable"] = complete
-        return web.json_response(document, status=200 if complete else 202)
-
-    async def faults(self, request: web.Request) -> web.StreamResponse:
-        """GET /v1/faults: what was discarded of that which a publisher published (S1.9)."""
-        try:
-            after = parse_count(request.query, name="after", default=0, maximum=1 << 62)
-            limit = parse_count(
-                request.query, name="limit", default=DEFAULT_FAULTS, maximum=MAXIMUM_FAULTS
-            )
-            publisher = self._publisher(request)
-        except BadParameter as error:
-            return answers.refusal(400, str(error))
-        if publisher is None:
-            return _unknown_publisher()
-        return web.json_response(answers.faults_document(publisher, after=after, limit=limit))
-
-    def _level(self, request: web.Request, *, default: Acknowledgement) -> Acknowledgement:
-        return parse_level(
-            request.query, name="level", default=default, durability=self._rooms.durability
-        )
-
-    def _publisher(self, request: web.Request) -> Publisher | None:
-        publisher_id = request.query.get("publisher")
-        if not publisher_id:
-            raise BadParameter("publisher: give the ID sent as Pillion-Publisher")
-        return self._publishers.find(publisher_id)
-
-
-def _unknown_publisher() -> web.Response:
-    return answers.refusal(
-        404, "nothing is known of this publisher; it has not published here, or long ago"
-    )
 
 
 def _refuse_media(request: web.Request) -> web.Response | None:

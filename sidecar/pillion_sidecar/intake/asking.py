@@ -1,0 +1,110 @@
+"""What publishers ask later: what became of a request, of all that they published, and what was
+discarded of it (S1.9)."""
+
+from aiohttp import web
+
+from pillion_sidecar.config.resources import Acknowledgement
+from pillion_sidecar.intake import answers
+from pillion_sidecar.intake.acceptance import Rooms
+from pillion_sidecar.intake.acknowledging import Acknowledging
+from pillion_sidecar.intake.bodies import IntakeLimits
+from pillion_sidecar.intake.parameters import (
+    DEFAULT_FAULTS,
+    MAXIMUM_FAULTS,
+    BadParameter,
+    parse_count,
+    parse_level,
+    parse_timeout,
+)
+from pillion_sidecar.reliability.publishers import Publisher, Publishers
+
+
+class Asking:
+    """The endpoints that take nothing in."""
+
+    def __init__(
+        self,
+        *,
+        rooms: Rooms,
+        acknowledging: Acknowledging,
+        publishers: Publishers,
+        limits: IntakeLimits,
+    ) -> None:
+        self._rooms = rooms
+        self._acknowledging = acknowledging
+        self._publishers = publishers
+        self._limits = limits
+
+    async def receipt(self, request: web.Request) -> web.StreamResponse:
+        """GET /v1/receipts/ID: what has become of a request."""
+        receipt = self._acknowledging.find(request.match_info["id"])
+        if receipt is None:
+            return answers.refusal(404, "no such receipt (any more); publish again to be sure")
+        asked = Acknowledgement.DURABLE if receipt.is_for_durable else Acknowledgement.DELIVERED
+        try:
+            seconds = parse_timeout(request.query, maximum=self._limits.wait_seconds)
+            level = self._level(request, default=asked)
+        except BadParameter as error:
+            return answers.refusal(400, str(error))
+        if level is not Acknowledgement.DURABLE:
+            reached = await receipt.settled_all.wait(seconds)
+        elif receipt.is_for_durable:
+            reached = await receipt.secured.wait(seconds)
+        else:
+            return answers.refusal(
+                400, "level: the request of this receipt did not ask for durable"
+            )
+        document = answers.receipt_document(receipt)
+        if not receipt.settled_all.given:
+            document["receipt"] = receipt.id
+        return web.json_response(document, status=200 if reached else 202)
+
+    async def flush(self, request: web.Request) -> web.StreamResponse:
+        """POST /v1/flush: wait for all that a publisher has published so far."""
+        try:
+            seconds = parse_timeout(request.query, maximum=self._limits.wait_seconds)
+            level = self._level(request, default=Acknowledgement.DELIVERED)
+            publisher = self._publisher(request)
+        except BadParameter as error:
+            return answers.refusal(400, str(error))
+        if publisher is None:
+            return _unknown_publisher()
+        if level is Acknowledgement.DURABLE:
+            complete = await self._acknowledging.secured(seconds)
+        else:
+            complete = level is Acknowledgement.ACCEPTED or await publisher.flush(seconds)
+        document = answers.flush_document(publisher, complete=complete)
+        if level is Acknowledgement.DURABLE:
+            document["durable"] = complete
+        return web.json_response(document, status=200 if complete else 202)
+
+    async def faults(self, request: web.Request) -> web.StreamResponse:
+        """GET /v1/faults: what was discarded of that which a publisher published (S1.9)."""
+        try:
+            after = parse_count(request.query, name="after", default=0, maximum=1 << 62)
+            limit = parse_count(
+                request.query, name="limit", default=DEFAULT_FAULTS, maximum=MAXIMUM_FAULTS
+            )
+            publisher = self._publisher(request)
+        except BadParameter as error:
+            return answers.refusal(400, str(error))
+        if publisher is None:
+            return _unknown_publisher()
+        return web.json_response(answers.faults_document(publisher, after=after, limit=limit))
+
+    def _level(self, request: web.Request, *, default: Acknowledgement) -> Acknowledgement:
+        return parse_level(
+            request.query, name="level", default=default, durability=self._rooms.durability
+        )
+
+    def _publisher(self, request: web.Request) -> Publisher | None:
+        publisher_id = request.query.get("publisher")
+        if not publisher_id:
+            raise BadParameter("publisher: give the ID sent as Pillion-Publisher")
+        return self._publishers.find(publisher_id)
+
+
+def _unknown_publisher() -> web.Response:
+    return answers.refusal(
+        404, "nothing is known of this publisher; it has not published here, or long ago"
+    )
