@@ -111,4 +111,18 @@ EVENTS: tuple[Event, ...] = (
         "What a destination had still to get when the deliverer stopped.",
         ("destination", "count"),
     ),
+    Event(
+        "journal-damaged",
+        "ERROR",
+        "Bytes of the journal cannot be read any more; at a start they are put aside in a file "
+        "beside it. All that can be read is delivered.",
+        ("damage", "file", "begin", "end", "lost"),
+    ),
+    Event(
+        "journal-torn",
+        "WARNING",
+        "The last write before a crash was not complete, and was cut off the journal. Nothing that "
+        "was acknowledged as durable was in it.",
+        ("file", "begin", "end", "lost"),
+    ),
 )
