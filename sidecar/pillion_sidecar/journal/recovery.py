@@ -172,19 +172,25 @@ def _result(opening: Opening, rebuild: Rebuild, segments: list[SegmentState]) ->
 
 def _log(findings: list[Finding]) -> None:
     for finding in findings:
-        fields = {
-            "file": finding.file,
-            "begin": finding.begin,
-            "end": finding.end,
-            "lost": finding.lost,
-        }
         if finding.kind == FindingKind.TORN:
             logger.warning(
                 "cut off what a crash left of the last write",
-                extra={"event": "journal-torn", **fields},
+                extra={
+                    "event": "journal-torn",
+                    "file": finding.file,
+                    "begin": finding.begin,
+                    "end": finding.end,
+                },
             )
         else:
             logger.error(
                 "the journal is damaged; what can be read of it is used",
-                extra={"event": "journal-damaged", "damage": finding.kind.value, **fields},
+                extra={
+                    "event": "journal-damaged",
+                    "damage": finding.kind.value,
+                    "file": finding.file,
+                    "begin": finding.begin,
+                    "end": finding.end,
+                    "lost": finding.lost,
+                },
             )

@@ -123,6 +123,6 @@ EVENTS: tuple[Event, ...] = (
         "WARNING",
         "The last write before a crash was not complete, and was cut off the journal. Nothing that "
         "was acknowledged as durable was in it.",
-        ("file", "begin", "end", "lost"),
+        ("file", "begin", "end"),
     ),
 )
