@@ -9,13 +9,17 @@ from typing import Any, Protocol
 from pillion_cli.client import Answer, DelivererClient, Refused, Unreachable
 from pillion_cli.exits import CommandFailed, Exit
 from pillion_cli.indications import Batch, Item, Kind
-from pillion_cli.publisher import QUOTED_REFUSALS, Fault, Publisher
+from pillion_cli.publisher import (
+    FIRST_WAIT,
+    LONGEST_WAIT,
+    QUOTED_REFUSALS,
+    Fault,
+    Publisher,
+)
 from pillion_cli.sender_group import Moment, SenderGroup
 
 #: Faults that one poll asks for.
 _FAULTS_TO_A_POLL = 1000
-#: Seconds by which the deliverer's clock may be behind.
-_CLOCK_SLACK = 1.0
 
 
 class Time(Protocol):
@@ -162,10 +166,18 @@ class GroupPublisher:
         """Where acknowledgements are missing, wait for the moment at which the deliverer gives the
         sequence up (d1, d2), if it comes soon enough, and ask what that came to."""
         seconds = self._group.poll_in(self._time.now())
-        if seconds is None:
+        if seconds is None or seconds > self._publisher.options.timeout:
             return
-        if seconds <= self._publisher.options.timeout:
-            self._time.sleep(seconds + _CLOCK_SLACK)
+        deadline = self._time.now().monotonic + self._publisher.options.timeout
+        self._time.sleep(seconds)
+        wait = FIRST_WAIT
+        self._ask_for_faults()
+        # What is held is discarded for certain, but by the deliverer's clock.
+        while self._group.is_broken and not self._publisher.summary.faulted:
+            if self._time.now().monotonic + wait > deadline:
+                return
+            self._time.sleep(wait)
+            wait = min(LONGEST_WAIT, 2 * wait)
             self._ask_for_faults()
 
     def _report(self) -> None:

@@ -60,6 +60,7 @@ class SenderGroup:
         self.terminated: Termination | None = None
         #: Why, where a delivery has failed.
         self.failure: str | None = None
+        self._highest_acknowledged = -1
         self._sent_at: float | None = None
         self._acknowledged_at: float | None = None
 
@@ -67,6 +68,12 @@ class SenderGroup:
     def timed(self) -> bool:
         """Whether it has a termination criterion."""
         return self.expires is not None or self.max_idle_seconds is not None
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether a message was acknowledged behind one that was not: where order is kept it is
+        held, and its fault comes when the receiver gives the group up."""
+        return bool(self.missing) and min(self.missing) < self._highest_acknowledged
 
     # ------------------------------------------------------------------ messages
 
@@ -113,7 +120,9 @@ class SenderGroup:
 
     def acknowledge(self, numbers: Iterable[int], now: Moment) -> None:
         """Note acknowledgements (S1.9: by response, callback or poll)."""
-        self.missing.difference_update(numbers)
+        acknowledged = list(numbers)
+        self.missing.difference_update(acknowledged)
+        self._highest_acknowledged = max(self._highest_acknowledged, *acknowledged, -1)
         self._acknowledged_at = now.monotonic
         self.advance(now)
 

@@ -267,6 +267,21 @@ def test_where_the_faults_cannot_be_known_nothing_more_is_sent(
     assert world.summary.exit_code is Exit.PARTLY
 
 
+@pytest.mark.parametrize(("until_told", "polls"), [(5, 6), (99, 8)])
+def test_where_a_member_is_held_behind_a_gap_its_fault_is_waited_for(
+    fake_time: FakeTime, until_told: int, polls: int
+) -> None:
+    world = World(fake_time, max_idle_seconds=20.0, timeout=60)
+    world.client.refusals = [[{"line": 0, "status": 400, "reason": "no"}]]
+    world.client.polls = [NO_FAULTS] * until_told + [faults(fault(1, 1, "out-of-order"))]
+    started = fake_time.monotonic()
+    world.publish(2)
+    assert len(world.client.polled) == polls
+    assert fake_time.monotonic() - started <= 60
+    assert world.summary.faulted == (1 if until_told < polls else 0)
+    assert world.summary.exit_code is Exit.PARTLY
+
+
 def test_what_is_discarded_after_the_end_is_told_by_the_flush(fake_time: FakeTime) -> None:
     world = World(fake_time)
     world.publish(2)

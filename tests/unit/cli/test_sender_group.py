@@ -182,6 +182,21 @@ def test_nothing_is_asked_for_where_no_order_is_kept_or_nothing_can_be_known(
     assert clocks.group(max_idle=10).poll_in(clocks.now) is None
 
 
+def test_a_sequence_is_broken_where_a_message_was_acknowledged_behind_one_that_was_not(
+    clocks: Clocks,
+) -> None:
+    group = clocks.group(max_idle=10)
+    numbers = group.send(3, last=False, now=clocks.now)
+    assert not group.is_broken
+    group.acknowledge(numbers[:1], clocks.now)
+    assert not group.is_broken
+    group.acknowledge(numbers[2:], clocks.now)
+    assert group.is_broken
+    group.acknowledge((), clocks.now)
+    group.acknowledge(numbers[1:2], clocks.now)
+    assert not group.is_broken
+
+
 def test_after_a_fault_no_message_of_the_group_is_sent_and_the_first_reason_stays(
     clocks: Clocks,
 ) -> None:
