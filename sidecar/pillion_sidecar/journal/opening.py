@@ -25,7 +25,6 @@ from pillion_sidecar.journal.identities import (
 from pillion_sidecar.journal.records import FRAME, Kind, read_frame
 from pillion_sidecar.journal.segments import (
     HEADER_SIZE,
-    SEGMENT_SIZE,
     VERSION,
     Header,
     header_version,
@@ -44,8 +43,8 @@ from pillion_sidecar.journal.survey import (
 
 #: Enough for the header of any version.
 _LONGEST_HEADER = 4096
-#: What a frame can count.
-_MAXIMUM_COUNT = 2**32 - 1
+#: What is taken for the size of a segment of which nothing is left.
+_SEGMENT_SIZE = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,14 +153,14 @@ class Opening:
         first, last = segment_name(before + 1), segment_name(number - 1)
         lost = f"{missing} segments with all their records, to {last}"
         self._find(FindingKind.MISSING, first, 0, 0, lost)
-        self.lost_bytes += missing * SEGMENT_SIZE
+        self.lost_bytes += missing * _SEGMENT_SIZE
         if self._repairs:
             header = Header(number - 1, self.id, self.account.last_time)
             with telling(last):
                 stand_in(
                     self._files,
                     header,
-                    missing=min(missing, _MAXIMUM_COUNT),
+                    missing=missing,
                     next_segment=self.next_segment,
                 )
 
@@ -170,7 +169,7 @@ class Opening:
         if _is_beheaded(data, layout):
             lost = "all that the segment held: it is shorter than its header"
             self._find(FindingKind.DAMAGED, name, 0, len(data), lost)
-            self.lost_bytes += SEGMENT_SIZE
+            self.lost_bytes += _SEGMENT_SIZE
         elif layout.header is None and layout.end >= HEADER_SIZE:
             lost = "the header of the segment, which is made anew; no record"
             self._find(FindingKind.HEADER, name, 0, HEADER_SIZE, lost)

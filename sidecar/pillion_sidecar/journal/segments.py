@@ -16,8 +16,8 @@ from pillion_sidecar.journal.records import (
     read_frame,
 )
 
-#: What a segment is filled to; its last record may reach beyond.
-SEGMENT_SIZE = 64 << 20
+#: Segments have lesser numbers, so that a position has 64 bits.
+MAXIMUM_NUMBER = 1 << 32
 #: The layout that this program writes, and the only one that it reads.
 VERSION = 1
 HEADER_SIZE = 64
@@ -79,7 +79,7 @@ def numbered(name: str, suffix: str) -> int | None:
 def segment_numbers(names: list[str]) -> list[int]:
     """Return the numbers of the segments among file names, oldest first."""
     numbers = [numbered(name, SEGMENT_SUFFIX) for name in names]
-    return sorted(number for number in numbers if number is not None)
+    return sorted(number for number in numbers if number is not None and number < MAXIMUM_NUMBER)
 
 
 def position_of(number: int, offset: int) -> int:
