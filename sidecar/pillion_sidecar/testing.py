@@ -25,6 +25,10 @@ class FakeTime:
     def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
         return self.call_at(self._now + delay, callback)
 
+    def step(self, seconds: float) -> None:
+        """Set the wall clock forward, or back by a negative time; ``monotonic()`` knows nothing."""
+        self._epoch += seconds
+
     def next_due(self) -> float | None:
         """When the next timer is due, on ``monotonic()``; None without one."""
         return self._heap.next_due()

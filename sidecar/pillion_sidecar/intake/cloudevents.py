@@ -1,10 +1,13 @@
 """CloudEvents 1.0 whose data is an instance in its JSON form: structured, batched, or binary.
 
 The event's ``source`` is the source, its ``id`` the IndicationIdentifier and its ``time`` the
-IndicationTime, each where the instance has none of its own.
+IndicationTime, each where the instance has none of its own. So are the extension attributes of
+``EXTENSIONS``, which give what a line gives beside its instance. CloudEvents has no number with a
+fraction and no integer beyond 32 bits, and in binary mode text only: text will do for all of them.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,6 +18,34 @@ from pillion_sidecar.intake.decoding import Decoded, InvalidLine, decode_object
 from pillion_sidecar.intake.jsontext import parse_json
 
 _REQUIRED = ("id", "source", "type")
+_FLAGS = {"true": True, "false": False}
+_INTEGER = re.compile(r"[0-9]{1,19}")
+_DECIMAL = re.compile(r"[0-9]{1,19}(?:\.[0-9]{1,19})?")
+
+
+def _integer(text: str) -> Any:
+    return int(text) if _INTEGER.fullmatch(text) else text
+
+
+def _decimal(text: str) -> Any:
+    return float(text) if _DECIMAL.fullmatch(text) else text
+
+
+def _flag(text: str) -> Any:
+    return _FLAGS.get(text, text)
+
+
+#: Extension attributes: the member of a line that each stands for, and how its text is read. Text
+#: that is none of its kind is left for the line's own check to refuse.
+EXTENSIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "expirytime": ("expires", str),
+    "group": ("group", str),
+    "groupsequence": ("sequence", _integer),
+    "grouplast": ("last", _flag),
+    "groupordered": ("ordered", _flag),
+    "groupexpires": ("groupExpires", str),
+    "groupmaxidleseconds": ("groupMaxIdleSeconds", _decimal),
+}
 
 
 def decode_event(event: Any, *, schema: Schema) -> Decoded:
@@ -27,7 +58,7 @@ def decode_event(event: Any, *, schema: Schema) -> Decoded:
         raise InvalidLine(
             'data: not an object; give the instance, {"class": …, "properties": {…}}', field="data"
         )
-    line = {"source": event["source"], **data}
+    line = {"source": event["source"], **_extensions(event), **data}
     properties = line.get("properties")
     if isinstance(properties, dict):
         line["properties"] = _completed(properties, event)
@@ -73,6 +104,15 @@ def _check_attributes(event: Mapping[str, Any]) -> None:
         raise InvalidLine(
             "data_base64: the data is an instance in JSON; give it as data", field="data_base64"
         )
+
+
+def _extensions(event: Mapping[str, Any]) -> dict[str, Any]:
+    found = {}
+    for name, (member, read) in EXTENSIONS.items():
+        value = event.get(name)
+        if value is not None:
+            found[member] = read(value) if isinstance(value, str) else value
+    return found
 
 
 def _completed(properties: dict[str, Any], event: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,184 @@
+"""Message groups over scripted queues, with what a journal would keep of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import GroupMember, Indication
+from pillion_sidecar.intake.ports import Refusal, Target
+from pillion_sidecar.journal.ports import GroupRecord
+from pillion_sidecar.reliability.grouping import Groups
+from pillion_sidecar.reliability.groupnames import GroupLimits
+from pillion_sidecar.reliability.groups import Decision, Moment
+from pillion_sidecar.reliability.states import Guard
+from pillion_sidecar.testing import FakeTime
+
+WINDOW = 1000.0
+
+
+class NotingQueues:
+    """Takes indications over and notes what becomes of them, in order."""
+
+    def __init__(self) -> None:
+        #: (group, sequence) in the order of delivery, and of discards.
+        self.delivered: list[tuple[str, int]] = []
+        self.discarded: list[tuple[str, int]] = []
+        self.held: dict[int, Indication] = {}
+        self.refusal: Refusal | None = None
+        self._next = 1
+
+    def offer(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
+        if self.refusal is None:
+            self._number(indication)
+            self.delivered.append(_place(indication))
+        return self.refusal
+
+    def hold(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
+        if self.refusal is None:
+            self._number(indication)
+            self.held[indication.id] = indication
+        return self.refusal
+
+    def release(self, indication: Indication) -> None:
+        del self.held[indication.id]
+        self.delivered.append(_place(indication))
+
+    def discard_held(self, indication: Indication, reason: DiscardReason) -> None:
+        assert reason is DiscardReason.OUT_OF_ORDER
+        del self.held[indication.id]
+        self.discarded.append(_place(indication))
+
+    def _number(self, indication: Indication) -> None:
+        indication.id = self._next
+        self._next += 1
+
+
+def _place(indication: Indication) -> tuple[str, int]:
+    assert indication.group is not None
+    assert indication.member is not None
+    return indication.group, indication.member.sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A member that was accepted, as a journal keeps it: the times are journal time."""
+
+    record: GroupRecord
+
+    def at(self, offset: float) -> GroupRecord:
+        return replace(self.record, accepted_at=self.record.accepted_at - offset)
+
+
+class Bed:
+    """One run of the groups; ``restarted`` gives the next one."""
+
+    def __init__(
+        self,
+        *,
+        time: FakeTime | None = None,
+        queues: NotingQueues | None = None,
+        limits: GroupLimits | None = None,
+        window: float = WINDOW,
+    ) -> None:
+        self.time = time or FakeTime()
+        self.queues = queues or NotingQueues()
+        self.limits = limits
+        self.window = window
+        self.groups = Groups(
+            clock=self.time,
+            timers=self.time,
+            queues=self.queues,
+            window_seconds=window,
+            limits=limits,
+        )
+        #: Journal time less monotonic; the epoch's seconds, as in a first run.
+        self.offset = self.time.time() - self.time.monotonic()
+        self.groups.restore(None, (), (), offset=self.offset)
+        self.groups.resume()
+        self.accepted: list[Accepted] = []
+        #: Of the member that was submitted last.
+        self.decision: Decision | None = None
+
+    def moment(self) -> Moment:
+        return Moment(self.time.monotonic(), self.time.time())
+
+    def submit(
+        self,
+        sequence: int,
+        *,
+        group: str = "g",
+        last: bool = False,
+        ordered: bool = False,
+        expires_in: float | None = None,
+        group_expires: float | None = None,
+        idle: float | None = None,
+        body: bytes = b"{}",
+    ) -> Guard:
+        """Have a member accepted, as intake does; return what was found out about it.
+
+        ``expires_in`` counts from now; ``group_expires`` is a date.
+        """
+        moment = self.moment()
+        member = GroupMember(sequence, last, ordered, group_expires, idle)
+        expires = None if expires_in is None else moment.wall + expires_in
+        examined = self.groups.examine(
+            source="s", group=group, member=member, size=len(body), moment=moment
+        )
+        self.decision = decision = examined.decision
+        if decision.ready is not Guard.ACCEPTABLE:
+            return decision.ready
+        indication = Indication(
+            body=body,
+            class_name="C",
+            accepted_at=moment.monotonic,
+            source="s",
+            group=group,
+            member=member,
+            expires=expires,
+        )
+        if self.groups.take(examined, indication, ()) is not None:
+            return Guard.NO_ROOM
+        self.accepted.append(
+            Accepted(
+                GroupRecord(
+                    id=indication.id,
+                    source="s",
+                    group=group,
+                    member=member,
+                    accepted_at=moment.monotonic + self.offset,
+                    expires=expires,
+                )
+            )
+        )
+        self.groups.proceed(examined)
+        assert decision.process is not None
+        return decision.process
+
+    def restarted(
+        self, snapshot: bytes | None, members: Sequence[Accepted], *, down: float
+    ) -> "Bed":
+        """Return the run that follows after ``down`` seconds, on another monotonic clock."""
+        now = self.time.time() + down
+        following = Bed.__new__(Bed)
+        following.time = FakeTime(now=50.0, epoch=now)
+        following.queues = self.queues
+        following.limits = self.limits
+        following.window = self.window
+        following.offset = now - 50.0
+        following.accepted = list(self.accepted)
+        following.decision = None
+        following.groups = Groups(
+            clock=following.time,
+            timers=following.time,
+            queues=self.queues,
+            window_seconds=self.window,
+            limits=self.limits,
+        )
+        following.groups.restore(
+            snapshot,
+            [member.at(following.offset) for member in members],
+            list(self.queues.held.values()),
+            offset=following.offset,
+        )
+        following.groups.resume()
+        return following
