@@ -220,6 +220,7 @@ class Deliverer:
             delivery=self.delivery,
             clock=self._clock,
             revision=lambda: self._configuration.revision if self._configuration else None,
+            durability=lambda: self._folder.durability,
             drain=self.delivery.drain,
         )
         add_administration_routes(administered, administration)

@@ -111,6 +111,7 @@ class JournalFolder:
             return None
         journal, recovered = await self._open(self._folder, journal_settings(service, durability))
         self._journal = journal
+        _tell_what_is_lost(recovered)
         self.opened, self.durability = True, durability
         return journal, recovered
 
@@ -214,6 +215,17 @@ def journal_settings(service: IndicationService, durability: Durability) -> Jour
         identities=service.duplicate_window_entries,
         identity_seconds=service.duplicate_window_seconds,
     )
+
+
+def _tell_what_is_lost(recovered: Recovered) -> None:
+    """One line for each destination."""
+    for name, count in sorted(recovered.lost.items()):
+        logger.warning(
+            "%d indications for %s are lost with the run before: durability was StateOnly",
+            count,
+            name,
+            extra={"event": "lost-at-restart", "destination": name, "count": count},
+        )
 
 
 def _warn_of_unused_journal(folder: Path | None) -> None:

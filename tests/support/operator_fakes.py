@@ -27,6 +27,7 @@ from pillion_operator.status.conditions import rfc3339
 from pillion_operator.store import Key, key_of
 from pillion_operator.watching import WATCHED
 from pillion_sidecar.config.rendered import items, unpack
+from pillion_sidecar.config.resources import Durability
 
 T = TypeVar("T")
 
@@ -357,6 +358,7 @@ class FakeDeliverer:
     #: It takes no other configuration.
     stuck: bool = False
     revision: str | None = None
+    durability: Durability | None = None
     destinations: frozenset[str] = frozenset()
     #: Removed destinations that still hold something.
     draining: set[str] = field(default_factory=set)
@@ -436,6 +438,7 @@ class FakeDeliverers:
         return DelivererReport(
             pod=pod,
             revision=deliverer.revision,
+            durability=deliverer.durability,
             queues=deliverer.queues(),
             ended=deliverer.ended,
             at=at,

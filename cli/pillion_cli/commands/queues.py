@@ -66,8 +66,13 @@ def _show_all(client: DelivererClient, args: argparse.Namespace) -> int:
     pages = list(_pages(client))
     queues = [queue for page in pages for queue in page["queues"]]
     if args.output == "json":
-        print(json.dumps({"revision": pages[0].get("revision"), "queues": queues}))
+        first = {name: pages[0].get(name) for name in ("revision", "durability")}
+        print(json.dumps({**first, "queues": queues}))
         return Exit.OK
+    durability = pages[0].get("durability")
+    if durability is not None:
+        # An older deliverer does not say.
+        print(f"durability: {durability}")
     show(_queue_table(queues))
     return Exit.OK
 

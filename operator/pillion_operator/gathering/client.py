@@ -156,6 +156,7 @@ def _joined(pod: str, pages: list[Page], at: float) -> DelivererReport:
         # Of the first page, which names the subscriptions that have ended: were a configuration
         # taken over in between, these would pass for the newer one's.
         revision=pages[0].revision,
+        durability=pages[0].durability,
         queues=queues,
         ended=tuple(sorted(ended.values(), key=lambda one: one.name)),
         at=at,

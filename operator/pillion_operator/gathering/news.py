@@ -28,6 +28,8 @@ def news(
         return News.TURNED
     if (before.revision, before.ended) != (after.revision, after.ended):
         return News.TURNED
+    if before.durability is not after.durability:
+        return News.TURNED
     if before.queues.keys() != after.queues.keys():
         return News.TURNED
     return max(

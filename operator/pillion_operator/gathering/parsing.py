@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from pillion_operator.gathering.reports import DeliveryResult, EndedSubscription, QueueReport
+from pillion_sidecar.config.resources import Durability
 
 #: The most queues, and ended subscriptions, in one answer.
 MOST_ENTRIES = 1000
@@ -39,6 +40,7 @@ _RESULTS = {
     "fatal-error": DeliveryResult.FATAL_ERROR,
     "post-delivery-error": DeliveryResult.POST_DELIVERY_ERROR,
 }
+_DURABILITIES = frozenset(Durability)
 
 
 class ReportError(Exception):
@@ -50,6 +52,7 @@ class Page:
     """One page of the answer."""
 
     revision: str | None
+    durability: Durability | None
     queues: tuple[QueueReport, ...]
     ended: tuple[EndedSubscription, ...]
     #: What ``after`` of the following page is; None on the last one.
@@ -68,10 +71,21 @@ def parse_page(body: bytes) -> Page:
         _refuse("the answer", "not an object")
     return Page(
         revision=_matching(document, "revision", _REVISION),
+        durability=_durability(document),
         queues=tuple(_queue(entry) for entry in _entries(document, "queues", required=True)),
         ended=tuple(_ended(entry) for entry in _entries(document, "endedSubscriptions")),
         next=_matching(document, "next", _NAME),
     )
+
+
+def _durability(document: Mapping[str, Any]) -> Durability | None:
+    text = _matching(document, "durability", _WORD)
+    if text is None or document.get("revision") is None:
+        # Settled with its first configuration.
+        return None
+    if text not in _DURABILITIES:
+        _refuse("durability", "not one")
+    return Durability(text)
 
 
 def _queue(entry: Mapping[str, Any]) -> QueueReport:

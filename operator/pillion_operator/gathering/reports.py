@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pillion_sidecar.config.resources import Durability
+
 #: Why a deliverer gave no answer that does not know the operator's token: it comes with the
 #: configuration, so that one is not there yet either.
 NO_TOKEN = "it does not know the operator's token yet (HTTP 401)"
@@ -68,6 +70,8 @@ class DelivererReport:
     #: The configuration that is in force there; None before the first.
     revision: str | None
     queues: Mapping[str, QueueReport]
+    #: Where it keeps indications; None before it has a configuration, and from an older one.
+    durability: Durability | None = None
     ended: tuple[EndedSubscription, ...] = ()
     #: When it was asked, by the operator's clock.
     at: float

@@ -30,6 +30,8 @@ from pillion_sidecar.config.resources import Durability
 
 #: Seconds until pods are looked at again that could not be annotated.
 POKE_AGAIN = 10.0
+#: From the least safe on.
+_BY_SAFETY = (Durability.MEMORY, Durability.STATE_ONLY, Durability.DISK)
 
 
 class ServiceStatusReconciler:
@@ -130,8 +132,7 @@ class ServiceStatusReconciler:
         counts = self._readiness.counts(service, {revision} if revision else ())
         sidecar = is_sidecar_service(body)
         fields: dict[str, Any] = {
-            # Every deliverer that the operator makes has a folder for a journal.
-            "durability": (body.get("spec") or {}).get("durability", Durability.DISK.value),
+            "durability": self._durability(service, body).value,
             "destinations": state.evaluation.count(DESTINATION),
             "subscriptions": state.evaluation.count(SUBSCRIPTION),
             **count_fields(
@@ -143,6 +144,18 @@ class ServiceStatusReconciler:
         if revision is not None:
             fields["revision"] = revision
         return fields
+
+    def _durability(self, service: Key, body: Object) -> Durability:
+        """The least safe that a deliverer reports; where none does, what they will have."""
+        reported = [
+            answer.durability
+            for answer in self._readiness.answers(service)
+            if isinstance(answer, DelivererReport) and answer.durability is not None
+        ]
+        if reported:
+            return min(reported, key=_BY_SAFETY.index)
+        # Every deliverer that the operator makes has a folder for a journal.
+        return Durability((body.get("spec") or {}).get("durability", Durability.DISK.value))
 
     def _injection(self, service: Key, body: Object) -> list[Condition]:
         if not is_sidecar_service(body):

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from aiohttp import web
 
 from pillion_sidecar.clock import Clock
+from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.telemetry.ports import DeliveryService, DestinationQueue
 from pillion_sidecar.telemetry.status import attempt_status, queue_status, subscription_end
 
@@ -36,6 +37,8 @@ class Administration:
     clock: Clock
     #: The revision of the configuration in force; None before the first.
     revision: Callable[[], str | None]
+    #: Where indications are kept: what the deliverer was started with, whatever is asked for now.
+    durability: Callable[[], Durability]
     drain: Drain
 
 
@@ -65,6 +68,7 @@ def list_queues(request: web.Request, administration: Administration) -> web.Res
     page += [q for q in wanted if q.name == last and id(q) not in named_alike]
     document: dict[str, Any] = {
         "revision": administration.revision(),
+        "durability": administration.durability().value,
         "queues": [queue_status(queue, clock=clock) for queue in page],
         "next": last if len(page) < len(wanted) else None,
     }

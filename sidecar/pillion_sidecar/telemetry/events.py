@@ -112,6 +112,53 @@ EVENTS: tuple[Event, ...] = (
         ("destination", "count"),
     ),
     Event(
+        "kept-at-shutdown",
+        "INFO",
+        "What a destination had still to get when the deliverer stopped. It is in the journal, and "
+        "is delivered after the next start.",
+        ("destination", "count"),
+    ),
+    Event(
+        "recovered",
+        "INFO",
+        "What a destination had still to get when the run before ended. It is delivered now.",
+        ("destination", "count"),
+    ),
+    Event(
+        "lost-at-restart",
+        "WARNING",
+        "With durability StateOnly: what a destination had still to get when the run before ended, "
+        "and will not. Publishers may send it again.",
+        ("destination", "count"),
+    ),
+    Event(
+        "journal-unused",
+        "WARNING",
+        "The folder holds a journal, and durability is Memory: it is left alone, and what is "
+        "pending in it is not delivered.",
+        ("folder",),
+    ),
+    Event(
+        "journal-full",
+        "ERROR",
+        "The journal's disk is full. New indications are refused with 429 until it has room; "
+        "delivery goes on.",
+        ("reserved",),
+    ),
+    Event(
+        "journal-writable",
+        "INFO",
+        "The journal's disk has room again.",
+        ("reserved",),
+    ),
+    Event(
+        "journal-incomplete",
+        "ERROR",
+        "When the deliverer stopped the journal's disk did not take all that had been accepted. "
+        "Nothing that was acknowledged as durable is lost.",
+        ("bytes",),
+    ),
+    Event(
         "journal-damaged",
         "ERROR",
         "Bytes of the journal cannot be read any more; at a start they are put aside in a file "

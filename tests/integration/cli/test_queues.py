@@ -11,6 +11,7 @@ from aiohttp.test_utils import TestServer
 
 from pillion_cli.exits import Exit
 from pillion_cli.main import main
+from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.telemetry.administration import Administration, add_administration_routes
@@ -51,6 +52,7 @@ async def run(queue: StillQueue, fake_time: FakeTime) -> AsyncIterator[Run]:
             delivery=StillDelivery(queue, *others),
             clock=fake_time,
             revision=lambda: "r1",
+            durability=lambda: Durability.DISK,
             drain=drain,
         ),
     )
@@ -71,12 +73,13 @@ async def test_the_table_shows_every_queue(run: Run, capsys: pytest.CaptureFixtu
         assert cell in line
     assert "error: connection [refused]\N{REPLACEMENT CHARACTER}" in line
     assert shown.count("z-") == 1500
+    assert shown.startswith("durability: Disk\n")
 
 
 async def test_json_has_all_pages_of_queues(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert await run("--output", "json") == Exit.OK
     document = json.loads(capsys.readouterr().out)
-    assert document["revision"] == "r1"
+    assert (document["revision"], document["durability"]) == ("r1", "Disk")
     assert len({queue["name"] for queue in document["queues"]}) == 1501
 
 

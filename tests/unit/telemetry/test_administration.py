@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.subscriptions import Subscription, SubscriptionEnd
@@ -37,6 +38,7 @@ async def _client(
             delivery=delivery or StillDelivery(*queues),
             clock=fake_time,
             revision=lambda: "r7",
+            durability=lambda: Durability.STATE_ONLY,
             drain=drain,
         ),
     )
@@ -64,6 +66,7 @@ async def test_a_queue_shows_what_an_administrator_asks_for(fake_time: FakeTime)
         answer = await (await client.get("/v1/queues")).json()
     (shown,) = answer["queues"]
     assert (answer["revision"], answer["next"]) == ("r7", None)
+    assert answer["durability"] == "StateOnly"
     assert (shown["name"], shown["depth"], shown["capacity"]) == ("siem", 3, 50)
     assert (shown["highWater"], shown["inFlight"], shown["delivered"]) == (40, 1, 12)
     assert shown["discarded"] == {"queue-full": 2}

@@ -8,6 +8,7 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.telemetry.administration import Administration
 from pillion_sidecar.telemetry.bearer import MOST_TOKEN_BYTES, TokenFile, add_operator_route
 from pillion_sidecar.testing import FakeTime
@@ -45,7 +46,11 @@ async def door(fake_time: FakeTime, tmp_path: Path) -> AsyncIterator[Door]:
         made.refused += 1
 
     administration = Administration(
-        delivery=StillDelivery(StillQueue()), clock=fake_time, revision=lambda: "r7", drain=drain
+        delivery=StillDelivery(StillQueue()),
+        clock=fake_time,
+        revision=lambda: "r7",
+        durability=lambda: Durability.MEMORY,
+        drain=drain,
     )
     add_operator_route(
         app, administration, token=TokenFile(tmp_path / "token").read, refused=refused

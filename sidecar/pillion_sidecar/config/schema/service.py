@@ -186,8 +186,8 @@ INDICATION_SERVICE = Kind(
         word("revision", "The configuration revision that deliverers should be running on."),
         word(
             "durability",
-            "Where deliverers keep accepted indications, spec.durability or what is assumed "
-            "without it. One that was started before it was changed goes on as before.",
+            "Where deliverers keep accepted indications, as they say themselves; the least safe "
+            "where they differ. While none has answered, what is asked for.",
             *(value.value for value in Durability),
         ),
         count("destinations", "How many destinations this service delivers to."),

@@ -11,6 +11,7 @@ from pillion_operator.gathering.reports import (
     QueueReport,
     Unreachable,
 )
+from pillion_sidecar.config.resources import Durability
 
 QUEUE = QueueReport(
     name="pager",
@@ -43,6 +44,7 @@ def test_another_asking_alone_is_no_news() -> None:
         (REPORT, SILENCE),
         (SILENCE, REPORT),
         (REPORT, replace(REPORT, revision="two")),
+        (REPORT, replace(REPORT, durability=Durability.MEMORY)),
         (REPORT, replace(REPORT, queues={})),
         (REPORT, replace(REPORT, ended=(EndedSubscription(name="a", reason="FatalError"),))),
         (REPORT, changed(last_result=DeliveryResult.ERROR)),
@@ -52,7 +54,7 @@ def test_another_asking_alone_is_no_news() -> None:
         (REPORT, changed(depth=80)),
         (changed(depth=60), changed(depth=59)),
     ],
-    ids=range(13),
+    ids=range(14),
 )
 def test_what_a_condition_may_turn_on_is_urgent(
     before: DelivererReport | Unreachable | None, after: DelivererReport | Unreachable

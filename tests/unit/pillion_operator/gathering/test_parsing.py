@@ -13,6 +13,7 @@ from pillion_operator.gathering.parsing import (
     parse_page,
 )
 from pillion_operator.gathering.reports import DeliveryResult
+from pillion_sidecar.config.resources import Durability
 
 #: What a deliverer of the first version says of a queue, to the letter.
 OLD_QUEUE: dict[str, Any] = {
@@ -67,6 +68,7 @@ def test_an_older_deliverer_is_understood() -> None:
     read = parse_page(page(OLD_QUEUE))
 
     assert (read.revision, read.next, read.ended) == ("0123456789abcdef", None, ())
+    assert read.durability is None
     (queue,) = read.queues
     assert (queue.name, queue.depth, queue.capacity, queue.high_water) == ("pager", 2, 100, 7)
     assert (queue.last_result, queue.last_detail) == (DeliveryResult.ERROR, "HTTP 503")
@@ -169,16 +171,27 @@ def test_a_queue_that_is_not_one_is_refused(change: dict[str, Any]) -> None:
         b'{"queues": [], "revision": 7}',
         b'{"queues": [], "revision": "a b"}',
         b'{"queues": [], "next": "B"}',
+        b'{"queues": [], "revision": "a", "durability": "Stone"}',
+        b'{"queues": [], "revision": "a", "durability": 1}',
         b'{"queues": [], "endedSubscriptions": [{"name": "a"}]}',
         b'{"queues": [], "endedSubscriptions": [{"name": "a", "reason": "x y"}]}',
         b'{"queues": [], "x": NaN}',
         b'{"queues": [], "x": ' + b"9" * 10_000 + b"}",
     ],
-    ids=range(15),
+    ids=range(17),
 )
 def test_what_is_no_answer_is_refused(body: bytes) -> None:
     with pytest.raises(ReportError):
         parse_page(body)
+
+
+@pytest.mark.parametrize("durability", list(Durability))
+def test_a_deliverer_says_where_it_keeps_indications(durability: Durability) -> None:
+    assert parse_page(page(durability=durability.value)).durability is durability
+
+
+def test_before_its_first_configuration_that_is_not_settled() -> None:
+    assert parse_page(page(revision=None, durability="Memory")).durability is None
 
 
 def test_a_page_has_a_bounded_number_of_queues() -> None:

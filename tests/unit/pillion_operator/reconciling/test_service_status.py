@@ -9,6 +9,7 @@ from pillion_operator.cluster.api import ApiError
 from pillion_operator.names import REVISION_ANNOTATION
 from pillion_operator.reconciling.service_status import overlap_condition
 from pillion_operator.store import Key
+from pillion_sidecar.config.resources import Durability
 from support.operator_fakes import run_virtually
 from support.operator_world import NAMESPACE, World, settled
 
@@ -131,6 +132,16 @@ def test_the_durability_is_that_of_a_deliverer_with_a_disk_unless_the_service_sa
     async def scenario(world: World) -> None:
         assert durability(world) == "Disk"
         world.resource("IndicationService", "default", {"durability": "StateOnly"})
+        await settled(world)
+        assert durability(world) == "StateOnly"
+        # Some have been started before it was changed, or with no folder: the least safe counts.
+        world.pods["one"].durability = Durability.DISK
+        await settled(world)
+        assert durability(world) == "Disk"
+        world.pods["two"].durability = Durability.MEMORY
+        await settled(world)
+        assert durability(world) == "Memory"
+        world.pods["two"].durability = Durability.STATE_ONLY
         await settled(world)
         assert durability(world) == "StateOnly"
 
