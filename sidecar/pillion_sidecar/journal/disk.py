@@ -34,7 +34,7 @@ from pillion_sidecar.journal.recovery import Recovery, recover
 from pillion_sidecar.journal.segments import Header, encode_header
 from pillion_sidecar.journal.settling import Settling
 from pillion_sidecar.journal.shelf import Found, Shelf
-from pillion_sidecar.journal.statistics import JournalStatistics
+from pillion_sidecar.journal.statistics import JournalStatistics, statistics_of
 from pillion_sidecar.journal.tail import Tail, is_full
 from pillion_sidecar.journal.workers import Worker
 
@@ -190,14 +190,11 @@ class DiskJournal:
         return self._offset
 
     def attach(self, owner: JournalOwner) -> None:
-        """Name the owner. The first segment is begun in the next turn of the event loop, or by the
-        first append: what was recovered must be restored by then, since the snapshot says it."""
+        """Name the owner, and begin the first segment with what it says: what was recovered must be
+        restored by then."""
         self._owner = owner
-        self._call_soon(self._begin)
-
-    def _begin(self) -> None:
         self._log.begin()
-        self._log.flush()
+        self._call_soon(self._log.flush)
 
     # ------------------------------------------------------------------ names
 
@@ -317,19 +314,12 @@ class DiskJournal:
     @property
     def statistics(self) -> JournalStatistics:
         """What there is to know now."""
-        log = self._log
-        return JournalStatistics(
-            total_bytes=log.total,
-            live_bytes=log.live,
-            live_bound=self._settings.live_bound,
+        return statistics_of(
+            self._log,
             identity_bytes=self._compaction.identity_bytes,
-            segments=len(log.segments),
-            appended_bytes=log.appended_bytes,
-            commits=log.commits,
+            live_bound=self._settings.live_bound,
             last_commit=self._last_commit,
             damaged=self._loading.damaged,
-            is_full=log.room.is_full,
-            pending_barriers=log.pending_barriers,
         )
 
     # ------------------------------------------------------------------ what the log asks

@@ -94,8 +94,13 @@ class Loading:
         number, offset = segment_of(position)
         name = segment_name(number)
         logger.error(
-            "the journal cannot read the record at byte %d of %s any more: it is lost",
-            offset,
-            name,
-            extra={"event": "journal-damaged", "file": name, "offset": offset},
+            "a record of the journal cannot be read any more: what it held is lost",
+            extra={
+                "event": "journal-damaged",
+                "damage": "record",
+                "file": name,
+                "begin": offset,
+                "end": offset,
+                "lost": "the indication",
+            },
         )

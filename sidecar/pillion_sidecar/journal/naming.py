@@ -40,7 +40,8 @@ class Naming:
         index = self._next_destination if known is None else known[0]
         if known is None:
             self._next_destination += 1
-        if known is None or known[1] != name:
+        # A name of an earlier run may be missing from this run's snapshot.
+        if known is None or known[1] != name or index not in self._used_destinations:
             self._destinations[uid] = (index, name)
             self._new_destinations.append((index, uid, name))
         self._used_destinations.add(index)
@@ -52,7 +53,8 @@ class Naming:
         index = self._next_subscription if known is None else known[0]
         if known is None:
             self._next_subscription += 1
-        if known is None or known[1:] != (name, filter_name):
+        is_same = known is not None and known[1:] == (name, filter_name)
+        if not is_same or index not in self._used_subscriptions:
             self._subscriptions[uid] = (index, name, filter_name)
             self._new_subscriptions.append((index, uid, name, filter_name))
         self._used_subscriptions.add(index)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from pillion_sidecar.journal.log import Log
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalStatistics:
@@ -27,3 +29,22 @@ class JournalStatistics:
     is_full: bool
     #: How many wait for a commit.
     pending_barriers: int
+
+
+def statistics_of(
+    log: Log, *, identity_bytes: int, live_bound: int, last_commit: float, damaged: int
+) -> JournalStatistics:
+    """Return the statistics of a journal with this log."""
+    return JournalStatistics(
+        total_bytes=log.total,
+        live_bytes=log.live,
+        live_bound=live_bound,
+        identity_bytes=identity_bytes,
+        segments=len(log.segments),
+        appended_bytes=log.appended_bytes,
+        commits=log.commits,
+        last_commit=last_commit,
+        damaged=damaged,
+        is_full=log.room.is_full,
+        pending_barriers=log.pending_barriers,
+    )
