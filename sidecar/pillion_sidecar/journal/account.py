@@ -42,8 +42,9 @@ class Account:
     released: set[int] = field(default_factory=set)
     #: By id: the position of the copy that stands for a record which is there as well.
     copies: dict[int, int] = field(default_factory=dict)
-    #: Indications without a body up to this id are lost.
-    lost_through: int = 0
+    #: Indications without a body up to an id are lost: the id, and ``through`` as it was when that
+    #: was written; what is delivered through later says nothing of them.
+    losses: list[tuple[int, dict[int, int]]] = field(default_factory=list)
     destinations: dict[int, tuple[str, str]] = field(default_factory=dict)
     subscriptions: dict[int, RecoveredSubscription] = field(default_factory=dict)
     states: dict[int, QueueState] = field(default_factory=dict)
@@ -109,7 +110,7 @@ class Account:
     def _settle(self, settlements: Iterable[tuple[int, int, int]]) -> None:
         for destination, how, number in settlements:
             if how == LOST:
-                self.lost_through = max(self.lost_through, number)
+                self.losses.append((number, dict(self.through)))
                 self.last_id = max(self.last_id, number)
                 continue
             if number >= self.next_number.get(destination, 0):

@@ -158,7 +158,8 @@ class Rebuild:
         places = decode_places(data, at, frame)
         if frame.flags & _HELD:
             return self._hold(position, data, at, frame)
-        hows = [self._outcome(place) for place in places]
+        through = self._through(frame)
+        hows = [self._outcome(place, through) for place in places]
         pending = [place for place, how in zip(places, hows, strict=True) if how is None]
         copy_at = self.account.copies.get(frame.id, position)
         if pending and frame.flags & _BODILESS:
@@ -177,9 +178,16 @@ class Rebuild:
         self._queue(frame, pending, position)
         return frame.size
 
-    def _outcome(self, place: Place) -> int | None:
+    def _through(self, frame: Frame) -> dict[int, int]:
+        if frame.flags & _BODILESS:
+            for record_id, through in self.account.losses:
+                if frame.id <= record_id:
+                    return through
+        return self.account.through
+
+    def _outcome(self, place: Place, through: dict[int, int]) -> int | None:
         how = self.account.settled.get(place.destination, _NOTHING).get(place.number)
-        if how is None and place.number <= self.account.through.get(place.destination, -1):
+        if how is None and place.number <= through.get(place.destination, -1):
             return DELIVERED
         return how
 
@@ -232,7 +240,7 @@ class Rebuild:
         )
 
     def _lose(self, record_id: int, pending: Sequence[Place]) -> None:
-        if record_id <= self.account.lost_through:
+        if any(record_id <= told for told, _ in self.account.losses):
             # A start before this one has said so.
             return
         for place in pending:

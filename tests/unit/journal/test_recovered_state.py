@@ -222,6 +222,21 @@ def test_a_loss_that_was_written_down_is_told_once(files: MemoryFiles, hand: Han
     assert recovery.lost_through == again.id
 
 
+def test_what_was_lost_is_not_delivered_by_what_comes_after(files: MemoryFiles, hand: Hand) -> None:
+    hand.commit()
+    hand.indication([hand.place(1)], digest=b"d" * 16, flags=Flag.BODILESS)
+    hand.settle((1, THROUGH, 0))
+    for digest in (b"l" * 16, b"m" * 16):
+        lost = hand.indication([hand.place(1)], digest=digest, flags=Flag.BODILESS)
+        hand.settle((0, LOST, lost.id))
+        hand.indication([hand.place(1)], digest=digest[:8] + bytes(8), flags=Flag.BODILESS)
+        hand.settle((1, THROUGH, hand.numbers[1] - 1))
+    identities = Identities()
+    recovery = open_again(files, identities)
+    assert set(identities.found) == {b"d" * 16, b"l" * 8 + bytes(8), b"m" * 8 + bytes(8)}
+    assert recovery.recovered.lost == {}
+
+
 # ---------------------------------------------------------------------- identities in files
 
 
