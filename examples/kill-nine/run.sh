@@ -3,8 +3,8 @@
 #
 #   examples/kill-nine/run.sh [KILLS]      20, unless told otherwise
 #
-# Needs pillion on PATH, and jq. Exit code 1: something was lost, came out of order, or came again
-# under another sequence number.
+# Needs pillion on PATH, jq, and port 18288, or the one that PORT says. Exit code 1: something was
+# lost, came out of order, or came again under another sequence number.
 set -euo pipefail
 
 kills=${1:-20}
@@ -59,16 +59,14 @@ mkdir "$work/resources"
   done
 } >"$work/resources/all.yaml"
 
-intake=127.0.0.1:0
+# A fixed port, and none that the system gives to connections: the publisher must find it again.
+url=http://127.0.0.1:${PORT:-18288}
 start() {
   : >"$work/deliverer"
-  pillion sidecar --resources "$work/resources" --journal "$work/journal" --intake "$intake" \
+  pillion sidecar --resources "$work/resources" --journal "$work/journal" --intake "${url#http://}" \
     --telemetry 127.0.0.1:0 --log-level ERROR >"$work/deliverer" 2>>"$work/log" &
   children[deliverer]=$!
   first_line "$work/deliverer" $!
-  url=$(jq -r .intake "$work/deliverer")
-  # The same port each time, so that the publisher finds it again.
-  intake=${url#http://}
 }
 
 publish() { # until there is a file "stop": a part at a time, each until all of it is acknowledged
