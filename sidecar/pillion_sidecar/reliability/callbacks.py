@@ -81,6 +81,7 @@ class Callbacks:
         self._outgoing_bytes = 0
         self._in_flight: dict[str, int] = {}
         self._ready: dict[str, deque[_Call]] = {}
+        self._closed = False
 
     @property
     def refusal(self) -> str | None:
@@ -108,6 +109,8 @@ class Callbacks:
         receipt.settled_all.then(settled)
 
     def _come(self, receipt: Receipt, url: str, render: Callable[[Receipt], bytes]) -> None:
+        if self._closed:
+            return
         self._awaited -= 1
         call = _Call(receipt.id, url, render(receipt))
         if (
@@ -120,11 +123,27 @@ class Callbacks:
         self._outgoing_bytes += len(call.body)
         self._send(call)
 
+    def close(self) -> None:
+        """Give up all that are awaited or being sent; the poster is to be closed as well."""
+        left = self._awaited + self._outgoing
+        self._closed = True
+        self._awaited = self._outgoing = self._outgoing_bytes = 0
+        for _ in range(left):
+            self._observer.called_back(delivered=False)
+        if left:
+            logger.warning(
+                "%d publishers are not called back any more",
+                left,
+                extra={"event": "callbacks-left-at-shutdown", "count": left},
+            )
+
     # ------------------------------------------------------------------ sending
 
     def _send(self, call: _Call) -> None:
         """Send, or wait for one under way to the same place: a place that hangs holds up nobody
         but those who are called back there."""
+        if self._closed:
+            return
         place = call.authority
         if self._in_flight.get(place, 0) >= MAXIMUM_IN_FLIGHT:
             self._ready.setdefault(place, deque()).append(call)
@@ -134,6 +153,8 @@ class Callbacks:
         self._poster.post(call.url, call.body, lambda why: self._answered(call, why))
 
     def _answered(self, call: _Call, why: str | None) -> None:
+        if self._closed:
+            return
         self._leave(call.authority)
         if why is None:
             self._observer.called_back(delivered=True)

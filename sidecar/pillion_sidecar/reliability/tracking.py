@@ -129,7 +129,8 @@ class Receipt:
         # By ``key_of``.
         self._lines: dict[int | bytes, int] = {}
         # The line that is being offered right now: its id is not known before it is taken.
-        self._offered: tuple[Indication, int] | None = None
+        self._offered: Indication | None = None
+        self._offered_line = 0
         self._failed: set[int | bytes] = set()
         self._originals: dict[bytes, list[int]] = {}
         self._waiting_originals = 0
@@ -160,28 +161,30 @@ class Receipt:
 
     def offering(self, indication: Indication, targets: Sequence[Target], line: int) -> None:
         """See ``Follower``."""
-        self._note_offered()
+        if self._offered is not None:
+            self._note_offered(self._offered)
         if targets:
-            self._offered = indication, line
+            self._offered = indication
+            self._offered_line = line
         else:
             self.delivered += 1
             self.unrouted += 1
 
-    def _note_offered(self) -> None:
-        if self._offered is not None:
-            indication, line = self._offered
-            self._offered = None
-            self._lines[key_of(indication)] = line
+    def _note_offered(self, indication: Indication) -> None:
+        self._offered = None
+        self._lines[key_of(indication)] = self._offered_line
 
     def withdrawn(self, indication: Indication, targets: Sequence[Target]) -> None:
         """See ``Follower``."""
-        self._note_offered()
+        if self._offered is indication:
+            self._note_offered(indication)
         self._lines.pop(key_of(indication), None)
         self._failed.discard(key_of(indication))
 
     def reduced(self, indication: Indication, targets: Sequence[Target]) -> None:
         """See ``Follower``."""
-        self._note_offered()
+        if self._offered is indication:
+            self._note_offered(indication)
         key = key_of(indication)
         if not indication.unsettled and self._lines.pop(key, None) is not None:
             if key in self._failed:
@@ -207,9 +210,9 @@ class Receipt:
     ) -> None:
         """See ``Tracker``."""
         offered = self._offered
-        if offered is not None and (offered[0].id or offered[0] is indication):
+        if offered is not None and (offered.id or offered is indication):
             # Not before it has its id: another may be discarded to make room for it.
-            self._note_offered()
+            self._note_offered(offered)
         key = key_of(indication)
         line = self._lines.get(key)
         if line is None:

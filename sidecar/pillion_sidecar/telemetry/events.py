@@ -106,6 +106,12 @@ EVENTS: tuple[Event, ...] = (
         ("receipt", "url", "reason"),
     ),
     Event(
+        "callbacks-left-at-shutdown",
+        "WARNING",
+        "Publishers who were still to be called back when the deliverer stopped.",
+        ("count",),
+    ),
+    Event(
         "left-at-shutdown",
         "WARNING",
         "What a destination had still to get when the deliverer stopped.",

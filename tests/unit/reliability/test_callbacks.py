@@ -128,3 +128,35 @@ def test_what_is_settled_just_after_the_timeout_is_told_once(fake_time: FakeTime
     receipt.completed()
     fake_time.advance(60)
     assert len(world.poster.posted) == 1
+
+
+def test_at_the_end_what_is_left_is_counted_and_logged_once_and_nothing_is_sent_any_more(
+    fake_time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(fake_time)
+    awaited = world.expect()
+    world.settled()
+    world.settled()
+    world.poster.answer("HTTP 500")
+    with caplog.at_level(logging.WARNING, logger="pillion.reliability"):
+        world.callbacks.close()
+    (record,) = caplog.records
+    assert record.__dict__["event"] == "callbacks-left-at-shutdown"
+    assert record.__dict__["count"] == 3
+    assert world.observer.callbacks == {False: 3}
+    awaited.completed()
+    world.poster.answer()
+    fake_time.advance(3600)
+    assert len(world.poster.posted) == 2
+    assert world.observer.callbacks == {False: 3}
+
+
+def test_an_end_with_nothing_left_says_nothing(
+    fake_time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(fake_time)
+    world.settled()
+    world.poster.answer()
+    world.callbacks.close()
+    assert not caplog.records
+    assert world.observer.callbacks == {True: 1}
