@@ -4,6 +4,7 @@ they are removed. One thread does these in order, so what is being read is never
 import errno
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from struct import Struct
 from typing import NamedTuple
 
 from pillion_sidecar.indication import Indication
@@ -14,6 +15,7 @@ from pillion_sidecar.journal.rebuild import indication_of
 from pillion_sidecar.journal.records import (
     FRAME,
     INDICATION,
+    MAGIC,
     MAXIMUM_RECORD,
     Flag,
     Frame,
@@ -25,12 +27,17 @@ from pillion_sidecar.journal.records import (
 from pillion_sidecar.journal.segments import (
     HEADER_SIZE,
     Header,
+    next_sound,
     segment_name,
     segment_of,
     walk,
 )
 from pillion_sidecar.journal.tail import is_full
 
+#: A FRAME and the begin of an INDICATION.
+_HEAD = Struct("<IHBBIIQdd16s")
+_INDICATION = int(Kind.INDICATION)
+_IDENTITY = int(Flag.IDENTITY)
 #: Files that are kept open.
 _OPEN_FILES = 32
 #: Bytes read for one record alone, and where the next record is near.
@@ -173,16 +180,24 @@ def _claimed(data: bytes, at: int) -> int:
 
 def _whole(data: bytes) -> Iterator[Found]:
     for at, kind, flags, size, entries, record_id in walk(data, HEADER_SIZE, len(data)):
-        if kind == Kind.INDICATION:
+        if kind == _INDICATION:
             accepted_at, expires, digest, *_ = INDICATION.unpack_from(data, at + FRAME.size)
             places = decode_places(data, at, Frame(kind, flags, size, entries, record_id))
-            identity = digest if flags & Flag.IDENTITY else None
+            identity = digest if flags & _IDENTITY else None
             record = data[at : at + size]
             yield Found(record_id, flags, at, record, places, identity, accepted_at, expires)
 
 
 def _identities(data: bytes) -> Iterator[Found]:
-    for at, kind, flags, _, _, record_id in walk(data, HEADER_SIZE, len(data)):
-        if kind == Kind.INDICATION and flags & Flag.IDENTITY:
-            accepted_at, expires, digest, *_ = INDICATION.unpack_from(data, at + FRAME.size)
+    # Every record with an identity comes by here once, so its checksum is not looked at: one that
+    # is damaged costs no more than that identity.
+    unpack, last = _HEAD.unpack_from, len(data) - _HEAD.size
+    at = HEADER_SIZE
+    while at <= last:
+        _, magic, kind, flags, size, _, record_id, accepted_at, expires, digest = unpack(data, at)
+        if magic != MAGIC or size < FRAME.size:
+            at = next_sound(data, at, len(data))
+            continue
+        if kind == _INDICATION and flags & _IDENTITY:
             yield Found(record_id, flags, at, b"", (), digest, accepted_at, expires)
+        at += size
