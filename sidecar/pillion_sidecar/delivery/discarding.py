@@ -92,7 +92,7 @@ class DiscardTurns:
 
     def is_busy(self, index: int) -> bool:
         """Whether any entry of the queue with this index is being discarded."""
-        return any(batch.queue.index == index for batch in self._batches)
+        return bool(self._batches) and any(batch.queue.index == index for batch in self._batches)
 
     def move(self, index: int, number: int, position: int, size: int) -> None:
         """Note that an entry's indication lies elsewhere."""

@@ -31,6 +31,9 @@ class Keeping:
         """``subscription_at`` gives the subscription with one of the journal's indices;
         ``followers`` follow every indication, of the runs before too."""
         self.journal = journal
+        #: Whether indications can be read back, and whether nothing has to wait for a disk.
+        self.packs = journal.durability is Durability.DISK
+        self.in_memory = journal.durability is Durability.MEMORY
         self._subscription_at = subscription_at
         self._trackers = TrackerTable()
         self._trackers.follow_all(followers)
@@ -39,16 +42,6 @@ class Keeping:
         self._staged: deque[tuple[int, list[Queued]]] = deque()
         #: Held indications, by id, with the places that are reserved for them.
         self._held: dict[int, tuple[Indication, list[Queued]]] = {}
-
-    @property
-    def packs(self) -> bool:
-        """Whether indications can be read back."""
-        return self.journal.durability is Durability.DISK
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether nothing has to wait for a disk."""
-        return self.journal.durability is Durability.MEMORY
 
     # ------------------------------------------------------------------ taking
 

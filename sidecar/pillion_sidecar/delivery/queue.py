@@ -121,7 +121,7 @@ class DestinationQueue:
     @property
     def depth(self) -> int:
         """Entries waiting and in flight."""
-        return len(self.waiting) + len(self.flying)
+        return self.waiting.count + len(self.flying)
 
     @property
     def uid(self) -> str:
@@ -175,7 +175,7 @@ class DestinationQueue:
         since then its own oldest entries give way (S0.4). An indication that needs more places
         than there are is let into an empty queue, since it would be refused for ever.
         """
-        held = len(self.waiting) + self.reserved
+        held = self.waiting.count + self.reserved
         if held + min(places, self.capacity) <= self.capacity:
             return False
         policy = self.destination.queue_full_policy
@@ -208,7 +208,7 @@ class DestinationQueue:
 
         The entries of one indication do not displace each other.
         """
-        evicted = self.evict(entry) if len(self.waiting) >= self.capacity else None
+        evicted = self.evict(entry) if self.waiting.count >= self.capacity else None
         self.waiting.append(entry)
         self.note_depth()
         return evicted
@@ -229,7 +229,7 @@ class DestinationQueue:
 
     def note_depth(self) -> None:
         """Keep the high-water mark."""
-        depth = len(self.waiting) + len(self.flying)
+        depth = self.waiting.count + len(self.flying)
         if depth > self.high_water:
             self.high_water = depth
 
@@ -240,7 +240,7 @@ class DestinationQueue:
         Where several were in flight they come back in any order: they wait in that of acceptance.
         """
         policy = self.destination.queue_full_policy
-        if len(self.waiting) >= self.capacity and policy is not QueueFullPolicy.REJECT:
+        if self.waiting.count >= self.capacity and policy is not QueueFullPolicy.REJECT:
             return False
         self.waiting.put_back(entry)
         return True
@@ -283,7 +283,9 @@ class DestinationQueue:
 
     def settles_through(self, entry: QueueEntry) -> bool:
         """Whether nothing older than an entry, which has been taken, is unsettled here."""
-        if self.shares_index or any(other.number < entry.number for other in self.flying):
+        if self.shares_index:
+            return False
+        if self.flying and any(other.number < entry.number for other in self.flying):
             return False
         first = self.waiting.first_number
         return first is None or first > entry.number

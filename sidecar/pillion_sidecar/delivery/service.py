@@ -169,7 +169,7 @@ class DeliveryService:
         if queue.timer is not None:
             queue.timer.cancel()
             queue.timer = None
-        if queue.removed or queue.suspended or not queue.waiting:
+        if queue.removed or queue.suspended:
             return
         if not queue.waiting.front:
             # Arranged again once some are loaded.

@@ -138,7 +138,7 @@ class Taking:
         evicted = queue.insert_back(entry)
         if evicted is not None:
             self._settlements.discard_evicted(queue, evicted, DiscardReason.QUEUE_FULL)
-        if len(queue.waiting) == 1 or queue.max_in_flight > 1:
+        if queue.waiting.count == 1 or queue.max_in_flight > 1:
             self._arrange(queue)
 
     # ------------------------------------------------------------------ refusing

@@ -45,6 +45,8 @@ class WaitingEntries:
         """``loaded`` is called when an empty front has entries again."""
         self.front: deque[QueueEntry] = deque()
         self.back = PackedEntries()
+        #: Of both together.
+        self.count = 0
         self._packing = packing
         self._loaded = loaded
         self._loading = False
@@ -53,11 +55,12 @@ class WaitingEntries:
         self._attempts: dict[int, int] = {}
 
     def __len__(self) -> int:
-        return len(self.front) + len(self.back)
+        return self.count
 
     def restore(self, back: PackedEntries, *, attempts: dict[int, int]) -> None:
         """Begin with the entries of the run before."""
         self.back = back
+        self.count = len(back)
         self._attempts = attempts
 
     def keep_loaded(self, entries: int) -> None:
@@ -69,10 +72,12 @@ class WaitingEntries:
 
     def append(self, entry: QueueEntry) -> None:
         """Add a new entry behind all others."""
-        if len(self.back) or len(self.front) >= self._limit:
+        front = self.front
+        if self.count > len(front) or len(front) >= self._limit:
             self.back.append(self._packing.pack(entry))
         else:
-            self.front.append(entry)
+            front.append(entry)
+        self.count += 1
 
     def put_back(self, entry: QueueEntry) -> None:
         """Add an entry that was taken before, where its number belongs."""
@@ -81,6 +86,7 @@ class WaitingEntries:
             front.insert(sum(1 for _ in takewhile(_older_than(entry), front)), entry)
         else:
             front.appendleft(entry)
+        self.count += 1
 
     # ------------------------------------------------------------------ out
 
@@ -98,20 +104,27 @@ class WaitingEntries:
     def popleft(self) -> QueueEntry:
         """Take the first entry, which must be loaded."""
         entry = self.front.popleft()
-        if len(self.back) and len(self.front) <= FRONT_LOW:
-            self.refill()
+        self._taken()
         return entry
+
+    def _taken(self) -> None:
+        self.count -= 1
+        loaded = len(self.front)
+        if loaded <= FRONT_LOW and self.count > loaded:
+            self.refill()
 
     def popleft_packed(self) -> PackedEntry | None:
         """Take the first entry where none is loaded; None where there is none."""
-        return self.back.popleft() if len(self.back) and not self.front else None
+        if self.front or not self.count:
+            return None
+        self.count -= 1
+        return self.back.popleft()
 
     def take_at(self, index: int) -> QueueEntry:
         """Take a loaded entry."""
         entry = self.front[index]
         del self.front[index]
-        if len(self.back) and len(self.front) <= FRONT_LOW:
-            self.refill()
+        self._taken()
         return entry
 
     def refill(self) -> None:
@@ -147,12 +160,15 @@ class WaitingEntries:
         removed = [entry for entry in self.front if matches(entry)]
         if removed:
             self.front = deque(entry for entry in self.front if not matches(entry))
-        return removed, self.back.remove_subscription(subscription)
+        packed = self.back.remove_subscription(subscription)
+        self.count -= len(removed) + len(packed)
+        return removed, packed
 
     def surrender(self) -> tuple[list[QueueEntry], PackedEntries]:
         """Give up and return all entries."""
         entries = list(self.front)
         self.front.clear()
+        self.count = 0
         return entries, self.back.surrender()
 
     # ------------------------------------------------------------------ the journal's questions
