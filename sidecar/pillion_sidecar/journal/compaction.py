@@ -69,7 +69,10 @@ class Compaction:
         settings: JournalSettings,
         journal: Copying,
         identities: Sequence[IdentitiesFile],
+        copies: dict[int, int],
     ) -> None:
+        """``copies``: by id, where the copy lies that a run before made of a record which is still
+        there as well, since a crash came before its segment was removed."""
         self._log = log
         self._shelf = shelf
         self._reader = reader
@@ -78,6 +81,7 @@ class Compaction:
         self._segment: Segment | None = None
         self._remembered: list[StoredIdentity] = []
         self._files = list(identities)
+        self._copies = copies
         self._is_closed = False
 
     @property
@@ -137,6 +141,11 @@ class Compaction:
     def _keep(self, found: Found) -> Copied | None:
         """Write a record again, or remember its identity."""
         assert self._segment is not None
+        here = self._segment.number << 32 | found.offset
+        if self._copies.get(found.id, here) != here:
+            # A second copy would stand beside the first once this segment is gone.
+            return None
+        self._copies.pop(found.id, None)
         places = self._journal.still_pending(found) if found.record else None
         if places is None:
             identity = self._journal.stored_identity(found)

@@ -175,6 +175,7 @@ class DiskJournal:
             settings=settings,
             journal=self,
             identities=recovery.identities,
+            copies=recovery.copies,
         )
 
     @property

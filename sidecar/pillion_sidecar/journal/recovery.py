@@ -57,6 +57,8 @@ class Recovery:
     segments: tuple[SegmentState, ...]
     #: By id: pending places, of indications that have more than one.
     shared: dict[int, int]
+    #: By id: the position of the copy that stands for a record which is still there as well.
+    copies: dict[int, int]
     #: Oldest first.
     identities: tuple[IdentitiesFile, ...]
     #: To be written as a settlement ``(0, LOST, this)`` with the first commit, so that no later
@@ -164,6 +166,7 @@ def _result(opening: Opening, rebuild: Rebuild, segments: list[SegmentState]) ->
         destinations=account.destinations,
         segments=tuple(segments),
         shared=rebuild.shared,
+        copies=account.copies,
         identities=tuple(opening.identities),
         lost_through=rebuild.lost_through,
         findings=tuple(opening.findings),
