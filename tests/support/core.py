@@ -199,9 +199,13 @@ class Core:
             followers=(self.memory, self),
             draw=lambda: 0.0,
         )
+        for queue in recovered.queues.values():
+            ids, numbers = list(queue.ids), list(queue.numbers)
+            assert len(set(numbers)) == len(ids), f"{queue.name}: twice there: {ids} {numbers}"
+            assert ids == sorted(ids), f"{queue.name}: not in the order of acceptance: {ids}"
         service.keep_in(journal, recovered)
-        journal.attach(Owner(self, service))
         service.apply(CONFIGURATION)
+        journal.attach(Owner(self, service))
         return service, recovered, journal
 
     def tell(self, what: str, *given: Any) -> None:
