@@ -1,6 +1,6 @@
 """Message groups over scripted queues, with what a journal would keep of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pillion_sidecar.delivery.reasons import DiscardReason
@@ -47,6 +47,9 @@ class NotingQueues:
         assert reason is DiscardReason.OUT_OF_ORDER
         del self.held[indication.id]
         self.discarded.append(_place(indication))
+
+    def barrier(self, done: Callable[[], None]) -> None:
+        done()
 
     def _number(self, indication: Indication) -> None:
         indication.id = self._next

@@ -19,6 +19,7 @@ from pillion_sidecar.reliability.groups import (
     Moment,
     Taken,
     decide,
+    due,
     take,
 )
 from pillion_sidecar.reliability.groupstate import decode_groups, encode_groups
@@ -246,9 +247,10 @@ class Groups:
             self._replay(record)
         self._times.quiet = False
         self._restore_held(held)
+        moment = self._times.now()
         for name in list(self._names):
             self._names.leave(name)
-            _forget_lost(name)
+            _forget_lost(name, moment)
             self._names.enter(name)
 
     def resume(self) -> None:
@@ -305,11 +307,15 @@ class Groups:
                 self._overdue.append((of_group[sequence], Guard.COMPLETED))
 
 
-def _forget_lost(name: Name) -> None:
+def _forget_lost(name: Name, moment: Moment) -> None:
     """Take back what was held when the run before ended and is not there any more, because it was
     damaged or never on disk: nothing is delivered past it."""
     live = name.live
     if live is None or not live.ordered:
+        return
+    following = due(live, moment)
+    if following is not None and following.at <= moment.monotonic:
+        # It ended in the run before, or is about to: what it held was discarded then.
         return
     expected = live.next_expected
     received = Intervals((0, expected) if expected else ())

@@ -82,7 +82,7 @@ class GroupTimes:
         name.timer = self._timers.call_at(at, lambda: self._wake(name))
 
     def _wake(self, name: Name) -> None:
-        moment = self._now()
+        moment = self.now()
         self.lapse(name, moment)
         self.arm(name, moment, least_wait=_LEAST_WAIT)
 
@@ -96,7 +96,7 @@ class GroupTimes:
 
     def catch_up(self) -> None:
         """Do what is due to all names, oldest first, and set their timers."""
-        moment = self._now()
+        moment = self.now()
         names = list(self._names)
         waiting = list(_all_due(enumerate(names), moment))
         heapq.heapify(waiting)
@@ -110,7 +110,8 @@ class GroupTimes:
         for name in list(self._names):
             self.arm(name, moment)
 
-    def _now(self) -> Moment:
+    def now(self) -> Moment:
+        """Return this moment."""
         return Moment(self._clock.monotonic(), self._clock.time())
 
 

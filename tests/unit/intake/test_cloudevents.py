@@ -90,3 +90,79 @@ async def test_a_batch_that_is_none_is_400(body: bytes) -> None:
         status, document, _ = await door.post(body, content_type=BATCH)
         assert status == 400
         assert document["refused"][0]["status"] == 400
+
+
+_PLACE = {
+    "expirytime": "2032-12-31T23:59:59Z",
+    "group": "g",
+    "groupexpires": "2033-01-01T00:00:00Z",
+    "groupmaxidleseconds": "1.5",
+}
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"groupsequence": 7, "grouplast": True, "groupordered": False},
+        {"groupsequence": "7", "grouplast": "true", "groupordered": "false"},
+    ],
+)
+async def test_extension_attributes_give_the_place_in_a_group(attributes: dict[str, Any]) -> None:
+    async with Door().open() as door:
+        body = json.dumps(event() | _PLACE | attributes)
+        status, _, _ = await door.post(body, content_type=STRUCTURED)
+        assert status == 200
+        (taken,) = door.queues.taken
+        assert taken.member is not None
+        assert (taken.group, taken.member.sequence) == ("g", 7)
+        assert (taken.member.last, taken.member.ordered) == (True, False)
+        assert taken.expires is not None
+        assert taken.member.expires == taken.expires + 1
+        assert taken.member.max_idle_seconds == 1.5
+
+
+async def test_binary_mode_gives_the_place_in_headers() -> None:
+    async with Door().open() as door:
+        headers = {
+            "ce-specversion": "1.0",
+            "ce-id": "1",
+            "ce-source": "s",
+            "ce-type": "t",
+            "ce-group": "g",
+            "ce-groupsequence": "12",
+            "ce-groupordered": "true",
+            "ce-groupmaxidleseconds": "60",
+        }
+        status, _, _ = await door.post(
+            json.dumps(alert()), content_type="application/json", headers=headers
+        )
+        assert status == 200
+        assert door.groups.held == 1
+
+
+@pytest.mark.parametrize(
+    ("attributes", "field"),
+    [
+        ({"groupsequence": "0x7"}, "sequence"),
+        ({"groupsequence": -7}, "sequence"),
+        ({"groupsequence": 7, "grouplast": "yes"}, "last"),
+        ({"groupsequence": 7, "groupmaxidleseconds": "nan"}, "groupMaxIdleSeconds"),
+    ],
+)
+async def test_a_wrong_extension_attribute_is_told_by_the_members_name(
+    attributes: dict[str, Any], field: str
+) -> None:
+    async with Door().open() as door:
+        body = json.dumps(event(group="g") | attributes)
+        status, document, _ = await door.post(body, content_type=STRUCTURED)
+        assert (status, document["refused"][0]["field"]) == (400, field)
+
+
+async def test_the_lines_own_place_comes_first() -> None:
+    async with Door().open() as door:
+        data = alert() | {"group": "mine", "sequence": 1}
+        body = json.dumps(event(data=data, group="g", groupsequence=2))
+        await door.post(body, content_type=STRUCTURED)
+        (taken,) = door.queues.taken
+        assert taken.member is not None
+        assert (taken.group, taken.member.sequence) == ("mine", 1)

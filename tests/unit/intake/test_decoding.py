@@ -43,7 +43,11 @@ _ENVELOPES = st.fixed_dictionaries(
         "sourceNamespace": _TEXT,
         "group": _TEXT,
         "expires": _TEXT | st.just("2026-11-21T13:30:00Z"),
-        "sequence": st.just(1),
+        "sequence": st.sampled_from([0, 1, -1, 2**63 - 2, 2**63 - 1, 2**64, 1.0, True, None, "1"]),
+        "last": st.booleans() | st.none(),
+        "ordered": st.booleans() | st.just(1),
+        "groupExpires": _TEXT | st.sampled_from(["2026-11-21T13:30:00Z", "2026-11-21T13:30:01Z"]),
+        "groupMaxIdleSeconds": st.sampled_from([60, 0.5, 0, -1, True, 10**400, None, "60"]),
     },
 )
 
@@ -96,7 +100,15 @@ def test_the_shorter_way_gives_what_the_complete_one_gives(line: bytes) -> None:
     assert isinstance(slow, Decoded), slow
     assert fast.instance() == slow.instance()
     assert json.loads(fast.body) == json.loads(slow.body)
-    for name in ("class_name", "identifier", "source", "source_namespace", "group", "expires"):
+    for name in (
+        "class_name",
+        "identifier",
+        "source",
+        "source_namespace",
+        "group",
+        "expires",
+        "member",
+    ):
         assert getattr(fast, name) == getattr(slow, name), name
 
 
@@ -123,6 +135,16 @@ def test_a_damaged_line_is_decoded_or_refused(line: bytes, at: int, damage: byte
         json.dumps(alert("x", IndicationTime="20240131000000.000000+060", EventID="a:b")),
         json.dumps(alert("ü", Message='an "ordinary" quote'), ensure_ascii=False),
         json.dumps(alert("x") | {"source": "s", "expires": "2026-11-21T13:30:00Z"}),
+        json.dumps(alert("x") | {"group": "g", "sequence": 3, "ordered": True, "last": False}),
+        json.dumps(
+            alert("x")
+            | {
+                "group": "g",
+                "sequence": 0,
+                "groupExpires": "2026-11-21T13:30:00Z",
+                "groupMaxIdleSeconds": 60,
+            }
+        ),
     ],
 )
 def test_usual_lines_take_the_shorter_way(line: str) -> None:

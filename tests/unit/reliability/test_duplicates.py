@@ -1,5 +1,7 @@
 """The memory of identities (S1.2, S1.3, S1.8)."""
 
+from typing import Any
+
 import pytest
 
 from pillion_sidecar.delivery.reasons import DiscardReason
@@ -164,3 +166,99 @@ def test_who_stops_waiting_is_told_nothing(fake_time: FakeTime) -> None:
     memory.stop_waiting(digest("a"), first)
     memory.conclude(digest("a"), "siem", None)
     assert (len(first.originals), len(second.originals)) == (0, 1)
+
+
+# ---------------------------------------------------------------------- over restarts
+
+
+def restored(memory: DuplicateMemory, identifier: str, **more: Any) -> None:
+    known: dict[str, Any] = {
+        "accepted_at": -500.0,
+        "expires": None,
+        "pending": False,
+        "reason": None,
+        "destination": "",
+    }
+    memory.restore(digest(identifier), **(known | more))
+
+
+def test_the_window_of_a_restored_identity_counts_from_its_acceptance(
+    fake_time: FakeTime,
+) -> None:
+    memory = make(fake_time, window=3600)
+    restored(memory, "long ago", accepted_at=fake_time.monotonic() - 3601)
+    restored(memory, "a", accepted_at=fake_time.monotonic() - 3000)
+    assert (memory.find(digest("long ago")), memory.entries) == (None, 1)
+    fake_time.advance(599)
+    assert memory.find(digest("a")) == Original(pending=False)
+    fake_time.advance(2)
+    assert memory.find(digest("a")) is None
+
+
+def test_expires_of_a_restored_identity_counts_instead_of_the_window(fake_time: FakeTime) -> None:
+    memory = make(fake_time, window=10)
+    fake_time.advance(5)
+    restored(memory, "over", expires=fake_time.time() - 6)
+    restored(memory, "a", expires=fake_time.time() + 100)
+    assert memory.find(digest("over")) is None
+    fake_time.advance(99)
+    assert memory.find(digest("a")) is not None
+    fake_time.advance(2)
+    assert memory.find(digest("a")) is None
+
+
+def test_what_became_of_a_restored_identity_is_known_and_goes_on(fake_time: FakeTime) -> None:
+    memory, told = make(fake_time), Told()
+    at = fake_time.monotonic() - 1
+    restored(memory, "pending", accepted_at=at, pending=True)
+    restored(memory, "bad", accepted_at=at, reason=DiscardReason.QUEUE_FULL, destination="siem")
+    assert memory.find(digest("pending")) == Original(pending=True)
+    bad = Original(pending=False, destination="siem", reason=DiscardReason.QUEUE_FULL)
+    assert memory.find(digest("bad")) == bad
+    memory.wait_for(digest("pending"), told)
+    memory.settled(indication("pending", unsettled=0), "noc", None)
+    assert told.originals == [Original(pending=False)]
+
+
+def test_what_is_restored_last_of_an_identity_counts(fake_time: FakeTime) -> None:
+    memory = make(fake_time)
+    at = fake_time.monotonic() - 1
+    restored(memory, "a", accepted_at=at, pending=True)
+    restored(memory, "a", accepted_at=at, reason=DiscardReason.OUT_OF_ORDER, destination="siem")
+    assert memory.entries == 1
+    found = memory.find(digest("a"))
+    assert found is not None
+    assert found.reason is DiscardReason.OUT_OF_ORDER
+
+
+def test_a_full_memory_keeps_what_was_restored_last(fake_time: FakeTime) -> None:
+    memory = make(fake_time, capacity=3)
+    for identifier in "abcd":
+        restored(memory, identifier, accepted_at=fake_time.monotonic() - 1)
+    assert memory.find(digest("a")) is None
+    assert (memory.entries, memory.evictions) == (3, 1)
+    remember(memory, fake_time, "e")
+    assert memory.find(digest("d")) is not None
+
+
+def test_how_an_identity_ended_is_told_to_the_journal(fake_time: FakeTime) -> None:
+    memory = make(fake_time, window=10)
+    for identifier in ("good", "bad", "pending"):
+        remember(memory, fake_time, identifier)
+    memory.conclude(digest("good"), "siem", None)
+    memory.conclude(digest("bad"), "noc", DiscardReason.PURGED)
+    assert memory.ended(digest("good")) == (None, "")
+    assert memory.ended(digest("bad")) == (DiscardReason.PURGED, "noc")
+    assert memory.ended(digest("never seen")) is None
+    fake_time.advance(11)
+    assert memory.ended(digest("bad")) is None
+
+
+def test_an_identity_that_expires_while_it_is_asked_for_still_counts(fake_time: FakeTime) -> None:
+    memory = make(fake_time, window=10)
+    remember(memory, fake_time, "a")
+    fake_time.advance(5)
+    ready = fake_time.monotonic()
+    fake_time.advance(100)
+    assert memory.find(digest("a"), ready) is not None
+    assert memory.find(digest("a")) is None

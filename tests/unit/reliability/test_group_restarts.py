@@ -91,6 +91,7 @@ def check_restarts(events: list[Event], *, snapshot_at: int, down: float) -> Non
 @given(st.lists(_EVENTS, max_size=14), st.integers(0, 14), st.sampled_from([0.0, 5.0, 100.0]))
 @example([Member("ordered-idle", 1), 10.0, Member("ordered-idle", 0)], 1, 0.0)
 @example([Member("ordered-idle", 1), 30.0, Member("ordered-idle", 0)], 0, 0.0)
+@example([Member("ordered-idle", 1), 30.0, Member("ordered-idle", 1)], 0, 0.0)
 @example([Member("ordered", 0), Member("ordered", 2), Member("ordered", 1)], 0, 5.0)
 def test_a_restart_changes_nothing(events: list[Event], snapshot_at: int, down: float) -> None:
     check_restarts(events, snapshot_at=min(snapshot_at, len(events)), down=down)

@@ -1,0 +1,289 @@
+"""Message groups at the door: the members of a line, order, expiry, duplicates, refusals (S1)."""
+
+import json
+from typing import Any
+
+import pytest
+
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.intake.ports import Refusal
+from support.intake import Door, alert, lines, target
+
+LATER = "2033-01-01T00:00:00Z"
+
+
+def member(sequence: int, identifier: str | None = None, **members: Any) -> dict[str, Any]:
+    return alert(identifier) | {"group": "g", "sequence": sequence} | members
+
+
+def sequences(door: Door) -> list[int]:
+    return [one.member.sequence for one in door.queues.taken if one.member is not None]
+
+
+# ---------------------------------------------------------------------- what a line may say
+
+
+@pytest.mark.parametrize("spaced", [False, True])
+async def test_a_members_place_travels_with_it(spaced: bool) -> None:
+    async with Door().open() as door:
+        line = member(
+            7,
+            "x",
+            last=True,
+            ordered=False,
+            expires="2032-12-31T23:59:59Z",
+            groupExpires=LATER,
+            groupMaxIdleSeconds=60,
+        )
+        # Spaces before colons take the complete way, the usual spelling the shorter one.
+        body = json.dumps(line, separators=(",", " : " if spaced else ":")).encode()
+        status, _, _ = await door.post(lines(body) if not spaced else body + b"\n")
+        assert status == 200
+        (taken,) = door.queues.taken
+        assert taken.member is not None
+        assert (taken.group, taken.member.sequence, taken.member.last) == ("g", 7, True)
+        assert (taken.member.ordered, taken.member.max_idle_seconds) == (False, 60.0)
+        assert taken.member.expires == taken.expires + 1 if taken.expires else 0
+        assert json.loads(taken.body).keys() == {"class", "properties"}
+
+
+@pytest.mark.parametrize(
+    ("members", "field"),
+    [
+        ({"sequence": -1}, "sequence"),
+        ({"sequence": 1.0}, "sequence"),
+        ({"sequence": True}, "sequence"),
+        ({"sequence": "1"}, "sequence"),
+        ({"sequence": None}, "sequence"),
+        ({"sequence": 2**63 - 1}, "sequence"),
+        ({"last": 1}, "last"),
+        ({"last": None}, "last"),
+        ({"ordered": "yes"}, "ordered"),
+        ({"groupExpires": "tomorrow"}, "groupExpires"),
+        ({"groupExpires": 5}, "groupExpires"),
+        ({"groupExpires": LATER, "expires": LATER}, "groupExpires"),
+        ({"groupMaxIdleSeconds": 0}, "groupMaxIdleSeconds"),
+        ({"groupMaxIdleSeconds": -1.5}, "groupMaxIdleSeconds"),
+        ({"groupMaxIdleSeconds": True}, "groupMaxIdleSeconds"),
+        ({"groupMaxIdleSeconds": 10**400}, "groupMaxIdleSeconds"),
+        ({"group": "x" * 1025}, "group"),
+        ({"source": "x" * 1025}, "source"),
+        ({"groupExpires": "2001-01-01T00:00:00Z"}, "groupExpires"),
+    ],
+)
+async def test_a_wrong_member_is_told_by_field(members: dict[str, Any], field: str) -> None:
+    async with Door().open() as door:
+        status, document, _ = await door.post(lines(member(1) | members))
+        assert status == 400
+        assert document["refused"][0]["field"] == field
+        assert door.queues.taken == []
+
+
+@pytest.mark.parametrize("name", ["sequence", "last", "ordered", "groupExpires"])
+async def test_a_place_without_a_group_is_told_by_field(name: str) -> None:
+    async with Door().open() as door:
+        value = {"sequence": 1, "groupExpires": LATER}.get(name, True)
+        status, document, _ = await door.post(lines(alert("x") | {name: value}))
+        assert (status, document["refused"][0]["field"]) == (400, name)
+
+
+async def test_a_place_without_a_sequence_is_told_by_field() -> None:
+    async with Door().open() as door:
+        status, document, _ = await door.post(lines(alert() | {"group": "g", "ordered": True}))
+        assert (status, document["refused"][0]["field"]) == (400, "ordered")
+        assert "sequence" in document["refused"][0]["reason"]
+
+
+async def test_a_group_alone_is_a_key_and_nothing_else() -> None:
+    async with Door().open() as door:
+        await door.post(lines(alert() | {"group": "g"}, alert() | {"group": "g"}))
+        assert [one.member for one in door.queues.taken] == [None, None]
+        assert door.groups.active == 0
+
+
+async def test_members_that_contradict_their_group_are_told_by_field() -> None:
+    async with Door().open() as door:
+        status, document, _ = await door.post(
+            lines(member(0), member(1, ordered=True), member(2, groupExpires=LATER), member(3))
+        )
+        assert (status, document["accepted"]) == (207, 2)
+        assert [(one["status"], one["field"]) for one in document["refused"]] == [
+            (400, "ordered"),
+            (400, "groupExpires"),
+        ]
+
+
+# ---------------------------------------------------------------------- order
+
+
+async def test_members_are_delivered_in_sequence_whatever_their_order() -> None:
+    async with Door().open() as door:
+        ordered: dict[str, Any] = {"ordered": True, "groupMaxIdleSeconds": 60}
+        status, document, _ = await door.post(
+            lines(member(2, **ordered), member(0, **ordered), member(1, **ordered))
+        )
+        assert (status, document["accepted"]) == (200, 3)
+        assert sequences(door) == [0, 1, 2]
+
+
+async def test_groups_of_two_sources_are_two() -> None:
+    async with Door().open() as door:
+        await door.post(lines(member(0, source="a"), member(0, source="b"), member(0)))
+        assert door.groups.active == 3
+
+
+async def test_an_acknowledged_member_that_is_discarded_is_told_as_a_fault() -> None:
+    async with Door().open() as door:
+        status, document, _ = await door.post(
+            lines(member(0, ordered=True), member(2, "late", ordered=True)),
+            path="/v1/indications?ack=delivered&timeout=0&source=s",
+        )
+        assert (status, document["accepted"]) == (202, 2)
+        assert document["discarded"] == [
+            {"line": 1, "destination": "siem", "reason": "out-of-order"}
+        ]
+        # A repeat is told the same.
+        _, document, _ = await door.post(
+            lines(member(2, "late", ordered=True)),
+            path="/v1/indications?ack=delivered&timeout=0&source=s",
+        )
+        assert document["duplicate"] == 1
+        assert document["discarded"][0]["reason"] == "out-of-order"
+
+
+async def test_a_held_member_that_is_discarded_later_ends_the_wait() -> None:
+    async with Door().open() as door:
+        _, document, _ = await door.post(
+            lines(member(1, ordered=True, groupMaxIdleSeconds=5)),
+            path="/v1/indications?ack=delivered&timeout=0",
+        )
+        assert document["pending"] == 1
+        door.time.advance(5)
+        _, receipt = await door.get(f"/v1/receipts/{document['receipt']}")
+        assert receipt["discarded"][0]["reason"] == "out-of-order"
+
+
+# ---------------------------------------------------------------------- duplicates
+
+
+async def test_a_member_without_an_identifier_is_known_by_its_place() -> None:
+    async with Door().open() as door:
+        await door.post(lines(member(0)))
+        assert door.queues.taken[0].digest is not None
+        path = "/v1/indications?ack=delivered&timeout=0"
+        _, document, _ = await door.post(lines(member(0)), path=path)
+        assert (document["duplicate"], document["pending"]) == (1, 1)
+        door.queues.settle(0)
+        _, document, _ = await door.post(lines(member(0)), path=path)
+        assert (document["duplicate"], document["delivered"]) == (1, 1)
+
+
+async def test_a_repeat_of_a_discarded_member_is_told_so() -> None:
+    async with Door().open() as door:
+        await door.post(lines(member(0)))
+        door.queues.settle(0, discarded=DiscardReason.LIFETIME_EXPIRED)
+        _, document, _ = await door.post(lines(member(0)), path="/v1/indications?ack=delivered")
+        assert document["discarded"][0]["reason"] == "lifetime-expired"
+
+
+async def test_a_repeat_whose_original_nobody_remembers_is_not_called_delivered() -> None:
+    async with Door().open() as door:
+        await door.post(lines(member(0, "one", source="s")))
+        door.queues.settle(0)
+        # By another identifier only its place tells that it is a repeat.
+        _, document, _ = await door.post(
+            lines(member(0, "two", source="s")), path="/v1/indications?ack=delivered&timeout=0"
+        )
+        assert (document["duplicate"], document["pending"]) == (1, 1)
+
+
+async def test_a_new_group_of_the_same_name_is_not_told_of_the_old_ones_members() -> None:
+    async with Door().open() as door:
+        await door.post(lines(member(0), member(2, last=True)))
+        door.queues.settle(0, discarded=DiscardReason.QUEUE_FULL)
+        # t4.2: the group ended incomplete, and its state is gone.
+        _, document, _ = await door.post(lines(member(0)))
+        assert document["accepted"] == 1
+        _, document, _ = await door.post(
+            lines(member(0)), path="/v1/indications?ack=delivered&timeout=0"
+        )
+        assert (document["duplicate"], document["pending"]) == (1, 1)
+
+
+async def test_what_expires_while_it_is_looked_at_is_still_found_to_be_a_duplicate() -> None:
+    """The draft's refinement (S1.3): all conditions count as of the moment of readiness."""
+    door = Door()
+    expires = "2023-11-14T22:13:25Z"
+    line = alert("x") | {"source": "s", "expires": expires}
+    async with door.open():
+        await door.post(lines(line))
+        reads = 0
+
+        class Rushing:
+            """Each look at the clock costs two seconds."""
+
+            def monotonic(self) -> float:
+                nonlocal reads
+                reads += 1
+                if reads > 1:
+                    door.time.advance(2)
+                return door.time.monotonic()
+
+            def time(self) -> float:
+                return door.time.time()
+
+        door.time.advance(4)
+        door.rooms.clock = Rushing()
+        _, document, _ = await door.post(lines(line))
+        assert (document["accepted"], document["duplicate"]) == (0, 1)
+        door.time.advance(2)
+        status, document, _ = await door.post(lines(line))
+        assert (status, document["refused"][0]["field"]) == (400, "expires")
+
+
+# ---------------------------------------------------------------------- refusals
+
+
+async def test_a_full_journal_closes_the_rest_of_the_request() -> None:
+    async with Door().open() as door:
+        door.queues.refusal = Refusal(3.0, "the journal is full")
+        door.routes.by_class["CIM_AlertInstIndication"] = ()
+        other = alert("c") | {"class": "CIM_AlertInstIndication"}
+        status, document, headers = await door.post(lines(alert("a"), alert("b"), other))
+        assert (status, headers["Retry-After"]) == (429, "3")
+        assert [one["reason"] for one in document["refused"]] == ["the journal is full"] * 3
+        assert [one.get("destination") for one in document["refused"]] == [None] * 3
+        door.queues.refusal = None
+        status, document, _ = await door.post(lines(alert("a"), alert("b"), other))
+        assert (status, document["accepted"]) == (200, 3)
+
+
+async def test_what_is_journaled_without_a_target_has_an_identity_or_a_place() -> None:
+    async with Door().open() as door:
+        door.routes.targets = ()
+        await door.post(lines(alert("a") | {"source": "s"}, alert(), member(0)))
+        assert [one.digest is not None for one in door.queues.taken] == [True, True]
+
+
+async def test_a_refused_member_of_an_ordered_group_is_not_overtaken_in_its_group() -> None:
+    """The ones behind it would be hopelessly out of order, and end the group (d3)."""
+    async with Door().open() as door:
+        door.routes.by_class["CIM_AlertIndication"] = (target("siem"),)
+        door.queues.full.add("siem")
+        other = alert() | {"class": "CIM_AlertInstIndication", "group": "g"}
+        door.routes.by_class["CIM_AlertInstIndication"] = (target("noc"),)
+        status, document, _ = await door.post(
+            lines(
+                member(0, ordered=True),
+                other | {"sequence": 1, "ordered": True},
+                other | {"group": "h", "sequence": 0, "ordered": True},
+            )
+        )
+        assert (status, document["accepted"]) == (207, 1)
+        assert "member 0 of its group" in document["refused"][1]["reason"]
+        assert door.queues.out_of_order == []
+        door.queues.full.clear()
+        status, document, _ = await door.post(
+            lines(member(0, ordered=True), other | {"sequence": 1, "ordered": True})
+        )
+        assert (status, document["accepted"]) == (200, 2)
