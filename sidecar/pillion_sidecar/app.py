@@ -114,7 +114,11 @@ class Deliverer:
             capacity=defaults.duplicate_window_entries,
         )
         self._folder = JournalFolder(
-            settings.journal, clock=self._clock, timers=self._timers, identities=self._memory
+            settings.journal,
+            clock=self._clock,
+            timers=self._timers,
+            identities=self._memory,
+            observer=self._metrics,
         )
         # What the first revision is to take over.
         self._recovered: tuple[DiskJournal, Recovered] | None = None
@@ -288,6 +292,7 @@ class Deliverer:
             # After delivery: those who wait for a receipt are answered by its last settlements.
             for runner in self._runners:
                 await runner.cleanup()
+            self._callbacks.close()
             self._poster.close()
             await self._resolver.close()
             self._folder.close()
@@ -350,6 +355,7 @@ class Deliverer:
         journal.attach(
             Owner(delivery=self.delivery.answers, groups=self._groups, memory=self._memory)
         )
+        self._metrics.watch(journal=journal)
         self._groups.resume()
 
     def _create_handler(self, destination: ListenerDestination) -> Handler:

@@ -131,6 +131,57 @@ GROUP_TERMINATIONS = Metric(
     "(last came, complete), t4.2 (last came, incomplete), d3 (out of order).",
     ("termination",),
 )
+JOURNAL_BYTES = Metric(
+    "pillion_journal_bytes",
+    MetricType.GAUGE,
+    "Bytes of the journal's segments.",
+)
+JOURNAL_LIVE_BYTES = Metric(
+    "pillion_journal_live_bytes",
+    MetricType.GAUGE,
+    "Bytes of the journal's records of which something is pending.",
+)
+JOURNAL_LIVE_LIMIT_BYTES = Metric(
+    "pillion_journal_live_limit_bytes",
+    MetricType.GAUGE,
+    "What pending records may take; at nine tenths of it the destination with most gives way.",
+)
+JOURNAL_IDENTITY_BYTES = Metric(
+    "pillion_journal_identity_bytes",
+    MetricType.GAUGE,
+    "Bytes of the files that keep identities of settled indications.",
+)
+JOURNAL_SEGMENTS = Metric(
+    "pillion_journal_segments",
+    MetricType.GAUGE,
+    "Segments of the journal.",
+)
+JOURNAL_WRITTEN_BYTES = Metric(
+    "pillion_journal_written_bytes_total",
+    MetricType.COUNTER,
+    "Bytes written to the journal, those copied forward among them.",
+)
+JOURNAL_DAMAGED_RECORDS = Metric(
+    "pillion_journal_damaged_records_total",
+    MetricType.COUNTER,
+    "Records of the journal that could not be read back: what they held is discarded.",
+)
+JOURNAL_FULL = Metric(
+    "pillion_journal_full",
+    MetricType.GAUGE,
+    "1 while the journal's disk is full and new indications are refused, else 0.",
+)
+JOURNAL_WAITING = Metric(
+    "pillion_journal_waiting",
+    MetricType.GAUGE,
+    "Publishers' requests and other parts that wait for a commit.",
+)
+JOURNAL_COMMIT_DURATION = Metric(
+    "pillion_journal_commit_duration_seconds",
+    MetricType.HISTOGRAM,
+    "How long a commit of the journal took: write and sync.",
+    ("durability",),
+)
 CONFIGURATION = Metric(
     "pillion_configuration_info",
     MetricType.GAUGE,
@@ -205,6 +256,16 @@ METRICS: tuple[Metric, ...] = (
     GROUP_HELD,
     GROUP_HELD_BYTES,
     GROUP_TERMINATIONS,
+    JOURNAL_BYTES,
+    JOURNAL_LIVE_BYTES,
+    JOURNAL_LIVE_LIMIT_BYTES,
+    JOURNAL_IDENTITY_BYTES,
+    JOURNAL_SEGMENTS,
+    JOURNAL_WRITTEN_BYTES,
+    JOURNAL_DAMAGED_RECORDS,
+    JOURNAL_FULL,
+    JOURNAL_WAITING,
+    JOURNAL_COMMIT_DURATION,
     CONFIGURATION,
     RELOADS,
     CONFIGURATION_AWAITED,

@@ -13,7 +13,13 @@ from pillion_sidecar.config.resources import Protocol
 from pillion_sidecar.telemetry import definitions
 from pillion_sidecar.telemetry.destinations import destination_samples
 from pillion_sidecar.telemetry.histogram import Histogram
-from pillion_sidecar.telemetry.ports import DestinationQueue, DuplicateMemory, MessageGroups
+from pillion_sidecar.telemetry.journal import JournalMetrics
+from pillion_sidecar.telemetry.ports import (
+    DestinationQueue,
+    DuplicateMemory,
+    Journal,
+    MessageGroups,
+)
 
 #: Seconds. An attempt ends with its destination's time-out, 30 s unless a resource says otherwise.
 ATTEMPT_BOUNDS = (
@@ -93,6 +99,7 @@ class Metrics:
         self._queues = queues
         self._duplicates = duplicates
         self._groups: MessageGroups | None = None
+        self._journal = JournalMetrics()
         self._log_records_dropped = log_records_dropped
         protocols = [protocol.value for protocol in Protocol]
         self._attempt_duration = Histogram(
@@ -125,6 +132,7 @@ class Metrics:
         queues: Callable[[], Iterable[DestinationQueue]] | None = None,
         duplicates: DuplicateMemory | None = None,
         groups: MessageGroups | None = None,
+        journal: Journal | None = None,
     ) -> None:
         """Read from rooms that were made after the metrics, since they were given them."""
         if queues is not None:
@@ -133,6 +141,12 @@ class Metrics:
             self._duplicates = duplicates
         if groups is not None:
             self._groups = groups
+        if journal is not None:
+            self._journal.journal = journal
+
+    def journal_committed(self, seconds: float) -> None:
+        """A commit of the journal took ``seconds``."""
+        self._journal.committed(seconds)
 
     def received(self, kind: IntakeKind, outcome: IntakeOutcome, indications: int = 1) -> None:
         """Count indications that a publisher sent."""
@@ -185,6 +199,7 @@ class Metrics:
             yield definitions.DUPLICATE_EVICTIONS.sample(self._duplicates.evictions)
         if self._groups is not None:
             yield from _group_samples(self._groups)
+        yield from self._journal.samples()
         yield definitions.OPERATOR_REFUSED.header
         yield definitions.OPERATOR_REFUSED.sample(self._operator_refused)
         yield definitions.CALLBACKS.header

@@ -193,3 +193,46 @@ class MessageGroups(Protocol):
     @property
     def terminations(self) -> Mapping[str, int]:
         """How many ended, by how; every way."""
+
+
+class JournalFigures(Protocol):
+    """What there is to know of a journal. Bytes, unless said otherwise."""
+
+    @property
+    def total_bytes(self) -> int: ...
+    @property
+    def live_bytes(self) -> int:
+        """Of records with something pending."""
+
+    @property
+    def live_bound(self) -> int:
+        """What those may take at most."""
+
+    @property
+    def identity_bytes(self) -> int: ...
+    @property
+    def segments(self) -> int:
+        """How many there are."""
+
+    @property
+    def appended_bytes(self) -> int:
+        """Written since the start."""
+
+    @property
+    def damaged(self) -> int:
+        """Records that could not be read back since the start."""
+
+    @property
+    def is_full(self) -> bool: ...
+    @property
+    def pending_barriers(self) -> int:
+        """How many wait for a commit."""
+
+
+class Journal(Protocol):
+    """The journal, where there is one on disk."""
+
+    @property
+    def durability(self) -> str: ...
+    @property
+    def statistics(self) -> JournalFigures: ...

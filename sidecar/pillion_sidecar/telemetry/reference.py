@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from pillion_sidecar.telemetry.definitions import METRICS
 from pillion_sidecar.telemetry.events import EVENTS
+from pillion_sidecar.telemetry.journal import COMMIT_BOUNDS
 from pillion_sidecar.telemetry.metrics import ATTEMPT_BOUNDS, END_TO_END_BOUNDS
 
 _METRICS_INTRODUCTION = """\
@@ -46,7 +47,8 @@ def metrics_page() -> str:
     )
     bounds = (
         f"Buckets of `pillion_delivery_attempt_duration_seconds`: {_list(ATTEMPT_BOUNDS)}.\n\n"
-        f"Buckets of `pillion_delivery_end_to_end_seconds`: {_list(END_TO_END_BOUNDS)}.\n"
+        f"Buckets of `pillion_delivery_end_to_end_seconds`: {_list(END_TO_END_BOUNDS)}.\n\n"
+        f"Buckets of `pillion_journal_commit_duration_seconds`: {_list(COMMIT_BOUNDS)}.\n"
     )
     table = _table(("Metric", "Type", "Labels", "Meaning"), rows)
     return f"{_METRICS_INTRODUCTION}\n{table}\n{bounds}"

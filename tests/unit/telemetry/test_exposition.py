@@ -140,12 +140,55 @@ def test_every_metric_of_the_reference_is_exposed_and_no_other(fake_time: FakeTi
         duplicates=DuplicateMemory(clock=fake_time, window_seconds=60, capacity=10),
     )
     metrics.watch(
-        groups=Groups(clock=fake_time, timers=fake_time, queues=HeldQueues(), window_seconds=60)
+        groups=Groups(clock=fake_time, timers=fake_time, queues=HeldQueues(), window_seconds=60),
+        journal=FullJournal(),
     )
     text = "".join(metrics.exposition())
     for metric in METRICS:
         assert metric.header in text
     assert text.count("# TYPE") == len(METRICS)
+
+
+@dataclass
+class FullJournal:
+    """A journal on a full disk, and its own statistics."""
+
+    durability: str = "Disk"
+    total_bytes: int = 5000
+    live_bytes: int = 2000
+    live_bound: int = 9000
+    identity_bytes: int = 37
+    segments: int = 3
+    appended_bytes: int = 70_000
+    damaged: int = 1
+    is_full: bool = True
+    pending_barriers: int = 4
+
+    @property
+    def statistics(self) -> "FullJournal":
+        return self
+
+
+def test_a_journal_is_told_of_where_there_is_one(fake_time: FakeTime) -> None:
+    metrics = Metrics(clock=fake_time, version="0.1.0")
+    metrics.journal_committed(0.002)
+    assert "pillion_journal" not in "".join(metrics.exposition())
+    metrics.watch(journal=FullJournal())
+    metrics.journal_committed(0.002)
+    expected = {
+        "bytes": 5000,
+        "live_bytes": 2000,
+        "live_limit_bytes": 9000,
+        "identity_bytes": 37,
+        "segments": 3,
+        "written_bytes_total": 70_000,
+        "damaged_records_total": 1,
+        "full": 1,
+        "waiting": 4,
+    }
+    assert {name: _value(metrics, f"pillion_journal_{name}") for name in expected} == expected
+    text = "".join(metrics.exposition())
+    assert 'pillion_journal_commit_duration_seconds_count{durability="Disk"} 1' in text
 
 
 def test_remembered_identities_and_evictions_are_counted(fake_time: FakeTime) -> None:
@@ -163,7 +206,7 @@ def test_remembered_identities_and_evictions_are_counted(fake_time: FakeTime) ->
 
 def test_no_histogram_is_labelled_by_destination() -> None:
     histograms = [metric for metric in METRICS if metric.type is MetricType.HISTOGRAM]
-    assert len(histograms) == 2
+    assert len(histograms) == 3
     assert all("destination" not in metric.labels for metric in histograms)
 
 
