@@ -22,7 +22,8 @@ from pillion_sidecar.config.resources import (
 )
 from pillion_sidecar.config.watching import FolderWatcher
 from pillion_sidecar.delivery.handler import Handler
-from pillion_sidecar.delivery.service import DeliveryService, TooManyDestinations
+from pillion_sidecar.delivery.limits import TooManyDestinations
+from pillion_sidecar.delivery.service import DeliveryService
 from pillion_sidecar.handlers.callbacks import HTTPCallbackPoster
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.resolver import Resolver

@@ -7,7 +7,6 @@ settles them. All on one event loop, so nothing here is locked.
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import Configuration, RemovalAction
@@ -17,6 +16,7 @@ from pillion_sidecar.delivery.dispatcher import Dispatcher
 from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.delivery.keeping import Keeping
+from pillion_sidecar.delivery.limits import AttemptObserver, TooManyDestinations
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.retry import retry_wait
@@ -27,24 +27,6 @@ from pillion_sidecar.delivery.taking import Taking
 from pillion_sidecar.indication import Indication, Tracker
 from pillion_sidecar.intake.ports import Refusal, Target
 from pillion_sidecar.journal.ports import Journal, Recovered
-
-
-class AttemptObserver(Protocol):
-    """Measures attempts (telemetry's histograms)."""
-
-    def attempted(self, protocol: str, seconds: float) -> None: ...
-
-    def delivered(self, protocol: str, end_to_end_seconds: float) -> None: ...
-
-
-class TooManyDestinations(Exception):
-    """The configuration has more destinations than the deliverer may keep queues for."""
-
-    def __init__(self, count: int, *, maximum: int) -> None:
-        super().__init__(
-            f"the configuration has {count} listener destinations, and this deliverer keeps at most"
-            f" {maximum} destination queues: remove some, or raise --max-destinations"
-        )
 
 
 class DeliveryService:
@@ -87,7 +69,7 @@ class DeliveryService:
         what was recovered."""
         self._journal = journal
         self._keeping = Keeping(
-            journal, subscription_at=self._table.subscription_at, followers=self._followers
+            journal, subscription_at=self._table.subscriptions.at, followers=self._followers
         )
         self._settlements = Settlements(keeping=self._keeping, call_soon=self._call_soon)
         self._taking = Taking(
@@ -130,7 +112,7 @@ class DeliveryService:
         for queue in self._table.all_queues():
             self._settlements.pending += queue.depth
             for index in queue.waiting.back.subscriptions():
-                subscription = self._table.subscription_at(index)
+                subscription = self._table.subscriptions.at(index)
                 if not subscription.delivers_to(queue.name):
                     self.purge_subscription(queue, subscription)
             self.arrange(queue)
@@ -286,7 +268,7 @@ class DeliveryService:
             action is not RemovalAction.IGNORE
             and now - queue.failing_since >= service.subscription_removal_time_interval_seconds
         ):
-            for subscription in self._table.subscriptions_of(queue):
+            for subscription in self._table.subscriptions.of(queue):
                 self._take_action(subscription, action, SubscriptionEnd.REMOVAL_ACTION)
 
     def _fail_for_good(
@@ -305,7 +287,7 @@ class DeliveryService:
         cause = end
         if action is RemovalAction.REMOVE:
             end = SubscriptionEnd.REMOVED
-        self._table.end_subscription(subscription, end, cause=cause)
+        self._table.subscriptions.end(subscription, end, cause=cause)
 
     # ------------------------------------------------------------------ settlement
 
@@ -340,7 +322,7 @@ class DeliveryService:
 
     def ended_subscriptions(self) -> Sequence[Subscription]:
         """The subscriptions that ended while their own resources stayed as they were."""
-        return self._table.ended_subscriptions()
+        return self._table.subscriptions.ended()
 
     def queue(self, name: str) -> DestinationQueue | None:
         """The queue of one destination; None without one."""
@@ -403,7 +385,7 @@ class DeliveryService:
         memory alone is discarded, each logged; what the journal has stays there."""
         self._taking.closed = True
         self._settlements.finish()
-        self._table.end_subscriptions()
+        self._table.subscriptions.close()
         for queue in self._table.all_queues():
             self._table.retire(queue)
             if self._keeping.packs:

@@ -2,13 +2,12 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import (
     Configuration,
-    IndicationSubscription,
     ListenerDestination,
     Ordering,
     RemovalPolicy,
@@ -16,18 +15,17 @@ from pillion_sidecar.config.resources import (
 from pillion_sidecar.config.resources import (
     SequenceIdentifiers as SequenceIdentifiersPolicy,
 )
-from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.handler import Handler
 from pillion_sidecar.delivery.keeping import queue_state
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.restoring import (
     NoHandler,
     gone_destination,
-    gone_subscription,
     restore_queue,
 )
 from pillion_sidecar.delivery.sequence import SequenceIdentifiers
-from pillion_sidecar.delivery.subscriptions import Subscription, SubscriptionEnd
+from pillion_sidecar.delivery.subscribing import SubscriptionTable
+from pillion_sidecar.delivery.subscriptions import Subscription
 from pillion_sidecar.delivery.waiting import Packing, WaitingEntries
 from pillion_sidecar.intake.ports import Target
 from pillion_sidecar.journal.ports import Journal, Recovered, RecoveredQueue
@@ -47,7 +45,7 @@ class TableActions(Protocol):
 
 
 class DestinationTable:
-    """The queues by destination name, and the subscriptions by name."""
+    """The queues by destination name, and the subscriptions to them."""
 
     def __init__(
         self,
@@ -63,16 +61,18 @@ class DestinationTable:
         self._actions = actions
         self._queues: dict[str, DestinationQueue] = {}
         self._draining: list[DestinationQueue] = []
-        self._subscriptions: dict[str, Subscription] = {}
-        # By the journal's indices: those that ended too, since entries may still name them.
+        self.subscriptions = SubscriptionTable(
+            clock=clock, timers=timers, queue=self._queues.get, purge=actions.purge_subscription
+        )
+        # The newest of each of the journal's indices.
         self._queue_at: dict[int, DestinationQueue] = {}
-        self._subscription_at: dict[int, Subscription] = {}
 
     def keep_in(self, journal: Journal, recovered: Recovered, *, packing: Packing) -> None:
         """Take over what the journal found, before the first revision."""
         self._journal = journal
         self._recovered = recovered
         self._packing = packing
+        self.subscriptions.keep_in(journal, recovered.subscriptions)
         # Shared by all contexts, so that none ever begins again at 0 (D.2).
         self._epochs = itertools.count(recovered.next_epoch)
 
@@ -85,15 +85,6 @@ class DestinationTable:
         newest = self._queue_at.get(index)
         others = [queue for queue in self._draining if queue.index == index]
         return others if newest is None or newest in others else [newest, *others]
-
-    def subscription_at(self, index: int) -> Subscription:
-        """The subscription with one of the journal's indices, ended where it is there no more."""
-        found = self._subscription_at.get(index)
-        if found is None:
-            known = self._recovered.subscriptions[index]
-            found = gone_subscription(known, index=index, now=self._clock.time())
-            self._subscription_at[index] = found
-        return found
 
     def queues(self) -> list[DestinationQueue]:
         """All queues, each name once: a queue that drains is hidden by a new one of its name."""
@@ -116,24 +107,10 @@ class DestinationTable:
         """Return the targets whose subscription is active, each with its subscription and queue."""
         resolved = []
         for target in targets:
-            subscription = self._subscriptions.get(target.subscription)
+            subscription = self.subscriptions.get(target.subscription)
             if subscription is not None and subscription.end is None:
                 resolved.append((target, subscription, self._queues[target.destination]))
         return resolved
-
-    def subscriptions_of(self, queue: DestinationQueue) -> list[Subscription]:
-        """The active subscriptions to one destination; none to one that was removed."""
-        if queue.draining:
-            return []
-        return [
-            subscription
-            for subscription in self._subscriptions.values()
-            if subscription.active and subscription.resource.destination_name == queue.name
-        ]
-
-    def ended_subscriptions(self) -> list[Subscription]:
-        """Those that ended while their own resources stayed as they were."""
-        return [one for one in self._subscriptions.values() if one.cause is not None]
 
     # ------------------------------------------------------------------ revisions
 
@@ -160,7 +137,7 @@ class DestinationTable:
         # Destinations go before subscriptions, so that discards are told by their true reason.
         for name in self._queues.keys() - configuration.destinations.keys():
             self._remove(self._queues[name])
-        self._apply_subscriptions(configuration.subscriptions)
+        self.subscriptions.apply(configuration.subscriptions)
 
     def _make_handlers(self, configuration: Configuration) -> dict[str, Handler]:
         """Make the handlers that a revision needs anew, by destination: all or none."""
@@ -318,92 +295,6 @@ class DestinationTable:
         else:
             del self._queues[queue.name]
 
-    # ------------------------------------------------------------------ subscriptions
-
-    def _apply_subscriptions(self, resources: Mapping[str, IndicationSubscription]) -> None:
-        before, self._subscriptions = self._subscriptions, {}
-        for name, resource in resources.items():
-            known = before.pop(name, None)
-            if known is not None and (known.resource is resource or known.resource == resource):
-                self._subscriptions[name] = known
-                continue
-            self._subscriptions[name] = self._replace(known, resource)
-        for subscription in before.values():
-            self._end(subscription, SubscriptionEnd.REMOVED)
-
-    def _replace(
-        self, known: Subscription | None, resource: IndicationSubscription
-    ) -> Subscription:
-        began_at = self._clock.time()
-        if known is not None and known.resource.uid == resource.uid:
-            began_at = known.began_at
-        index = self._journal.subscription(
-            uid=resource.uid, name=resource.name, filter_name=resource.filter_name
-        )
-        subscription = Subscription(resource, began_at=began_at, index=index)
-        if known is not None:
-            if same_subscription(known.resource, resource) and subscription.active:
-                # What is queued for it stays queued: the running object is what entries point to.
-                self._cancel_expiry(known)
-                known.resource, known.end, known.repeats = (
-                    resource,
-                    subscription.end,
-                    subscription.repeats,
-                )
-                known.cause = None
-                subscription = known
-            else:
-                self._end(known, SubscriptionEnd.DISABLED)
-        self._subscription_at[index] = subscription
-        self._start_duration(subscription)
-        return subscription
-
-    def _start_duration(self, subscription: Subscription) -> None:
-        resource = subscription.resource
-        if resource.duration_seconds is None or not subscription.active:
-            return
-        began_at = subscription.began_at if resource.created_at is None else resource.created_at
-        remaining = resource.duration_seconds - max(0.0, self._clock.time() - began_at)
-        if remaining <= 0:
-            self.end_subscription(subscription, SubscriptionEnd.EXPIRED)
-            return
-        subscription.expiry = self._timers.call_later(
-            remaining, lambda: self.end_subscription(subscription, SubscriptionEnd.EXPIRED)
-        )
-
-    def end_subscription(
-        self,
-        subscription: Subscription,
-        end: SubscriptionEnd,
-        *,
-        cause: SubscriptionEnd | None = None,
-    ) -> None:
-        """End a subscription while its resource stays as it is (D.3), and say so in the log.
-
-        ``cause``: what led to that end; None where the end says it itself.
-        """
-        if subscription.active:
-            subscription.cause = cause or end
-            self._end(subscription, end)
-            events.subscription_ended(subscription)
-
-    def _end(self, subscription: Subscription, end: SubscriptionEnd) -> None:
-        self._cancel_expiry(subscription)
-        subscription.end = end
-        queue = self._queues.get(subscription.resource.destination_name)
-        if queue is not None:
-            self._actions.purge_subscription(queue, subscription)
-
-    def end_subscriptions(self) -> None:
-        """Let no subscription's duration end any more."""
-        for subscription in self._subscriptions.values():
-            self._cancel_expiry(subscription)
-
-    def _cancel_expiry(self, subscription: Subscription) -> None:
-        if subscription.expiry is not None:
-            subscription.expiry.cancel()
-            subscription.expiry = None
-
 
 def connection(destination: ListenerDestination) -> tuple[object, ...]:
     """What a handler is made from: where any of it differs, another handler is needed."""
@@ -414,11 +305,6 @@ def connection(destination: ListenerDestination) -> tuple[object, ...]:
         destination.credentials,
         destination.timeout_seconds,
     )
-
-
-def same_subscription(before: IndicationSubscription, after: IndicationSubscription) -> bool:
-    """Whether a changed resource is still the subscription that entries were queued for."""
-    return (before.uid, before.destination_name) == (after.uid, after.destination_name)
 
 
 def sends_identifiers(destination: ListenerDestination, *, sole: bool) -> bool:

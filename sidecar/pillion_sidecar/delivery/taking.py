@@ -107,7 +107,7 @@ class Taking:
         for place in places:
             queue = self._table.queue_at(place.destination)
             if queue is not None:
-                subscription = self._table.subscription_at(place.subscription)
+                subscription = self._table.subscriptions.at(place.subscription)
                 entries.append((queue, QueueEntry(indication, subscription, NO_NUMBER)))
         indication.trackers = trackers
         indication.unsettled = len(entries)

@@ -1,0 +1,161 @@
+"""The subscriptions of a deliverer: which run, what a revision changes, and when one ends (D.3)."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from pillion_sidecar.clock import Clock, Timers
+from pillion_sidecar.config.resources import IndicationSubscription
+from pillion_sidecar.delivery import events
+from pillion_sidecar.delivery.queue import DestinationQueue
+from pillion_sidecar.delivery.restoring import gone_subscription
+from pillion_sidecar.delivery.subscriptions import Subscription, SubscriptionEnd
+from pillion_sidecar.journal.ports import Journal, RecoveredSubscription
+
+
+class PurgeSubscription(Protocol):
+    """Discards what waits for a subscription that is no longer active."""
+
+    def __call__(self, queue: DestinationQueue, subscription: Subscription) -> None: ...
+
+
+class SubscriptionTable:
+    """The subscriptions by name, and by the journal's indices."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        timers: Timers,
+        queue: Callable[[str], DestinationQueue | None],
+        purge: PurgeSubscription,
+    ) -> None:
+        """``queue`` gives the queue of a destination that is there."""
+        self._clock = clock
+        self._timers = timers
+        self._queue = queue
+        self._purge = purge
+        self._subscriptions: dict[str, Subscription] = {}
+        # Those that ended too, since entries may still name them.
+        self._at: dict[int, Subscription] = {}
+
+    def keep_in(self, journal: Journal, recovered: Mapping[int, RecoveredSubscription]) -> None:
+        """Take over what the journal found, before the first revision."""
+        self._journal = journal
+        self._recovered = recovered
+
+    def get(self, name: str) -> Subscription | None:
+        """The subscription with a name."""
+        return self._subscriptions.get(name)
+
+    def at(self, index: int) -> Subscription:
+        """The subscription with one of the journal's indices, ended where it is there no more."""
+        found = self._at.get(index)
+        if found is None:
+            known = self._recovered[index]
+            found = gone_subscription(known, index=index, now=self._clock.time())
+            self._at[index] = found
+        return found
+
+    def of(self, queue: DestinationQueue) -> list[Subscription]:
+        """The active subscriptions to one destination; none to one that was removed."""
+        if queue.draining:
+            return []
+        return [
+            subscription
+            for subscription in self._subscriptions.values()
+            if subscription.active and subscription.resource.destination_name == queue.name
+        ]
+
+    def ended(self) -> list[Subscription]:
+        """Those that ended while their own resources stayed as they were."""
+        return [one for one in self._subscriptions.values() if one.cause is not None]
+
+    def apply(self, resources: Mapping[str, IndicationSubscription]) -> None:
+        """Make the subscriptions what a revision says."""
+        before, self._subscriptions = self._subscriptions, {}
+        for name, resource in resources.items():
+            known = before.pop(name, None)
+            if known is not None and (known.resource is resource or known.resource == resource):
+                self._subscriptions[name] = known
+                continue
+            self._subscriptions[name] = self._replace(known, resource)
+        for subscription in before.values():
+            self._end(subscription, SubscriptionEnd.REMOVED)
+
+    def _replace(
+        self, known: Subscription | None, resource: IndicationSubscription
+    ) -> Subscription:
+        began_at = self._clock.time()
+        if known is not None and known.resource.uid == resource.uid:
+            began_at = known.began_at
+        index = self._journal.subscription(
+            uid=resource.uid, name=resource.name, filter_name=resource.filter_name
+        )
+        subscription = Subscription(resource, began_at=began_at, index=index)
+        if known is not None:
+            if same_subscription(known.resource, resource) and subscription.active:
+                # What is queued for it stays queued: the running object is what entries point to.
+                self._cancel_expiry(known)
+                known.resource, known.end, known.repeats = (
+                    resource,
+                    subscription.end,
+                    subscription.repeats,
+                )
+                known.cause = None
+                subscription = known
+            else:
+                self._end(known, SubscriptionEnd.DISABLED)
+        self._at[index] = subscription
+        self._start_duration(subscription)
+        return subscription
+
+    def _start_duration(self, subscription: Subscription) -> None:
+        resource = subscription.resource
+        if resource.duration_seconds is None or not subscription.active:
+            return
+        began_at = subscription.began_at if resource.created_at is None else resource.created_at
+        remaining = resource.duration_seconds - max(0.0, self._clock.time() - began_at)
+        if remaining <= 0:
+            self.end(subscription, SubscriptionEnd.EXPIRED)
+            return
+        subscription.expiry = self._timers.call_later(
+            remaining, lambda: self.end(subscription, SubscriptionEnd.EXPIRED)
+        )
+
+    def end(
+        self,
+        subscription: Subscription,
+        end: SubscriptionEnd,
+        *,
+        cause: SubscriptionEnd | None = None,
+    ) -> None:
+        """End a subscription while its resource stays as it is (D.3), and say so in the log.
+
+        ``cause``: what led to that end; None where the end says it itself.
+        """
+        if subscription.active:
+            subscription.cause = cause or end
+            self._end(subscription, end)
+            events.subscription_ended(subscription)
+
+    def _end(self, subscription: Subscription, end: SubscriptionEnd) -> None:
+        self._cancel_expiry(subscription)
+        subscription.end = end
+        queue = self._queue(subscription.resource.destination_name)
+        if queue is not None:
+            self._purge(queue, subscription)
+
+    def close(self) -> None:
+        """Let no subscription's duration end any more."""
+        for subscription in self._subscriptions.values():
+            self._cancel_expiry(subscription)
+
+    def _cancel_expiry(self, subscription: Subscription) -> None:
+        if subscription.expiry is not None:
+            subscription.expiry.cancel()
+            subscription.expiry = None
+
+
+def same_subscription(before: IndicationSubscription, after: IndicationSubscription) -> bool:
+    """Whether a changed resource is still the subscription that entries were queued for."""
+    return (before.uid, before.destination_name) == (after.uid, after.destination_name)
