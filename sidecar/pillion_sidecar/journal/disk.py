@@ -337,7 +337,8 @@ class DiskJournal:
             records.insert(0, encode_names(self._naming.take_new()))
         if self._lost_through:
             lost, self._lost_through = self._lost_through, 0
-            records.append(encode_settlements([Settlement(0, LOST, lost)]))
+            # Before what is delivered from now on, which says nothing of what was lost.
+            records.insert(0, encode_settlements([Settlement(0, LOST, lost)]))
         return records
 
     def opening(self, number: int, commit: int) -> bytes:
