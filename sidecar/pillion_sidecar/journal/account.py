@@ -2,7 +2,7 @@
 all that must be known before its INDICATIONs can be judged."""
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -58,24 +58,21 @@ class Account:
     last_time: float = 0.0
     next_epoch: int = 0
 
-    def add(
-        self, number: int, data: bytes, layout: Layout, *, present: Sequence[int]
-    ) -> list[tuple[int, int]]:
-        """Take what a segment says; ``present``: the numbers of all segments.
+    def add(self, number: int, data: bytes, layout: Layout) -> list[tuple[int, int]]:
+        """Take what a segment says.
 
         Returns sound records that say nothing which can be understood: offset, size.
         """
         self.last_id = max(self.last_id, layout.last_id)
         if layout.header is not None:
             self.last_time = max(self.last_time, layout.header.created)
-        oldest = present[0]
         for at in layout.derived:
             frame = Frame(*FRAME.unpack_from(data, at)[2:])
             (origin,) = ORIGIN.unpack_from(data, at + ORIGIN_AT)
             if not frame.flags & Flag.COPY:
                 self.released.add(origin)
                 self.last_id = max(self.last_id, origin)
-            elif origin >= oldest:
+            else:
                 self.copies[frame.id] = position_of(number, at)
         senseless = []
         for at in layout.others:

@@ -129,8 +129,9 @@ class Opening:
             self.next_segment = before
 
     def _look_at_segment(self, number: int, data: bytes) -> None:
-        layout = survey(data, newest=number == self._numbers[-1])
-        senseless = self.account.add(number, data, layout, present=self._numbers)
+        oldest, newest = self._numbers[0], self._numbers[-1]
+        layout = survey(data, newest=number == newest, oldest=oldest)
+        senseless = self.account.add(number, data, layout)
         layout = layout._replace(damaged=tuple(sorted((*layout.damaged, *senseless))))
         self._note(number, data, layout)
         size = self._mend(number, data, layout) if self._repairs else layout.end

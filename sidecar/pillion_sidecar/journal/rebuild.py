@@ -6,6 +6,8 @@ What is not pending costs one ``unpack_from`` and leaves nothing behind.
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from operator import gt
 from struct import Struct
 from typing import TypeAlias
 
@@ -40,8 +42,8 @@ _IDENTITY = int(Flag.IDENTITY)
 _COPY = int(Flag.COPY)
 _HELD = int(Flag.HELD)
 _BODILESS = int(Flag.BODILESS)
-#: Flags up to this one need no second look.
-_PLAIN = _IDENTITY
+#: With one of these flags a record needs a second look.
+_ODD = _HELD | _BODILESS
 _NOTHING: dict[int, int] = {}
 #: No destination has this index.
 _NOBODY = -1
@@ -93,8 +95,6 @@ class Rebuild:
     #: The greatest id of those.
     lost_through: int = 0
     _appends: dict[int, _Appends] = field(default_factory=dict)
-    #: Destinations whose entries may not be in order.
-    _disordered: set[int] = field(default_factory=set)
     #: Ids in ``account.copies`` whose identities have been restored.
     _remembered: set[int] = field(default_factory=set)
 
@@ -123,7 +123,8 @@ class Rebuild:
                 if kind != _INDICATION:
                     at += size
                     continue
-                if entries != 1 or flags > _PLAIN or origin or record_id in copies:
+                is_copy = flags & _COPY
+                if entries != 1 or flags & _ODD or (origin and not is_copy) or record_id in copies:
                     frame = Frame(kind, flags, size, entries, record_id)
                     live += self._add_any(base + at, data, at, frame)
                     at += size
@@ -140,9 +141,9 @@ class Rebuild:
                     numbers(place)
                     subscriptions(subscription)
                     live += size
-                if flags:
+                if flags & _IDENTITY:
                     self._remember(digest, accepted_at, expires, how, destination)
-                if base + at > groups_at:
+                if base + at > groups_at and not is_copy:
                     frame = Frame(kind, flags, size, entries, record_id)
                     self._join(data, at, frame, accepted_at, expires)
                 at += size
@@ -198,8 +199,6 @@ class Rebuild:
                 columns, (frame.id, position, place.number, place.subscription), strict=True
             ):
                 append(value)
-            if frame.flags & _COPY:
-                self._disordered.add(place.destination)
         if len(pending) > 1:
             self.shared[frame.id] = len(pending)
 
@@ -293,8 +292,7 @@ class Rebuild:
         for index in {*account.destinations, *account.states}.difference(self.queues):
             self._columns(index)
         for index, queue in self.queues.items():
-            if index in self._disordered:
-                _sort(queue)
+            _sort(queue)
             above = max(queue.numbers) + 1 if queue.numbers else 0
             queue.next_number = max(account.next_number.get(index, 0), above)
             queue.state = account.states.get(index)
@@ -318,6 +316,9 @@ def _end(places: Sequence[Place], hows: Sequence[int | None]) -> tuple[int | Non
 def _sort(queue: RecoveredQueue) -> None:
     """Order a queue's columns by number, which is the order of acceptance there."""
     numbers = queue.numbers
+    if not any(map(gt, numbers, islice(numbers, 1, None))):
+        # As it is without copies.
+        return
     order = sorted(range(len(numbers)), key=numbers.__getitem__)
     for name in ("ids", "positions", "numbers", "subscriptions"):
         column = getattr(queue, name)

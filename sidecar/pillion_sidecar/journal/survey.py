@@ -69,14 +69,15 @@ class Layout(NamedTuple):
     damaged: tuple[tuple[int, int], ...]
     #: Offsets of the records before the end that are no INDICATION.
     others: tuple[int, ...]
-    #: Offsets of the INDICATIONs before the end that name an origin.
+    #: Offsets of the INDICATIONs before the end that were held before, or are copies of what is
+    #: there as well.
     derived: tuple[int, ...]
     #: The greatest id of an INDICATION.
     last_id: int
 
 
-def survey(data: bytes, *, newest: bool) -> Layout:
-    """Check a whole segment.
+def survey(data: bytes, *, newest: bool, oldest: int) -> Layout:
+    """Check a whole segment; ``oldest``: the number of the oldest there is.
 
     Its log ends before the first unsound stretch that no COMMIT follows, but only where it is the
     ``newest``: an older one was complete and on disk before the next was made.
@@ -92,7 +93,8 @@ def survey(data: bytes, *, newest: bool) -> Layout:
         if kind == _INDICATION:
             if record_id > last_id:
                 last_id = record_id
-            if flags & _COPY or origin(data, at + ORIGIN_AT)[0]:
+            # Where one listener is dead, most records are copies of what is long gone.
+            if origin(data, at + ORIGIN_AT)[0] >= (oldest if flags & _COPY else 1):
                 derived.append(at)
         elif kind == UNSOUND:
             stretches.append((at, size))
