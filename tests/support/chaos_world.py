@@ -144,6 +144,9 @@ class World:
         write(
             self._folder / "resources",
             service(
+                # Small, so that segments follow each other, and little is reserved ahead of a full
+                # disk.
+                deliverer={"storage": {"sizeLimit": "20Mi"}},
                 deliveryRetryAttempts=10_000,
                 deliveryRetryIntervalSeconds=1,
                 # The clock is stepped by days, and each must still know what came before.
@@ -247,7 +250,8 @@ class World:
             return
         self._full = True
         self.disk.fill()
-        await asyncio.sleep(blow.seconds)
+        # What is reserved must be used up first.
+        await asyncio.sleep(2 * blow.seconds)
         self.disk.free()
         self._full = False
 

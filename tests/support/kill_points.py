@@ -191,6 +191,9 @@ class Campaign:
             if isinstance(error, Broken):
                 raise
             raise Broken(f"{where}: {error}", events=before, image=image) from error
+        except Exception as error:
+            error.add_note(where)
+            raise
         if problems:
             raise Broken(f"{where}: {problems[:5]}", events=told, image=image)
 
