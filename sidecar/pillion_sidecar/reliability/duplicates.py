@@ -162,18 +162,21 @@ class DuplicateMemory:
     ) -> None:
         """See ``IdentitySink``. What is told later of an identity counts; one whose time is over is
         not remembered."""
-        if self._origin is None:
-            self._origin = self._clock.time() - self._clock.monotonic() + self._epoch
         if expires is None:
             expiry = int((accepted_at - self._epoch) * TICKS_PER_SECOND) + self._window
         else:
+            if self._origin is None:
+                self._origin = self._clock.time() - self._clock.monotonic() + self._epoch
             expiry = int((expires - self._origin) * TICKS_PER_SECOND) + 1
         if expiry <= 0:
             return
-        state, name = _PENDING if pending else _DELIVERED, 0
+        if expiry > LAST_TICK:
+            expiry = LAST_TICK
         if reason is not None:
-            state, name = _DISCARDED + _REASONS.index(reason), self._index_of(destination)
-        self._table.restore(digest, min(expiry, LAST_TICK), state, name)
+            name = self._index_of(destination)
+            self._table.restore(digest, expiry, _DISCARDED + _REASONS.index(reason), name)
+        else:
+            self._table.restore(digest, expiry, _PENDING if pending else _DELIVERED, 0)
 
     def forget(self, digest: bytes) -> None:
         """Forget an identity whose indication turned out not to have been kept."""

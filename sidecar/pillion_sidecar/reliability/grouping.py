@@ -231,10 +231,10 @@ class Groups:
     ) -> None:
         """Become what the groups of the runs before would be by now.
 
-        ``members`` were accepted since the snapshot, some perhaps before it; ``held`` are the
-        indications that were still held, in the order of acceptance. Called once, before anything
-        else, and :meth:`resume` after it: the journal asks for a snapshot in between, which must
-        have all of it. ``offset`` is ``Journal.offset``.
+        ``members`` were accepted since the snapshot; ``held`` are the indications that were still
+        held, in the order of acceptance. Called once, before anything else, and :meth:`resume`
+        after it: the journal asks for a snapshot in between, which must have all of it. ``offset``
+        is ``Journal.offset``.
         """
         self._offset = offset
         if snapshot:
@@ -277,7 +277,7 @@ class Groups:
         self._times.lapse(name, moment)
         decision = decide(name.live, name.past, member)
         if decision.ready is not Guard.ACCEPTABLE:
-            # In the snapshot already, or the record of a held one's release.
+            # The group is not what it was, because records of it are damaged.
             return
         taken = self._note(name, member, decision, at=record.accepted_at, expires=record.expires)
         if taken.termination is not None:

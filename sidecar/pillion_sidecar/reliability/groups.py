@@ -2,6 +2,7 @@
 S1.8). No I/O, no clock: who asks says what the time is.
 """
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -62,8 +63,9 @@ class GroupState:
     received_at: float = 0.0
     #: The greatest ``expires`` of its members, seconds since the epoch; 0 for none.
     remembered_until: float = 0.0
-    #: ``Clock.monotonic()``: the end of the duplicate window of its members without ``expires``.
-    window_until: float = 0.0
+    #: ``Clock.monotonic()``: the end of the duplicate window of its members without ``expires``;
+    #: -infinity for none, since moments of a run before may be negative.
+    window_until: float = -math.inf
     terminated: Termination | None = None
 
     @property

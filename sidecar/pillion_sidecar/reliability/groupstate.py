@@ -1,6 +1,7 @@
 """The state of all message groups as bytes, for the journal's snapshots. The times in it are
 journal time and dates, so that it means the same after a restart."""
 
+import math
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -99,7 +100,7 @@ def _written(state: GroupState, offset: float) -> Group:
         state.last,
         state.received_at + offset,
         state.remembered_until,
-        state.window_until + offset if state.window_until else 0.0,
+        max(0.0, state.window_until + offset),
         0 if state.terminated is None else _TERMINATIONS.index(state.terminated) + 1,
         state.received.bounds,
     )
@@ -115,6 +116,6 @@ def _read(group: Group, offset: float) -> GroupState:
         last=group.last,
         received_at=group.received_at - offset,
         remembered_until=group.remembered_until,
-        window_until=group.window_until - offset if group.window_until else 0.0,
+        window_until=group.window_until - offset if group.window_until else -math.inf,
         terminated=_TERMINATIONS[group.termination - 1] if group.termination else None,
     )

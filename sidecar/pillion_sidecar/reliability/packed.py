@@ -89,16 +89,12 @@ class PackedTable:
         elif (position := bucket.find(digest)) >= 0:
             position = _aligned(bucket, digest, position)
             if position >= 0:
-                _CONTENT.pack_into(bucket, position + DIGEST_SIZE, expiry, state, name)
-                self._note_expiry(expiry)
-                return
+                del bucket[position : position + SIZE]
+                self.entries -= 1
         if len(bucket) >= self._full:
             self._make_room(bucket, 0)
         bucket += _RECORD.pack(digest, expiry, state, name)
         self.entries += 1
-        self._note_expiry(expiry)
-
-    def _note_expiry(self, expiry: int) -> None:
         if expiry > self.last_expiry:
             self.last_expiry = expiry
         if expiry < self._first_expiry:

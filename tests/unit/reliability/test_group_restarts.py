@@ -78,8 +78,6 @@ def check_restarts(events: list[Event], *, snapshot_at: int, down: float) -> Non
         first = Bed()
         found = play(first, events[:snapshot_at])
         snapshot, known = first.groups.snapshot(), len(first.accepted)
-        # Members that the snapshot has already may follow it in the log.
-        known = max(0, known - 2)
         found += play(first, events[snapshot_at:restart_at])
         second = first.restarted(snapshot, first.accepted[known:], down=down)
         found += play(second, events[restart_at:])
