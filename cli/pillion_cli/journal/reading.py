@@ -145,19 +145,28 @@ class JournalReader:
 
     def _is_held(self, frame: Frame) -> bool:
         held = bool(frame.flags & Flag.HELD)
-        return held and frame.id not in self.account.holds_ended and not self._is_lost(frame)
+        ended = frame.id in self.account.holds_ended or self._through_at_loss(frame) is not None
+        return held and not ended
 
-    def _is_lost(self, frame: Frame) -> bool:
-        return bool(frame.flags & Flag.BODILESS) and frame.id <= self.account.lost_through
+    def _through_at_loss(self, frame: Frame) -> dict[int, int] | None:
+        """Up to where each destination had been delivered when the body was lost; None where it
+        was not. What is delivered later says nothing of it."""
+        if not frame.flags & Flag.BODILESS:
+            return None
+        losses = self.account.losses
+        return next((through for lost, through in losses if frame.id <= lost), None)
 
     def _outcomes(self, data: bytes, at: int, frame: Frame) -> tuple[Outcome, ...]:
         held = bool(frame.flags & Flag.HELD)
         waiting = State.HELD if held else State.PENDING
-        if self._is_lost(frame):
+        through = self._through_at_loss(frame)
+        if through is None:
+            through = self.account.through
+        else:
             waiting = State.LOST
         outcomes = []
         for place in decode_places(data, at, frame):
-            how = self.account.holds_ended.get(frame.id) if held else self._how(place)
+            how = self.account.holds_ended.get(frame.id) if held else self._how(place, through)
             if how is None:
                 outcomes.append(Outcome(place, waiting))
             else:
@@ -166,10 +175,10 @@ class JournalReader:
                 outcomes.append(Outcome(place, state, reason))
         return tuple(outcomes)
 
-    def _how(self, place: Place) -> int | None:
+    def _how(self, place: Place, through: dict[int, int]) -> int | None:
         """How a place ended, as SETTLEMENT has it; None where it has not."""
         how = self.account.settled.get(place.destination, {}).get(place.number)
-        if how is None and place.number <= self.account.through.get(place.destination, -1):
+        if how is None and place.number <= through.get(place.destination, -1):
             return DELIVERED
         return how
 

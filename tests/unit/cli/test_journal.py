@@ -207,11 +207,16 @@ def test_inspect_counts_what_was_copied_forward_once_and_where_it_lies_now(
 def test_inspect_counts_what_a_deliverer_without_bodies_has_lost(
     made: Journal, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    made.take(made.hand.place(1), flags=Flag.BODILESS)
+    made.hand.settle((1, THROUGH, 0))
     one = made.take(made.hand.place(1), flags=Flag.BODILESS)
     made.hand.settle((0, LOST, one))
+    made.take(made.hand.place(1), flags=Flag.BODILESS)
+    made.hand.settle((1, THROUGH, 2))
+    made.take(made.hand.place(1), flags=Flag.BODILESS)
     made.write()
     _, document = told(capsys, "inspect", made.folder)
-    assert (document["lost"], document["destinations"][1]["pending"]) == (1, 0)
+    assert (document["lost"], document["destinations"][1]["pending"]) == (1, 1)
     assert run("inspect", made.folder) == Exit.OK
     assert "1 lost with a deliverer" in capsys.readouterr().out
 
