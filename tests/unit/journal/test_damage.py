@@ -1,13 +1,14 @@
 """Damage: what is put aside, what is told of it, and that a crash meanwhile makes it no worse."""
 
 import logging
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.journal.errors import MixedError, UnreadableError, VersionError
-from pillion_sidecar.journal.files import File
+from pillion_sidecar.journal.files import File, SystemFiles
 from pillion_sidecar.journal.records import (
     DELIVERED,
     MAXIMUM_RECORD,
@@ -347,3 +348,23 @@ def _check_left(
 
 def _start(files: RecordingFiles) -> Recovery:
     return recover(files, clock=FakeTime(), identities=Identities(), new_journal_id=b"n" * 16)
+
+
+def test_a_folder_on_a_disk_is_mended_as_one_in_memory(
+    files: MemoryFiles, hand: Hand, tmp_path: Path
+) -> None:
+    _, hit, _ = three(hand)
+    hand.roll()
+    three(hand)
+    files.contents[FIRST][hit.begin + 30] ^= 1
+    files.contents[segment_name(2)] += b"torn" + bytes(5000)
+    for name, data in files.contents.items():
+        (tmp_path / name).write_bytes(data)
+    clock = FakeTime()
+    found = recover(
+        SystemFiles(tmp_path), clock=clock, identities=Identities(), new_journal_id=b"n" * 16
+    )
+    expected = open_again(files, clock=clock)
+    assert columns(found) == columns(expected)
+    assert found.findings == expected.findings
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files.contents
