@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.journal.account import Account
 from pillion_sidecar.journal.files import Files
-from pillion_sidecar.journal.opening import Opening, Surveyed
+from pillion_sidecar.journal.opening import Surveyed, examine
 from pillion_sidecar.journal.ports import Place
 from pillion_sidecar.journal.records import (
     DELIVERED,
@@ -73,12 +73,12 @@ class JournalReader:
     """
 
     def __init__(self, files: Files) -> None:
-        self._opening = _look(files)
+        self._opening = examine(files)
         for _ in range(_LOOKS):
             if not self.damage():
                 break
             # Beside a running deliverer a hole may be a write that was under way.
-            before, self._opening = self.damage(), _look(files)
+            before, self._opening = self.damage(), examine(files)
             if self.damage() == before:
                 break
 
@@ -181,13 +181,3 @@ class JournalReader:
         if how is None and place.number <= through.get(place.destination, -1):
             return DELIVERED
         return how
-
-
-def _look(files: Files) -> Opening:
-    opening = Opening(files, repairs=False, new_journal_id=bytes(16))
-    opening.check_headers()
-    opening.look_at_segments()
-    for _ in opening.look_at_identities():
-        # Only what is wrong with them, and their number, is wanted.
-        pass
-    return opening

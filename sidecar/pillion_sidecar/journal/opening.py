@@ -71,7 +71,8 @@ class Opening:
         self.findings: list[Finding] = []
         #: Bytes in which records may have been.
         self.lost_bytes = 0
-        self._numbers = segment_numbers(files.names())
+        with telling("."):
+            self._numbers = segment_numbers(files.names())
         self.next_segment = self._numbers[-1] + 1 if self._numbers else 1
 
     @property
@@ -236,3 +237,18 @@ def _snapshot_size(data: bytes, layout: Layout) -> int:
         return 0
     frame = read_frame(memoryview(data), HEADER_SIZE, layout.end)
     return frame.size if frame is not None and frame.kind == Kind.SNAPSHOT else 0
+
+
+def examine(files: Files) -> Opening:
+    """Look at a folder as a start does, and change nothing.
+
+    Raises:
+        JournalError: what no deliverer would open.
+    """
+    opening = Opening(files, repairs=False, new_journal_id=bytes(16))
+    opening.check_headers()
+    opening.look_at_segments()
+    for _ in opening.look_at_identities():
+        # Only what is wrong with them, and their number, is wanted.
+        pass
+    return opening

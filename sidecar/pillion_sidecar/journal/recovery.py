@@ -67,16 +67,6 @@ class Recovery:
     findings: tuple[Finding, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Examination:
-    """What is in a journal's folder, and wrong with it."""
-
-    journal_id: bytes | None
-    segments: tuple[str, ...]
-    #: Oldest segment first, by offset.
-    findings: tuple[Finding, ...]
-
-
 def recover(
     files: Files, *, clock: Clock, identities: IdentitySink, new_journal_id: bytes
 ) -> Recovery:
@@ -105,24 +95,6 @@ def recover(
         )
     rebuild.finish()
     return _result(opening, rebuild, segments)
-
-
-def examine(files: Files) -> Examination:
-    """Return what is wrong in a folder, as :func:`recover` would find it; change nothing.
-
-    Raises:
-        JournalError: as :func:`recover` does.
-    """
-    opening = Opening(files, repairs=False, new_journal_id=bytes(16))
-    opening.check_headers()
-    opening.look_at_segments()
-    for _ in opening.look_at_identities():
-        pass
-    return Examination(
-        journal_id=opening.journal_id,
-        segments=tuple(segment_name(one.number) for one in opening.surveyed),
-        findings=tuple(opening.findings),
-    )
 
 
 def _restore(stored: StoredIdentity, sink: IdentitySink, *, offset: float) -> None:

@@ -9,6 +9,7 @@ import pytest
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.journal.errors import MixedError, UnreadableError, VersionError
 from pillion_sidecar.journal.files import File, SystemFiles
+from pillion_sidecar.journal.opening import examine
 from pillion_sidecar.journal.records import (
     DELIVERED,
     MAXIMUM_RECORD,
@@ -17,7 +18,7 @@ from pillion_sidecar.journal.records import (
     encode_indication,
     encode_settlements,
 )
-from pillion_sidecar.journal.recovery import Recovery, examine, recover
+from pillion_sidecar.journal.recovery import Recovery, recover
 from pillion_sidecar.journal.segments import (
     HEADER_SIZE,
     Header,
@@ -94,7 +95,7 @@ def test_an_examination_changes_nothing(files: MemoryFiles, hand: Hand) -> None:
         FindingKind.DAMAGED,
         FindingKind.TORN,
     ]
-    assert examination.segments == (FIRST,)
+    assert [one.number for one in examination.surveyed] == [1]
     assert examination.journal_id == JOURNAL_ID
     assert files.contents == before.contents
     assert files.changes == 0
@@ -298,6 +299,18 @@ def test_a_disk_that_cannot_be_read_is_named(hand: Hand, files: MemoryFiles) -> 
     failing = FailingFiles({name: bytes(data) for name, data in files.contents.items()})
     with pytest.raises(UnreadableError, match=f"{FIRST}.*Input/output error; see to the disk"):
         open_again(failing)
+
+
+class HiddenFiles(MemoryFiles):
+    """A folder that must be searched and not listed."""
+
+    def names(self) -> list[str]:
+        raise PermissionError(13, "Permission denied", ".")
+
+
+def test_a_folder_that_cannot_be_listed_is_named() -> None:
+    with pytest.raises(UnreadableError, match="Permission denied; let the user"):
+        open_again(HiddenFiles())
 
 
 # ---------------------------------------------------------------------- crashes while mending

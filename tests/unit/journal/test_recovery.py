@@ -5,12 +5,12 @@ from random import Random
 import pytest
 
 from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.journal.opening import examine
 from pillion_sidecar.journal.records import (
     DELIVERED,
     REASON_CODES,
     THROUGH,
 )
-from pillion_sidecar.journal.recovery import examine
 from pillion_sidecar.journal.segments import (
     HEADER_SIZE,
     damaged_name,
@@ -189,7 +189,7 @@ def _check_flipped(files: MemoryFiles, hand: Hand, number: int, at: int, *, newe
         kept = [one for one in hand.written if one is not hit]
     before = files.copy()
     recovery = check(files, kept)
-    assert recovery.findings == seen.findings
+    assert list(recovery.findings) == seen.findings
     lost = hit is not None and hit in hand.written and not (newest and hit.begin >= last_commit)
     assert recovery.recovered.damaged == lost
     assert recovery.journal_id == JOURNAL_ID or len(files.contents) == 1
