@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from pillion_sidecar.intake.cloudevents import EXTENSIONS
+from support.house import ROOT
 from support.intake import Door, alert
 
 STRUCTURED = "application/cloudevents+json"
@@ -166,3 +168,9 @@ async def test_the_lines_own_place_comes_first() -> None:
         (taken,) = door.queues.taken
         assert taken.member is not None
         assert (taken.group, taken.member.sequence) == ("mine", 1)
+
+
+def test_the_manual_has_the_extension_attributes() -> None:
+    page = (ROOT / "docs/publishing.md").read_text(encoding="utf-8")
+    for name, (member, _) in EXTENSIONS.items():
+        assert f"| `{name}` | `{member}` |" in page

@@ -1,10 +1,13 @@
 """The states of a message and its transitions: the draft's diagram (S1.1)."""
 
 import itertools
+import re
 
 import pytest
 
+from pillion_sidecar.reliability.groups import Termination
 from pillion_sidecar.reliability.states import TABLE, Guard, State, Transition, step
+from support.house import ROOT
 
 #: The draft's state diagram, as it names its transitions.
 DIAGRAM = {
@@ -59,3 +62,22 @@ def test_every_way_through_the_table_ends() -> None:
             else:
                 ways.append(row.to)
     assert ends == {State.AVAILABLE, State.DISCARDED}
+
+
+def test_the_manual_shows_the_table() -> None:
+    page = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+    section = page.partition("## The states of a message")[2].partition("\n## ")[0]
+    shown = [
+        tuple(cell.strip() for cell in line.strip("|").split(" | "))
+        for line in re.findall(r"^\|.*\|$", section, re.MULTILINE)[2:]
+    ]
+    names = {state: state.name.lower().replace("_", "-") for state in State}
+    assert shown == [
+        (names[row.state], row.transition.value, row.meaning, names[row.to]) for row in TABLE
+    ]
+
+
+def test_the_manual_names_each_way_to_end() -> None:
+    page = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+    for termination in Termination:
+        assert f"| {termination} | " in page, termination
