@@ -30,6 +30,16 @@ MAY_BLOCK: tuple[tuple[str, frozenset[str], str], ...] = (
         frozenset({"__init__"}),
         "a deliverer that is being made reads schema and version; it serves nobody yet",
     ),
+    (
+        "pillion_sidecar/journaling.py",
+        frozenset({"close"}),
+        "the last thing that a deliverer does is to wait for its disk; it serves nobody any more",
+    ),
+    (
+        "pillion_sidecar/journal/workers.py",
+        frozenset({"drain", "close"}),
+        "the same, of the threads of its journal",
+    ),
 )
 
 #: Seconds for a test that starts a JVM, unless it says otherwise itself.

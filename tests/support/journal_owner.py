@@ -176,9 +176,9 @@ class LiveJournal:
         if positions:
             self.journal.load(list(positions), read.extend)
             self.reader.drain()
-        for indication in read:
-            assert indication is not None
-            self.owner.indications[indication.id] = indication
+        for found in read:
+            assert found is not None
+            self.owner.indications[found.id] = found
 
     # ------------------------------------------------------------------ driving
 

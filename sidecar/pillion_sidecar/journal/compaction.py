@@ -77,6 +77,8 @@ class Compaction:
         self._shelf = shelf
         self._reader = reader
         self._settings = settings
+        # Copies of one step go to one segment, which they must not swell.
+        self._step_bytes = min(STEP_BYTES, settings.roll_at // 8)
         self._journal = journal
         self._segment: Segment | None = None
         self._remembered: list[StoredIdentity] = []
@@ -122,7 +124,7 @@ class Compaction:
 
     def _next(self, _: None = None) -> None:
         self._submit(
-            partial(self._shelf.next_found, STEP_RECORDS, STEP_BYTES),
+            partial(self._shelf.next_found, STEP_RECORDS, self._step_bytes),
             self._found,
         )
 

@@ -4,12 +4,12 @@ from functools import partial
 from random import Random
 
 import pytest
-from support.journal_files import MemoryFiles
-from support.journal_owner import LiveJournal
 
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.testing import FakeTime
+from support.journal_files import MemoryFiles
+from support.journal_owner import LiveJournal
 
 STEPS = 1500
 SEGMENT = 12_000
