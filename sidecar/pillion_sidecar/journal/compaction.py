@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.journal.bounds import JournalSettings
 from pillion_sidecar.journal.identities import IdentitiesFile, StoredIdentity, surplus
 from pillion_sidecar.journal.log import Log, Segment
 from pillion_sidecar.journal.ports import Place
-from pillion_sidecar.journal.records import copy_indication
+from pillion_sidecar.journal.records import DELIVERED, REASON_CODES, copy_indication
 from pillion_sidecar.journal.segments import Header
 from pillion_sidecar.journal.shelf import Found, Shelf
 from pillion_sidecar.journal.workers import Result, Worker
@@ -44,8 +45,8 @@ class Copying(Protocol):
     ) -> None:
         """A pending record lies somewhere else from now on."""
 
-    def stored_identity(self, found: Found) -> StoredIdentity | None:
-        """Return what is remembered of a settled record's identity, None for nothing."""
+    def ended(self, digest: bytes) -> tuple[DiscardReason | None, str] | None:
+        """Return how a remembered identity ended, None for one that is forgotten."""
 
     def header(self, number: int) -> Header:
         """Return the header of a file of identities."""
@@ -150,15 +151,23 @@ class Compaction:
         self._copies.pop(found.id, None)
         places = self._journal.still_pending(found) if found.record else None
         if places is None:
-            identity = self._journal.stored_identity(found)
-            if identity is not None:
-                self._remembered.append(identity)
+            self._remember(found)
             return None
         record = copy_indication(found.record, places, origin=self._segment.number)
         position = self._log.append(record)
         if found.digest is not None:
             self._log.remember()
         return Copied(found, position, len(record))
+
+    def _remember(self, found: Found) -> None:
+        digest = found.digest
+        ended = self._journal.ended(digest) if digest is not None else None
+        if ended is not None and digest is not None:
+            reason, destination = ended
+            how = DELIVERED if reason is None else REASON_CODES[reason]
+            self._remembered.append(
+                StoredIdentity(digest, found.accepted_at, found.expires, how, destination)
+            )
 
     def _copied(self, copies: Sequence[Copied]) -> None:
         """Copies are on disk: from now on they are the ones that count."""

@@ -13,15 +13,12 @@ from pillion_sidecar.journal.bounds import OVER, JournalSettings
 from pillion_sidecar.journal.compaction import Compaction
 from pillion_sidecar.journal.errors import folder_error
 from pillion_sidecar.journal.files import Files
-from pillion_sidecar.journal.identities import StoredIdentity
 from pillion_sidecar.journal.loading import Loading
 from pillion_sidecar.journal.log import Batch, Log, Segment
 from pillion_sidecar.journal.naming import recovered_names
 from pillion_sidecar.journal.ports import IdentitySink, JournalOwner, Place, QueueState, Recovered
 from pillion_sidecar.journal.records import (
-    DELIVERED,
     LOST,
-    REASON_CODES,
     Flag,
     Settlement,
     Snapshot,
@@ -215,7 +212,7 @@ class DiskJournal:
 
     def append(self, indication: Indication, places: Sequence[Place], *, held: int = 0) -> None:
         if held and self._held.pop(held, None) is not None:
-            self._forget(indication)
+            self._log.remove_live(indication.position, indication.size)
         size = self._take(indication, places, self._flags, held)
         if places:
             self._log.add_live(size)
@@ -248,12 +245,9 @@ class DiskJournal:
 
     def end_hold(self, indication: Indication, reason: DiscardReason) -> None:
         if self._held.pop(indication.id, None) is not None:
-            self._forget(indication)
+            self._log.remove_live(indication.position, indication.size)
         self._settling.end_hold(indication.id, reason)
         self._flush_soon()
-
-    def _forget(self, indication: Indication) -> None:
-        self._log.remove_live(indication.position, indication.size)
 
     def barrier(self, done: Callable[[], None]) -> None:
         self._log.barrier(done)
@@ -309,8 +303,8 @@ class DiskJournal:
                 self._log.waiting,
                 extra={"event": "journal-incomplete", "bytes": self._log.waiting},
             )
-        self._reader.submit(self._shelf.close, _closed, self.failed)
         self._reader.drain()
+        self._shelf.close()
 
     @property
     def statistics(self) -> JournalStatistics:
@@ -399,14 +393,5 @@ class DiskJournal:
         self._loading.moved(old_position, position, size)
         self.owner.moved(found.id, places, position, size)
 
-    def stored_identity(self, found: Found) -> StoredIdentity | None:
-        ended = self.owner.identity(found.digest) if found.digest is not None else None
-        if ended is None or found.digest is None:
-            return None
-        reason, destination = ended
-        how = DELIVERED if reason is None else REASON_CODES[reason]
-        return StoredIdentity(found.digest, found.accepted_at, found.expires, how, destination)
-
-
-def _closed(_: None) -> None:
-    """Nothing is left to do."""
+    def ended(self, digest: bytes) -> tuple[DiscardReason | None, str] | None:
+        return self.owner.identity(digest)
