@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do it; return the exit code."""
     _check(args)
+    _allow_many_files()
     with Snapshot(args.directory) as snapshot:
         try:
             reader = JournalReader(snapshot)
@@ -95,6 +97,12 @@ def _check(args: argparse.Namespace) -> None:
         raise CommandFailed(f"{', '.join(given)}: only for export", code=Exit.USAGE)
     if args.output == "json" and args.action == "export":
         raise CommandFailed("--output: export always writes JSON; leave it out", code=Exit.USAGE)
+
+
+def _allow_many_files() -> None:
+    """A journal has one file for each 16 MiB, and all are open at once."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 # ---------------------------------------------------------------------- inspect

@@ -3,6 +3,8 @@ nothing of them."""
 
 import argparse
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -555,3 +557,24 @@ def test_the_snapshot_lets_nothing_be_changed(made: Journal) -> None:
         ):
             with pytest.raises(OSError, match="Read-only"):
                 change()
+
+
+def test_a_journal_may_have_more_files_than_a_process_may_open_at_first(made: Journal) -> None:
+    for _ in range(100):
+        made.hand.roll()
+    made.write()
+    program = (
+        "import resource, sys\n"
+        "_, most = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))\n"
+        "from pillion_cli.main import main\n"
+        "sys.exit(main(['journal', 'verify', sys.argv[1]]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(made.folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("sound: 101 files, ")
