@@ -65,7 +65,7 @@ class Groups:
         self._queues = queues
         self._window = window_seconds
         self._names = Names(limits)
-        self._held = HeldMembers(queues=queues, limits=limits)
+        self._held = HeldMembers(queues=queues, timers=timers, limits=limits)
         self._times = GroupTimes(clock=clock, timers=timers, names=self._names, held=self._held)
         self._generation = 0
         # Journal time less Clock.monotonic().

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pillion_sidecar.intake.ports import Refusal
+from pillion_sidecar.reliability.groupholding import DISCARDS_PER_TURN
 from pillion_sidecar.reliability.groupnames import MAXIMUM_PAST, GroupLimits
 from pillion_sidecar.reliability.states import Guard
 from support.groups import WINDOW, Bed
@@ -132,6 +133,21 @@ def test_d2_what_is_held_is_discarded_after_the_idle_time() -> None:
     bed.time.advance(1)
     assert discarded(bed) == [1, 2]
     assert ended(bed) == ["t2"]
+
+
+def test_d2_a_long_group_is_discarded_in_turns() -> None:
+    bed = Bed()
+    for sequence in range(1, 2 * DISCARDS_PER_TURN + 2):
+        bed.submit(sequence, ordered=True, idle=60)
+    bed.submit(1, group="other", ordered=True, idle=60)
+    turns = []
+    bed.time.call_at(bed.time.monotonic() + 60, lambda: turns.append(len(discarded(bed))))
+    bed.time.advance(60)
+    # The loop had its turn between two parts.
+    assert turns == [DISCARDS_PER_TURN]
+    assert discarded(bed) == list(range(1, 2 * DISCARDS_PER_TURN + 2))
+    assert discarded(bed, "other") == [1]
+    assert (bed.groups.held, bed.groups.held_bytes) == (0, 0)
 
 
 def test_d2_does_not_count_where_the_group_has_an_expiry() -> None:
