@@ -362,12 +362,16 @@ def test_export_gives_what_is_pending_as_publishers_send_it(
 def test_what_is_exported_is_what_intake_takes(
     made: Journal, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made.take(made.hand.place(1), source="weather", group="g", expires=4102444800.25)
+    member = GroupMember(
+        sequence=3, last=True, ordered=True, expires=4102444801.0, max_idle_seconds=2.5
+    )
+    made.take(made.hand.place(1), source="weather", group="g", member=member, expires=4102444800.25)
     made.write()
     assert run("export", made.folder, "--pending") == Exit.OK
     line = capsys.readouterr().out.strip().encode()
     decoded = decode_object(parse_json(line), schema=load_schema())
     assert (decoded.source, decoded.group, decoded.expires) == ("weather", "g", 4102444800.25)
+    assert decoded.member == member
     assert json.loads(decoded.body) == json.loads(ALERT)
 
 
