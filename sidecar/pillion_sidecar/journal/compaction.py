@@ -16,6 +16,7 @@ from pillion_sidecar.journal.identities import IdentitiesFile, StoredIdentity, s
 from pillion_sidecar.journal.log import Log, Segment
 from pillion_sidecar.journal.ports import Place
 from pillion_sidecar.journal.records import DELIVERED, REASON_CODES, copy_indication
+from pillion_sidecar.journal.recovery import SegmentState
 from pillion_sidecar.journal.segments import Header
 from pillion_sidecar.journal.shelf import Found, Shelf
 from pillion_sidecar.journal.workers import Result, Worker
@@ -56,6 +57,16 @@ class Copying(Protocol):
 
     def failed(self, error: OSError) -> None:
         """The disk failed for good."""
+
+
+def known_segments(states: Sequence[SegmentState]) -> dict[int, Segment]:
+    """Return the segments of earlier runs, oldest first."""
+    return {
+        state.number: Segment(
+            number=state.number, size=state.size, live=state.live, overhead=state.overhead
+        )
+        for state in states
+    }
 
 
 class Compaction:

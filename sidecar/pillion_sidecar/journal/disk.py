@@ -10,11 +10,11 @@ from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.journal.bounds import OVER, JournalSettings
-from pillion_sidecar.journal.compaction import Compaction
+from pillion_sidecar.journal.compaction import Compaction, known_segments
 from pillion_sidecar.journal.errors import folder_error
 from pillion_sidecar.journal.files import Files
 from pillion_sidecar.journal.loading import Loading
-from pillion_sidecar.journal.log import Batch, Log, Segment
+from pillion_sidecar.journal.log import Batch, Log
 from pillion_sidecar.journal.naming import recovered_names
 from pillion_sidecar.journal.ports import IdentitySink, JournalOwner, Place, QueueState, Recovered
 from pillion_sidecar.journal.records import (
@@ -116,30 +116,22 @@ class DiskJournal:
         settings: JournalSettings,
         observer: CommitObserver | None,
     ) -> None:
-        self._journal_id = recovery.journal_id
-        self._offset = recovery.offset
-        self._durability = settings.durability
+        self._journal_id, self._offset = recovery.journal_id, recovery.offset
         self._flags = 0 if settings.durability is Durability.DISK else _BODILESS
-        self._clock = clock
-        self._call_soon = call_soon
-        self._timers = timers
-        self._reader = reader
-        self._shelf = shelf
+        self._clock, self._timers, self._call_soon = clock, timers, call_soon
+        self._reader, self._shelf = reader, shelf
         self._observer = observer
         self._owner: JournalOwner | None = None
-        self._last_id = recovery.next_id - 1
-        self._told_id = self._last_id
+        self._last_id = self._told_id = recovery.next_id - 1
         self._next_epoch = recovery.recovered.next_epoch
         self._shared = recovery.shared
         #: Held indications by id; they stay in memory, wherever their records lie.
         self._held = {indication.id: indication for indication, _ in recovery.recovered.held}
         self._naming = recovered_names(recovery)
-        self._settling = Settling()
-        self._is_settle_due = False
+        self._settling, self._is_settle_due = Settling(), False
         self._lost_through = recovery.lost_through
         self._last_commit = 0.0
-        self._over = int(OVER * settings.live_bound)
-        self._settings = settings
+        self._settings, self._over = settings, int(OVER * settings.live_bound)
         self._log = Log(
             tail=tail,
             worker=worker,
@@ -147,12 +139,7 @@ class DiskJournal:
             timers=timers,
             settings=settings,
             keeper=self,
-            segments={
-                one.number: Segment(
-                    number=one.number, size=one.size, live=one.live, overhead=one.overhead
-                )
-                for one in recovery.segments
-            },
+            segments=known_segments(recovery.segments),
             next_number=recovery.next_segment,
             commit=recovery.next_commit - 1,
             spare=spare,
@@ -181,7 +168,7 @@ class DiskJournal:
 
     @property
     def durability(self) -> Durability:
-        return self._durability
+        return self._settings.durability
 
     @property
     def offset(self) -> float:

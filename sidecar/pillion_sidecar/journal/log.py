@@ -105,6 +105,7 @@ class Log:
         self._call_soon = call_soon
         self._timers = timers
         self._settings = settings
+        self._bound = settings.live_bound
         self._keeper = keeper
         #: By number, oldest first.
         self.segments = segments
@@ -114,7 +115,6 @@ class Log:
         self._commit = commit
         self.total = sum(segment.size for segment in segments.values())
         self.live = sum(segment.live for segment in segments.values())
-        self.overhead = sum(segment.overhead for segment in segments.values())
         self.appended_bytes = 0
         self._parts: list[bytes] = []
         self._barriers: list[Callable[[], None]] = []
@@ -202,9 +202,8 @@ class Log:
             )
         if self._end - self._start > MAXIMUM_WAITING:
             return f"the journal's disk is slow: {self.waiting // MIB} MiB wait to be written"
-        bound = self._settings.live_bound
-        if self.live + size > bound:
-            return f"the journal is full: {self.live} bytes are pending, and {bound} may be"
+        if self.live + size > self._bound:
+            return f"the journal is full: {self.live} bytes are pending, and {self._bound} may be"
         return None
 
     # ------------------------------------------------------------------ what is written
@@ -331,7 +330,6 @@ class Log:
         del self.segments[segment.number]
         self.total -= segment.size
         self.live -= segment.live
-        self.overhead -= segment.overhead
         segment.live = 0
         self.room.retry()
 
@@ -358,7 +356,6 @@ class Log:
             number=number, size=size, overhead=size, identities=False
         )
         self.total += size
-        self.overhead += size
         self._base, self._start, self._end = number << 32, size, size + COMMIT_SIZE
         self.room.begin()
         self._queue.append(
