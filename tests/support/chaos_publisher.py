@@ -18,6 +18,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 GROUPS = 4
+#: Gives its groups' sequence as well (S1), so that nothing may pass a gap.
+IN_SEQUENCE = "power"
 LARGEST_BATCH = 12
 #: Seconds: between two batches, and after one that was not answered with success.
 PACE = 0.05
@@ -48,6 +50,8 @@ def line(source: str, number: int) -> bytes:
             "Description": "x" * (number * 97 % 900),
         },
     }
+    if source == IN_SEQUENCE:
+        document |= {"sequence": number // GROUPS, "ordered": True}
     return json.dumps(document).encode() + b"\n"
 
 

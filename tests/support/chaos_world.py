@@ -12,14 +12,14 @@ import aiohttp
 
 from support.chaos import PATIENCE, Child, SmallDisk, Wire, free_ports, read_lines, small_disk, wire
 from support.chaos_deliverer import set_clock
-from support.chaos_publisher import group, identifier, read_record
+from support.chaos_publisher import IN_SEQUENCE, group, identifier, read_record
 from support.history import History, Published
 from support.resources import alert_filter, destination, service, subscription, write
 
 #: CloudEvents in the order of acceptance, CloudEvents in that of each group, CIM-XML.
 ORDERED, GROUPED, EXPORT = "ordered", "grouped", "export"
 PLACES = frozenset((ORDERED, GROUPED, EXPORT))
-SOURCES = ("weather", "power")
+SOURCES = ("weather", IN_SEQUENCE)
 DISK_MEBIBYTES = 24
 #: Seconds by which the wall clock is stepped at most, either way.
 LONGEST_STEP = 250_000.0
