@@ -16,7 +16,6 @@ from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.indication import GroupMember, Indication
 
-
 #: The number of what is in no queue yet.
 NO_NUMBER = 2**64 - 1
 
@@ -71,7 +70,8 @@ class Journal(Protocol):
         """Journal time less ``Clock.monotonic()``."""
 
     def attach(self, owner: "JournalOwner") -> None:
-        """Name those whom the journal asks and tells; before anything else is called."""
+        """Name those whom the journal asks and tells, once what was recovered is restored: what
+        they say of queues and groups begins the log of this run."""
 
     # ------------------------------------------------------------------ names
 
@@ -142,7 +142,8 @@ class JournalOwner(Protocol):
         """Return those of an indication's places that are not settled; for a held one all."""
 
     def moved(self, indication_id: int, places: Sequence[Place], position: int, size: int) -> None:
-        """A pending indication lies somewhere else from now on."""
+        """A pending indication lies somewhere else from now on; the owner notes so in every
+        ``Indication`` of this id that it has, since ``settle`` and ``load`` go by it."""
 
     def queue_states(self) -> Sequence[QueueState]:
         """Return the states of all queues."""
