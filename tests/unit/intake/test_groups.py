@@ -7,6 +7,8 @@ import pytest
 
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.intake.ports import Refusal
+from pillion_sidecar.reliability.grouping import Groups
+from pillion_sidecar.reliability.groupnames import GroupLimits
 from support.intake import Door, alert, lines, target
 
 LATER = "2033-01-01T00:00:00Z"
@@ -287,3 +289,39 @@ async def test_a_refused_member_of_an_ordered_group_is_not_overtaken_in_its_grou
             lines(member(0, ordered=True), other | {"sequence": 1, "ordered": True})
         )
         assert (status, document["accepted"]) == (200, 2)
+
+
+async def test_more_groups_than_can_be_kept_are_refused_for_now_and_close_the_request() -> None:
+    async with Door().open() as door:
+        door.rooms.groups = Groups(
+            clock=door.time,
+            timers=door.time,
+            queues=door.queues,
+            window_seconds=3600,
+            limits=GroupLimits(groups=1),
+        )
+        status, document, headers = await door.post(
+            lines(member(0), member(0, group="h"), alert("behind"))
+        )
+        assert (status, document["accepted"], headers["Retry-After"]) == (207, 1, "1")
+        assert [one["status"] for one in document["refused"]] == [429, 429]
+        assert "1 message groups are remembered already" in document["refused"][0]["reason"]
+
+
+async def test_a_member_that_cannot_be_held_does_not_keep_out_the_one_that_it_waits_for() -> None:
+    async with Door().open() as door:
+        door.rooms.groups = Groups(
+            clock=door.time,
+            timers=door.time,
+            queues=door.queues,
+            window_seconds=3600,
+            limits=GroupLimits(held=1),
+        )
+        ordered: dict[str, Any] = {"ordered": True, "groupMaxIdleSeconds": 60}
+        status, document, _ = await door.post(
+            lines(member(1, **ordered), member(2, **ordered), member(0, **ordered))
+        )
+        assert (status, document["accepted"]) == (207, 2)
+        (refused,) = document["refused"]
+        assert (refused["line"], refused["status"]) == (1, 429)
+        assert sequences(door) == [0, 1]
