@@ -7,6 +7,7 @@ then: a crash at an operation knows what the world had been told.
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any, NamedTuple
@@ -51,12 +52,20 @@ DESTINATIONS: dict[str, ListenerDestination] = {
         queue_full_policy=QueueFullPolicy.DISCARD_OLDEST,
     ),
 }
-CONFIGURATION = Configuration(
-    revision="1",
-    service=IndicationService(),
-    destinations=DESTINATIONS,
-    subscriptions={name: subscription(name, name) for name in DESTINATIONS},
-)
+SUBSCRIPTIONS = {name: subscription(name, name) for name in DESTINATIONS}
+
+
+def configuration(revision: int) -> Configuration:
+    """One in which the east's listener is at one of two places."""
+    east = replace(DESTINATIONS[EAST], destination=f"http://east{revision % 2}.example:5988/")
+    return Configuration(
+        revision=str(revision),
+        service=IndicationService(),
+        destinations={**DESTINATIONS, EAST: east},
+        subscriptions=SUBSCRIPTIONS,
+    )
+
+
 SETTINGS = JournalSettings(durability=Durability.DISK, segment_bytes=6 << 10)
 #: Seconds in which a settlement is on disk, however little else happens.
 SETTLED_WITHIN = 1.0
@@ -165,6 +174,7 @@ class Core:
         self.events: list[Event] = []
         self.flying: list[Attempt] = []
         self.held: list[Indication] = []
+        self._revision = draw.randrange(2)
         #: How the disk failed for good, once it has.
         self.failure: OSError | None = None
         #: Settled, but perhaps not on disk yet.
@@ -204,7 +214,7 @@ class Core:
             assert len(set(numbers)) == len(ids), f"{queue.name}: twice there: {ids} {numbers}"
             assert ids == sorted(ids), f"{queue.name}: not in the order of acceptance: {ids}"
         service.keep_in(journal, recovered)
-        service.apply(CONFIGURATION)
+        service.apply(configuration(self._revision))
         journal.attach(Owner(self, service))
         return service, recovered, journal
 
@@ -250,6 +260,11 @@ class Core:
             for pair in loose:
                 self._loose.remove(pair)
                 self.tell("settle", *pair)
+
+    def move(self) -> None:
+        """Let the east's listener be at the other place."""
+        self._revision += 1
+        self.service.apply(configuration(self._revision))
 
     # ------------------------------------------------------------------ intake
 
@@ -392,8 +407,7 @@ class Owner:
 
 
 def _targets(names: list[str]) -> list[Target]:
-    subscriptions = CONFIGURATION.subscriptions
     return [
-        Target(subscription=name, filter_name=subscriptions[name].filter_name, destination=name)
+        Target(subscription=name, filter_name=SUBSCRIPTIONS[name].filter_name, destination=name)
         for name in names
     ]

@@ -54,6 +54,8 @@ class History:
     """The books of one run, over all restarts."""
 
     line: Line = one_line
+    #: Destinations whose listener is another one now and then, each with a context of its own.
+    moving: frozenset[str] = frozenset()
     published: dict[str, Published] = field(default_factory=dict)
     acknowledged: set[str] = field(default_factory=set)
     #: (destination, identifier) whose settlement is known to be on disk.
@@ -163,6 +165,8 @@ class History:
             for arrival in books.arrivals:
                 given = (arrival.context, arrival.number)
                 before = numbers.setdefault(arrival.identifier, given)
+                if destination in self.moving and before[0] != given[0]:
+                    before = numbers[arrival.identifier] = given
                 if before != given:
                     yield f"{destination}: {arrival.identifier} was {before} and came as {given}"
                 if arrival.context is not None and arrival.number is not None:
@@ -174,11 +178,11 @@ class History:
     def _judge_contexts(
         self, destination: str, contexts: dict[str, dict[int, str]], discarded: int
     ) -> Iterator[str]:
-        if len(contexts) > 1:
+        if len(contexts) > 1 and destination not in self.moving:
             yield f"{destination}: the context changed: {sorted(contexts)}"
         for context, numbered in contexts.items():
             missing = max(numbered) + 1 - len(numbered)
-            if missing > discarded:
+            if missing > discarded and destination not in self.moving:
                 yield (
                     f"{destination}: {missing} numbers of {context} never came, and {discarded}"
                     " were discarded"

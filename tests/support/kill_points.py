@@ -62,6 +62,7 @@ class Script:
             (self.release, 1),
             (self.end_hold, 1),
             (self.core.rest, 1),
+            (self.core.move, 1),
         ]
 
     def run(self, steps: int) -> None:
@@ -249,7 +250,7 @@ def _later(draw: Random) -> FakeTime:
 
 def history_of(events: tuple[Event, ...]) -> History:
     """The books of what the world was told."""
-    history = History(line=line_of)
+    history = History(line=line_of, moving=frozenset((EAST,)))
     for event in events:
         getattr(history, event.what)(*event.given)
     return history

@@ -52,6 +52,7 @@ class Keeping:
         if entries:
             for queue, _ in entries:
                 queue.reserved += 1
+                queue.staged += 1
             self._staged.append((indication.id, entries))
 
     def committed(self, through: int) -> list[Queued]:
@@ -60,6 +61,7 @@ class Keeping:
         while staged and staged[0][0] <= through:
             for queue, entry in staged.popleft()[1]:
                 queue.reserved -= 1
+                queue.staged -= 1
                 ready.append((queue, entry))
         return ready
 
@@ -168,7 +170,7 @@ def restore_state(queue: DestinationQueue, state: QueueState, *, offset: float, 
     """Give a new queue the state of the run before; ``now`` is monotonic."""
     queue.failures = state.failures
     queue.failing_since = _shifted(state.failing_since, -offset)
-    if state.next_attempt_at is not None:
+    if state.next_attempt_at is not None and state.next_attempt_at - offset > now:
         # A clock that was set back meanwhile must not keep it waiting for longer than its policy.
         longest = queue.destination.retry.maximum_interval_seconds
         interval = max(longest, queue.destination.retry.interval_seconds)

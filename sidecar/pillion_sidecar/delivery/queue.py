@@ -73,6 +73,8 @@ class DestinationQueue:
         self.waiting = waiting
         #: Places of indications that are accepted but not here yet: not on disk, or held (S1.5).
         self.reserved = 0
+        #: Those of them that have their numbers already, and are not on disk.
+        self.staged = 0
         #: Whether another queue, which drains, has the same ``index``.
         self.shares_index = False
         self.flying: list[QueueEntry] = []
@@ -296,7 +298,9 @@ class DestinationQueue:
         first = self.waiting.first_number
         if first is not None:
             oldest.append(first)
-        self.sequence.renew(from_number=min(oldest, default=self.sequence.next_number))
+        # What waits for its commit has the last numbers that were given.
+        following = self.sequence.next_number - self.staged
+        self.sequence.renew(from_number=min(oldest, default=following))
 
     def holds(self, number: int) -> bool:
         """Whether the entry with this number is here."""
