@@ -18,7 +18,7 @@ from pillion_sidecar.journal.ports import Place
 from pillion_sidecar.journal.records import DELIVERED, REASON_CODES, copy_indication
 from pillion_sidecar.journal.recovery import SegmentState
 from pillion_sidecar.journal.segments import Header
-from pillion_sidecar.journal.shelf import Found, Shelf
+from pillion_sidecar.journal.shelf import Found, Identity, Shelf
 from pillion_sidecar.journal.workers import Result, Worker
 
 #: Records, and bytes of records, that are looked at in one turn of the event loop.
@@ -114,8 +114,25 @@ class Compaction:
         if not oldest.live and not oldest.identities:
             self._remove()
             return
-        look = partial(self._shelf.look_through, oldest.number, oldest.size, whole=oldest.live > 0)
-        self._submit(look, self._next)
+        if oldest.live:
+            look = partial(self._shelf.look_through, oldest.number, oldest.size)
+            self._submit(look, self._next)
+        else:
+            look = partial(self._shelf.look_for_identities, oldest.number, oldest.size)
+            self._submit(look, self._next_identities)
+
+    def _next_identities(self, _: None = None) -> None:
+        self._submit(partial(self._shelf.next_identities, STEP_RECORDS), self._found_identities)
+
+    def _found_identities(self, found: Sequence[Identity]) -> None:
+        if self._is_closed:
+            return
+        for digest, accepted_at, expires in found:
+            self._remember(digest, accepted_at, expires)
+        if found:
+            self._next_identities()
+        else:
+            self._remove()
 
     def _is_due(self, oldest: Segment) -> bool:
         if not oldest.live:
@@ -160,9 +177,10 @@ class Compaction:
             # A second copy would stand beside the first once this segment is gone.
             return None
         self._copies.pop(found.id, None)
-        places = self._journal.still_pending(found) if found.record else None
+        places = self._journal.still_pending(found)
         if places is None:
-            self._remember(found)
+            if found.digest is not None:
+                self._remember(found.digest, found.accepted_at, found.expires)
             return None
         record = copy_indication(found.record, places, origin=self._segment.number)
         position = self._log.append(record)
@@ -170,15 +188,12 @@ class Compaction:
             self._log.remember()
         return Copied(found, position, len(record))
 
-    def _remember(self, found: Found) -> None:
-        digest = found.digest
-        ended = self._journal.ended(digest) if digest is not None else None
-        if ended is not None and digest is not None:
+    def _remember(self, digest: bytes, accepted_at: float, expires: float) -> None:
+        ended = self._journal.ended(digest)
+        if ended is not None:
             reason, destination = ended
             how = DELIVERED if reason is None else REASON_CODES[reason]
-            self._remembered.append(
-                StoredIdentity(digest, found.accepted_at, found.expires, how, destination)
-            )
+            self._remembered.append(StoredIdentity(digest, accepted_at, expires, how, destination))
 
     def _copied(self, copies: Sequence[Copied]) -> None:
         """Copies are on disk: from now on they are the ones that count."""

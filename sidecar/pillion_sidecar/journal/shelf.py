@@ -4,8 +4,9 @@ they are removed. One thread does these in order, so what is being read is never
 import errno
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.journal.files import File, Files
@@ -52,7 +53,7 @@ class Found(NamedTuple):
     flags: int
     #: Where it begins in the segment.
     offset: int
-    #: The record whole; empty where only its identity is asked for.
+    #: The record whole.
     record: bytes
     places: tuple[Place, ...]
     digest: bytes | None
@@ -62,6 +63,10 @@ class Found(NamedTuple):
     expires: float
 
 
+#: The digest of an identity, journal time of its acceptance, its ``expires`` (0.0 for none).
+Identity: TypeAlias = tuple[bytes, float, float]
+
+
 class Shelf:
     """Blocks. Used by one thread."""
 
@@ -69,6 +74,7 @@ class Shelf:
         self._files = files
         self._open: OrderedDict[int, File] = OrderedDict()
         self._walk: Iterator[Found] = iter(())
+        self._identities: Iterator[Identity] = iter(())
 
     # ------------------------------------------------------------------ reading back
 
@@ -122,11 +128,17 @@ class Shelf:
 
     # ------------------------------------------------------------------ removing
 
-    def look_through(self, number: int, size: int, *, whole: bool) -> None:
-        """Begin to look through a segment of ``size`` bytes; with ``whole`` for all its
-        INDICATIONs, else only for those with an identity."""
-        data = self._file(number).read(0, size)
-        self._walk = _whole(data) if whole else _identities(data)
+    def look_through(self, number: int, size: int) -> None:
+        """Begin to look through the INDICATIONs of a segment of ``size`` bytes."""
+        self._walk = _whole(self._file(number).read(0, size))
+
+    def look_for_identities(self, number: int, size: int) -> None:
+        """Begin to look for the identities of a segment of which nothing is pending."""
+        self._identities = _identities(self._file(number).read(0, size))
+
+    def next_identities(self, most: int) -> list[Identity]:
+        """Return the next identities of the segment, none at its end."""
+        return list(islice(self._identities, most))
 
     def next_found(self, most: int, most_bytes: int) -> list[Found]:
         """Return the next INDICATIONs of the segment, none at its end."""
@@ -143,7 +155,7 @@ class Shelf:
     ) -> IdentitiesFile | None:
         """Remove a segment, once the identities to be remembered of it are in a file of their
         own; return what there is to know of that, None where there is none."""
-        self._walk = iter(())
+        self._walk, self._identities = iter(()), iter(())
         kept = None
         if identities:
             try:
@@ -188,16 +200,16 @@ def _whole(data: bytes) -> Iterator[Found]:
             yield Found(record_id, flags, at, record, places, identity, accepted_at, expires)
 
 
-def _identities(data: bytes) -> Iterator[Found]:
+def _identities(data: bytes) -> Iterator[Identity]:
     # Every record with an identity comes by here once, so its checksum is not looked at: one that
     # is damaged costs no more than that identity.
     unpack, last = _HEAD.unpack_from, len(data) - _HEAD.size
     at = HEADER_SIZE
     while at <= last:
-        _, magic, kind, flags, size, _, record_id, accepted_at, expires, digest = unpack(data, at)
+        _, magic, kind, flags, size, _, _, accepted_at, expires, digest = unpack(data, at)
         if magic != MAGIC or size < FRAME.size:
             at = next_sound(data, at, len(data))
             continue
         if kind == _INDICATION and flags & _IDENTITY:
-            yield Found(record_id, flags, at, b"", (), digest, accepted_at, expires)
+            yield digest, accepted_at, expires
         at += size
