@@ -2,8 +2,9 @@
 
 import asyncio
 import json
+import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pillion_sidecar.app import Deliverer
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.watching import LOOK_INTERVAL
 from pillion_sidecar.delivery.queue import DestinationQueue
+from pillion_sidecar.journal.disk import SETTLE_SECONDS
 from pillion_sidecar.settings import Address, Settings
 from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome, Metrics
 from pillion_sidecar.testing import FakeTime
@@ -79,9 +81,17 @@ class Running:
     and reload has it looked at again), and then moves time.
     """
 
-    def __init__(self, folder: Path, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        session: aiohttp.ClientSession,
+        *,
+        journal: Path | None,
+        time: FakeTime,
+    ) -> None:
         self.folder = folder
-        self.time = FakeTime()
+        self.journal = journal
+        self.time = time
         self.stop = asyncio.Event()
         self.loads = 0
         self._session = session
@@ -206,6 +216,27 @@ class Running:
         assert due is not None
         self.time.advance(max(0.0, due - self.time.monotonic()))
 
+    async def kept(self) -> None:
+        """Wait until all that has happened is in the journal, settlements and states too; once
+        something was durable."""
+        # What is told during a write goes with the next one.
+        for _ in range(2):
+            self.time.advance(SETTLE_SECONDS)
+            on_disk = asyncio.Event()
+            self.deliverer.delivery.barrier(on_disk.set)
+            await on_disk.wait()
+
+    async def kill(self) -> None:
+        """End it as SIGKILL does: nothing that it writes from now on is in its journal."""
+        assert self.journal is not None
+        left = self.journal.with_name(f"{self.journal.name}.left")
+        shutil.copytree(self.journal, left)
+        self.ended.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.ended
+        shutil.rmtree(self.journal)
+        left.rename(self.journal)
+
     async def reload(self, *documents: JSON) -> None:
         """Rewrite the folder, and wait until the deliverer has taken it over or refused it."""
         before = self.loads
@@ -264,16 +295,20 @@ async def running(
     *documents: JSON,
     addresses: AddressPolicy | None = None,
     nameservers: tuple[str, ...] = (),
+    journal: Path | None = None,
+    time: FakeTime | None = None,
     **chosen: Any,
 ) -> AsyncIterator[Running]:
     """Run a deliverer on a folder of these documents (on what is there, without any).
 
-    ``chosen`` are settings.
+    One that is run again on the same ``journal`` goes on; see :func:`later` for its ``time``.
+    ``chosen`` are further settings.
     """
     if documents:
         write(folder, *documents)
     settings = Settings(
         resources=folder,
+        journal=journal,
         intake=ANYWHERE,
         telemetry=ANYWHERE,
         addresses=addresses or AddressPolicy(allow_loopback=True),
@@ -281,7 +316,7 @@ async def running(
         **chosen,
     )
     async with aiohttp.ClientSession() as session:
-        run = Running(folder, session)
+        run = Running(folder, session, journal=journal, time=time or FakeTime())
         with patch("pillion_sidecar.app.Metrics", lambda **given: _WatchedMetrics(run, **given)):
             run.deliverer = Deliverer(settings, clock=run.time, timers=run.time)
         run.ended = asyncio.create_task(run.deliverer.run(run.stop))
@@ -301,4 +336,10 @@ async def running(
                 await asyncio.sleep(0)
             else:
                 run.ended.cancel()
-            await run.ended
+            if not run.ended.cancelled():
+                await run.ended
+
+
+def later(time: FakeTime, seconds: float) -> FakeTime:
+    """The time of a process that begins so much later, with a monotonic clock of its own."""
+    return FakeTime(now=50_000.0, epoch=time.time() + seconds)
