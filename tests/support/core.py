@@ -35,6 +35,7 @@ from pillion_sidecar.testing import FakeTime
 from support.crashing_files import RecordingFiles
 from support.delivery import NoObserver, destination, subscription
 from support.history import Published
+from support.stepped import SteppedWorker
 
 SOURCE = "script"
 JOURNAL_ID = bytes(range(16))
@@ -97,43 +98,6 @@ class Event(NamedTuple):
     after: int
     what: str
     given: tuple[Any, ...]
-
-
-class SteppedWorker:
-    """A worker that does the next thing when it is told to."""
-
-    def __init__(self) -> None:
-        self._jobs: deque[
-            tuple[Callable[[], Any], Callable[[Any], None], Callable[[OSError], None]]
-        ] = deque()
-
-    def submit(
-        self,
-        work: Callable[[], Any],
-        done: Callable[[Any], None],
-        failed: Callable[[OSError], None],
-    ) -> None:
-        self._jobs.append((work, done, failed))
-
-    def step(self) -> bool:
-        """Do one thing; False where there is none."""
-        if not self._jobs:
-            return False
-        work, done, failed = self._jobs.popleft()
-        try:
-            result = work()
-        except OSError as error:
-            failed(error)
-        else:
-            done(result)
-        return True
-
-    def drain(self) -> None:
-        while self.step():
-            pass
-
-    def close(self) -> None:
-        self.drain()
 
 
 class Attempt(NamedTuple):
