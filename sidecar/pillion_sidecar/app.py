@@ -35,13 +35,14 @@ from pillion_sidecar.journal.errors import JournalError
 from pillion_sidecar.journal.memory import MemoryJournal
 from pillion_sidecar.journal.ports import Recovered
 from pillion_sidecar.journaling import JournalFolder, Owner
+from pillion_sidecar.listening import AddressTaken, Listeners
 from pillion_sidecar.refusals import Refusals
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.grouping import Groups
 from pillion_sidecar.revisions import Revisions
 from pillion_sidecar.routing import Router
-from pillion_sidecar.settings import Address, Settings
+from pillion_sidecar.settings import Settings
 from pillion_sidecar.supervision import LoopSupervisor
 from pillion_sidecar.telemetry.administration import Administration, add_administration_routes
 from pillion_sidecar.telemetry.bearer import TokenFile, add_operator_route
@@ -50,12 +51,8 @@ from pillion_sidecar.telemetry.server import telemetry_app
 
 logger = logging.getLogger("pillion.deliverer")
 
-#: Seconds that a publisher's connection is kept without a request.
-KEEPALIVE_SECONDS = 75.0
 #: What publishers are told at the end.
 SHUTTING_DOWN = "the deliverer is shutting down"
-#: Seconds that answers under way are given once delivery has stopped.
-ANSWER_SECONDS = 2.0
 
 
 class StartFailed(Exception):
@@ -98,15 +95,28 @@ class Deliverer:
             metrics=self._metrics, configured=lambda: self._configuration is not None
         )
         self._resolver = Resolver(nameservers=settings.nameservers)
+        self._make_callbacks()
+        self._make_rooms()
+        self._listeners = Listeners()
+        #: Where intake, telemetry and administration listen, once ``started`` is set.
+        self.intake_url = ""
+        self.telemetry_url = ""
+        self.administration_url = ""
+        self.started = asyncio.Event()
+
+    def _make_callbacks(self) -> None:
         self._poster = HTTPCallbackPoster(
             clock=self._clock,
             timers=self._timers,
             resolver=self._resolver,
-            address_policy=settings.addresses,
+            address_policy=self._settings.addresses,
         )
         self._callbacks = Callbacks(
             poster=self._poster, timers=self._timers, observer=self._metrics
         )
+
+    def _make_rooms(self) -> None:
+        """Make the rooms behind intake; the first revision says what they need to know."""
         self._handlers: HandlerRegistry | None = None
         defaults = IndicationService()
         self._memory = DuplicateMemory(
@@ -115,7 +125,7 @@ class Deliverer:
             capacity=defaults.duplicate_window_entries,
         )
         self._folder = JournalFolder(
-            settings.journal,
+            self._settings.journal,
             clock=self._clock,
             timers=self._timers,
             identities=self._memory,
@@ -131,7 +141,7 @@ class Deliverer:
             observer=self._metrics,
             journal=MemoryJournal(clock=self._clock),
             followers=(self._memory,),
-            maximum_destinations=settings.maximum_destinations,
+            maximum_destinations=self._settings.maximum_destinations,
         )
         self._groups = Groups(
             clock=self._clock,
@@ -149,12 +159,6 @@ class Deliverer:
             queues=self.delivery,
             groups=self._groups,
         )
-        self._runners: list[web.AppRunner] = []
-        #: Where intake, telemetry and administration listen, once ``started`` is set.
-        self.intake_url = ""
-        self.telemetry_url = ""
-        self.administration_url = ""
-        self.started = asyncio.Event()
 
     # ------------------------------------------------------------------ life
 
@@ -168,7 +172,7 @@ class Deliverer:
         with LoopSupervisor(asyncio.get_running_loop()) as supervisor:
             try:
                 await self._load_first()
-                await self._listen()
+                await self._listen_or_fail()
                 async with asyncio.TaskGroup() as tasks:
                     supervising = tasks.create_task(supervisor.failure())
                     watching = tasks.create_task(self._follow_changes())
@@ -206,6 +210,12 @@ class Deliverer:
                 self.delivery.keep_in(*self._recovered)
         self.apply(configuration)
 
+    async def _listen_or_fail(self) -> None:
+        try:
+            await self._listen()
+        except AddressTaken as error:
+            raise StartFailed(str(error)) from error
+
     async def _listen(self) -> None:
         telemetry = telemetry_app(
             exposition=self._metrics.exposition,
@@ -234,10 +244,10 @@ class Deliverer:
             add_operator_route(
                 telemetry, administration, token=token.read, refused=self._metrics.operator_refused
             )
-        self.telemetry_url = await self._serve(telemetry, self._settings.telemetry)
+        self.telemetry_url = await self._listeners.serve(telemetry, self._settings.telemetry)
         if apart is not None:
-            self.administration_url = await self._serve(administered, apart)
-        self.intake_url = await self._serve(intake, self._settings.intake)
+            self.administration_url = await self._listeners.serve(administered, apart)
+        self.intake_url = await self._listeners.serve(intake, self._settings.intake)
         self.administration_url = self.administration_url or self.intake_url
         self.started.set()
         logger.info(
@@ -250,23 +260,6 @@ class Deliverer:
                 "telemetry": self.telemetry_url,
             },
         )
-
-    async def _serve(self, app: web.Application, address: Address) -> str:
-        runner = web.AppRunner(
-            app,
-            access_log=None,
-            keepalive_timeout=KEEPALIVE_SECONDS,
-            auto_decompress=False,
-            shutdown_timeout=ANSWER_SECONDS,
-        )
-        self._runners.append(runner)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, address.host, address.port).start()
-        except OSError as error:
-            raise StartFailed(f"cannot listen on {address}: {error.strerror or error}") from error
-        host, port = runner.addresses[0][:2]
-        return f"http://{Address(host, port)}"
 
     async def _drain(self) -> None:
         self._shut_the_door()
@@ -291,8 +284,7 @@ class Deliverer:
             self.delivery.close()
         finally:
             # After delivery: those who wait for a receipt are answered by its last settlements.
-            for runner in self._runners:
-                await runner.cleanup()
+            await self._listeners.close()
             self._callbacks.close()
             self._poster.close()
             await self._resolver.close()
@@ -350,7 +342,11 @@ class Deliverer:
             return
         journal, recovered = found
         held = [indication for indication, _ in recovered.held]
-        self._groups.restore(recovered.groups, recovered.members, held, offset=journal.offset)
+        groups, members = recovered.groups, recovered.members
+        if recovered.lost:
+            # A member that was lost must be let in again, whatever is forgotten with it (S3.9).
+            groups, members = None, []
+        self._groups.restore(groups, members, held, offset=journal.offset)
         # The first segment says what the queues and the groups are by now; what follows from it is
         # written behind that.
         journal.attach(

@@ -78,7 +78,8 @@ class Taking:
         if self.closed:
             return CLOSED
         resolved = self._table.resolve(targets)
-        refusal = self._refusal(indication, resolved)
+        # One place is left for the predecessor that it waits for.
+        refusal = self._refusal(indication, resolved, beside=1)
         if refusal is None:
             self._keeping.hold(indication, self._entries(indication, resolved))
         return refusal
@@ -143,7 +144,10 @@ class Taking:
 
     # ------------------------------------------------------------------ refusing
 
-    def _refusal(self, indication: Indication, resolved: Sequence[Resolved]) -> Refusal | None:
+    def _refusal(
+        self, indication: Indication, resolved: Sequence[Resolved], *, beside: int = 0
+    ) -> Refusal | None:
+        """Return why it cannot be taken now; ``beside``: places to be left free."""
         if not self._keeping.in_memory:
             refusal = self._refusal_of_journal(len(indication.body), resolved)
             if refusal is not None:
@@ -152,7 +156,7 @@ class Taking:
         for _, _, queue in resolved:
             # Two subscriptions to one destination need two places.
             places = sum(other is queue for _, _, other in resolved) if len(resolved) > 1 else 1
-            if queue.refuses(places, now=now):
+            if queue.refuses(places + beside, now=now):
                 return _full(queue)
         return None
 

@@ -408,10 +408,20 @@ def test_a_held_indication_that_is_discarded_is_told_once_for_each_target(delive
 
 def test_a_held_indication_keeps_its_place_in_a_queue(deliverer):
     deliverer.answer = ERROR
-    deliverer.apply([destination("ops", queue_size=1, queue_full_policy=QueueFullPolicy.REJECT)])
+    deliverer.apply([destination("ops", queue_size=2, queue_full_policy=QueueFullPolicy.REJECT)])
     held = held_indication(deliverer)
-    deliverer.service.hold(held, [Target("ops", "filter-of-ops", "ops")])
-    assert deliverer.publish("a") is not None
+    assert deliverer.service.hold(held, [Target("ops", "filter-of-ops", "ops")]) is None
+    assert deliverer.publish("a") is None
+    assert deliverer.publish("b") is not None
+
+
+def test_a_held_indication_leaves_a_place_for_the_one_that_it_waits_for(deliverer):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops", queue_size=2, queue_full_policy=QueueFullPolicy.REJECT)])
+    targets = [Target("ops", "filter-of-ops", "ops")]
+    assert deliverer.service.hold(held_indication(deliverer), targets) is None
+    assert deliverer.service.hold(held_indication(deliverer), targets) is not None
+    assert deliverer.publish("predecessor") is None
 
 
 # ---------------------------------------------------------------------- restarts
