@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
@@ -230,7 +231,7 @@ class Running:
         """End it as SIGKILL does: nothing that it writes from now on is in its journal."""
         assert self.journal is not None
         left = self.journal.with_name(f"{self.journal.name}.left")
-        shutil.copytree(self.journal, left)
+        _copy_as_it_is(self.journal, left)
         self.ended.cancel()
         with suppress(asyncio.CancelledError):
             await self.ended
@@ -252,6 +253,17 @@ class Running:
             if due is not None and due <= self.time.monotonic() + LOOK_INTERVAL:
                 self.time.advance(max(0.0, due - self.time.monotonic()))
             await asyncio.sleep(0)
+
+
+def _copy_as_it_is(folder: Path, copy: Path) -> None:
+    """Copy a folder as it is at one moment, though files of it come and go."""
+    while True:
+        names = sorted(os.listdir(folder))
+        with suppress(shutil.Error):
+            shutil.copytree(folder, copy)
+            if sorted(os.listdir(folder)) == names:
+                return
+        shutil.rmtree(copy)
 
 
 async def answer_of(response: aiohttp.ClientResponse) -> Answer:
