@@ -66,10 +66,15 @@ class Sidecar:
 
 
 @asynccontextmanager
-async def sidecar(folder: Path, *options: str) -> AsyncIterator[Sidecar]:
-    """Run the command on a folder while the context lasts; it may have failed to start."""
+async def sidecar(
+    folder: Path, *options: str, program: tuple[str, ...] = ("-m", "pillion_cli.main")
+) -> AsyncIterator[Sidecar]:
+    """Run the command on a folder while the context lasts; it may have failed to start.
+
+    ``program``: how Python is told what to run.
+    """
     defaults = ("--intake", "127.0.0.1:0", "--telemetry", "127.0.0.1:0")
-    command = ("-m", "pillion_cli.main", "sidecar", "--resources", str(folder), *defaults)
+    command = (*program, "sidecar", "--resources", str(folder), *defaults)
     process = await asyncio.create_subprocess_exec(
         sys.executable, *command, *options, stdout=PIPE, stderr=PIPE
     )

@@ -1,0 +1,300 @@
+"""Disks on bad days: full, broken, rotten, or too small for a listener that is dead."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.listening import listening
+from support.resources import JSON, alert_filter, subscription, write
+from support.running import Running, alert, alerts, later, listener, resources, running
+from support.sidecar import sidecar
+from support.system_disk import SystemDisk
+
+#: A journal of 8 MiB, the least there is.
+SMALL: JSON = {"storage": {"sizeLimit": "10Mi"}}
+PADDING = "x" * 10_000
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    folder = tmp_path / "config"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    return tmp_path / "journal"
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[SystemDisk]:
+    made = SystemDisk()
+    monkeypatch.setattr("pillion_sidecar.journaling.SystemFiles", made.files)
+    yield made
+    made.go_on()
+
+
+def events(caplog: pytest.LogCaptureFixture, name: str) -> list[JSON]:
+    """The log records of one event."""
+    return [record.__dict__ for record in caplog.records if record.__dict__.get("event") == name]
+
+
+def big(first: int, count: int, **properties: object) -> list[JSON]:
+    """Alerts of 10 kB."""
+    numbers = range(first, first + count)
+    return [alert(str(number), Description=PADDING, **properties) for number in numbers]
+
+
+# ---------------------------------------------------------------------- full
+
+
+async def fill(run: Running, first: int) -> int:
+    """Publish until it is refused; return how many were accepted in all."""
+    for number in range(first, first + 1000):
+        answer = await run.publish(*big(number, 1), ack="durable")
+        if answer.status != 200:
+            assert answer.status == 429
+            assert float(answer.headers["Retry-After"]) >= 1
+            (refused,) = answer.document["refused"]
+            assert "the journal's disk is full" in refused["reason"]
+            assert "destination" not in refused
+            return number
+    raise AssertionError("a full disk takes everything")
+
+
+async def test_a_full_disk_refuses_delivers_on_and_opens_again_by_itself(
+    config: Path, journal: Path, disk: SystemDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with listening(status=503) as ops:
+        documents = resources(listener("ops", ops.url), deliverer=SMALL)
+        async with running(config, *documents, journal=journal) as run:
+            await run.publish(*alerts(0, 1), ack="durable")
+            await run.failed("ops", 1)
+            disk.full = True
+            count = await fill(run, 1)
+            assert len(events(caplog, "journal-full")) == 1
+            # What is pending is delivered, and that it was is noted.
+            ops.behave()
+            run.retry("ops")
+            await run.settled()
+            await run.kept()
+            assert (await run.publish(*big(count, 1))).status == 429
+            disk.full = False
+            while (await run.publish(*big(count, 1), ack="durable")).status != 200:
+                run.time.advance(1.0)
+            assert len(events(caplog, "journal-writable")) == 1
+            await run.settled()
+            await run.kept()
+            await run.kill()
+        async with running(config, journal=journal, time=later(run.time, 1)) as again:
+            assert again.deliverer.delivery.pending == 0
+    assert ops.identifiers == [str(number) for number in range(count + 1)]
+    # More than was reserved for the settlements alone.
+    assert count > 5
+
+
+async def test_a_start_on_a_full_disk_delivers_what_is_there(
+    config: Path, journal: Path, disk: SystemDisk
+) -> None:
+    async with listening(status=503) as ops:
+        documents = resources(listener("ops", ops.url), deliverer=SMALL)
+        async with running(config, *documents, journal=journal) as run:
+            await run.publish(*alerts(0, 3), ack="durable")
+            await run.kill()
+        ops.behave()
+        disk.full = True
+        async with running(config, journal=journal, time=later(run.time, 60)) as again:
+            refused = await again.publish(*alerts(3, 1))
+            assert refused.status == 429
+            assert "the journal's disk is full" in refused.document["refused"][0]["reason"]
+            await again.settled()
+            disk.full = False
+            while (await again.publish(*alerts(3, 1), ack="delivered")).status != 200:
+                again.time.advance(1.0)
+    assert ops.identifiers == ["0", "1", "2", "3"]
+
+
+# ---------------------------------------------------------------------- broken
+
+
+async def break_down(config: Path, journal: Path, disk: SystemDisk, *documents: JSON) -> None:
+    """Run until the disk is broken."""
+    async with running(config, *documents, journal=journal) as run:
+        await run.publish(*alerts(0, 2), ack="durable")
+        disk.break_down()
+        answer = await run.publish(*alerts(2, 1), ack="durable", timeout="60")
+        # It was never told to be safe.
+        assert answer.document.get("durable") is not True
+        await run.ended
+
+
+async def test_a_disk_that_breaks_ends_the_deliverer_and_nothing_durable_is_lost(
+    config: Path, journal: Path, disk: SystemDisk
+) -> None:
+    async with listening(status=503) as ops:
+        documents = resources(listener("ops", ops.url))
+        with pytest.raises(ExceptionGroup, match="1 sub-exception") as failure:
+            await break_down(config, journal, disk, *documents)
+        assert "the journal's disk failed" in str(failure.value.exceptions[0])
+        disk.broken = None
+        ops.behave()
+        async with running(config, journal=journal, time=later(run.time, 60)) as again:
+            await again.publish(*alerts(2, 1))
+            await again.settled()
+    assert ops.identifiers == ["0", "1", "2"]
+
+
+#: The command, on a disk that breaks as soon as there is a file of this name.
+PROGRAM = """
+import errno, os, sys
+from pillion_sidecar.journal.files import SystemFile
+
+broken, sync = sys.argv[1], SystemFile.sync
+
+def sync_unless_broken(file):
+    if os.path.exists(broken):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    sync(file)
+
+SystemFile.sync = sync_unless_broken
+from pillion_cli.main import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+async def test_the_command_ends_with_1_where_its_disk_breaks(
+    config: Path, journal: Path, tmp_path: Path
+) -> None:
+    async with listening() as ops:
+        write(config, *resources(listener("ops", ops.url)))
+        program = ("-c", PROGRAM, str(tmp_path / "broken"))
+        async with sidecar(config, "--journal", str(journal), program=program) as process:
+            await process.publish(*alerts(0, 1), query="ack=delivered")
+            write(tmp_path, file="broken")
+            await process.logged("deliverer-failed")
+            assert await process.ended() == 1
+            (failed,) = process.events("deliverer-failed")
+        assert "Input/output error" in str(failed)
+
+
+# ---------------------------------------------------------------------- rotten
+
+
+def rot(journal: Path, what: bytes) -> tuple[str, int]:
+    """Flip a bit of the only place where these bytes are; return the file, and where."""
+    (segment,) = (path for path in journal.glob("*.segment") if what in path.read_bytes())
+    data = bytearray(segment.read_bytes())
+    where = data.index(what)
+    data[where] ^= 1
+    segment.write_bytes(data)
+    return segment.name, where
+
+
+def quarantined(journal: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in journal.glob("*.damaged")}
+
+
+async def test_of_a_rotten_journal_all_that_can_be_read_is_delivered(
+    config: Path, journal: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with listening() as ops:
+        documents = resources(listener("ops", ops.url, sequenceIdentifiers="Send"))
+        async with running(config, *documents, journal=journal) as run:
+            await run.publish(*alerts(0, 1), ack="delivered")
+            ops.behave(status=503)
+            for number in range(1, 6):
+                line = alert(str(number), Description=f"number {number} of five")
+                await run.publish(line, ack="durable")
+            await run.failed("ops", 1)
+            await run.kept()
+            await run.kill()
+        file, where = rot(journal, b"number 3 of five")
+        ops.behave()
+        caplog.clear()
+        async with running(config, journal=journal, time=later(run.time, 60)) as again:
+            await again.settled()
+            # Nobody knows what became of it: it may be sent again.
+            answer = await again.publish(*alerts(2, 2), ack="delivered")
+            assert (answer.document["duplicate"], answer.document["accepted"]) == (1, 1)
+    taken = [one for one in ops.outcomes if one.verdict in ("delivered", "held")]
+    came = [one.item.text("IndicationIdentifier") for one in taken]
+    assert list(dict.fromkeys(came)) == ["0", "1", "2", "4", "5", "3"]
+    found = {(one.identifier.context, one.identifier.number) for one in taken if one.identifier}
+    before, after = dict.fromkeys(one.identifier.context for one in taken if one.identifier)
+    # In a new context (D.2), with a gap where one is missing.
+    assert found == {(before, 0), *((after, number) for number in (0, 1, 3, 4, 5))}
+    (damage,) = events(caplog, "journal-damaged")
+    assert damage["file"] == file
+    assert damage["begin"] <= where < damage["end"]
+    ((_, data),) = quarantined(journal).items()
+    assert b"umber 3 of five" in data
+
+
+# ---------------------------------------------------------------------- too small
+
+
+async def test_a_dead_listener_gives_up_its_oldest_and_the_others_get_everything(
+    config: Path, journal: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with listening(status=503) as dead, listening() as good:
+        documents = resources(
+            listener("dead", dead.url), listener("good", good.url), deliverer=SMALL
+        )
+        async with running(config, *documents, journal=journal) as run:
+            await run.publish(*big(0, 1), ack="durable")
+            await run.failed("dead", 1)
+            for first in range(1, 601, 5):
+                answer = await run.publish(*big(first, 5), ack="durable")
+                assert answer.status == 200
+                await run.delivered("good", first + 5)
+            given_up = [one["identifier"] for one in events(caplog, "indication-discarded")]
+            reasons = {one["reason"] for one in events(caplog, "indication-discarded")}
+            depth = run.queue("dead").depth
+            assert reasons == {"queue-full"}
+            assert given_up == [str(number) for number in range(601 - depth)]
+            assert size(journal) <= 8 << 20
+    assert good.identifiers == [str(number) for number in range(601)]
+
+
+def size(folder: Path) -> int:
+    """The bytes of its files."""
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+async def test_a_dead_listener_that_must_lose_nothing_refuses_its_own_alone(
+    config: Path, journal: Path
+) -> None:
+    async with listening(status=503) as dead, listening() as good:
+        documents = resources(
+            listener("dead", dead.url, queueFullPolicy="Reject"),
+            listener("good", good.url),
+            filters=(
+                alert_filter("fives", query=f"{QUERY} WHERE AlertType = 5"),
+                alert_filter("sixes", query=f"{QUERY} WHERE AlertType = 6"),
+            ),
+            subscriptions=(
+                subscription("to-dead", "dead", of="sixes"),
+                subscription("to-good", "good", of="fives"),
+            ),
+            deliverer=SMALL,
+        )
+        async with running(config, *documents, journal=journal) as run:
+            count = 0
+            while (answer := await run.publish(*big(count, 1), ack="durable")).status == 200:
+                count += 1
+            assert answer.status == 429
+            (refused,) = answer.document["refused"]
+            assert refused["destination"] == "dead"
+            assert refused["reason"] == "the queue of destination dead is full"
+            for first in range(0, 600, 5):
+                others = await run.publish(*big(1000 + first, 5, AlertType=5), ack="delivered")
+                assert others.status == 200
+            assert run.queue("dead").depth == count
+            assert size(journal) <= 8 << 20
+
+
+QUERY = "SELECT * FROM CIM_AlertIndication"
