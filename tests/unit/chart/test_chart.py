@@ -127,6 +127,23 @@ def test_the_manual_lists_every_alert() -> None:
     assert [codes(row[0])[0] for row in table("helm.md", "alert of the chart")] == alerts
 
 
+def test_alerts_about_the_journal_are_those_of_the_manual() -> None:
+    (page,) = (block for block in blocks(DOCS / "operating.md", "yaml") if "groups:" in block)
+    stated = asked_about_the_journal(yaml.safe_load(page))
+    assert asked_about_the_journal(ALERTS) == stated
+    assert len(stated) == 4
+
+
+def asked_about_the_journal(document: Any) -> dict[str, tuple[list[str], str]]:
+    """By alert: the metrics that it asks for, and the comparison that it ends in."""
+    rules = [rule for group in document["groups"] for rule in group["rules"]]
+    return {
+        rule["alert"]: (_METRIC.findall(rule["expr"]), " ".join(rule["expr"].split()[-2:]))
+        for rule in rules
+        if "pillion_journal_" in rule["expr"]
+    }
+
+
 def set_by(path: str, part: Any) -> Iterator[str]:
     """The dotted paths of what a part of a page's values sets, as far as the chart knows them."""
     if isinstance(part, dict) and path not in DESCRIBED:

@@ -11,6 +11,7 @@ from pillion_cim.jsonform.decode import MAX_DEPTH as INSTANCE_DEPTH
 from pillion_cim.schema import load_schema
 from pillion_sidecar.config.durability import QUEUE_SIZE_IN_MEMORY, QUEUE_SIZE_ON_DISK
 from pillion_sidecar.config.resources import (
+    Durability,
     IndicationService,
     IndicationSubscription,
     ListenerDestination,
@@ -33,6 +34,15 @@ from pillion_sidecar.intake.parameters import DEFAULT_FAULTS, DEFAULT_TIMEOUT, M
 from pillion_sidecar.intake.parameters import MAXIMUM_FAULTS as MOST_FAULTS_TOLD
 from pillion_sidecar.intake.publishing import KINDS
 from pillion_sidecar.intake.server import CIM_XML_PATHS
+from pillion_sidecar.journal.bounds import (
+    IDENTITY_BYTES,
+    MAXIMUM_WAITING,
+    MIB,
+    OVER,
+    JournalSettings,
+)
+from pillion_sidecar.journal.disk import SETTLE_SECONDS
+from pillion_sidecar.journaling import DEFAULT_BYTES, VOLUME_SHARE
 from pillion_sidecar.reliability.allowed import MAXIMUM_URL
 from pillion_sidecar.reliability.callbacks import (
     MAXIMUM_AWAITED,
@@ -184,6 +194,12 @@ def table_of_subscriptions() -> list[list[str]]:
             "operating.md",
             f"`shutdownGracePeriodSeconds` ({SERVICE.shutdown_grace_period_seconds:g})",
         ),
+        ("delivery.md", f"| what waits for a slow disk, at {MAXIMUM_WAITING // MIB} MiB |"),
+        ("delivery.md", f"delivered in the last {SETTLE_SECONDS:g} seconds before a\n"),
+        ("operating.md", f"at most {VOLUME_SHARE * 100:.0f} % of `deliverer.storage.sizeLimit`"),
+        ("operating.md", f"or {DEFAULT_BYTES >> 30} GiB where\nit says nothing"),
+        ("operating.md", f"at {IDENTITY_BYTES} bytes each"),
+        ("operating.md", f"`queueSize` ({QUEUE_SIZE_ON_DISK:,} with `Disk`)"),
         ("operating.md", f"`GET /v1/queues?limit={DEFAULT_LIMIT}&after=NAME`"),
         ("operating.md", f"at most {MAXIMUM_LIMIT:,} at a time"),
         ("operating.md", f"`POST /drain?timeout={DEFAULT_DRAIN_TIMEOUT:g}`"),
@@ -198,6 +214,18 @@ def table_of_subscriptions() -> list[list[str]]:
 )
 def test_a_figure_in_a_sentence_is_the_constant(page: str, sentence: str) -> None:
     assert sentence in text_of(page)
+
+
+@pytest.mark.parametrize("row", table("operating.md", "`sizeLimit`"), ids=lambda row: row[0])
+def test_what_a_journal_holds_by_the_size_of_its_volume_is_as_stated(row: list[str]) -> None:
+    size, unit = re.findall(r"^(\d+)([MG])i", row[0])[0]
+    volume = int(size) * {"M": MIB, "G": 1024 * MIB}[unit]
+    settings = JournalSettings(durability=Durability.DISK, maximum_bytes=int(volume * VOLUME_SHARE))
+    bound = settings.live_bound
+    for figure, held in zip(row[1:], (settings.maximum_bytes, bound, OVER * bound), strict=True):
+        stated = float(figure.removesuffix(" MiB").replace(",", ""))
+        least_digit = 0.1 if "." in figure else 1
+        assert 0 <= held / MIB - stated < least_digit
 
 
 def test_the_page_of_filters_names_every_function() -> None:
