@@ -174,6 +174,11 @@ class RecordingFile:
         assert self._open, f"a read of {self._name}, which is closed"
         return self._files.read(self._file, offset, size)
 
+    def read_cached(self, offset: int, buffer: bytearray) -> int:
+        data = self.read(offset, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
     def sync(self) -> None:
         self._do(Kind.SYNC)
 

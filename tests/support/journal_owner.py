@@ -176,6 +176,7 @@ class LiveJournal:
         if positions:
             self.journal.load(list(positions), read.extend)
             self.reader.drain()
+            self.turn()
         for found in read:
             assert found is not None
             self.owner.indications[found.id] = found

@@ -55,6 +55,9 @@ class Copying(Protocol):
     def time(self) -> float:
         """Return the journal time."""
 
+    def removed(self, number: int) -> None:
+        """A segment is gone from the disk."""
+
     def failed(self, error: OSError) -> None:
         """The disk failed for good."""
 
@@ -229,6 +232,7 @@ class Compaction:
     def _removed(self, kept: IdentitiesFile | None) -> None:
         segment, self._segment = self._segment, None
         assert segment is not None
+        self._journal.removed(segment.number)
         self._log.removed(segment)
         if kept is not None:
             self._files.append(kept)

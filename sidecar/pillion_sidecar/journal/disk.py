@@ -13,6 +13,7 @@ from pillion_sidecar.journal.bounds import OVER, JournalSettings
 from pillion_sidecar.journal.compaction import Compaction, known_segments
 from pillion_sidecar.journal.errors import folder_error
 from pillion_sidecar.journal.files import Files
+from pillion_sidecar.journal.glancing import Glances
 from pillion_sidecar.journal.loading import Loading
 from pillion_sidecar.journal.log import Batch, Log
 from pillion_sidecar.journal.naming import recovered_names
@@ -87,6 +88,7 @@ def open_journal(
         tail=tail,
         spare=spare,
         shelf=Shelf(files),
+        glances=Glances(files, offset=recovery.offset),
         clock=clock,
         worker=worker,
         reader=reader,
@@ -108,6 +110,7 @@ class DiskJournal:
         tail: Tail,
         spare: int,
         shelf: Shelf,
+        glances: Glances,
         clock: Clock,
         worker: Worker,
         reader: Worker,
@@ -151,6 +154,8 @@ class DiskJournal:
             offset=recovery.offset,
             shared=recovery.shared,
             failed=self.failed,
+            glances=glances,
+            call_soon=call_soon,
         )
         self._compaction = Compaction(
             log=self._log,
@@ -292,6 +297,7 @@ class DiskJournal:
             )
         self._reader.drain()
         self._shelf.close()
+        self._loading.close()
 
     @property
     def statistics(self) -> JournalStatistics:
@@ -379,6 +385,9 @@ class DiskJournal:
             held.position, held.size = position, size
         self._loading.moved(old_position, position, size)
         self.owner.moved(found.id, places, position, size)
+
+    def removed(self, number: int) -> None:
+        self._loading.removed(number)
 
     def ended(self, digest: bytes) -> tuple[DiscardReason | None, str] | None:
         return self.owner.identity(digest)

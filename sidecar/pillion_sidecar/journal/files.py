@@ -4,6 +4,7 @@ Names are relative to the folder. Every call may raise OSError, and blocks; a te
 that crash, tear and reorder.
 """
 
+import errno
 import os
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -19,6 +20,10 @@ class File(Protocol):
 
     def read(self, offset: int, size: int) -> bytes:
         """Return at most ``size`` bytes from ``offset``; fewer only at the end of the file."""
+
+    def read_cached(self, offset: int, buffer: bytearray) -> int:
+        """Fill ``buffer`` from ``offset`` with what can be had without the disk; return how many
+        bytes that are, 0 where it is not known to be none."""
 
     def sync(self) -> None:
         """Return once all that was written is on disk (fdatasync)."""
@@ -79,6 +84,15 @@ class SystemFile:
             return data
         # A signal, or the end of the file.
         return data + self.read(offset + len(data), size - len(data))
+
+    def read_cached(self, offset: int, buffer: bytearray) -> int:
+        try:
+            return os.preadv(self._descriptor, [buffer], offset, os.RWF_NOWAIT)
+        except OSError as error:
+            # Some file systems cannot tell (tmpfs), and some machines.
+            if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                return 0
+            raise
 
     def sync(self) -> None:
         os.fdatasync(self._descriptor)

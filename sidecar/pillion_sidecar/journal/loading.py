@@ -1,17 +1,22 @@
 """Indications read back from the disk, while their records may be copied forward."""
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
 from pillion_sidecar.indication import Indication
+from pillion_sidecar.journal.glancing import Glances
 from pillion_sidecar.journal.log import Log
 from pillion_sidecar.journal.segments import segment_name, segment_of
 from pillion_sidecar.journal.shelf import Shelf
 from pillion_sidecar.journal.workers import Worker
 
 logger = logging.getLogger("pillion.journal")
+
+#: Indications of several places that were read last.
+RECENT = 512
 
 #: Takes what was read, None for what is damaged.
 Loaded: TypeAlias = Callable[[Sequence[Indication | None]], None]
@@ -29,8 +34,14 @@ class Loading:
         offset: float,
         shared: Mapping[int, int],
         failed: Callable[[OSError], None],
+        glances: Glances,
+        call_soon: Callable[[Callable[[], None]], object],
     ) -> None:
         """``shared``: by id, unsettled places of indications that have more than one."""
+        self._glances = glances
+        self._call_soon = call_soon
+        # What several queues are about to ask for, by position: each has it once.
+        self._recent: OrderedDict[int, Indication] = OrderedDict()
         self._log = log
         self._shelf = shelf
         self._reader = reader
@@ -46,6 +57,10 @@ class Loading:
     def load(self, positions: Sequence[int], done: Loaded) -> None:
         """Read indications back; ``done`` is called later."""
         self._under_way += 1
+        found = self._glance(positions)
+        if found is not None:
+            self._call_soon(partial(self._loaded, positions, done, found))
+            return
         written = self._log.written
         early = [position for position in positions if position < written]
         late = [position for position in positions if position >= written]
@@ -65,13 +80,40 @@ class Loading:
         self._read(early, join)
         self._log.barrier(partial(self._read, late, join))
 
+    def _glance(self, positions: Sequence[int]) -> list[Indication] | None:
+        """Return what can be had without the disk, and is on it; None where not all can."""
+        if max(positions, default=0) >= self._log.written:
+            return None
+        recent = self._recent
+        missing = [position for position in positions if position not in recent]
+        read = self._glances.load(missing)
+        if read is None:
+            return None
+        fresh = dict(zip(missing, read, strict=True))
+        found = [fresh.get(position) or recent[position] for position in positions]
+        for position, indication in fresh.items():
+            if indication.id in self._shared:
+                recent[position] = indication
+        while len(recent) > RECENT:
+            recent.popitem(last=False)
+        return found
+
     def _read(self, positions: Sequence[int], done: Loaded) -> None:
         self._reader.submit(partial(self._shelf.load, positions, self._offset), done, self._failed)
 
     def moved(self, old_position: int, position: int, size: int) -> None:
         """A record has been copied forward."""
+        self._recent.pop(old_position, None)
         if self._under_way:
             self._moved[old_position] = position, size
+
+    def removed(self, number: int) -> None:
+        """A segment is gone."""
+        self._glances.forget(number)
+
+    def close(self) -> None:
+        """Read nothing more."""
+        self._glances.close()
 
     def _loaded(
         self, positions: Sequence[int], done: Loaded, loaded: Sequence[Indication | None]

@@ -327,6 +327,11 @@ def decode_indication(data: bytes | memoryview, at: int, frame: Frame) -> Indica
     )
 
 
+def read_envelope(data: bytes | memoryview) -> Envelope:
+    """Return an envelope, alone."""
+    return _envelope(data)
+
+
 def decode_envelope(data: bytes | memoryview, at: int, frame: Frame) -> Envelope:
     """Return what an INDICATION has beside its body and its times."""
     *_, size, _ = INDICATION.unpack_from(data, at + _frame_end)
