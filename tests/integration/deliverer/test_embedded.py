@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pillion_sidecar.embedded
 from pillion_sidecar.app import Deliverer, StartFailed
 from pillion_sidecar.config.watching import FolderWatcher
 from pillion_sidecar.embedded import DelivererFailed, DelivererRunning, EmbeddedDeliverer
+from pillion_sidecar.journal.lock import open_folder
 from pillion_sidecar.settings import Settings
 from support.listening import listening
 from support.resources import write
@@ -41,8 +43,10 @@ with EmbeddedDeliverer(settings) as deliverer:
 """
 
 
-def embedded(folder: Path) -> EmbeddedDeliverer:
-    return EmbeddedDeliverer(Settings(resources=folder, intake=ANYWHERE, telemetry=ANYWHERE))
+def embedded(folder: Path, journal: Path | None = None) -> EmbeddedDeliverer:
+    return EmbeddedDeliverer(
+        Settings(resources=folder, journal=journal, intake=ANYWHERE, telemetry=ANYWHERE)
+    )
 
 
 async def publish(deliverer: EmbeddedDeliverer, *, count: int, ack: str) -> int:
@@ -91,6 +95,43 @@ async def test_its_end_delivers_what_is_queued(tmp_path: Path) -> None:
         assert ops.identifiers == ["0", "1", "2"]
         # Once more is once too often, and harmless.
         deliverer.stop()
+
+
+async def test_what_its_end_leaves_in_its_journal_the_next_one_delivers(tmp_path: Path) -> None:
+    config, journal = tmp_path / "config", tmp_path / "journal"
+    config.mkdir()
+    async with listening(status=503) as ops:
+        write(config, *resources(listener("ops", ops.url)))
+        first = embedded(config, journal)
+        await asyncio.to_thread(first.start)
+        assert await publish(first, count=3, ack="durable") == 200
+        await ops.treated_badly()
+        # With no grace it is free to go at once.
+        await asyncio.to_thread(first.stop)
+        assert ops.identifiers == []
+        ops.behave()
+        write(config, *resources(listener("ops", ops.url), shutdownGracePeriodSeconds=3600))
+        second = embedded(config, journal)
+        await asyncio.to_thread(second.start)
+        await asyncio.to_thread(second.stop)
+        assert ops.identifiers == ["0", "1", "2"]
+        third = embedded(config, journal)
+        await asyncio.to_thread(third.start)
+        assert await publish(third, count=4, ack="delivered") == 200
+        await asyncio.to_thread(third.stop)
+    assert ops.identifiers == ["0", "1", "2", "3"]
+
+
+def test_a_journal_that_is_in_use_is_told_to_the_program(tmp_path: Path) -> None:
+    config, journal = tmp_path / "config", tmp_path / "journal"
+    config.mkdir()
+    write(config, *resources())
+    lock = open_folder(journal)
+    with pytest.raises(StartFailed, match=f"in use by process {os.getpid()}"):
+        embedded(config, journal).start()
+    lock.release()
+    with embedded(config, journal) as deliverer:
+        assert deliverer.failed is None
 
 
 @pytest.fixture
