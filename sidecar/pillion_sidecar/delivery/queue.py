@@ -287,7 +287,11 @@ class DestinationQueue:
         """Whether nothing older than an entry, which has been taken, is unsettled here."""
         if self.shares_index:
             return False
-        if self.flying and any(other.number < entry.number for other in self.flying):
+        flying = self.flying
+        if flying and (
+            flying[0].number < entry.number
+            or (len(flying) > 1 and any(other.number < entry.number for other in flying))
+        ):
             return False
         first = self.waiting.first_number
         return first is None or first > entry.number

@@ -1,12 +1,16 @@
 """The threads in which a journal waits for its disk, as the event loop sees them."""
 
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
-from typing import Any, Protocol, TypeVar
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 Result = TypeVar("Result")
+#: What to do, and whom to tell how it went.
+_Job: TypeAlias = tuple[Callable[[], Any], Callable[[Any], None], Callable[[OSError], None]]
+#: A job, its result and what it raised.
+_Finished: TypeAlias = tuple[_Job, Any, Exception | None]
 
 
 class Worker(Protocol):
@@ -31,17 +35,21 @@ class Worker(Protocol):
 class ThreadWorker:
     """A worker that is a thread.
 
-    An exception other than ``OSError`` is raised on the event loop, whose supervisor ends the run.
+    It has as little Python to run as can be: every step of it has to take the interpreter from the
+    event loop. An exception other than ``OSError`` is raised on the event loop, whose supervisor
+    ends the run.
     """
 
     def __init__(
         self, *, name: str, call_soon_threadsafe: Callable[[Callable[[], None]], object]
     ) -> None:
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
         self._call_soon_threadsafe = call_soon_threadsafe
-        self._submitted: deque[
-            tuple[Future[Any], Callable[[Any], None], Callable[[OSError], None]]
-        ] = deque()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._finished: SimpleQueue[_Finished] = SimpleQueue()
+        self._under_way = 0
+        # A daemon: who does not close it has crashed, and a crash at any moment is provided for.
+        self._thread = Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
 
     def submit(
         self,
@@ -49,32 +57,40 @@ class ThreadWorker:
         done: Callable[[Result], None],
         failed: Callable[[OSError], None],
     ) -> None:
-        future = self._executor.submit(work)
-        self._submitted.append((future, done, failed))
-        future.add_done_callback(self._wake)
+        self._under_way += 1
+        self._jobs.put((work, done, failed))
 
-    def _wake(self, future: Future[Any]) -> None:
-        self._call_soon_threadsafe(partial(self._tell, future))
+    def _work(self) -> None:
+        jobs, finished, wake = self._jobs, self._finished, self._call_soon_threadsafe
+        while (job := jobs.get()) is not None:
+            try:
+                finished.put((job, job[0](), None))
+            except Exception as error:  # noqa: BLE001 - raised again on the event loop
+                finished.put((job, None, error))
+            # Without an event loop any more, a drain tells it.
+            with suppress(RuntimeError):
+                wake(self._tell_finished)
 
-    def _tell(self, future: Future[Any]) -> None:
+    def _tell_finished(self) -> None:
         # A drain may have told it before.
-        if self._submitted and self._submitted[0][0] is future:
-            self._tell_first()
+        while not self._finished.empty():
+            self._tell(self._finished.get())
 
-    def _tell_first(self) -> None:
-        future, done, failed = self._submitted.popleft()
-        error = future.exception()
+    def _tell(self, one: _Finished) -> None:
+        self._under_way -= 1
+        (_, done, failed), result, error = one
         if error is None:
-            done(future.result())
+            done(result)
         elif isinstance(error, OSError):
             failed(error)
         else:
             raise error
 
     def drain(self) -> None:
-        while self._submitted:
-            self._tell_first()
+        while self._under_way:
+            self._tell(self._finished.get())
 
     def close(self) -> None:
         self.drain()
-        self._executor.shutdown()
+        self._jobs.put(None)
+        self._thread.join()
