@@ -74,6 +74,9 @@ class _File:
     def read(self, offset: int, size: int) -> bytes:
         return self._file.read(offset, size)
 
+    def read_cached(self, offset: int, buffer: bytearray) -> int:
+        return self._file.read_cached(offset, buffer)
+
     def sync(self) -> None:
         self._file.sync()
         self._disk.synced()

@@ -33,6 +33,7 @@ from pillion_sidecar.journal.segments import Header, encode_header
 from pillion_sidecar.journal.settling import Settling
 from pillion_sidecar.journal.shelf import Found, Shelf
 from pillion_sidecar.journal.statistics import JournalStatistics, statistics_of
+from pillion_sidecar.journal.survey import FindingKind
 from pillion_sidecar.journal.tail import Tail, is_full
 from pillion_sidecar.journal.workers import Worker
 
@@ -134,6 +135,7 @@ class DiskJournal:
         self._settling, self._is_settle_due = Settling(), False
         self._lost_through = recovery.lost_through
         self._last_commit = 0.0
+        self._found_damaged = sum(one.kind is not FindingKind.TORN for one in recovery.findings)
         self._settings, self._over = settings, int(OVER * settings.live_bound)
         self._log = Log(
             tail=tail,
@@ -307,7 +309,7 @@ class DiskJournal:
             identity_bytes=self._compaction.identity_bytes,
             live_bound=self._settings.live_bound,
             last_commit=self._last_commit,
-            damaged=self._loading.damaged,
+            damaged=self._found_damaged + self._loading.damaged,
         )
 
     # ------------------------------------------------------------------ what the log asks
@@ -319,6 +321,9 @@ class DiskJournal:
         return self._owner
 
     def trailing(self) -> list[bytes]:
+        if self._owner is None:
+            # A start that was broken off leaves the folder as it was recovered.
+            return []
         records = self._settling.take()
         if self._naming.has_new:
             records.insert(0, encode_names(self._naming.take_new()))

@@ -23,7 +23,7 @@ class JournalStatistics:
     commits: int
     #: How many seconds the last commit took.
     last_commit: float
-    #: Records that could not be read back since the start.
+    #: Damaged stretches that the start found, and damaged records read back since.
     damaged: int
     #: Whether the disk is full.
     is_full: bool

@@ -164,7 +164,7 @@ JOURNAL_WRITTEN_BYTES = Metric(
 JOURNAL_DAMAGED_RECORDS = Metric(
     "pillion_journal_damaged_records_total",
     MetricType.COUNTER,
-    "Records of the journal that could not be read back: what they held is discarded.",
+    "Damaged stretches that the start found in the journal, and damaged records read back since.",
 )
 JOURNAL_FULL = Metric(
     "pillion_journal_full",

@@ -218,6 +218,7 @@ async def test_of_a_rotten_journal_all_that_can_be_read_is_delivered(
         caplog.clear()
         async with running(config, journal=journal, time=later(run.time, 60)) as again:
             await again.settled()
+            assert await again.metric("pillion_journal_damaged_records_total") == 1
             # Nobody knows what became of it: it may be sent again.
             answer = await again.publish(*alerts(2, 2), ack="delivered")
             assert (answer.document["duplicate"], answer.document["accepted"]) == (1, 1)
@@ -233,6 +234,27 @@ async def test_of_a_rotten_journal_all_that_can_be_read_is_delivered(
     assert damage["begin"] <= where < damage["end"]
     ((_, data),) = quarantined(journal).items()
     assert b"umber 3 of five" in data
+
+
+async def test_what_rots_while_it_waits_is_discarded_and_told_and_the_rest_delivered(
+    config: Path, journal: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with listening(status=503) as ops:
+        documents = resources(listener("ops", ops.url, sequenceIdentifiers="Omit"))
+        async with running(config, *documents, journal=journal) as run:
+            # Far more than are kept loaded.
+            lines = [alert(str(n), Description=f"this is number {n}.") for n in range(200)]
+            await run.publish(*lines, ack="durable")
+            await run.failed("ops", 1)
+            rot(journal, b"this is number 150.")
+            ops.behave()
+            run.retry("ops")
+            await run.settled()
+            assert await run.metric("pillion_journal_damaged_records_total") == 1
+            assert (await run.books("ops"))["discarded"] == 1
+    assert ops.identifiers == [str(number) for number in range(200) if number != 150]
+    assert [one["reason"] for one in events(caplog, "indication-discarded")] == ["damaged"]
+    assert len(events(caplog, "journal-damaged")) == 1
 
 
 # ---------------------------------------------------------------------- too small

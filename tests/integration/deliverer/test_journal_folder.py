@@ -293,3 +293,26 @@ async def test_the_command_goes_on_after_a_kill(config: Path, journal: Path) -> 
             process.process.send_signal(signal.SIGTERM)
             assert await process.ended() == 0
     assert ops.identifiers == [str(number) for number in range(51)]
+
+
+async def test_a_first_configuration_that_is_refused_leaves_the_journal_as_it_is(
+    config: Path, journal: Path
+) -> None:
+    async with listening(status=503) as ops:
+        documents = resources(listener("ops", ops.url), durability="StateOnly")
+        async with running(config, *documents, journal=journal) as run:
+            await run.publish(*alerts(0, 2))
+            await run.failed("ops", 1)
+            await run.kept()
+            await run.kill()
+        two = resources(listener("ops", ops.url), listener("other", NOWHERE))
+        write(config, *two)
+        with pytest.raises(StartFailed, match="--max-destinations"):
+            async with running(
+                config, journal=journal, time=later(run.time, 1), maximum_destinations=1
+            ):
+                pass
+        ops.behave()
+        async with running(config, *documents, journal=journal, time=later(run.time, 60)) as again:
+            answer = await again.publish(*alerts(0, 2), ack="delivered")
+            assert answer.document["accepted"] == 2
