@@ -190,6 +190,15 @@ def test_t1_ends_the_group_and_removes_its_state_at_once() -> None:
     assert bed.submit(0, group_expires=bed.time.time() + 100) is IN_SEQUENCE
 
 
+def test_t1_members_without_expires_keep_its_state_no_longer() -> None:
+    bed = Bed()
+    over = bed.time.time() + WINDOW / 2
+    bed.submit(0, group_expires=over)
+    bed.time.advance(WINDOW / 2)
+    assert (ended(bed), bed.groups.remembered) == (["t1"], 0)
+    assert bed.submit(0, group_expires=over + WINDOW) is IN_SEQUENCE
+
+
 def test_t2_ends_the_group_and_its_state_goes_after_the_greatest_expiry() -> None:
     bed = Bed()
     bed.submit(0, idle=10, expires_in=500)
