@@ -1,4 +1,4 @@
-"""Queue entries as columns: what waits behind a queue's loaded front, at 36 bytes an entry."""
+"""Queue entries as columns: what waits behind a queue's loaded front, at 32 bytes an entry."""
 
 from array import array
 from bisect import bisect_left

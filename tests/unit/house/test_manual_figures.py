@@ -1,6 +1,7 @@
 """Names, defaults and limits that the manual states are those of the source."""
 
 import re
+from array import array
 
 import pytest
 import yaml
@@ -19,9 +20,12 @@ from pillion_sidecar.config.resources import (
     RetryPolicy,
 )
 from pillion_sidecar.delivery.handler import DeliveryResult
+from pillion_sidecar.delivery.packed import PackedEntries
+from pillion_sidecar.delivery.queue import GROUP_SEARCH
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.repeats import REMEMBERED_EVENTS
 from pillion_sidecar.delivery.retry import lifetime
+from pillion_sidecar.delivery.waiting import FRONT_ENTRIES
 from pillion_sidecar.handlers.cimxml import CIM_XML_PORT, CIM_XML_TLS_PORT
 from pillion_sidecar.handlers.http.exchange import BODY_LIMIT, HEAD_LIMIT
 from pillion_sidecar.handlers.http.sender import IDLE_SECONDS
@@ -226,6 +230,17 @@ def test_what_a_journal_holds_by_the_size_of_its_volume_is_as_stated(row: list[s
         stated = float(figure.removesuffix(" MiB").replace(",", ""))
         least_digit = 0.1 if "." in figure else 1
         assert 0 <= held / MIB - stated < least_digit
+
+
+def test_what_an_entry_behind_the_front_takes_is_as_stated() -> None:
+    packed = PackedEntries()
+    columns = [getattr(packed, name) for name in PackedEntries.__slots__]
+    size = sum(column.itemsize for column in columns if isinstance(column, array))
+    assert f"the first {FRONT_ENTRIES} entries loaded" in text_of("architecture.md")
+    assert f"in columns, {size} bytes an entry" in text_of("architecture.md")
+    stated = f"the first {FRONT_ENTRIES} of each queue are in memory ({GROUP_SEARCH} with\n"
+    assert stated in text_of("operating.md")
+    assert text_of("operating.md").count(f"takes {size} bytes") == 2
 
 
 def test_the_page_of_filters_names_every_function() -> None:
