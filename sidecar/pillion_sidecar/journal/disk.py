@@ -123,19 +123,15 @@ class DiskJournal:
         self._journal_id, self._offset = recovery.journal_id, recovery.offset
         self._flags = 0 if settings.durability is Durability.DISK else _BODILESS
         self._clock, self._timers, self._call_soon = clock, timers, call_soon
-        self._reader, self._shelf = reader, shelf
-        self._observer = observer
+        self._reader, self._shelf, self._observer = reader, shelf, observer
         self._owner: JournalOwner | None = None
         self._last_id = self._told_id = recovery.next_id - 1
-        self._next_epoch = recovery.recovered.next_epoch
-        self._shared = recovery.shared
+        self._next_epoch, self._shared = recovery.recovered.next_epoch, recovery.shared
         #: Held indications by id; they stay in memory, wherever their records lie.
         self._held = {indication.id: indication for indication, _ in recovery.recovered.held}
-        self._naming = recovered_names(recovery)
-        self._settling, self._is_settle_due = Settling(), False
-        self._lost_through = recovery.lost_through
-        self._last_commit = 0.0
-        self._found_damaged = sum(one.kind is not FindingKind.TORN for one in recovery.findings)
+        self._naming, self._settling = recovered_names(recovery), Settling()
+        self._lost_through, self._is_settle_due = recovery.lost_through, False
+        self._last_commit, self._found_damaged = 0.0, _count_damages(recovery)
         self._settings, self._over = settings, int(OVER * settings.live_bound)
         self._log = Log(
             tail=tail,
@@ -396,3 +392,7 @@ class DiskJournal:
 
     def ended(self, digest: bytes) -> tuple[DiscardReason | None, str] | None:
         return self.owner.identity(digest)
+
+
+def _count_damages(recovery: Recovery) -> int:
+    return sum(finding.kind is not FindingKind.TORN for finding in recovery.findings)
