@@ -279,6 +279,28 @@ def test_a_full_packed_queue_discards_its_oldest_each_logged(deliverer, journal,
     assert deliverer.queue("ops").depth == size
 
 
+def test_a_full_queue_discards_its_oldest_while_none_of_it_is_loaded(deliverer, journal):
+    deliverer.answer = ERROR
+    size = 2 * FRONT_ENTRIES
+    deliverer.apply([destination("ops", queue_size=size)])
+    over = FRONT_ENTRIES + 10
+    for number in range(size + over):
+        deliverer.publish(str(number))
+        journal.commit()
+        deliverer.run()
+    queue = deliverer.queue("ops")
+    assert (len(queue.waiting.front), queue.depth) == (0, size)
+    deliverer.answer = deliverer.handlers["ops"].answer = SUCCESS
+    deliverer.handlers["ops"].attempts.clear()
+    # What is read back by now was discarded meanwhile in part.
+    settle_loads(deliverer, journal)
+    deliverer.advance(31)
+    settle_loads(deliverer, journal)
+    assert queue.discarded[DiscardReason.QUEUE_FULL] == over
+    assert deliveries(deliverer) == [(str(number), number) for number in range(over, size + over)]
+    assert deliverer.service.pending == 0
+
+
 def test_a_packed_queue_that_is_purged_is_discarded_whole(deliverer, journal):
     deliverer.answer = ERROR
     deliverer.apply([destination("ops", queue_size=10_000)])
