@@ -84,6 +84,10 @@ class Keeping:
             queue.reserved += 1
         self._held[indication.id] = indication, entries
 
+    def held(self) -> list[Indication]:
+        """All that is held, in order."""
+        return [indication for indication, _ in self._held.values()]
+
     def let_go(self, indication: Indication) -> list[Queued]:
         """Hold an indication no longer; return its entries."""
         _, entries = self._held.pop(indication.id)

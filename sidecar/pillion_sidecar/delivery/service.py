@@ -383,7 +383,7 @@ class DeliveryService:
     def close(self) -> None:
         """Stop, with one line for each destination that something is left for (S0.14). What is in
         memory alone is discarded, each logged; what the journal has stays there."""
-        self._taking.closed = True
+        self._taking.close()
         self._settlements.finish()
         self._table.subscriptions.close()
         for queue in self._table.all_queues():
@@ -396,5 +396,5 @@ class DeliveryService:
             entries, _ = queue.surrender()
             for entry in entries:
                 self._settlements.discard(queue, entry, DiscardReason.SHUTDOWN)
-            if entries:
-                events.left_at_shutdown(queue, len(entries))
+            if left := queue.discarded[DiscardReason.SHUTDOWN]:
+                events.left_at_shutdown(queue, left)

@@ -86,6 +86,8 @@ class Taking:
 
     def release(self, indication: Indication) -> None:
         """See ``intake.ports.Queues``."""
+        if self.closed:
+            return
         held = indication.id
         entries = self._keeping.let_go(indication)
         for queue, entry in entries:
@@ -96,6 +98,8 @@ class Taking:
 
     def discard_held(self, indication: Indication, reason: DiscardReason) -> None:
         """See ``intake.ports.Queues``."""
+        if self.closed:
+            return
         entries = self._keeping.let_go(indication)
         self._settlements.discard_held(indication, entries, reason)
 
@@ -115,9 +119,21 @@ class Taking:
         self._settlements.pending += len(entries)
         self._keeping.keep_held(indication, entries)
 
+    def close(self) -> None:
+        """Take nothing more. What is held or waits for its commit stays in the journal, where that
+        has it; else it is discarded, or put in its queue."""
+        if not self._keeping.packs:
+            self.committed(NO_NUMBER)
+            for indication in self._keeping.held():
+                self.discard_held(indication, DiscardReason.SHUTDOWN)
+        self.closed = True
+
     def committed(self, through: int) -> None:
-        """Queue what is on disk."""
-        for queue, entry in self._keeping.committed(through):
+        """Queue what is on disk; once nothing is delivered any more it stays there."""
+        ready = self._keeping.committed(through)
+        if self.closed:
+            return
+        for queue, entry in ready:
             if queue.removed:
                 self._settlements.discard(queue, entry, DiscardReason.DESTINATION_REMOVED)
             elif not entry.subscription.active and not queue.draining:

@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 from support.listening import listening
-from support.running import Answer, Running, alert, alerts, later, listener, resources, running
+from support.running import (
+    MOST_TURNS,
+    Answer,
+    Running,
+    alert,
+    alerts,
+    later,
+    listener,
+    resources,
+    running,
+)
 from support.system_disk import SystemDisk
 
 CIM_XML = {
@@ -268,3 +278,64 @@ async def test_the_service_may_ask_for_less_than_its_durability_gives(
             assert answer.document == {"accepted": 1, "duplicate": 0, "refused": []}
             disk.go_on()
             await run.settled()
+
+
+async def test_what_is_with_the_disk_when_the_end_comes_is_answered_and_kept(
+    config: Path, journal: Path, disk: SystemDisk
+) -> None:
+    async with listening() as ops:
+        documents = resources(listener("ops", ops.url))
+        async with running(config, *documents, journal=journal) as run:
+            await run.publish(*alerts(0, 1), ack="delivered")
+            await run.kept()
+            disk.hold()
+            publishing = await run.begun(run.publish(*alerts(1, 2), ack="durable"))
+            await waits(run, publishing, disk)
+            run.stop.set()
+            await ending(run)
+            disk.go_on()
+            answer = await publishing
+            assert (answer.status, answer.document["accepted"]) == (200, 2)
+            assert answer.document["durable"] is True
+            await run.ended
+        assert ops.identifiers == ["0"]
+        async with running(config, journal=journal, time=later(run.time, 60)) as again:
+            await again.settled()
+    assert ops.identifiers == ["0", "1", "2"]
+
+
+async def test_without_bodies_what_waits_for_the_disk_at_the_end_is_discarded_and_told(
+    config: Path, journal: Path, disk: SystemDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with listening() as ops:
+        documents = resources(listener("ops", ops.url), durability="StateOnly")
+        async with running(config, *documents, journal=journal) as run:
+            await run.publish(*alerts(0, 1), ack="delivered")
+            await run.kept()
+            disk.hold()
+            publishing = await run.begun(run.publish(*alerts(1, 2), ack="delivered"))
+            await waits(run, publishing, disk)
+            run.stop.set()
+            await ending(run)
+            answer = await publishing
+            assert [one["reason"] for one in answer.document["discarded"]] == ["shutdown"] * 2
+            disk.go_on()
+            await run.ended
+    assert ops.identifiers == ["0"]
+    told = [record.__dict__ for record in caplog.records]
+    discards = [one for one in told if one.get("event") == "indication-discarded"]
+    assert [(one["identifier"], one["reason"]) for one in discards] == [
+        ("1", "shutdown"),
+        ("2", "shutdown"),
+    ]
+    assert [one["count"] for one in told if one.get("event") == "left-at-shutdown"] == [2]
+
+
+async def ending(run: Running) -> None:
+    """Wait until nothing is delivered any more."""
+    queue = run.queue("ops")
+    for _ in range(MOST_TURNS):
+        if queue.removed:
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it goes on")

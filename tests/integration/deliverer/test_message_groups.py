@@ -209,7 +209,7 @@ async def test_groups_of_two_sources_have_nothing_to_do_with_each_other(
 
 
 async def test_the_end_discards_what_is_held_in_memory_and_keeps_it_on_disk(
-    config: Path, journal: Path | None
+    config: Path, journal: Path | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with listening() as ops:
         documents = resources(listener("ops", ops.url))
@@ -217,6 +217,11 @@ async def test_the_end_discards_what_is_held_in_memory_and_keeps_it_on_disk(
             await run.publish(member(1, **IDLE), ack="accepted")
             run.stop.set()
             await run.ended
+        told = [record.__dict__ for record in caplog.records]
+        discarded = [(one["identifier"], one["reason"]) for one in told if "reason" in one]
+        assert discarded == ([] if journal is not None else [("1", "shutdown")])
+        left = [one["count"] for one in told if one.get("event") == "left-at-shutdown"]
+        assert left == ([] if journal is not None else [1])
         async with running(config, journal=journal, time=later(run.time, 60)) as again:
             on_disk = journal is not None
             repeat = await again.publish(member(1, **IDLE), ack="accepted")
