@@ -149,6 +149,22 @@ def test_what_was_committed_for_a_destination_removed_meanwhile_is_discarded(del
     ]
 
 
+def test_what_was_committed_for_a_subscription_that_ended_meanwhile_is_discarded(
+    deliverer, journal
+):
+    deliverer.apply([destination("ops")], [subscription("one", "ops"), subscription("two", "ops")])
+    deliverer.publish("a")
+    deliverer.apply([destination("ops")], [subscription("two", "ops")])
+    journal.commit()
+    deliverer.run()
+    assert deliverer.settlements.of("a") == [
+        ("ops", None),
+        ("ops", DiscardReason.SUBSCRIPTION_NOT_ACTIVE),
+    ]
+    (attempt,) = deliverer.handlers["ops"].attempts
+    assert attempt.filter_name == "filter-of-two"
+
+
 def test_a_draining_destination_waits_for_what_is_not_on_disk_yet(deliverer, journal):
     deliverer.apply([destination("ops", removal_policy=RemovalPolicy.DRAIN)])
     deliverer.publish("a")
@@ -483,6 +499,32 @@ def test_after_damage_every_context_ends(deliverer, journal):
     settle_loads(again, journal)
     again.advance(31)
     assert deliveries(again) == [("a", 0), ("b", 1)]
+
+
+def test_after_damage_no_number_is_given_twice(deliverer, journal):
+    deliverer.apply([destination("ops")])
+    for identifier in "ab":
+        deliverer.publish(identifier)
+    again = restarted(journal, damaged=True)
+    again.apply([destination("ops")])
+    again.publish("c")
+    assert [place.number for _, places in journal.records.values() for place in places] == [0, 1, 2]
+
+
+def test_a_listener_that_gets_identifiers_since_a_restart_gets_them_from_0(deliverer, journal):
+    url = "http://one.example:5988/"
+    # Two destinations with one URL send none.
+    deliverer.apply([destination("ops", destination=url), destination("twin", destination=url)])
+    for identifier in "ab":
+        deliverer.publish(identifier)
+    journal.commit(1)
+    deliverer.run()
+    assert deliverer.queue("ops").sequence_context is None
+    again = restarted(journal)
+    again.apply([destination("ops", destination=url)])
+    settle_loads(again, journal)
+    assert again.queue("ops").sequence_context is not None
+    assert deliveries(again) == [("b", 0)]
 
 
 def test_another_listener_after_a_restart_gets_a_new_context(deliverer, journal):

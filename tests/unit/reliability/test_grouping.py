@@ -425,6 +425,17 @@ def test_many_groups_of_one_name_are_remembered_as_few() -> None:
     assert bed.submit(1, ordered=True) is DUPLICATE
 
 
+def test_what_is_remembered_together_is_remembered_until_the_last_of_it_expires() -> None:
+    bed = Bed()
+    bed.submit(1, ordered=True, expires_in=100)
+    for sequence in range(1, 3 * MAXIMUM_PAST):
+        bed.submit(2 * sequence + 1, ordered=True, expires_in=10)
+    bed.time.advance(99)
+    assert bed.submit(1, ordered=True) is DUPLICATE
+    bed.time.advance(1)
+    assert bed.groups.remembered == 0
+
+
 def test_a_clock_that_is_set_back_keeps_the_group_until_its_date() -> None:
     bed = Bed()
     over = bed.time.time() + 100
