@@ -182,6 +182,8 @@ class Deliverer:
                     supervising.cancel()
             finally:
                 await self._close()
+            # A disk may fail with the last that it is given.
+            supervisor.check()
 
     async def _load_first(self) -> None:
         try:

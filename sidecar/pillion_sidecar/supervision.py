@@ -50,6 +50,11 @@ class LoopSupervisor:
         assert self._failure is not None
         raise self._failure
 
+    def check(self) -> None:
+        """Raise what has failed since nobody awaited :meth:`failure` any more."""
+        if self._failure is not None:
+            raise self._failure
+
     def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if self._before is None:

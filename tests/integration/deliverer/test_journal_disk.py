@@ -1,15 +1,17 @@
 """Disks on bad days: full, broken, rotten, or too small for a listener that is dead."""
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pillion_sidecar.journaling import JournalFailed
 from pillion_sidecar.testing import FakeTime
 from support.listening import listening
 from support.resources import JSON, alert_filter, subscription, write
-from support.running import Running, alert, alerts, later, listener, resources, running
+from support.running import MOST_TURNS, Running, alert, alerts, later, listener, resources, running
 from support.sidecar import sidecar
 from support.system_disk import SystemDisk
 
@@ -145,6 +147,35 @@ async def test_a_disk_that_breaks_ends_the_deliverer_and_nothing_durable_is_lost
             await again.publish(*alerts(2, 1))
             await again.settled()
     assert ops.identifiers == ["0", "1", "2"]
+
+
+async def test_a_disk_that_breaks_at_the_end_is_not_passed_over(
+    config: Path, journal: Path, disk: SystemDisk
+) -> None:
+    async with listening(status=503) as ops:
+        documents = resources(listener("ops", ops.url))
+        with pytest.raises(JournalFailed, match="Input/output error"):
+            await break_down_at_the_end(config, journal, disk, *documents)
+
+
+async def break_down_at_the_end(
+    config: Path, journal: Path, disk: SystemDisk, *documents: JSON
+) -> None:
+    """Break the disk once nothing is delivered any more, with something to write on it."""
+    async with running(config, *documents, journal=journal) as run:
+        await run.publish(*alerts(0, 1), ack="durable")
+        disk.hold()
+        await run.publish(*alerts(1, 1), ack="accepted")
+        await asyncio.to_thread(disk.holding.wait)
+        queue = run.queue("ops")
+        run.stop.set()
+        for _ in range(MOST_TURNS):
+            if queue.removed:
+                break
+            await asyncio.sleep(0)
+        disk.break_down()
+        disk.go_on()
+        await run.ended
 
 
 #: The command, on a disk that breaks as soon as there is a file of this name.
