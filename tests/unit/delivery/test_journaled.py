@@ -149,6 +149,25 @@ def test_what_was_committed_for_a_destination_removed_meanwhile_is_discarded(del
     ]
 
 
+def test_beside_a_queue_that_drains_nothing_is_settled_cumulatively(deliverer, journal):
+    ops = destination("ops", removal_policy=RemovalPolicy.DRAIN)
+    deliverer.answer = None
+    deliverer.apply([ops])
+    deliverer.publish("a")
+    journal.commit()
+    deliverer.run()
+    draining = deliverer.handlers["ops"]
+    deliverer.apply([])
+    deliverer.apply([ops])
+    deliverer.publish("b")
+    journal.commit()
+    deliverer.run()
+    assert deliverer.handlers["ops"] is not draining
+    deliverer.answer_held("ops", SUCCESS)
+    # The other one's is older, and still under way.
+    assert journal.settled == [(0, 1, None, False)]
+
+
 def test_what_was_committed_for_a_subscription_that_ended_meanwhile_is_discarded(
     deliverer, journal
 ):
@@ -408,6 +427,25 @@ def test_a_record_that_is_copied_forward_is_found_where_it_is(deliverer, journal
     settle_loads(deliverer, journal)
     assert deliverer.service.pending == 0
     assert not deliverer.service.answers.pending(moved, journal.records[moved][1])
+
+
+def test_a_record_that_is_copied_forward_while_it_is_read_is_found_where_it_is(deliverer, journal):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops", queue_size=10_000)])
+    for number in range(2 * FRONT_ENTRIES):
+        deliverer.publish(str(number))
+    journal.commit()
+    deliverer.run()
+    deliverer.handlers["ops"].answer = SUCCESS
+    deliverer.advance(31)
+    assert not deliverer.queue("ops").waiting.front
+    deliverer.handlers["ops"].answer = None
+    moved = FRONT_ENTRIES + 1
+    journal.move(moved)
+    settle_loads(deliverer, journal)
+    (entry,) = deliverer.queue("ops").flying
+    assert entry.indication.id == moved
+    assert journal.positions[entry.indication.position] == moved
 
 
 # ---------------------------------------------------------------------- holding (S1.5)
