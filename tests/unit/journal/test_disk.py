@@ -9,6 +9,7 @@ import pytest
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.indication import Indication
+from pillion_sidecar.journal import log
 from pillion_sidecar.journal.bounds import MIB
 from pillion_sidecar.journal.ports import QueueState
 from pillion_sidecar.testing import FakeTime
@@ -382,6 +383,24 @@ def test_pending_bytes_are_bounded(files: RecordingFiles) -> None:
         live.settle(indication, 1)
     assert live.journal.refusal(100_000) is None
     assert not live.journal.is_over_bytes(100_000)
+
+
+def test_what_waits_for_a_slow_disk_is_bounded(
+    live: LiveJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "MAXIMUM_WAITING", 100_000)
+    live.accept(1)
+    live.turn()
+    # The write of the first is under way.
+    for _ in range(10):
+        assert live.journal.refusal(10_000) is None
+        live.accept(1, body=b"x" * 10_000)
+        live.turn()
+    refusal = live.journal.refusal(1)
+    assert refusal is not None
+    assert refusal.startswith("the journal's disk is slow: ")
+    live.run()
+    assert live.journal.refusal(1) is None
 
 
 # ---------------------------------------------------------------------- over a restart
