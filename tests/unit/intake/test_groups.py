@@ -199,6 +199,20 @@ async def test_a_repeat_whose_original_nobody_remembers_is_not_called_delivered(
         assert (document["duplicate"], document["pending"]) == (1, 1)
 
 
+async def test_a_repeat_of_a_held_member_under_another_identifier_is_told_of_its_original() -> None:
+    async with Door().open() as door:
+        held: dict[str, Any] = {"source": "s", "ordered": True, "groupMaxIdleSeconds": 5}
+        await door.post(lines(member(1, "one", **held)))
+        _, document, _ = await door.post(
+            lines(member(1, "two", **held)), path="/v1/indications?ack=delivered&timeout=0"
+        )
+        assert (document["duplicate"], document["pending"]) == (1, 1)
+        door.time.advance(5)
+        status, receipt = await door.get(f"/v1/receipts/{document['receipt']}?timeout=0")
+        assert (status, receipt["pending"]) == (200, 0)
+        assert receipt["discarded"][0]["reason"] == "out-of-order"
+
+
 async def test_a_new_group_of_the_same_name_is_not_told_of_the_old_ones_members() -> None:
     async with Door().open() as door:
         await door.post(lines(member(0), member(2, last=True)))
