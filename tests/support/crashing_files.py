@@ -170,6 +170,10 @@ class RecordingFile:
     def write(self, offset: int, data: Buffer) -> None:
         self._do(Kind.WRITE, offset=offset, data=bytes(data))
 
+    def write_through(self, offset: int, data: Buffer) -> None:
+        self.write(offset, data)
+        self.sync()
+
     def read(self, offset: int, size: int) -> bytes:
         assert self._open, f"a read of {self._name}, which is closed"
         return self._files.read(self._file, offset, size)

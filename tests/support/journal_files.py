@@ -49,6 +49,10 @@ class MemoryFile:
             content.extend(bytes(offset - len(content)))
         content[offset : offset + len(data)] = data
 
+    def write_through(self, offset: int, data: Buffer) -> None:
+        self.write(offset, data)
+        self.sync()
+
     def read(self, offset: int, size: int) -> bytes:
         return bytes(self._content[offset : offset + size])
 

@@ -71,6 +71,10 @@ class _File:
     def write(self, offset: int, data: Buffer) -> None:
         self._file.write(offset, data)
 
+    def write_through(self, offset: int, data: Buffer) -> None:
+        self.write(offset, data)
+        self.sync()
+
     def read(self, offset: int, size: int) -> bytes:
         return self._file.read(offset, size)
 

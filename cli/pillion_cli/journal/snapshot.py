@@ -126,6 +126,12 @@ class _OpenFile:
         self._file = file
         self._size = size
 
+    def write_through(self, offset: int, data: Buffer) -> None:
+        _refuse()
+
+    def read_cached(self, offset: int, buffer: bytearray) -> int:
+        return 0
+
     def read(self, offset: int, size: int) -> bytes:
         return self._file.read(offset, max(0, min(size, self._size - offset)))
 

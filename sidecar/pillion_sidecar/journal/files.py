@@ -11,12 +11,19 @@ from typing import Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
+#: A call that this file system, or this machine, does not know.
+_NOT_HERE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+
 
 class File(Protocol):
     """One open file."""
 
     def write(self, offset: int, data: Buffer) -> None:
         """Write all of ``data`` at ``offset``; on disk only after :meth:`sync`."""
+
+    def write_through(self, offset: int, data: Buffer) -> None:
+        """Write all of ``data`` at ``offset``, and return once it is on disk; of what was written
+        before nothing is said."""
 
     def read(self, offset: int, size: int) -> bytes:
         """Return at most ``size`` bytes from ``offset``; fewer only at the end of the file."""
@@ -78,6 +85,19 @@ class SystemFile:
             offset += written
             view = view[written:]
 
+    def write_through(self, offset: int, data: Buffer) -> None:
+        # In one call where it can be: between two, this thread would have to wait for the
+        # interpreter.
+        try:
+            written = os.pwritev(self._descriptor, [data], offset, os.RWF_DSYNC)
+        except OSError as error:
+            if error.errno not in _NOT_HERE:
+                raise
+            written = 0
+        if written < len(data):
+            self.write(offset + written, memoryview(data)[written:])
+            self.sync()
+
     def read(self, offset: int, size: int) -> bytes:
         data = os.pread(self._descriptor, size, offset)
         if len(data) in (0, size):
@@ -90,7 +110,7 @@ class SystemFile:
             return os.preadv(self._descriptor, [buffer], offset, os.RWF_NOWAIT)
         except OSError as error:
             # Some file systems cannot tell (tmpfs), and some machines.
-            if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            if error.errno == errno.EAGAIN or error.errno in _NOT_HERE:
                 return 0
             raise
 

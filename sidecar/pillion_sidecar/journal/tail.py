@@ -85,8 +85,7 @@ class Tail:
         end = offset + len(data)
         if end > self._reserved:
             self.reserve(end)
-        self._file.write(offset, data)
-        self._file.sync()
+        self._file.write_through(offset, data)
         return Written(time.perf_counter() - began, self._reserved)
 
     def reserve(self, end: int) -> int:

@@ -183,14 +183,17 @@ PROGRAM = """
 import errno, os, sys
 from pillion_sidecar.journal.files import SystemFile
 
-broken, sync = sys.argv[1], SystemFile.sync
+broken = sys.argv[1]
 
-def sync_unless_broken(file):
-    if os.path.exists(broken):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-    sync(file)
+def unless_broken(call):
+    def wrapped(file, *arguments):
+        if os.path.exists(broken):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        call(file, *arguments)
+    return wrapped
 
-SystemFile.sync = sync_unless_broken
+SystemFile.sync = unless_broken(SystemFile.sync)
+SystemFile.write_through = unless_broken(SystemFile.write_through)
 from pillion_cli.main import main
 sys.exit(main(sys.argv[2:]))
 """
