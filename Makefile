@@ -76,6 +76,11 @@ rows: java cluster-binaries ## Break each worked requirement's line of source an
 	@echo "== rows"
 	@$(PY) tools/rows.py --jobs $(JOBS)
 
+.PHONY: soak
+soak: .venv/.complete ## Kill points by the million, and an hour of chaos (both end sooner by PILLION_… variables)
+	@PILLION_KILL_POINTS=$${PILLION_KILL_POINTS:-1000000} PILLION_CHAOS_ROUNDS=$${PILLION_CHAOS_ROUNDS:-1000} \
+	  $(PY) -m pytest -q -n $(JOBS) tests/unit/journal/test_kill_points.py tests/integration/chaos
+
 .PHONY: bench
 bench: java cluster-binaries ## Measure against nginx and wrk (Debian packages nginx-light, wrk)
 	@for program in nginx wrk; do command -v $$program >/dev/null || \
