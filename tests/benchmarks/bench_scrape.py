@@ -16,6 +16,7 @@ from pillion_sidecar.config.resources import ListenerDestination, Protocol
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.delivery.waiting import WaitingEntries
 from pillion_sidecar.telemetry.metrics import Metrics
 from support.bench import report
 
@@ -49,7 +50,14 @@ def queue(number: int, load: Load) -> DestinationQueue:
         protocol=Protocol.CIM_XML,
     )
     nothing = cast(Any, None)
-    made = DestinationQueue(destination, handler=nothing, sequence=nothing, created_at=0.0)
+    in_memory = cast(Any, SimpleNamespace(packs=False))
+    made = DestinationQueue(
+        destination,
+        handler=nothing,
+        sequence=nothing,
+        created_at=0.0,
+        waiting=WaitingEntries(packing=in_memory, loaded=nothing),
+    )
     made.last_success_at = 5.0
     if load.backlogged:
         entry = SimpleNamespace(indication=SimpleNamespace(accepted_at=4.0))
