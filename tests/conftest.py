@@ -11,6 +11,7 @@ import importlib.util
 import os
 import sys
 import types
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 
 import hypothesis
@@ -66,11 +67,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what passing tests have to tell (``record_property("told", …)``), quietly or not."""
+    """Print what passing tests have to tell (``record_property("told", …)``), quietly or not, and
+    the sums of what they count (``record_property(WHAT, NUMBER)``)."""
+    sums: Counter[str] = Counter()
     for report in terminalreporter.getreports("passed"):
         for name, value in report.user_properties:
             if name == "told":
                 terminalreporter.write_line(str(value))
+            elif isinstance(value, int):
+                sums[name] += value
+    for name, total in sums.items():
+        terminalreporter.write_line(f"{total:,} {name} in all")
 
 
 @pytest.fixture

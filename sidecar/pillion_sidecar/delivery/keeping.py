@@ -37,7 +37,6 @@ class Keeping:
         self._subscription_at = subscription_at
         self._trackers = TrackerTable()
         self._trackers.follow_all(followers)
-        self._followers = followers
         #: What is taken but not on disk yet, by id, in order.
         self._staged: deque[tuple[int, list[Queued]]] = deque()
         #: Held indications, by id, with the places that are reserved for them.
@@ -64,11 +63,6 @@ class Keeping:
                 queue.staged -= 1
                 ready.append((queue, entry))
         return ready
-
-    @property
-    def staged(self) -> list[Queued]:
-        """The entries that wait for their commit."""
-        return [queued for _, entries in self._staged for queued in entries]
 
     # ------------------------------------------------------------------ holding (S1.5)
 

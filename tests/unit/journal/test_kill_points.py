@@ -41,6 +41,7 @@ def test_nothing_is_lost_or_out_of_order_wherever_it_is_killed(
     told = f"{points} kill points, 0 lost, 0 out of order; PILLION_KILL_SEED={SEED + part}"
     print(f"{told}: {acknowledged} acknowledged, {reopened} cut or opened once more")
     record_property("told", told)
+    record_property("kill points", points)
     assert acknowledged
 
 
