@@ -227,7 +227,8 @@ class Sequencer(Generic[Item]):
     def _out_of_order(
         self, state: _Sender[Item], item: Item, identifier: SequenceIdentifier, now: float
     ) -> Outcome[Item]:
-        known = identifier in state.remembered
+        # What is held has not been forgotten, even where its identifier had to make room.
+        known = identifier in state.remembered or identifier.number in state.held
         state.remember(identifier, now + self._lifetime)
         if known:
             return _outcome(item, identifier, Verdict.DUPLICATE, "came before")

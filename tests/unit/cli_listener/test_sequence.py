@@ -198,6 +198,15 @@ def test_too_many_remembered_are_forgotten() -> None:
     assert listener.receive(1) == ["late A1"]
 
 
+def test_what_is_held_is_known_though_its_identifier_had_to_make_room() -> None:
+    listener = Listener(max_remembered=1)
+    assert listener.receive(0) == ["A0"]
+    assert listener.receive(2) == ["held A2"]
+    assert listener.receive(4) == ["held A4"]
+    assert listener.receive(2) == ["duplicate A2"]
+    assert listener.receive(1) == ["A1", "A2"]
+
+
 def test_the_sender_heard_longest_ago_makes_room() -> None:
     listener = Listener(max_senders=2)
     listener.receive(0, sender="s")
