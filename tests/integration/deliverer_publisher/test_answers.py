@@ -168,6 +168,7 @@ def test_each_line_of_a_request_is_accounted_for_once(house: Any, tmp_path: Path
         "properties.PerceivedSeverity",
         "properties.AlertType",
     ]
+    deliverer.settled()
     assert house.identifiers() == [str(n) for n in range(9)]
 
 
@@ -271,6 +272,7 @@ def test_only_what_was_refused_is_sent_again_and_order_holds(house: Any) -> None
         if refused := answer.document["refused"]:
             assert following.lines == tuple(seen.lines[line["line"]] for line in refused)
     assert (sender.counts.accepted, sender.counts.duplicate) == (120, 0)
+    deliverer.settled()
     assert house.identifiers() == [str(number) for number in range(120)]
     numbers = [line["number"] for line in house.record()]
     assert numbers == list(range(numbers[0], numbers[0] + 120))
