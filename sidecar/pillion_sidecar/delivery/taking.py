@@ -21,8 +21,10 @@ from pillion_sidecar.journal.ports import NO_NUMBER, Place
 FULL_QUEUE_RETRY_AFTER = 1.0
 #: For a request that was still being read: its publisher is to send the rest elsewhere.
 CLOSED = Refusal(FULL_QUEUE_RETRY_AFTER, "the deliverer is stopping")
-#: Entries that the heaviest queue gives up for each indication that the journal has no room for.
+#: Entries that the heaviest queues give up for an indication that the journal has no room for, at
+#: least and at most. An indication that several of them hold is gone only with its last entry.
 MAKING_ROOM = 2
+MOST_GIVEN_UP = 256
 
 #: What a target stands for.
 Resolved: TypeAlias = tuple[Target, Subscription, DestinationQueue]
@@ -179,24 +181,36 @@ class Taking:
     def _refusal_of_journal(self, size: int, resolved: Sequence[Resolved]) -> Refusal | None:
         """Ask the journal. At its byte bound the destination that holds most meets its own
         full-queue policy first, and others still publish."""
-        journal = self._keeping.journal
+        journal, full = self._keeping.journal, None
+        if journal.is_over_bytes(size):
+            full = self._pushing_back(resolved)
+            if full is None:
+                # Before the journal is asked: once it is full to the last, nobody else makes room.
+                self._make_room(size)
         reason = journal.refusal(size)
         if reason is not None:
             return Refusal(FULL_QUEUE_RETRY_AFTER, reason)
-        heaviest = self._heaviest.queue() if journal.is_over_bytes(size) else None
-        if heaviest is None:
-            return None
-        if heaviest.gives_way(now=self._clock.monotonic()):
-            self._make_room(heaviest)
-        elif any(queue is heaviest for _, _, queue in resolved):
-            return _full(heaviest)
-        return None
+        return None if full is None else _full(full)
 
-    def _make_room(self, heaviest: DestinationQueue) -> None:
-        for _ in range(MAKING_ROOM):
-            evicted = heaviest.evict()
-            if evicted is not None:
-                self._settlements.discard_evicted(heaviest, evicted, DiscardReason.QUEUE_FULL)
+    def _pushing_back(self, resolved: Sequence[Resolved]) -> DestinationQueue | None:
+        """Return the heaviest queue where it is a target, and does not give way."""
+        heaviest = self._heaviest.queue()
+        if heaviest is None or heaviest.gives_way(now=self._clock.monotonic()):
+            return None
+        return heaviest if any(queue is heaviest for _, _, queue in resolved) else None
+
+    def _make_room(self, size: int) -> None:
+        journal = self._keeping.journal
+        for given_up in range(MOST_GIVEN_UP):
+            heaviest = self._heaviest.giving_way()
+            evicted = None if heaviest is None else heaviest.evict()
+            if heaviest is None or evicted is None:
+                return
+            self._settlements.discard_evicted(heaviest, evicted, DiscardReason.QUEUE_FULL)
+            # What is not loaded gives its room back a little later.
+            is_later = not isinstance(evicted, QueueEntry)
+            if given_up + 1 >= MAKING_ROOM and (is_later or not journal.is_over_bytes(size)):
+                return
 
 
 def _full(queue: DestinationQueue) -> Refusal:

@@ -1,0 +1,119 @@
+"""A delivery service on a real journal, with workers that do at once what they are given."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pillion_sidecar.config.resources import Durability, IndicationSubscription, ListenerDestination
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import Indication
+from pillion_sidecar.intake.ports import Refusal, Target
+from pillion_sidecar.journal.bounds import JournalSettings
+from pillion_sidecar.journal.disk import DiskJournal, open_journal
+from pillion_sidecar.journal.files import Files
+from pillion_sidecar.journal.ports import Place, QueueState
+from pillion_sidecar.reliability.duplicates import DuplicateMemory
+from pillion_sidecar.testing import FakeTime
+from support.delivery import Deliverer
+from support.stepped import SteppedWorker
+
+SMALL = JournalSettings(durability=Durability.DISK, segment_bytes=6 << 10)
+
+
+class OnDisk(Deliverer):
+    """A :class:`support.delivery.Deliverer` whose first revision takes over what is in a folder."""
+
+    def __init__(
+        self, files: Files, *, settings: JournalSettings = SMALL, time: FakeTime | None = None
+    ) -> None:
+        super().__init__(time=time)
+        self.files = files
+        self.workers = (SteppedWorker(), SteppedWorker())
+        self.memory = DuplicateMemory(clock=self.time, window_seconds=86_400.0, capacity=4096)
+        self.journal: DiskJournal
+        self.journal, self.recovered = open_journal(
+            files,
+            clock=self.time,
+            worker=self.workers[0],
+            reader=self.workers[1],
+            call_soon=self._soon.append,
+            timers=self.time,
+            settings=settings,
+            identities=self.memory,
+            journal_id=bytes(range(16)),
+        )
+        self.service.keep_in(self.journal, self.recovered)
+        self.failure: OSError | None = None
+        self._attached = False
+
+    def apply(
+        self,
+        destinations: Sequence[ListenerDestination],
+        subscriptions: Sequence[IndicationSubscription] | None = None,
+        **service: Any,
+    ) -> None:
+        super().apply(destinations, subscriptions, **service)
+        if not self._attached:
+            self._attached = True
+            self.journal.attach(self)
+            self.run()
+
+    def run(self) -> None:
+        """Run what is due now, the workers too, until nothing is."""
+        super().run()
+        while self.workers[0].step() or self.workers[1].step():
+            super().run()
+
+    def rest(self) -> None:
+        """Have all that is settled written."""
+        self.advance(1.0)
+
+    def restart(self, **given: Any) -> "OnDisk":
+        """Crash, and begin again on what is in the folder."""
+        return OnDisk(self.files, time=self.time, **given)
+
+    def give(self, identifier: str, *to: str, body: bytes = b"{}") -> Refusal | None:
+        """Offer one indication."""
+        return self.service.offer(self.indication(identifier, body=body), self.targets(*to))
+
+    def indication(self, identifier: str, *, body: bytes = b"{}") -> Indication:
+        return Indication(
+            body=body,
+            class_name="CIM_AlertIndication",
+            accepted_at=self.time.monotonic(),
+            identifier=identifier,
+            trackers=(self.settlements,),
+        )
+
+    def targets(self, *names: str) -> list[Target]:
+        known = self.configuration.subscriptions
+        return [
+            Target(
+                subscription=name,
+                filter_name=known[name].filter_name,
+                destination=known[name].destination_name,
+            )
+            for name in names or tuple(known)
+        ]
+
+    # ------------------------------------------------------------------ JournalOwner
+
+    def committed(self, through: int) -> None:
+        self.service.answers.committed(through)
+
+    def pending(self, indication_id: int, places: Sequence[Place]) -> Sequence[Place]:
+        return self.service.answers.pending(indication_id, places)
+
+    def moved(self, indication_id: int, places: Sequence[Place], position: int, size: int) -> None:
+        self.service.answers.moved(indication_id, places, position, size)
+
+    def queue_states(self) -> Sequence[QueueState]:
+        return self.service.answers.queue_states()
+
+    def groups(self) -> bytes:
+        return b""
+
+    def identity(self, digest: bytes) -> tuple[DiscardReason | None, str] | None:
+        return self.memory.ended(digest)
+
+    def failed(self, error: OSError) -> None:
+        self.failure = error

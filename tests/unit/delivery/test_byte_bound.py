@@ -1,0 +1,30 @@
+"""Dead listeners that share what they are sent, at the journal's byte bound (S0.4, S3.1)."""
+
+import pytest
+
+from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.journal.bounds import MIB, JournalSettings
+from support.delivery import ERROR, SUCCESS, destination
+from support.journal_files import MemoryFiles
+from support.on_disk import OnDisk
+
+SETTINGS = JournalSettings(durability=Durability.DISK, maximum_bytes=8 * MIB)
+
+
+@pytest.mark.parametrize("dead", [1, 2, 10, 40])
+def test_dead_listeners_that_share_all_never_refuse_what_others_get(dead: int) -> None:
+    deliverer = OnDisk(MemoryFiles(), settings=SETTINGS)
+    names = [f"dead{number}" for number in range(dead)]
+    deliverer.answer = ERROR
+    deliverer.apply([destination(name) for name in names])
+    deliverer.answer = SUCCESS
+    deliverer.apply([*(destination(name) for name in names), destination("well")])
+    for number in range(1200):
+        assert deliverer.give(str(number), body=b"x" * 10_000) is None, number
+        deliverer.run()
+        deliverer.time.advance(0.01)
+    assert len(deliverer.handlers["well"].attempts) == 1200
+    assert deliverer.journal.statistics.live_bytes <= SETTINGS.live_bound
+    assert not deliverer.settlements.discarded(DiscardReason.LIFETIME_EXPIRED)
+    assert set(deliverer.settlements.discarded(DiscardReason.QUEUE_FULL))
