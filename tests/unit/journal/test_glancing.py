@@ -80,7 +80,13 @@ def glances(folder: Folder) -> Iterator[Glances]:
     made.close()
 
 
-def indication(number: int = 1, *, body: bytes = b"{}", digest: bytes | None = None) -> Indication:
+def indication(
+    number: int = 1,
+    *,
+    body: bytes = b"{}",
+    digest: bytes | None = None,
+    expires: float | None = 5000.0,
+) -> Indication:
     return Indication(
         body=body,
         class_name="CIM_AlertIndication",
@@ -89,7 +95,7 @@ def indication(number: int = 1, *, body: bytes = b"{}", digest: bytes | None = N
         identifier=f"identifier-{number}",
         group="group",
         member=GroupMember(number, ordered=True),
-        expires=5000.0,
+        expires=expires,
         languages=("de", "en"),
         digest=digest,
         id=number,
@@ -135,6 +141,13 @@ def test_a_glance_finds_what_the_thread_that_reads_finds(
     assert found[0].body == body
     assert found[0].accepted_at == 234.5
     assert found[0].unsettled == len(places)
+
+
+def test_what_never_expires_does_not(folder: Folder, glances: Glances) -> None:
+    position = folder.write(encoded(indication(expires=None)))
+    found = glances.load([position])
+    assert found is not None
+    assert found[0].expires is None
 
 
 def test_records_whose_length_is_about_that_of_a_glance_are_whole(

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from pathlib import Path
 from threading import Event, get_ident
+from threading import enumerate as enumerate_threads
 
 import pytest
 
@@ -79,6 +80,50 @@ async def test_a_mistake_in_a_worker_reaches_the_loop() -> None:
     error = await asyncio.wait_for(failed, 30)
     assert str(error) == "a mistake of ours"
     worker.close()
+
+
+async def test_after_a_mistake_the_worker_goes_on() -> None:
+    loop = asyncio.get_running_loop()
+    failed = loop.create_future()
+    loop.set_exception_handler(lambda _, context: failed.set_result(context["exception"]))
+    worker = ThreadWorker(name="test", call_soon_threadsafe=loop.call_soon_threadsafe)
+    told = asyncio.Event()
+    worker.submit(raise_value_error, print, print)
+    worker.submit(lambda: "next", lambda _: told.set(), print)
+    await asyncio.wait_for(told.wait(), 30)
+    assert isinstance(await failed, ValueError)
+    worker.close()
+
+
+def test_a_mistake_is_met_by_who_drains() -> None:
+    seen: list[object] = []
+    worker = ThreadWorker(name="test", call_soon_threadsafe=lambda tell: None)
+    worker.submit(raise_value_error, print, print)
+    worker.submit(lambda: "next", seen.append, seen.append)
+    with pytest.raises(ValueError, match="a mistake of ours"):
+        worker.drain()
+    assert seen == []
+    worker.close()
+    assert seen == ["next"]
+
+
+def test_a_worker_outlives_its_event_loop_until_it_is_drained() -> None:
+    loop = asyncio.new_event_loop()
+    worker = ThreadWorker(name="test", call_soon_threadsafe=loop.call_soon_threadsafe)
+    loop.close()
+    seen: list[object] = []
+    worker.submit(lambda: "first", seen.append, seen.append)
+    worker.submit(raise_os_error, print, lambda error: seen.append(error.errno))
+    worker.submit(lambda: "last", seen.append, seen.append)
+    worker.close()
+    assert seen == ["first", 5, "last"]
+
+
+def test_a_worker_that_is_closed_has_no_thread() -> None:
+    worker = ThreadWorker(name="test-of-the-end", call_soon_threadsafe=lambda tell: None)
+    assert "test-of-the-end" in [thread.name for thread in enumerate_threads()]
+    worker.close()
+    assert "test-of-the-end" not in [thread.name for thread in enumerate_threads()]
 
 
 class RealJournal:
