@@ -17,6 +17,8 @@ logger = logging.getLogger("pillion.journal")
 
 #: Indications of several places that were read last.
 RECENT = 512
+#: Bytes of the largest that is kept so.
+RECENT_BYTES = 16 << 10
 
 #: Takes what was read, None for what is damaged.
 Loaded: TypeAlias = Callable[[Sequence[Indication | None]], None]
@@ -92,7 +94,7 @@ class Loading:
         fresh = dict(zip(missing, read, strict=True))
         found = [fresh.get(position) or recent[position] for position in positions]
         for position, indication in fresh.items():
-            if indication.id in self._shared:
+            if indication.id in self._shared and indication.size <= RECENT_BYTES:
                 recent[position] = indication
         while len(recent) > RECENT:
             recent.popitem(last=False)
