@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ NODE = "pillion-test-node"
 PERIOD = 0.1
 #: How often a deliverer that ended by itself is started again.
 RESTARTS = 5
+#: Where in a pod's folder its own volumes are.
+VOLUMES = "volumes"
 PILLION = (sys.executable, "-m", "pillion_cli.main")
 
 
@@ -89,7 +92,7 @@ class DelivererPod:
         for volume in self._pod["spec"]["volumes"]:
             if volume["name"] == name and "persistentVolumeClaim" in volume:
                 return self._setting.folder / str(volume["persistentVolumeClaim"]["claimName"])
-        return self._folder / "volumes" / name
+        return self._folder / VOLUMES / name
 
     def url(self, port: int) -> str:
         """Return where a port of the pod is."""
@@ -220,6 +223,8 @@ class DelivererPod:
             await asyncio.to_thread(self._process.stop, grace=grace or 0)
         self.started.clear()
         self.ready.clear()
+        # What outlives a container but not its pod; a claim's files are elsewhere.
+        await asyncio.to_thread(shutil.rmtree, self._folder / VOLUMES, ignore_errors=True)
         if self._latest is not None:
             preconditions = {"uid": self.uid}
             await self._request(

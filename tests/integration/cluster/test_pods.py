@@ -21,6 +21,7 @@ from cluster.users import KUBELET
 from pillion_operator.cluster.api import Api
 from pillion_operator.cluster.types import POD, SECRET
 from pillion_operator.injection.container import (
+    DATA_VOLUME,
     configuration_volume,
     data_volume,
     deliverer_container,
@@ -158,6 +159,31 @@ async def test_a_deleted_pod_goes_when_its_deliverer_has_ended(
     await api.delete(POD, namespace, "pod")
     await runner.ended("pod")
     assert await api.get(POD, namespace, "pod") is None
+
+
+async def test_a_pod_keeps_its_data_over_its_containers_and_shares_them_with_no_other(
+    api: Api, namespace: str, runner: PodRunner
+) -> None:
+    await api.create(pod_of(namespace))
+    await api.create(pod_of(namespace, "other"))
+    pod, other = await runner.ready("pod"), await runner.ready("other")
+    data = pod.volume(DATA_VOLUME)
+    arguments = (await shown(pod))["arguments"]
+    assert arguments[arguments.index("--journal") + 1] == str(data)
+    (data / "kept").touch()
+    assert list(other.volume(DATA_VOLUME).iterdir()) == []
+
+    await pod.crash()
+    await runner.ready("pod")
+    assert (data / "kept").exists()
+
+    # One of the same name that comes later is another pod.
+    await api.delete(POD, namespace, "pod")
+    await runner.ended("pod")
+    assert not data.exists()
+    await api.create(pod_of(namespace))
+    again = await runner.ready("pod")
+    assert list(again.volume(DATA_VOLUME).iterdir()) == []
 
 
 async def test_pods_live_through_a_restart_of_the_api_server(
