@@ -50,8 +50,12 @@ class DiscardTurns:
         self._discard = discard
         self._packing = packing
         self._batches: deque[_Batch] = deque()
-        # What is being read back.
+        # The same by index, in the same order: asked for each settlement, and of each place that
+        # the journal looks at.
+        self._of: dict[int, list[_Batch]] = {}
+        # What is being read back, and of which batch.
         self._loading: list[PackedEntry] = []
+        self._loading_of: _Batch | None = None
 
     def add(
         self,
@@ -63,8 +67,22 @@ class DiscardTurns:
     ) -> None:
         """Discard ``entries`` and then ``packed``: the first at once where nothing else is being
         discarded."""
+        of_index = self._of.setdefault(queue.index, [])
+        before = of_index[-1] if of_index else None
+        if (
+            packed is not None
+            and not entries
+            and before is not None
+            and (before.queue, before.reason) == (queue, reason)
+        ):
+            # A queue that gives up one after the other makes one batch, which is read back in large
+            # pieces.
+            for entry in packed:
+                before.packed.append(entry)
+            return
         batch = _Batch(queue, entries, PackedEntries() if packed is None else packed, reason)
         self._batches.append(batch)
+        of_index.append(batch)
         if len(self._batches) == 1:
             self._turn()
 
@@ -75,34 +93,31 @@ class DiscardTurns:
             batch = self._batches[0]
             while batch.entries:
                 self._discard_one(batch, batch.entries.popleft())
-            self._batches.popleft()
+            self._pop()
 
     def holds(self, index: int, number: int) -> bool:
         """Whether an entry of the queue with this index is being discarded."""
         return any(
             batch.packed.index(number) is not None
             or any(entry.number == number for entry in batch.entries)
-            for batch in self._batches
-            if batch.queue.index == index
-        ) or (
-            bool(self._loading)
-            and self._batches[0].queue.index == index
-            and any(one.number == number for one in self._loading)
-        )
+            for batch in self._of.get(index, ())
+        ) or (self._is_loading(index) and any(one.number == number for one in self._loading))
+
+    def _is_loading(self, index: int) -> bool:
+        return self._loading_of is not None and self._loading_of.queue.index == index
 
     def is_busy(self, index: int) -> bool:
         """Whether any entry of the queue with this index is being discarded."""
-        return bool(self._batches) and any(batch.queue.index == index for batch in self._batches)
+        return index in self._of
 
     def move(self, index: int, number: int, position: int, size: int) -> None:
         """Note that an entry's indication lies elsewhere."""
-        for batch in self._batches:
-            if batch.queue.index == index:
-                batch.packed.move(number, position)
-                for entry in batch.entries:
-                    if entry.number == number:
-                        entry.indication.position, entry.indication.size = position, size
-        if self._loading and self._batches[0].queue.index == index:
+        for batch in self._of.get(index, ()):
+            batch.packed.move(number, position)
+            for entry in batch.entries:
+                if entry.number == number:
+                    entry.indication.position, entry.indication.size = position, size
+        if self._is_loading(index):
             self._loading = [
                 one._replace(position=position) if one.number == number else one
                 for one in self._loading
@@ -122,16 +137,25 @@ class DiscardTurns:
 
     def _go_on(self) -> None:
         if self._batches and not len(self._batches[0]):
-            self._batches.popleft()
+            self._pop()
         if self._batches:
             self._call_soon(self._turn)
 
+    def _pop(self) -> None:
+        batch = self._batches.popleft()
+        of_index = self._of[batch.queue.index]
+        of_index.remove(batch)
+        if not of_index:
+            del self._of[batch.queue.index]
+
     def _load(self, batch: _Batch) -> None:
+        self._loading_of = batch
         self._loading = [batch.packed.popleft() for _ in range(_some(batch.packed))]
         self._packing.load(self._loading, partial(self._discard_loaded, batch))
 
     def _discard_loaded(self, batch: _Batch, indications: Sequence[Indication]) -> None:
         loaded, self._loading = self._loading, []
+        self._loading_of = None
         for packed, indication in zip(loaded, indications, strict=True):
             self._discard_one(batch, self._packing.unpack(packed, indication))
         self._go_on()

@@ -93,7 +93,10 @@ class Taking:
         held = indication.id
         entries = self._keeping.let_go(indication)
         for queue, entry in entries:
-            entry.number = queue.sequence.number()
+            # Where the destination came back meanwhile, two queues have its index, or had it: the
+            # journal would take one's number for the other's.
+            newest = self._table.queue_at(queue.index) or queue
+            entry.number = newest.sequence.number()
         self._keeping.stage(indication, entries, held=held)
         if self._keeping.in_memory:
             self.committed(indication.id)

@@ -1,0 +1,55 @@
+"""What is being discarded, as the journal asks for it."""
+
+from pillion_sidecar.config.resources import QueueFullPolicy
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.delivery.waiting import FRONT_ENTRIES
+from pillion_sidecar.journal.ports import Place
+from support.delivery import Deliverer, destination
+from support.fake_journal import FakeJournal
+
+
+def backlog(journal: FakeJournal, count: int) -> Deliverer:
+    deliverer = Deliverer(journal=journal)
+    deliverer.answer = None
+    ops = destination("ops", queue_full_policy=QueueFullPolicy.DISCARD_OLDEST, suspended=True)
+    deliverer.apply([ops])
+    for number in range(count):
+        assert deliverer.publish(str(number)) is None
+    journal.commit()
+    deliverer.run()
+    return deliverer
+
+
+def test_what_is_read_back_at_the_end_is_still_the_journals_to_ask_for() -> None:
+    journal = FakeJournal()
+    deliverer = backlog(journal, FRONT_ENTRIES + 3)
+    index = journal.destinations["uid-ops"]
+    place = Place(index, 0, FRONT_ENTRIES + 1)
+    deliverer.service.purge("ops")
+    deliverer.run()
+    deliverer.service.close()
+    # A commit that was under way brings copies of the compaction before the read comes back.
+    assert deliverer.service.answers.pending(place.number + 1, [place]) == [place]
+    deliverer.service.answers.moved(place.number + 1, [place], 77, 10)
+    journal.finish_loads()
+    assert deliverer.service.pending == 0
+    assert len(deliverer.settlements.discarded(DiscardReason.PURGED)) == FRONT_ENTRIES + 3
+
+
+def test_a_queue_that_gives_up_one_by_one_is_read_back_in_large_pieces() -> None:
+    journal = FakeJournal()
+    deliverer = backlog(journal, FRONT_ENTRIES + 100)
+    queue = deliverer.queue("ops")
+    while queue.waiting.front:
+        assert deliverer.service.skip("ops")
+    for _ in range(50):
+        assert deliverer.service.skip("ops")
+    loads = 0
+    deliverer.run()
+    while journal.finish_loads():
+        loads += 1
+        deliverer.run()
+    assert loads <= 4
+    discarded = deliverer.settlements.discarded(DiscardReason.PURGED)
+    assert discarded == [str(number) for number in range(FRONT_ENTRIES + 50)]
+    assert queue.depth == 50
