@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,9 @@ from pillion_operator.injection.container import (
 )
 from pillion_operator.names import REVISION_ANNOTATION
 from pillion_operator.settings import DelivererDefaults
-from pillion_sidecar.config.rendered import pack, render
+from pillion_sidecar.config.rendered import Rendered, pack, render
 from support.resources import alert_filter, destination, service, subscription
+from support.running import alert
 
 pytestmark = pytest.mark.cluster
 
@@ -88,9 +89,13 @@ def pod_of(namespace: str, name: str = "pod") -> dict[str, Any]:
     }
 
 
+def data_of(files: Iterable[tuple[str, bytes]]) -> dict[str, str]:
+    return {name: base64.b64encode(content).decode() for name, content in files}
+
+
 def secret_of(namespace: str, part: int, **files: str) -> dict[str, Any]:
     metadata = {"name": f"pillion-alerts-{part}", "namespace": namespace}
-    data = {name: base64.b64encode(text.encode()).decode() for name, text in files.items()}
+    data = data_of((name, text.encode()) for name, text in files.items())
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
 
 
@@ -221,14 +226,21 @@ async def test_what_a_stateful_set_wants_becomes_ready(
     )
 
 
-async def revision_of(pod: DelivererPod) -> Any:
+async def queues_of(pod: DelivererPod) -> Any:
     headers = {"Authorization": "Bearer token"}
     async with (
         aiohttp.ClientSession(headers=headers) as session,
         session.get(pod.url(8289) + "/v1/queues") as answer,
     ):
         assert answer.status == 200
-        return json.loads(await answer.read())["revision"]
+        return json.loads(await answer.read())
+
+
+def rendered_to(url: str) -> Rendered:
+    """The configuration of the service ``alerts`` with one destination."""
+    of_it = subscription(serviceRef={"name": "alerts"})
+    listens = destination(destination=url, sequenceIdentifiers="Send")
+    return pack(render([service("alerts"), alert_filter(), listens, of_it]))
 
 
 async def test_a_real_deliverer_loads_what_the_poke_brings(
@@ -237,15 +249,52 @@ async def test_a_real_deliverer_loads_what_the_poke_brings(
     await api.create(secret_of(namespace, 0, **{"operator-token": "token"}))
     await api.create(pod_of(namespace))
     pod = await pod_runner.ready("pod")
-    assert await revision_of(pod) is None
-    of_it = subscription(serviceRef={"name": "alerts"})
-    rendered = pack(render([service("alerts"), alert_filter(), destination(), of_it]))
-    files = {name: base64.b64encode(content).decode() for name, content in rendered.files}
-    await api.patch(SECRET, namespace, "pillion-alerts-0", {"data": files})
+    assert (await queues_of(pod))["revision"] is None
+    rendered = rendered_to("https://listener.example/alerts")
+    data = data_of(rendered.files)
+    await api.patch(SECRET, namespace, "pillion-alerts-0", {"data": data})
     annotations = {REVISION_ANNOTATION: rendered.revision}
     await api.patch(POD, namespace, "pod", {"metadata": {"annotations": annotations}})
     for _look in range(400):
-        if await revision_of(pod) == rendered.revision:
+        if (await queues_of(pod))["revision"] == rendered.revision:
             return
         await asyncio.sleep(LOOK_INTERVAL)
     pytest.fail(f"revision {rendered.revision} is not loaded: {pod.log.read_text()}")
+
+
+async def waiting_in(pod: DelivererPod) -> dict[str, Any]:
+    """What lasts of the one queue."""
+    (queue,) = (await queues_of(pod))["queues"]
+    return {
+        name: queue[name] for name in ("name", "depth", "sequenceContext", "nextSequenceNumber")
+    }
+
+
+async def test_what_a_real_deliverer_accepted_outlives_its_container(
+    api: Api, namespace: str, pod_runner: PodRunner
+) -> None:
+    # Nobody listens there.
+    secret = secret_of(namespace, 0, **{"operator-token": "token"})
+    secret["data"] |= data_of(rendered_to("http://127.0.0.1:9/").files)
+    await api.create(secret)
+    await api.create(pod_of(namespace))
+    pod = await pod_runner.ready("pod")
+    headers = {"Content-Type": "application/x-ndjson"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.post(
+            f"{pod.url(8288)}/v1/indications?source=test&ack=durable", data=json.dumps(alert("one"))
+        ) as answer,
+    ):
+        assert await answer.json() == {
+            "accepted": 1,
+            "duplicate": 0,
+            "refused": [],
+            "durable": True,
+        }
+    before = await waiting_in(pod)
+    assert (before["name"], before["depth"]) == ("ops", 1)
+    assert before["sequenceContext"]
+    await pod.crash()
+    await pod_runner.ready("pod")
+    assert await waiting_in(pod) == before
