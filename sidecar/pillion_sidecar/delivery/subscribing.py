@@ -51,7 +51,9 @@ class SubscriptionTable:
         """The subscription with one of the journal's indices, ended where it is there no more."""
         found = self._at.get(index)
         if found is None:
-            known = self._recovered[index]
+            # Damage may have taken the name, and left entries that go by the index.
+            lost = f"(subscription {index}, whose name is lost)"
+            known = self._recovered.get(index) or RecoveredSubscription("", lost, "")
             found = gone_subscription(known, index=index, now=self._clock.time())
             self._at[index] = found
         return found
