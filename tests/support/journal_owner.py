@@ -3,7 +3,6 @@ remembers what it holds."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.delivery.reasons import DiscardReason
@@ -12,45 +11,8 @@ from pillion_sidecar.journal.bounds import MIB, JournalSettings
 from pillion_sidecar.journal.disk import DiskJournal, open_journal
 from pillion_sidecar.journal.files import Files
 from pillion_sidecar.journal.ports import Place, QueueState, Recovered
-from pillion_sidecar.journal.workers import Result
 from pillion_sidecar.testing import FakeTime
-
-
-class SteppedWorker:
-    """Implements ``Worker``; does one thing whenever it is told to."""
-
-    def __init__(self) -> None:
-        self.jobs: deque[
-            tuple[Callable[[], Any], Callable[[Any], None], Callable[[OSError], None]]
-        ] = deque()
-
-    def submit(
-        self,
-        work: Callable[[], Result],
-        done: Callable[[Result], None],
-        failed: Callable[[OSError], None],
-    ) -> None:
-        self.jobs.append((work, done, failed))
-
-    def step(self) -> bool:
-        """Do the next thing and tell of it; whether there was one."""
-        if not self.jobs:
-            return False
-        work, done, failed = self.jobs.popleft()
-        try:
-            result = work()
-        except OSError as error:
-            failed(error)
-        else:
-            done(result)
-        return True
-
-    def drain(self) -> None:
-        while self.step():
-            pass
-
-    def close(self) -> None:
-        self.drain()
+from support.stepped import SteppedWorker
 
 
 class Owner:

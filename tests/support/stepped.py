@@ -4,28 +4,30 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from pillion_sidecar.journal.workers import Result
+
 
 class SteppedWorker:
-    """A worker that does the next thing when it is told to."""
+    """Implements ``Worker``; does one thing whenever it is told to."""
 
     def __init__(self) -> None:
-        self._jobs: deque[
+        self.jobs: deque[
             tuple[Callable[[], Any], Callable[[Any], None], Callable[[OSError], None]]
         ] = deque()
 
     def submit(
         self,
-        work: Callable[[], Any],
-        done: Callable[[Any], None],
+        work: Callable[[], Result],
+        done: Callable[[Result], None],
         failed: Callable[[OSError], None],
     ) -> None:
-        self._jobs.append((work, done, failed))
+        self.jobs.append((work, done, failed))
 
     def step(self) -> bool:
-        """Do one thing; False where there is none."""
-        if not self._jobs:
+        """Do the next thing and tell of it; False where there is none."""
+        if not self.jobs:
             return False
-        work, done, failed = self._jobs.popleft()
+        work, done, failed = self.jobs.popleft()
         try:
             result = work()
         except OSError as error:
