@@ -53,13 +53,6 @@ async def publisher() -> AsyncIterator[Publisher]:
         await runner.cleanup()
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    folder = tmp_path / "config"
-    folder.mkdir()
-    return folder
-
-
 @pytest.fixture(params=["Memory", "Disk"])
 def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
     return tmp_path / "journal" if request.param == "Disk" else None

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from support.listening import listening
 from support.resources import JSON
 from support.running import alert, later, listener, resources, running
@@ -14,13 +12,6 @@ HELD: dict[str, Any] = {"group": "g", "ordered": True, "groupMaxIdleSeconds": 60
 
 def member(sequence: int, **members: Any) -> JSON:
     return alert(f"member {sequence}") | HELD | {"sequence": sequence} | members
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    folder = tmp_path / "config"
-    folder.mkdir()
-    return folder
 
 
 async def test_held_members_wait_over_a_crash_and_are_delivered_in_sequence(

@@ -36,18 +36,6 @@ def identifying(name: str, url: str, **spec: object) -> JSON:
     return listener(name, url, sequenceIdentifiers="Send", **spec)
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    folder = tmp_path / "config"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def journal(tmp_path: Path) -> Path:
-    return tmp_path / "journal"
-
-
 async def given_up(run: Running) -> None:
     """Wait until nothing is pending, where nothing is attempted either."""
     drained = await run.post("/drain")

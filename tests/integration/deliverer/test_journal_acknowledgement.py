@@ -1,7 +1,6 @@
 """What ``ack=durable`` says is true: it is answered once it is on disk, and not before."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,26 +23,6 @@ CIM_XML = {
     "CIMExport": "MethodRequest",
     "CIMExportMethod": "ExportIndication",
 }
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    folder = tmp_path / "config"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def journal(tmp_path: Path) -> Path:
-    return tmp_path / "journal"
-
-
-@pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[SystemDisk]:
-    made = SystemDisk()
-    monkeypatch.setattr("pillion_sidecar.journaling.SystemFiles", made.files)
-    yield made
-    made.go_on()
 
 
 async def waits(run: Running, publishing: "asyncio.Task[Answer]", disk: SystemDisk) -> None:

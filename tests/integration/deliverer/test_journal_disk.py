@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,26 +17,6 @@ from support.system_disk import SystemDisk
 #: A journal of 8 MiB, the least there is.
 SMALL: JSON = {"storage": {"sizeLimit": "10Mi"}}
 PADDING = "x" * 10_000
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    folder = tmp_path / "config"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def journal(tmp_path: Path) -> Path:
-    return tmp_path / "journal"
-
-
-@pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[SystemDisk]:
-    made = SystemDisk()
-    monkeypatch.setattr("pillion_sidecar.journaling.SystemFiles", made.files)
-    yield made
-    made.go_on()
 
 
 def events(caplog: pytest.LogCaptureFixture, name: str) -> list[JSON]:

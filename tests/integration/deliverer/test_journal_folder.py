@@ -21,18 +21,6 @@ def events(caplog: pytest.LogCaptureFixture, name: str) -> list[JSON]:
     return [record.__dict__ for record in caplog.records if record.__dict__.get("event") == name]
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    folder = tmp_path / "config"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def journal(tmp_path: Path) -> Path:
-    return tmp_path / "journal"
-
-
 def contents(folder: Path) -> dict[str, bytes]:
     """The files of a folder."""
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}

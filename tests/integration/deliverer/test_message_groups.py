@@ -12,13 +12,6 @@ from support.resources import JSON
 from support.running import Running, alert, later, listener, resources, running
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    folder = tmp_path / "config"
-    folder.mkdir()
-    return folder
-
-
 @pytest.fixture(params=["Memory", "Disk"])
 def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
     return tmp_path / "journal" if request.param == "Disk" else None
