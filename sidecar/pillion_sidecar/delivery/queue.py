@@ -263,7 +263,8 @@ class DestinationQueue:
     def _take_of_free_group(self) -> QueueEntry | None:
         busy = {entry.indication.group for entry in self.flying} - {None}
         for index, entry in enumerate(islice(self.waiting.front, GROUP_SEARCH)):
-            if entry.indication.group not in busy:
+            # What is damaged is discarded once it is the first.
+            if entry.indication.group not in busy and entry.indication.body:
                 return self.waiting.take_at(index)
         return None
 

@@ -179,21 +179,25 @@ class DeliveryService:
         """Discard the waiting entries whose lifetime has ended at ``now`` (D.2)."""
         if queue.suspended:
             return
-        self._discard_damaged(queue)
-        expired = []
-        while (expiry := queue.expiry()) is not None and expiry <= now:
-            expired.append(queue.waiting.popleft())
+        depth, expired = queue.depth, []
+        while (first := queue.waiting.first()) is not None:
+            if not first.indication.body:
+                # When it was accepted is not known either.
+                self._settlements.discard(queue, queue.waiting.popleft(), DiscardReason.DAMAGED)
+            elif (expiry := queue.expiry()) is not None and expiry <= now:
+                expired.append(queue.waiting.popleft())
+            else:
+                break
         if expired:
             self._settlements.discard_many(queue, expired, DiscardReason.LIFETIME_EXPIRED)
+        if queue.depth < depth:
             self._retire_if_drained(queue)
 
     def _retire_if_drained(self, queue: DestinationQueue) -> None:
-        if queue.draining and not queue.depth and not queue.reserved:
+        # An answer may find the rest expired, so that the queue ends before that is settled.
+        is_empty = not queue.depth and not queue.reserved
+        if queue.draining and is_empty and not queue.removed:
             self._table.retire(queue)
-
-    def _discard_damaged(self, queue: DestinationQueue) -> None:
-        while (first := queue.waiting.first()) is not None and not first.indication.body:
-            self._settlements.discard(queue, queue.waiting.popleft(), DiscardReason.DAMAGED)
 
     def conclude(
         self, queue: DestinationQueue, entry: QueueEntry, outcome: DeliveryOutcome, seconds: float

@@ -160,8 +160,11 @@ class Log:
 
     def remove_live(self, position: int, size: int) -> None:
         """The record at ``position`` is pending no more."""
-        self.segments[position >> 32].live -= size
-        self.live -= size
+        segment = self.segments.get(position >> 32)
+        if segment is not None:
+            # Else it went bad, so that nothing could be copied before its segment was removed.
+            segment.live -= size
+            self.live -= size
 
     def remember(self) -> None:
         """The record that was appended last has an identity."""

@@ -39,6 +39,7 @@ from pillion_sidecar.journal.tail import is_full
 _HEAD = Struct("<IHBBIIQdd16s")
 _INDICATION = int(Kind.INDICATION)
 _IDENTITY = int(Flag.IDENTITY)
+_NOT_THERE = (errno.EIO, errno.ENOENT)
 #: Files that are kept open.
 _OPEN_FILES = 32
 #: Bytes read for one record alone, and where the next record is near.
@@ -112,9 +113,10 @@ class Shelf:
         try:
             return self._file(number).read(at, size)
         except OSError as error:
-            if error.errno != errno.EIO:
+            if error.errno not in _NOT_THERE:
                 raise
-            # A sector that cannot be read is as good as damaged.
+            # A sector that cannot be read is as good as damaged; and what went bad was not copied
+            # before its segment was removed.
             return b""
 
     def _file(self, number: int) -> File:
