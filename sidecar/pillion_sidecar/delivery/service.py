@@ -182,7 +182,6 @@ class DeliveryService:
         depth, expired = queue.depth, []
         while (first := queue.waiting.first()) is not None:
             if not first.indication.body:
-                # When it was accepted is not known either.
                 self._settlements.discard(queue, queue.waiting.popleft(), DiscardReason.DAMAGED)
             elif (expiry := queue.expiry()) is not None and expiry <= now:
                 expired.append(queue.waiting.popleft())
@@ -194,9 +193,8 @@ class DeliveryService:
             self._retire_if_drained(queue)
 
     def _retire_if_drained(self, queue: DestinationQueue) -> None:
-        # An answer may find the rest expired, so that the queue ends before that is settled.
-        is_empty = not queue.depth and not queue.reserved
-        if queue.draining and is_empty and not queue.removed:
+        # Not twice: an answer may find the rest expired before what it tells is settled.
+        if queue.draining and not (queue.depth or queue.reserved or queue.removed):
             self._table.retire(queue)
 
     def conclude(
@@ -351,8 +349,7 @@ class DeliveryService:
 
     def purge(self, name: str) -> int | None:
         """Discard all that waits in a queue; return how many, None without such a queue."""
-        queue = self._table.queue(name)
-        if queue is None:
+        if (queue := self._table.queue(name)) is None:
             return None
         queue.condemned = list(queue.flying)
         purged, packed = queue.waiting.surrender()
