@@ -335,8 +335,7 @@ class DeliveryService:
 
         One that is in flight is let arrive, but not tried again.
         """
-        queue = self._table.queue(name)
-        if queue is None or not queue.depth:
+        if (queue := self._table.queue(name)) is None or not queue.depth:
             return False
         if queue.flying:
             queue.condemned = list(queue.flying)
