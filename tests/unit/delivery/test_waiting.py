@@ -68,6 +68,8 @@ class Row:
 
     @property
     def front(self) -> list[int]:
+        # Each has its own indication, which has the number for an id.
+        assert all(one.indication.id == one.number for one in self.entries.front)
         return [one.number for one in self.entries.front]
 
     @property
@@ -111,6 +113,10 @@ def test_more_is_read_once_few_are_left_and_once_only() -> None:
     # The front was empty, so that whoever waits for it is told.
     assert row.filled == 1
     assert row.all == list(range(FRONT_ENTRIES, 3 * FRONT_ENTRIES))
+    row.take(FRONT_ENTRIES - 2 * FRONT_LOW)
+    row.packing.read()
+    # It was not.
+    assert row.filled == 1
 
 
 def test_who_needs_more_at_once_has_more_loaded() -> None:
