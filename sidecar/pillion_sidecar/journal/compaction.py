@@ -141,9 +141,12 @@ class Compaction:
         if not oldest.live:
             return True
         log, settings, current = self._log, self._settings, self._log.current
-        if log.room.is_full or current is None:
-            # Copies need room; what is dead as a whole is removed all the same.
+        if current is None:
             return False
+        if log.room.is_full:
+            # Copies need room, of which little is reserved; a few of them free a whole segment, and
+            # without them nothing behind it is ever removed.
+            return 4 * oldest.live <= min(oldest.size, log.room.end - log.end)
         # While the oldest is copied, it takes its room twice.
         peak = log.total + oldest.live + settings.step
         if peak <= 2 * log.live + settings.roll_at + current.overhead:

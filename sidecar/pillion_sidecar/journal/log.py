@@ -119,7 +119,7 @@ class Log:
         self._parts: list[bytes] = []
         self._barriers: list[Callable[[], None]] = []
         #: Where the current segment ends without what is gathered and with it; its first position.
-        self._start = self._end = self._base = 0
+        self._start = self.end = self._base = 0
         self._queue: deque[Batch | Opening] = deque()
         self._is_writing = self._is_scheduled = self._is_blocked = False
         self._age: Timer | None = None
@@ -144,9 +144,9 @@ class Log:
         """Take a record; return its position."""
         if self.current is None:
             self._begin()
-        end = self._end
+        end = self.end
         self._parts.append(record)
-        self._end = end + len(record)
+        self.end = end + len(record)
         if not self._is_scheduled:
             self._is_scheduled = True
             self._call_soon(self.flush)
@@ -160,8 +160,7 @@ class Log:
 
     def remove_live(self, position: int, size: int) -> None:
         """The record at ``position`` is pending no more."""
-        segment = self.segments.get(position >> 32)
-        if segment is not None:
+        if (segment := self.segments.get(position >> 32)) is not None:
             # Else it went bad, so that nothing could be copied before its segment was removed.
             segment.live -= size
             self.live -= size
@@ -192,18 +191,18 @@ class Log:
     @property
     def waiting(self) -> int:
         """Bytes that are not on disk yet."""
-        return self._end - self._start + sum(len(one.data) for one in self._queue)
+        return self.end - self._start + sum(len(one.data) for one in self._queue)
 
     def refusal(self, size: int) -> str | None:
         """Return why nothing of ``size`` bytes can be taken; None where it can."""
         if self.error is not None:
             return f"the journal's disk failed: {self.error.strerror or self.error}"
-        if self.room.is_full and self.room.end - self._end < size + MARGIN:
+        if self.room.is_full and self.room.end - self.end < size + MARGIN:
             return (
-                f"the journal's disk is full: {max(0, self.room.end - self._end)} bytes are "
+                f"the journal's disk is full: {max(0, self.room.end - self.end)} bytes are "
                 f"reserved, and {size + MARGIN} are needed"
             )
-        if self._end - self._start > MAXIMUM_WAITING:
+        if self.end - self._start > MAXIMUM_WAITING:
             return f"the journal's disk is slow: {self.waiting // MIB} MiB wait to be written"
         if self.live + size > self._bound:
             return f"the journal is full: {self.live} bytes are pending, and {self._bound} may be"
@@ -258,7 +257,7 @@ class Log:
         self._queue.append(batch)
         self._parts, self._barriers = [], []
         self._start += len(data)
-        self._end = self._start + COMMIT_SIZE
+        self.end = self._start + COMMIT_SIZE
         self.current.size = self._start
         self.total += len(data)
         self.appended_bytes += len(data)
@@ -312,7 +311,7 @@ class Log:
     def _reserve(self) -> None:
         if self.error is None and self.current is not None and not self.is_opening:
             self.room.reserve(
-                self._end, spare=self._is_old or self._start > self._settings.roll_at // 2
+                self.end, spare=self._is_old or self._start > self._settings.roll_at // 2
             )
 
     # ------------------------------------------------------------------ segments
@@ -359,7 +358,7 @@ class Log:
             number=number, size=size, overhead=size, identities=False
         )
         self.total += size
-        self._base, self._start, self._end = number << 32, size, size + COMMIT_SIZE
+        self._base, self._start, self.end = number << 32, size, size + COMMIT_SIZE
         self.room.begin()
         self._queue.append(
             Opening(number=number, data=data, sealed_at=before.size if before is not None else 0)

@@ -260,7 +260,7 @@ def test_a_full_disk_refuses_what_is_new_and_lets_the_rest_go_on(
     assert live.journal.statistics.is_full
     # All that was taken is safe, and what is delivered is settled in the room that is left.
     assert live.owner.committed_through == len(taken)
-    for indication in taken[:100]:
+    for indication in taken[:50]:
         live.settle(indication, 1)
     commits = live.journal.statistics.commits
     live.time.advance(0.05)
@@ -288,6 +288,26 @@ def test_room_comes_back_when_segments_are_removed(files: RecordingFiles) -> Non
     live.run()
     assert live.journal.refusal(10_000) is None
     assert live.journal.statistics.live_bytes == 0
+
+
+def test_room_comes_back_though_the_oldest_segment_has_something_pending(
+    files: RecordingFiles,
+) -> None:
+    live = LiveJournal(files, segment_bytes=MIB)
+    files.failing = full_after(files, 4 * MIB)
+    taken: list[Indication] = []
+    while live.journal.refusal(10_000) is None:
+        taken.append(live.accept(1, body=b"x" * 10_000))
+        live.run()
+        assert len(taken) < 1000
+    # One listener is dead: what it has in the oldest segment fits into what is reserved.
+    for indication in taken[1:]:
+        live.settle(indication, 1)
+    for _ in range(5):
+        live.time.advance(1.0)
+        live.run()
+    assert live.journal.refusal(10_000) is None
+    assert set(live.pending) == {taken[0].id}
 
 
 @pytest.mark.parametrize("kind", [Kind.WRITE, Kind.SYNC])
