@@ -1,0 +1,69 @@
+"""The addresses of a deliverer: taken, told, and given back."""
+
+import socket
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from pillion_sidecar.listening import AddressTaken, Listeners
+from pillion_sidecar.settings import Address
+
+
+def application(text: str) -> web.Application:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text=text)
+
+    made = web.Application()
+    made.router.add_get("/", answer)
+    return made
+
+
+async def asked(url: str) -> str:
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        return await answer.text()
+
+
+async def test_each_application_has_the_address_that_is_told() -> None:
+    listeners = Listeners()
+    urls = [
+        await listeners.serve(application(text), Address("127.0.0.1", 0)) for text in ("a", "b")
+    ]
+    assert [await asked(url) for url in urls] == ["a", "b"]
+    await listeners.close()
+    for url in urls:
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await asked(url)
+
+
+async def test_an_address_that_somebody_has_is_named_and_what_was_taken_is_given_back() -> None:
+    listeners = Listeners()
+    first = await listeners.serve(application("a"), Address("127.0.0.1", 0))
+    port = int(first.rpartition(":")[2])
+    with pytest.raises(AddressTaken) as taken:
+        await listeners.serve(application("b"), Address("127.0.0.1", port))
+    assert str(taken.value).startswith(f"cannot listen on 127.0.0.1:{port}: ")
+    assert "address already in use" in str(taken.value).lower()
+    assert await asked(first) == "a"
+    await listeners.close()
+    with socket.create_server(("127.0.0.1", port)):
+        pass
+
+
+async def test_an_address_of_another_machine_is_named() -> None:
+    listeners = Listeners()
+    with pytest.raises(AddressTaken, match=r"cannot listen on 192\.0\.2\.1:80: "):
+        await listeners.serve(application("a"), Address("192.0.2.1", 80))
+    await listeners.close()
+
+
+async def test_one_of_ipv6_is_told_in_brackets() -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    listeners = Listeners()
+    url = await listeners.serve(application("a"), Address("::1", 0))
+    assert url.startswith("http://[::1]:")
+    assert await asked(url) == "a"
+    await listeners.close()

@@ -1,0 +1,87 @@
+"""Revisions: what takes long is done by who loads, and what has not changed stays what it is."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from pillion_cim.schema import Schema, load_schema
+from pillion_sidecar.config.problems import ConfigurationError
+from pillion_sidecar.config.resources import Configuration
+from pillion_sidecar.revisions import Revisions
+from pillion_sidecar.settings import Settings
+from support.resources import alert_filter, destination, subscription, write
+
+
+@pytest.fixture(scope="module")
+def schema() -> Schema:
+    return load_schema()
+
+
+class Loaded:
+    """Revisions of a folder."""
+
+    def __init__(self, folder: Path, schema: Schema) -> None:
+        self.folder = folder
+        self.current: Configuration | None = None
+        self.loads: list[str] = []
+        self.revisions = Revisions(
+            Settings(resources=folder),
+            schema=schema,
+            current=lambda: self.current,
+            loading=self._loading,
+        )
+
+    @contextmanager
+    def _loading(self) -> Iterator[None]:
+        self.loads.append("begun")
+        try:
+            yield
+        finally:
+            self.loads.append("ended")
+
+    def write(self, url: str) -> None:
+        write(self.folder, destination("ops", destination=url), alert_filter(), subscription())
+
+
+@pytest.fixture
+def loaded(tmp_path: Path, schema: Schema) -> Loaded:
+    return Loaded(tmp_path, schema)
+
+
+def test_the_routes_of_what_was_loaded_last_are_made_already(loaded: Loaded) -> None:
+    loaded.write("https://listener.example/")
+    configuration = loaded.revisions.load()
+    assert loaded.loads == ["begun", "ended"]
+    with patch("pillion_sidecar.revisions.Router", side_effect=AssertionError("made anew")):
+        router = loaded.revisions.router(configuration)
+    targets = router.route("CIM_AlertIndication", lambda: pytest.fail("nothing is asked"), None)
+    assert [target.destination for target in targets] == ["ops"]
+
+
+def test_another_revision_gets_routes_of_its_own(loaded: Loaded) -> None:
+    loaded.write("https://listener.example/")
+    first = loaded.revisions.load()
+    loaded.write("https://other.example/")
+    second = loaded.revisions.load()
+    assert loaded.revisions.router(first) is not loaded.revisions.router(second)
+    # Each is handed over once: two users would share what one of them changes.
+    third = loaded.revisions.load()
+    assert loaded.revisions.router(third) is not loaded.revisions.router(third)
+
+
+def test_what_has_not_changed_is_what_it_was(loaded: Loaded) -> None:
+    loaded.write("https://listener.example/")
+    first = loaded.current = loaded.revisions.load()
+    loaded.write("https://other.example/")
+    second = loaded.revisions.load()
+    assert second.subscriptions["alerts-to-ops"] is first.subscriptions["alerts-to-ops"]
+    assert second.destinations["ops"].destination == "https://other.example/"
+
+
+def test_a_load_that_fails_has_ended_too(loaded: Loaded) -> None:
+    with pytest.raises(ConfigurationError):
+        loaded.revisions.load()
+    assert loaded.loads == ["begun", "ended"]
