@@ -51,25 +51,35 @@ def loaded(tmp_path: Path, schema: Schema) -> Loaded:
     return Loaded(tmp_path, schema)
 
 
+def routed(loaded: Loaded, configuration: Configuration) -> list[str]:
+    router = loaded.revisions.router(configuration)
+    targets = router.route("CIM_AlertIndication", lambda: pytest.fail("nothing is asked"), None)
+    return [target.destination for target in targets]
+
+
 def test_the_routes_of_what_was_loaded_last_are_made_already(loaded: Loaded) -> None:
     loaded.write("https://listener.example/")
     configuration = loaded.revisions.load()
     assert loaded.loads == ["begun", "ended"]
     with patch("pillion_sidecar.revisions.Router", side_effect=AssertionError("made anew")):
-        router = loaded.revisions.router(configuration)
-    targets = router.route("CIM_AlertIndication", lambda: pytest.fail("nothing is asked"), None)
-    assert [target.destination for target in targets] == ["ops"]
+        assert routed(loaded, configuration) == ["ops"]
 
 
 def test_another_revision_gets_routes_of_its_own(loaded: Loaded) -> None:
     loaded.write("https://listener.example/")
     first = loaded.revisions.load()
-    loaded.write("https://other.example/")
+    write(loaded.folder, destination("ops"), alert_filter())
     second = loaded.revisions.load()
-    assert loaded.revisions.router(first) is not loaded.revisions.router(second)
-    # Each is handed over once: two users would share what one of them changes.
-    third = loaded.revisions.load()
-    assert loaded.revisions.router(third) is not loaded.revisions.router(third)
+    assert routed(loaded, first) == ["ops"]
+    assert routed(loaded, second) == []
+
+
+def test_routes_are_handed_over_once(loaded: Loaded) -> None:
+    # Two users would share what one of them changes.
+    loaded.write("https://listener.example/")
+    configuration = loaded.revisions.load()
+    router = loaded.revisions.router(configuration)
+    assert loaded.revisions.router(configuration) is not router
 
 
 def test_what_has_not_changed_is_what_it_was(loaded: Loaded) -> None:
