@@ -174,9 +174,11 @@ class Taking:
             if refusal is not None:
                 return refusal
         now = indication.accepted_at
+        # Two subscriptions to one destination need two places.
+        needed: dict[DestinationQueue, int] = {}
         for _, _, queue in resolved:
-            # Two subscriptions to one destination need two places.
-            places = sum(other is queue for _, _, other in resolved) if len(resolved) > 1 else 1
+            needed[queue] = needed.get(queue, 0) + 1
+        for queue, places in needed.items():
             if queue.refuses(places + beside, now=now):
                 return _full(queue)
         return None
