@@ -35,7 +35,7 @@ def restore_queue(
     )
     queue.waiting.restore(back, attempts={} if state is None else dict(state.attempts))
     queue.note_depth()
-    if state is None or damaged or not _goes_on(state, queue):
+    if state is None or damaged or not _goes_on(state, queue, found):
         queue.sequence.next_number = found.next_number
         queue.renumber()
     else:
@@ -46,10 +46,12 @@ def restore_queue(
         events.recovered(queue, queue.depth)
 
 
-def _goes_on(state: QueueState, queue: DestinationQueue) -> bool:
-    """Whether a queue's listener knows the context of the run before."""
+def _goes_on(state: QueueState, queue: DestinationQueue, found: RecoveredQueue) -> bool:
+    """Whether a queue's listener knows the context of the run before, and all that waits is of it:
+    what a queue left that drained beside the last one is older."""
     began = queue.sends_identifiers and not state.sends_identifiers
-    return state.listener == listener_of(queue) and not began
+    is_older = len(found.numbers) > 0 and found.numbers[0] < state.base
+    return state.listener == listener_of(queue) and not began and not is_older
 
 
 def gone_destination(found: RecoveredQueue) -> ListenerDestination:
