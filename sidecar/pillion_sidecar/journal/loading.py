@@ -9,6 +9,7 @@ from typing import TypeAlias
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.journal.glancing import Glances
 from pillion_sidecar.journal.log import Log
+from pillion_sidecar.journal.moves import Moves, Spell
 from pillion_sidecar.journal.segments import segment_name, segment_of
 from pillion_sidecar.journal.shelf import Shelf
 from pillion_sidecar.journal.workers import Worker
@@ -50,24 +51,22 @@ class Loading:
         self._offset = offset
         self._shared = shared
         self._failed = failed
-        self._under_way = 0
-        #: By old position, while loads are under way: new position, size.
-        self._moved: dict[int, tuple[int, int]] = {}
+        self._moves = Moves()
         #: Records that could not be read.
         self.damaged = 0
 
     def load(self, positions: Sequence[int], done: Loaded) -> None:
         """Read indications back; ``done`` is called later."""
-        self._under_way += 1
+        spell = self._moves.begin()
         found = self._glance(positions)
         if found is not None:
-            self._call_soon(partial(self._loaded, positions, done, found))
+            self._call_soon(partial(self._loaded, spell, positions, done, found))
             return
         written = self._log.written
         early = [position for position in positions if position < written]
         late = [position for position in positions if position >= written]
         if not late:
-            self._read(early, partial(self._loaded, early, done))
+            self._read(early, partial(self._loaded, spell, early, done))
             return
         # What is on disk is asked for at once: while it waited, it could be settled, and its
         # segment be removed.
@@ -77,7 +76,7 @@ class Loading:
             parts.append(part)
             if len(parts) == 2:
                 found = dict(zip([*early, *late], [*parts[0], *parts[1]], strict=True))
-                self._loaded(positions, done, [found[position] for position in positions])
+                self._loaded(spell, positions, done, [found[position] for position in positions])
 
         self._read(early, join)
         self._log.barrier(partial(self._read, late, join))
@@ -106,8 +105,7 @@ class Loading:
     def moved(self, old_position: int, position: int, size: int) -> None:
         """A record has been copied forward."""
         self._recent.pop(old_position, None)
-        if self._under_way:
-            self._moved[old_position] = position, size
+        self._moves.note(old_position, position, size)
 
     def removed(self, number: int) -> None:
         """A segment is gone."""
@@ -118,7 +116,11 @@ class Loading:
         self._glances.close()
 
     def _loaded(
-        self, positions: Sequence[int], done: Loaded, loaded: Sequence[Indication | None]
+        self,
+        spell: Spell,
+        positions: Sequence[int],
+        done: Loaded,
+        loaded: Sequence[Indication | None],
     ) -> None:
         for position, indication in zip(positions, loaded, strict=True):
             if indication is None:
@@ -126,11 +128,9 @@ class Loading:
                 continue
             indication.unsettled = self._shared.get(indication.id, 1)
             # It may have been copied forward while it was read.
-            while (moved := self._moved.get(indication.position)) is not None:
+            while (moved := self._moves.find(indication.position)) is not None:
                 indication.position, indication.size = moved
-        self._under_way -= 1
-        if not self._under_way:
-            self._moved.clear()
+        self._moves.end(spell)
         done(loaded)
 
     def _say_damaged(self, position: int) -> None:
