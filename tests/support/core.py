@@ -171,7 +171,7 @@ class Core:
             observer=NoObserver(),
             journal=journal,
             followers=(self.memory, self),
-            draw=lambda: 0.0,
+            draw=Random(self.draw.random()).random,
         )
         for queue in recovered.queues.values():
             ids, numbers = list(queue.ids), list(queue.numbers)

@@ -86,7 +86,7 @@ class DeliveryService:
             settlements=self._settlements,
             taking=self._taking,
         )
-        self._table.keep_in(journal, recovered, packing=self._keeping)
+        self._table.keep_in(journal, recovered, packing=self._keeping, draw=self._draw)
         self._recovered: Recovered | None = recovered
 
     # ------------------------------------------------------------------ configuration

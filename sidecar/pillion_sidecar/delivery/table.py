@@ -44,6 +44,10 @@ class TableActions(Protocol):
     def purge_removed(self, queue: DestinationQueue) -> None: ...
 
 
+#: A run after another one begins so many contexts further on at most.
+SKIPPED_EPOCHS = 1 << 32
+
+
 class DestinationTable:
     """The queues by destination name, and the subscriptions to them."""
 
@@ -67,14 +71,24 @@ class DestinationTable:
         # The newest of each of the journal's indices.
         self._queue_at: dict[int, DestinationQueue] = {}
 
-    def keep_in(self, journal: Journal, recovered: Recovered, *, packing: Packing) -> None:
-        """Take over what the journal found, before the first revision."""
+    def keep_in(
+        self,
+        journal: Journal,
+        recovered: Recovered,
+        *,
+        packing: Packing,
+        draw: Callable[[], float],
+    ) -> None:
+        """Take over what the journal found, before the first revision. ``draw`` gives numbers
+        from 0 to 1."""
         self._journal = journal
         self._recovered = recovered
         self._packing = packing
         self.subscriptions.keep_in(journal, recovered.subscriptions)
-        # Shared by all contexts, so that none ever begins again at 0 (D.2).
-        self._epochs = itertools.count(recovered.next_epoch)
+        # Shared by all contexts, so that none ever begins again at 0 (D.2). The run before may
+        # have delivered under contexts that it began, and crashed before the journal had them.
+        skipped = int(draw() * SKIPPED_EPOCHS) if recovered.next_epoch else 0
+        self._epochs = itertools.count(recovered.next_epoch + skipped)
 
     def queue_at(self, index: int) -> DestinationQueue | None:
         """The queue with one of the journal's indices."""
