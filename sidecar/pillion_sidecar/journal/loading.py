@@ -16,10 +16,9 @@ from pillion_sidecar.journal.workers import Worker
 
 logger = logging.getLogger("pillion.journal")
 
-#: Indications of several places that were read last.
+#: Indications of several places that were read last, and bytes of their bodies.
 RECENT = 512
-#: Bytes of the largest that is kept so.
-RECENT_BYTES = 16 << 10
+RECENT_BYTES = 64 << 20
 
 #: Takes what was read, None for what is damaged.
 Loaded: TypeAlias = Callable[[Sequence[Indication | None]], None]
@@ -45,6 +44,7 @@ class Loading:
         self._call_soon = call_soon
         # What several queues are about to ask for, by position: each has it once.
         self._recent: OrderedDict[int, Indication] = OrderedDict()
+        self._recent_bytes = 0
         self._log = log
         self._shelf = shelf
         self._reader = reader
@@ -93,18 +93,32 @@ class Loading:
         fresh = dict(zip(missing, read, strict=True))
         found = [fresh.get(position) or recent[position] for position in positions]
         for position, indication in fresh.items():
-            if indication.id in self._shared and indication.size <= RECENT_BYTES:
-                recent[position] = indication
-        while len(recent) > RECENT:
-            recent.popitem(last=False)
+            self._share(position, indication)
         return found
+
+    def _share(self, position: int, indication: Indication) -> Indication:
+        """Return the one object that stands for an indication in all queues: each would have a body
+        of its own otherwise."""
+        if indication.id not in self._shared:
+            return indication
+        recent = self._recent
+        known = recent.get(position)
+        if known is not None:
+            return known
+        recent[position] = indication
+        self._recent_bytes += len(indication.body)
+        while len(recent) > RECENT or self._recent_bytes > RECENT_BYTES:
+            self._recent_bytes -= len(recent.popitem(last=False)[1].body)
+        return indication
 
     def _read(self, positions: Sequence[int], done: Loaded) -> None:
         self._reader.submit(partial(self._shelf.load, positions, self._offset), done, self._failed)
 
     def moved(self, old_position: int, position: int, size: int) -> None:
         """A record has been copied forward."""
-        self._recent.pop(old_position, None)
+        gone = self._recent.pop(old_position, None)
+        if gone is not None:
+            self._recent_bytes -= len(gone.body)
         self._moves.note(old_position, position, size)
 
     def removed(self, number: int) -> None:
@@ -122,16 +136,20 @@ class Loading:
         done: Loaded,
         loaded: Sequence[Indication | None],
     ) -> None:
-        for position, indication in zip(positions, loaded, strict=True):
-            if indication is None:
+        told: list[Indication | None] = []
+        for position, read in zip(positions, loaded, strict=True):
+            if read is None:
                 self._say_damaged(position)
+                told.append(None)
                 continue
+            indication = self._share(position, read) if self._moves.find(position) is None else read
             indication.unsettled = self._shared.get(indication.id, 1)
             # It may have been copied forward while it was read.
             while (moved := self._moves.find(indication.position)) is not None:
                 indication.position, indication.size = moved
+            told.append(indication)
         self._moves.end(spell)
-        done(loaded)
+        done(told)
 
     def _say_damaged(self, position: int) -> None:
         self.damaged += 1
