@@ -142,7 +142,7 @@ class Keeping:
 def queue_state(queue: DestinationQueue, *, offset: float) -> QueueState:
     """Return what of a queue must be known after a restart; ``offset`` is the journal's."""
     pauses = queue.pauses
-    front = [*queue.flying, *queue.waiting.front]
+    flying = [(entry.number, entry.attempts) for entry in queue.flying if entry.attempts]
     return QueueState(
         destination=queue.index,
         listener=listener_of(queue),
@@ -155,7 +155,7 @@ def queue_state(queue: DestinationQueue, *, offset: float) -> QueueState:
         failing_since=_shifted(queue.failing_since, offset),
         paused_since=_shifted(pauses.began, offset),
         pauses=tuple((begin + offset, end + offset) for begin, end in pauses.spells),
-        attempts=tuple((entry.number, entry.attempts) for entry in front if entry.attempts),
+        attempts=(*flying, *queue.waiting.tried(in_order=queue.takes_in_order)),
     )
 
 

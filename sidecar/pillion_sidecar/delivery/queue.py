@@ -229,6 +229,11 @@ class DestinationQueue:
         evicted.append(packed)
         return evicted
 
+    @property
+    def takes_in_order(self) -> bool:
+        """Whether nothing is attempted before all that is older was."""
+        return not self._by_group
+
     def note_depth(self) -> None:
         """Keep the high-water mark."""
         depth = self.waiting.count + len(self.flying)

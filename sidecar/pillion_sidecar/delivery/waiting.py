@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import takewhile
+from operator import attrgetter
 from typing import Protocol
 
 from pillion_sidecar.delivery.entry import QueueEntry
@@ -67,6 +68,15 @@ class WaitingEntries:
         """Keep at least so many entries loaded."""
         if self._packing.packs:
             self._limit = max(FRONT_ENTRIES, entries)
+
+    def tried(self, *, in_order: bool) -> list[tuple[int, int]]:
+        """Return number and failed attempts of the entries that were tried, loaded or not.
+
+        ``in_order``: none of them is behind one that was not.
+        """
+        loaded = takewhile(_attempts_of, self.front) if in_order else self.front
+        found = [(entry.number, entry.attempts) for entry in loaded if entry.attempts]
+        return [*found, *self._attempts.items()]
 
     # ------------------------------------------------------------------ in
 
@@ -190,6 +200,9 @@ class WaitingEntries:
         if not front or not front[0].number <= number <= front[-1].number:
             return None
         return next((entry for entry in front if entry.number == number), None)
+
+
+_attempts_of = attrgetter("attempts")
 
 
 def _older_than(entry: QueueEntry) -> Callable[[QueueEntry], bool]:

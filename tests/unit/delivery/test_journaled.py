@@ -599,6 +599,30 @@ def test_attempts_and_the_retry_interval_live_over_a_restart(deliverer, journal)
     assert again.settlements.of("a") == [("ops", DiscardReason.ATTEMPTS_EXCEEDED)]
 
 
+def test_attempts_live_over_a_restart_that_ends_before_anything_is_read_back(deliverer, journal):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops")])
+    deliverer.publish("a")
+    journal.commit()
+    deliverer.run()
+    deliverer.advance(31)
+    again = restarted(journal, time=deliverer.time)
+    again.apply([destination("ops")])
+    assert journal.states[0].attempts == ((0, 2),)
+
+
+def test_the_attempts_of_a_group_are_kept_behind_those_that_were_not_tried(deliverer, journal):
+    deliverer.answer = None
+    deliverer.apply([destination("ops", ordering=Ordering.GROUP, max_in_flight=2)])
+    for identifier, group in (("a", "x"), ("b", "x"), ("c", "y")):
+        deliverer.publish(identifier, group=group)
+    journal.commit()
+    deliverer.run()
+    deliverer.handlers["ops"].held[1](ERROR)
+    deliverer.run()
+    assert journal.states[0].attempts == ((2, 1),)
+
+
 def test_a_clock_set_back_makes_nothing_wait_for_longer_than_the_interval(deliverer, journal):
     deliverer.answer = ERROR
     deliverer.apply([destination("ops")])
