@@ -22,7 +22,7 @@ from pillion_sidecar.journal.shelf import Found, Identity, Shelf
 from pillion_sidecar.journal.workers import Result, Worker
 
 #: Records, and bytes of records, that are looked at in one turn of the event loop.
-STEP_RECORDS = 256
+STEP_RECORDS = 32
 STEP_BYTES = 256 << 10
 
 
