@@ -32,12 +32,10 @@ class Snapshot:
         self._files = SystemFiles(folder)
         self._open: dict[str, tuple[File, int]] = {}
         self._others: dict[str, int] = {}
-        self._stack = ExitStack()
-        try:
+        with ExitStack() as self._stack:
             self._take()
-        except BaseException:
-            self._stack.close()
-            raise
+            # Opened whole: closed by whoever uses it.
+            self._stack = self._stack.pop_all()
 
     def __enter__(self) -> "Snapshot":
         return self

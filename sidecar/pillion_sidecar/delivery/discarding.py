@@ -1,9 +1,8 @@
 """Discards many entries in turns, so that a large purge does not hold up the event loop."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from functools import partial
-from itertools import islice
 
 from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.packed import PackedEntries, PackedEntry
@@ -92,7 +91,7 @@ class DiscardTurns:
         while self._batches:
             batch = self._batches[0]
             while batch.entries:
-                self._discard_one(batch, batch.entries.popleft())
+                self._discard(batch.queue, batch.entries.popleft(), batch.reason)
             self._pop()
 
     def holds(self, index: int, number: int) -> bool:
@@ -127,9 +126,8 @@ class DiscardTurns:
         if not self._batches:
             return
         batch = self._batches[0]
-        for entry in list(islice(batch.entries, DISCARDS_PER_TURN)):
-            batch.entries.popleft()
-            self._discard_one(batch, entry)
+        for _ in range(_some(batch.entries)):
+            self._discard(batch.queue, batch.entries.popleft(), batch.reason)
         if not batch.entries and len(batch.packed):
             self._load(batch)
             return
@@ -157,12 +155,10 @@ class DiscardTurns:
         loaded, self._loading = self._loading, []
         self._loading_of = None
         for packed, indication in zip(loaded, indications, strict=True):
-            self._discard_one(batch, self._packing.unpack(packed, indication))
+            entry = self._packing.unpack(packed, indication)
+            self._discard(batch.queue, entry, batch.reason)
         self._go_on()
 
-    def _discard_one(self, batch: _Batch, entry: QueueEntry) -> None:
-        self._discard(batch.queue, entry, batch.reason)
 
-
-def _some(packed: PackedEntries) -> int:
-    return min(DISCARDS_PER_TURN, len(packed))
+def _some(entries: Sized) -> int:
+    return min(DISCARDS_PER_TURN, len(entries))

@@ -3,6 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Protocol, TypeAlias
 
 from pillion_sidecar.clock import Clock, Timers
@@ -156,7 +157,7 @@ class DestinationTable:
     def _make_handlers(self, configuration: Configuration) -> dict[str, Handler]:
         """Make the handlers that a revision needs anew, by destination: all or none."""
         made: dict[str, Handler] = {}
-        try:
+        with ExitStack() as undo:
             for name, destination in configuration.destinations.items():
                 queue = self._queues.get(name)
                 if queue is not None and queue.destination is destination:
@@ -167,10 +168,8 @@ class DestinationTable:
                     or connection(queue.destination) != connection(destination)
                 ):
                     made[name] = self._create_handler(destination)
-        except BaseException:
-            for handler in made.values():
-                handler.close()
-            raise
+                    undo.callback(made[name].close)
+            undo.pop_all()
         return made
 
     def _create(

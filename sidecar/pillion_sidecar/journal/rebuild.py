@@ -19,6 +19,7 @@ from pillion_sidecar.journal.ports import (
     Place,
     RecoveredQueue,
 )
+from pillion_sidecar.journal.reading import read_indication
 from pillion_sidecar.journal.records import (
     DELIVERED,
     FRAME,
@@ -26,7 +27,6 @@ from pillion_sidecar.journal.records import (
     REASONS,
     Flag,
     Frame,
-    IndicationRecord,
     Kind,
     decode_envelope,
     decode_indication,
@@ -52,29 +52,6 @@ _NOBODY = -1
 _Appends: TypeAlias = tuple[
     Callable[[int], None], Callable[[int], None], Callable[[int], None], Callable[[int], None]
 ]
-
-
-def indication_of(
-    record: IndicationRecord, frame: Frame, *, position: int, offset: float
-) -> Indication:
-    """Return the indication that a record is of; ``offset`` is ``Journal.offset``."""
-    envelope = record.envelope
-    return Indication(
-        body=record.body,
-        class_name=envelope.class_name,
-        accepted_at=record.accepted_at - offset,
-        source=envelope.source,
-        identifier=envelope.identifier,
-        group=envelope.group,
-        member=envelope.member,
-        expires=record.expires or None,
-        digest=record.digest,
-        languages=envelope.languages,
-        unsettled=len(record.places),
-        id=frame.id,
-        position=position,
-        size=frame.size,
-    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -219,7 +196,8 @@ class Rebuild:
             self._join(data, at, frame, record.accepted_at, record.expires)
         if ended is not None:
             return 0
-        indication = indication_of(record, frame, position=position, offset=self.offset)
+        indication = read_indication(data, at, position=position, offset=self.offset)
+        assert indication is not None
         self.held.append((indication, record.places))
         return frame.size
 

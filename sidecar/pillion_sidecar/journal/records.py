@@ -319,7 +319,7 @@ def decode_indication(data: bytes | memoryview, at: int, frame: Frame) -> Indica
     return IndicationRecord(
         accepted_at,
         expires,
-        digest if frame.flags & Flag.IDENTITY else None,
+        digest if frame.flags & _IDENTITY else None,
         origin,
         decode_places(data, at, frame),
         _envelope(data[begin:middle]),

@@ -2,17 +2,17 @@
 they are removed. One thread does these in order, so what is being read is never removed."""
 
 import errno
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
 from pillion_sidecar.indication import Indication
-from pillion_sidecar.journal.files import File, Files
+from pillion_sidecar.journal.files import Files
 from pillion_sidecar.journal.identities import IdentitiesFile, StoredIdentity, write_identities
+from pillion_sidecar.journal.opened import OpenSegments
 from pillion_sidecar.journal.ports import Place
-from pillion_sidecar.journal.rebuild import indication_of
+from pillion_sidecar.journal.reading import read_indication
 from pillion_sidecar.journal.records import (
     FRAME,
     INDICATION,
@@ -21,9 +21,7 @@ from pillion_sidecar.journal.records import (
     Flag,
     Frame,
     Kind,
-    decode_indication,
     decode_places,
-    read_frame,
 )
 from pillion_sidecar.journal.segments import (
     HEADER_SIZE,
@@ -40,8 +38,6 @@ _HEAD = Struct("<IHBBIIQdd16s")
 _INDICATION = int(Kind.INDICATION)
 _IDENTITY = int(Flag.IDENTITY)
 _NOT_THERE = (errno.EIO, errno.ENOENT)
-#: Files that are kept open.
-_OPEN_FILES = 32
 #: Bytes read for one record alone, and where the next record is near.
 _ONE_READ = 4096
 _LONG_READ = 256 << 10
@@ -73,7 +69,7 @@ class Shelf:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._open: OrderedDict[int, File] = OrderedDict()
+        self._segments = OpenSegments(files)
         self._walk: Iterator[Found] = iter(())
         self._identities: Iterator[Identity] = iter(())
 
@@ -89,29 +85,19 @@ class Shelf:
             number, at = segment_of(position)
             following = order[index + 1] if index + 1 < len(order) else 0
             is_near = 0 < following - position < _LONG_READ
-            inside = position - begin
-            frame = read_frame(data, inside, len(data)) if inside < len(data) else None
-            if frame is None:
+            indication = read_indication(data, position - begin, position=position, offset=offset)
+            if indication is None:
                 data = self._read(number, at, _LONG_READ if is_near else _ONE_READ)
-                begin, inside = position, 0
-                frame = read_frame(data, 0, len(data)) if data else None
-            found[position] = self._decode(data, inside, frame, position, offset)
+                begin = position
+                if (size := _claimed(data, 0)) > len(data):
+                    data = self._read(number, at, size)
+                indication = read_indication(data, 0, position=position, offset=offset)
+            found[position] = indication
         return [found[position] for position in positions]
-
-    def _decode(
-        self, data: bytes, at: int, frame: Frame | None, position: int, offset: float
-    ) -> Indication | None:
-        if frame is None and (size := _claimed(data, at)) > len(data) - at:
-            data, at = self._read(*segment_of(position), size), 0
-            frame = read_frame(data, 0, len(data))
-        if frame is None or frame.kind != Kind.INDICATION:
-            return None
-        record = decode_indication(data, at, frame)
-        return indication_of(record, frame, position=position, offset=offset)
 
     def _read(self, number: int, at: int, size: int) -> bytes:
         try:
-            return self._file(number).read(at, size)
+            return self._segments.get(number).read(at, size)
         except OSError as error:
             if error.errno not in _NOT_THERE:
                 raise
@@ -119,24 +105,15 @@ class Shelf:
             # before its segment was removed.
             return b""
 
-    def _file(self, number: int) -> File:
-        file = self._open.pop(number, None)
-        if file is None:
-            file = self._files.open(segment_name(number))
-        self._open[number] = file
-        if len(self._open) > _OPEN_FILES:
-            self._open.popitem(last=False)[1].close()
-        return file
-
     # ------------------------------------------------------------------ removing
 
     def look_through(self, number: int, size: int) -> None:
         """Begin to look through the INDICATIONs of a segment of ``size`` bytes."""
-        self._walk = _whole(self._file(number).read(0, size))
+        self._walk = _whole(self._segments.get(number).read(0, size))
 
     def look_for_identities(self, number: int, size: int) -> None:
         """Begin to look for the identities of a segment of which nothing is pending."""
-        self._identities = _identities(self._file(number).read(0, size))
+        self._identities = _identities(self._segments.get(number).read(0, size))
 
     def next_identities(self, most: int) -> list[Identity]:
         """Return the next identities of the segment, none at its end."""
@@ -166,9 +143,7 @@ class Shelf:
                 if not is_full(error):
                     raise
                 # Removing the segment is what makes room: these are forgotten before their time.
-        file = self._open.pop(number, None)
-        if file is not None:
-            file.close()
+        self._segments.forget(number)
         self._files.remove(segment_name(number))
         self._files.sync_folder()
         return kept
@@ -180,9 +155,7 @@ class Shelf:
 
     def close(self) -> None:
         """Close all files."""
-        for file in self._open.values():
-            file.close()
-        self._open.clear()
+        self._segments.close()
 
 
 def _claimed(data: bytes, at: int) -> int:
