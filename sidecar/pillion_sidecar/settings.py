@@ -22,6 +22,28 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayAccess:
+    """How this deliverer reaches the gateways that it relays or hands over to."""
+
+    #: The URL; ``{service}`` in it stands for the name of the gateway's IndicationService.
+    url: str
+    #: The file of the authorities, in PEM, that its certificate must come from; None: those that
+    #: the system trusts.
+    ca: Path | None = None
+    #: The file of the service-account token to show; None: none is shown.
+    token: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TLSFiles:
+    """The files of a serving certificate, in PEM. They are read anew when they change."""
+
+    #: The certificate and those that lead to its authority.
+    certificate: Path
+    key: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The settings of one deliverer."""
 
@@ -35,6 +57,13 @@ class Settings:
     telemetry: Address = Address("127.0.0.1", TELEMETRY_PORT)
     #: Where ``/v1/queues`` and ``/drain`` are; None: on the intake listener.
     administration: Address | None = None
+    #: With what intake is served over TLS; None: it is plain HTTP.
+    intake_tls: TLSFiles | None = None
+    #: The file of the keys with which publishers' service-account tokens are verified; None: nobody
+    #: is asked for one.
+    token_keys: Path | None = None
+    #: None: nothing can be relayed.
+    gateway: GatewayAccess | None = None
     #: The file of the token with which the operator may read ``/v1/queues`` on the telemetry
     #: listener; None: nobody may there.
     operator_token_file: Path | None = None

@@ -26,6 +26,28 @@ def _callback(says: str, refused: str, mended: str) -> Case:
     )
 
 
+_BY_ITSELF = {"mode": "Gateway"}
+
+
+def _gateway_names(field: str) -> tuple[Case, ...]:
+    refused = (
+        ("is not the name of an object", "Shared"),
+        ("holds a dot", "sha.red"),
+        ("ends in -headless", "shared-headless"),
+    )
+    names = (
+        _service(f"spec.{field}.name", says, {field: {"name": name}}, {field: {"name": "shared"}})
+        for says, name in refused
+    )
+    beside = _service(
+        f"spec.{field}",
+        "has no effect unless deliverer.mode is Sidecar",
+        {"deliverer": _BY_ITSELF, field: {"name": "shared"}},
+        {field: {"name": "shared"}},
+    )
+    return (*names, beside)
+
+
 _SERVICE_CASES = (
     Case(
         kind="IndicationService",
@@ -70,6 +92,26 @@ _SERVICE_CASES = (
     _callback("holds a query", "https://host/?job=1", "https://host/jobs"),
     _callback("holds a dot segment", "https://host/a/../b/", "https://host/b/"),
     _callback("holds a dot segment", "https://host/a%2Fb", "https://host/a/.b/..c/d.."),
+    *_gateway_names("gatewayRef"),
+    *_gateway_names("handOverTo"),
+    _service(
+        "spec.publishers[0].namespace",
+        "is not the name of an object",
+        {"deliverer": _BY_ITSELF, "publishers": [{"namespace": "A"}]},
+        {"deliverer": _BY_ITSELF, "publishers": [{"namespace": "a"}]},
+    ),
+    _service(
+        "spec.publishers[0].serviceAccount",
+        "is not the name of an object",
+        {"deliverer": _BY_ITSELF, "publishers": [{"namespace": "a", "serviceAccount": "a/b"}]},
+        {"deliverer": _BY_ITSELF, "publishers": [{"namespace": "a", "serviceAccount": "a-b"}]},
+    ),
+    _service(
+        "spec.publishers",
+        "has no effect unless deliverer.mode is Gateway",
+        {"publishers": [{"namespace": "a"}]},
+        {"publishers": []},
+    ),
 )
 
 _HTTP = {"destination": "http://host/", "protocol": "CIM-XML"}

@@ -6,10 +6,12 @@ from typing import Any
 from pillion_sidecar.config.parsing import Resource
 from pillion_sidecar.config.resources import (
     Acknowledgement,
+    AllowedPublisher,
     Backoff,
     Credentials,
     DelivererMode,
     DelivererSpec,
+    DeliverThrough,
     Durability,
     IndicationFilter,
     IndicationService,
@@ -40,6 +42,10 @@ def _seconds(value: int | None) -> float | None:
     return None if value is None else float(value)
 
 
+def _name(reference: Mapping[str, Any] | None) -> str | None:
+    return None if reference is None else str(reference["name"])
+
+
 def build_service(resource: Resource) -> IndicationService:
     """The service of a checked IndicationService."""
     spec = resource.spec
@@ -63,6 +69,15 @@ def build_service(resource: Resource) -> IndicationService:
         durability=None if durability is None else Durability(durability),
         acknowledgement=None if acknowledgement is None else Acknowledgement(acknowledgement),
         callbacks=tuple(spec["callbacks"]),
+        publishers=tuple(
+            AllowedPublisher(
+                namespace=publisher["namespace"],
+                service_account=publisher.get("serviceAccount"),
+            )
+            for publisher in spec["publishers"]
+        ),
+        gateway=_name(spec.get("gatewayRef")),
+        hand_over_to=_name(spec.get("handOverTo")),
         shutdown_grace_period_seconds=float(spec["shutdownGracePeriodSeconds"]),
         deliverer=deliverer,
         # Part of a byte is none.
@@ -123,6 +138,7 @@ def build_destination(
         sequence_identifiers=SequenceIdentifiers(spec["sequenceIdentifiers"]),
         suspended=spec["suspended"],
         removal_policy=RemovalPolicy(spec["removalPolicy"]),
+        deliver_through=DeliverThrough(spec["deliverThrough"]),
     )
 
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,6 +21,8 @@ from pillion_sidecar.config.problems import EMPTY, ConfigurationError, Problem
 from pillion_sidecar.config.queries import CheckQuery
 from pillion_sidecar.config.resources import (
     Configuration,
+    DelivererMode,
+    DeliverThrough,
     IndicationFilter,
     IndicationService,
     IndicationSubscription,
@@ -43,7 +46,8 @@ def resolve(
 
     None takes the only one there is, or, where there is none, one of defaults named ``default``.
     ``revision`` names it where whoever made the resources has; None has it worked out.
-    All destinations and filters are in the configuration; of subscriptions those of the service.
+    All destinations and filters are in the configuration; of subscriptions those of the service,
+    and those that other services relay or hand over to it.
 
     Raises:
         ConfigurationError: with all problems, those that ``resources`` came with included.
@@ -53,7 +57,7 @@ def resolve(
     chosen = resolver.service(service)
     destinations = resolver.destinations(chosen)
     filters = resolver.filters()
-    subscriptions = resolver.subscriptions(chosen)
+    subscriptions, relayed = resolver.subscriptions(chosen)
     if resources.problems:
         raise ConfigurationError(sorted(resources.problems, key=lambda p: (p.file, p.line)))
     return Configuration(
@@ -62,6 +66,7 @@ def resolve(
         destinations=destinations,
         filters=filters,
         subscriptions=subscriptions,
+        relayed=relayed,
         warnings=tuple(resources.warnings),
     )
 
@@ -130,7 +135,16 @@ class _Resolver:
                     resource, service=service, uid=uid, tls=tls, credentials=credentials
                 )
                 self._check_retry(resource, built[name])
-        return built
+        return {name: self._relayed(one, service) for name, one in built.items()}
+
+    def _relayed(
+        self, destination: ListenerDestination, service: IndicationService
+    ) -> ListenerDestination:
+        """The destination as this deliverer sees it: whether it leaves it to a gateway."""
+        through_gateway = destination.deliver_through is DeliverThrough.GATEWAY
+        if not through_gateway or service.deliverer.mode is DelivererMode.GATEWAY:
+            return destination
+        return replace(destination, relay_to=service.gateway)
 
     def _check_address(self, resource: Resource) -> None:
         url = resource.spec["destination"]
@@ -176,17 +190,63 @@ class _Resolver:
             message = f"{place}: {problem.message}"
             self._complain(resource, ("spec", "query"), query, message, problem.remedy)
 
-    def subscriptions(self, service: IndicationService) -> dict[str, IndicationSubscription]:
-        """The subscriptions of the service; the references of all are checked."""
-        built = {}
+    def subscriptions(
+        self, service: IndicationService
+    ) -> tuple[dict[str, IndicationSubscription], dict[str, IndicationSubscription]]:
+        """The subscriptions of the service, and those that are relayed or handed over to it; the
+        references of all are checked."""
+        own, relayed = {}, {}
         for name, resource in self._resources.by_kind["IndicationSubscription"].items():
             self._check_reference(resource, "filterRef", "IndicationFilter")
             self._check_reference(resource, "destinationRef", "ListenerDestination")
-            if not self._serves(resource, service):
+            serves = self._serves(resource, service)
+            if not serves:
                 self._check_reference(resource, "serviceRef", "IndicationService")
-            elif resource.valid:
-                built[name] = build_subscription(resource, uid=_uid(resource))
-        return built
+            if serves:
+                self._check_gateway(resource, service)
+            if not resource.valid:
+                continue
+            if serves:
+                own[name] = build_subscription(resource, uid=_uid(resource))
+            elif self._comes_to(resource, service):
+                relayed[name] = build_subscription(resource, uid=_uid(resource))
+        return own, relayed
+
+    def _check_gateway(self, resource: Resource, service: IndicationService) -> None:
+        """A destination that is delivered to through a gateway needs one."""
+        if service.gateway is not None or service.deliverer.mode is DelivererMode.GATEWAY:
+            return
+        name = resource.spec["destinationRef"]["name"] if resource.sound("destinationRef") else ""
+        if self._through_gateway(name):
+            self._complain(
+                resource,
+                ("spec", "destinationRef", "name"),
+                name,
+                f"says deliverThrough Gateway, and IndicationService {service.name} has no "
+                "gatewayRef",
+                "Name a gateway there, or set deliverThrough to Deliverer.",
+                reason="GatewayMissing",
+            )
+
+    def _through_gateway(self, destination: str) -> bool:
+        found = self._destinations.get(destination)
+        return (
+            found is not None
+            and found.sound("deliverThrough")
+            and found.spec["deliverThrough"] == DeliverThrough.GATEWAY
+        )
+
+    def _comes_to(self, resource: Resource, gateway: IndicationService) -> bool:
+        """Whether what another service's subscription selects is relayed or handed over here."""
+        origin = self._services.get(resource.spec["serviceRef"]["name"])
+        if gateway.deliverer.mode is not DelivererMode.GATEWAY or origin is None:
+            return False
+        if not origin.valid:
+            return False
+        if (origin.spec.get("handOverTo") or {}).get("name") == gateway.name:
+            return True
+        named = (origin.spec.get("gatewayRef") or {}).get("name") == gateway.name
+        return named and self._through_gateway(resource.spec["destinationRef"]["name"])
 
     def _serves(self, resource: Resource, service: IndicationService) -> bool:
         return resource.sound("serviceRef") and resource.spec["serviceRef"]["name"] == service.name

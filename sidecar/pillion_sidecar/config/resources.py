@@ -111,6 +111,15 @@ class DelivererMode(StrEnum):
     GATEWAY = "Gateway"
 
 
+class DeliverThrough(StrEnum):
+    """Who delivers to a destination what sidecars have accepted."""
+
+    #: The deliverer that accepted it.
+    DELIVERER = "Deliverer"
+    #: The gateway that the sidecar's service names in gatewayRef.
+    GATEWAY = "Gateway"
+
+
 class MissedInjectionPolicy(StrEnum):
     """What is done about a pod that should have a sidecar and has none."""
 
@@ -153,6 +162,15 @@ class Credentials:
 
     def __repr__(self) -> str:
         return "Credentials(…)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllowedPublisher:
+    """Whom a gateway lets publish: service accounts of a namespace."""
+
+    namespace: str
+    #: None: all of that namespace.
+    service_account: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +226,12 @@ class IndicationService:
     acknowledgement: Acknowledgement | None = None
     #: Where publishers may have receipts sent: URLs that others lie below, as they were written.
     callbacks: tuple[str, ...] = ()
+    #: Who may publish to a gateway; empty: every service account of its own namespace.
+    publishers: tuple[AllowedPublisher, ...] = ()
+    #: gatewayRef: the service in mode Gateway that delivers for this one; None: nobody does.
+    gateway: str | None = None
+    #: handOverTo: the service in mode Gateway that takes what is left when a deliverer ends.
+    hand_over_to: str | None = None
     shutdown_grace_period_seconds: float = 20.0
     deliverer: DelivererSpec = DelivererSpec()
     #: Bytes that the deliverer's volume holds, ``deliverer.storage.sizeLimit`` as a number; None:
@@ -240,6 +264,9 @@ class ListenerDestination:
     sequence_identifiers: SequenceIdentifiers = SequenceIdentifiers.AUTO
     suspended: bool = False
     removal_policy: RemovalPolicy = RemovalPolicy.DISCARD
+    deliver_through: DeliverThrough = DeliverThrough.DELIVERER
+    #: The service whose gateway this deliverer relays to; None: it delivers by itself.
+    relay_to: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,5 +322,13 @@ class Configuration:
     destinations: Mapping[str, ListenerDestination] = field(default_factory=dict)
     filters: Mapping[str, IndicationFilter] = field(default_factory=dict)
     subscriptions: Mapping[str, IndicationSubscription] = field(default_factory=dict)
+    #: Those of other services, by name, whose sidecars relay or hand over to this gateway. What
+    #: comes for them names them by uid: their filters have been asked already.
+    relayed: Mapping[str, IndicationSubscription] = field(default_factory=dict)
     #: What was left aside while it was read, as sentences for a log.
     warnings: tuple[str, ...] = ()
+
+    @property
+    def all_subscriptions(self) -> Mapping[str, IndicationSubscription]:
+        """Every subscription that this deliverer delivers for, by name."""
+        return {**self.subscriptions, **self.relayed} if self.relayed else self.subscriptions

@@ -22,6 +22,7 @@ def reuse(configuration: Configuration, before: Configuration | None) -> Configu
         destinations=_kept(configuration.destinations, before.destinations),
         filters=_kept(configuration.filters, before.filters),
         subscriptions=_kept(configuration.subscriptions, before.subscriptions),
+        relayed=_kept(configuration.relayed, before.relayed),
     )
 
 

@@ -152,7 +152,7 @@ class DestinationTable:
         # Destinations go before subscriptions, so that discards are told by their true reason.
         for name in self._queues.keys() - configuration.destinations.keys():
             self._remove(self._queues[name])
-        self.subscriptions.apply(configuration.subscriptions)
+        self.subscriptions.apply(configuration.all_subscriptions)
 
     def _make_handlers(self, configuration: Configuration) -> dict[str, Handler]:
         """Make the handlers that a revision needs anew, by destination: all or none."""

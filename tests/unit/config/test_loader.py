@@ -409,7 +409,7 @@ def test_a_problem_names_file_line_resource_field_value_and_remedy(tmp_path: Pat
         ({"callbacks": ["http://host/" + "x" * 2048]}, "spec.callbacks[0]"),
         ({"callbacks": ["http://host/", "http://host/"]}, "spec.callbacks[1]"),
         ({"acknowledgement": "Stable"}, "spec.acknowledgement"),
-        ({"gatewayRef": {"name": "x"}}, "spec.gatewayRef"),
+        ({"gatewayRef": "x"}, "spec.gatewayRef"),
     ],
 )
 def test_a_service_outside_its_bounds_is_refused(

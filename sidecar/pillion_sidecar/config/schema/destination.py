@@ -2,6 +2,7 @@
 
 from pillion_sidecar.config.resources import (
     Backoff,
+    DeliverThrough,
     Ordering,
     Protocol,
     RemovalPolicy,
@@ -150,6 +151,16 @@ _ORDER = (
 )
 
 _LIFE = (
+    Field(
+        name="deliverThrough",
+        type=one_of(DeliverThrough),
+        default="Deliverer",
+        description="Who delivers what sidecars have accepted for this destination. Deliverer: "
+        "each sidecar by itself. Gateway: the gateway that the sidecar's service names in "
+        "gatewayRef; the sidecars relay to it. Then one queue and one order hold for all sidecars, "
+        "and an indication that two of them accepted, as when a Spark task was run twice, is "
+        "delivered once. A gateway itself delivers either way.",
+    ),
     Field(
         name="suspended",
         type=Boolean(),

@@ -16,12 +16,18 @@ from pillion_sidecar.config.schema.fields import (
     Column,
     Field,
     Integer,
+    JSONObject,
     Kind,
     ListOf,
     Rule,
     Struct,
 )
-from pillion_sidecar.config.schema.rules import SERVICE_NAME_LENGTH, SERVICE_NAME_RULES
+from pillion_sidecar.config.schema.rules import (
+    SERVICE_NAME_LENGTH,
+    SERVICE_NAME_RULES,
+    object_name,
+    reference,
+)
 from pillion_sidecar.config.schema.status import AGE, READY, count, status, word
 from pillion_sidecar.config.schema.urls import PREFIX
 
@@ -129,7 +135,90 @@ _SAFETY = (
 )
 
 
+#: The most entries of publishers.
+MOST_PUBLISHERS = 100
+
+
+def _gateway(use: str) -> Struct:
+    return reference(
+        f"IndicationService, in mode Gateway, {use}",
+        max_length=SERVICE_NAME_LENGTH,
+        rules=SERVICE_NAME_RULES,
+    )
+
+
+_GATEWAY = (
+    Field(
+        name="gatewayRef",
+        type=_gateway("that delivers for this one"),
+        description="The gateway that the sidecars of this service relay to what goes to "
+        "destinations with deliverThrough Gateway. It needs one replica and durability Disk. Only "
+        "with mode Sidecar.",
+    ),
+    Field(
+        name="handOverTo",
+        type=_gateway("that takes what is left"),
+        description="The gateway that takes what a sidecar of this service could not deliver "
+        "before its pod ended: within shutdownGracePeriodSeconds, from listeners that fail at "
+        "once, from the others in its second half. It needs one replica and durability Disk. Only "
+        "with mode Sidecar.",
+    ),
+    Field(
+        name="publishers",
+        type=ListOf(
+            item=Struct(
+                fields=(
+                    Field(
+                        name="namespace",
+                        type=object_name(63),
+                        required=True,
+                        description="The namespace of the service accounts.",
+                    ),
+                    Field(
+                        name="serviceAccount",
+                        type=object_name(),
+                        assumed="every service account of the namespace",
+                        description="The name of one service account.",
+                    ),
+                )
+            ),
+            max_items=MOST_PUBLISHERS,
+            atomic=True,
+        ),
+        default=[],
+        description="Who may publish to the gateway of this service, by the service-account token "
+        "(audience pillion) that a publisher shows. Without any: every service account of the "
+        "gateway's own namespace. Sidecars that relay show the tokens of their pods, so a list "
+        "that is to serve them names theirs too. Only with mode Gateway.",
+    ),
+)
+
+
+def _mode(spec: JSONObject) -> str:
+    return str(spec["deliverer"]["mode"])
+
+
+def _only_beside_pods(field: str) -> Rule:
+    return Rule(
+        cel=f'!has(self.{field}) || self.deliverer.mode == "Sidecar"',
+        holds=lambda spec: field not in spec or _mode(spec) == "Sidecar",
+        field=field,
+        message="has no effect unless deliverer.mode is Sidecar",
+        remedy="Remove it, or write it in the service of the sidecars.",
+    )
+
+
 _RULES = (
+    _only_beside_pods("gatewayRef"),
+    _only_beside_pods("handOverTo"),
+    Rule(
+        cel='size(self.publishers) == 0 || self.deliverer.mode == "Gateway"',
+        holds=lambda spec: not spec["publishers"] or _mode(spec) == "Gateway",
+        field="publishers",
+        message="has no effect unless deliverer.mode is Gateway: a sidecar is reached from its own "
+        "pod alone",
+        remedy="Remove it, or make a service with mode Gateway.",
+    ),
     Rule(
         cel='!has(self.acknowledgement) || self.acknowledgement != "Durable" || '
         '!has(self.durability) || self.durability == "Disk"',
@@ -179,6 +268,7 @@ INDICATION_SERVICE = Kind(
             *_DUPLICATES,
             *_SUBSCRIPTIONS,
             *_SAFETY,
+            *_GATEWAY,
         ),
         rules=_RULES,
     ),
