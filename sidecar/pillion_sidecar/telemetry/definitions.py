@@ -227,6 +227,11 @@ LOG_RECORDS_DROPPED = Metric(
     "Log records that were dropped: those below WARNING where the output could not keep up, any "
     "where the log file could not be written.",
 )
+START = Metric(
+    "pillion_start_timestamp_seconds",
+    MetricType.GAUGE,
+    "When the deliverer started, seconds since the epoch: it changes with each restart.",
+)
 BUILD = Metric(
     "pillion_build_info",
     MetricType.GAUGE,
@@ -274,5 +279,6 @@ METRICS: tuple[Metric, ...] = (
     OPERATOR_REFUSED,
     CALLBACKS,
     LOG_RECORDS_DROPPED,
+    START,
     BUILD,
 )

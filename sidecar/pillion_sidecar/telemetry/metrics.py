@@ -96,6 +96,7 @@ class Metrics:
     ) -> None:
         self._clock = clock
         self._version = version
+        self._started_at = clock.time()
         self._queues = queues
         self._duplicates = duplicates
         self._groups: MessageGroups | None = None
@@ -185,6 +186,8 @@ class Metrics:
     def _own_samples(self) -> Iterator[str]:
         yield definitions.BUILD.header
         yield definitions.BUILD.sample(1, self._version)
+        yield definitions.START.header
+        yield definitions.START.sample(round(self._started_at, 3))
         for histogram in (self._attempt_duration, self._end_to_end):
             yield histogram.metric.header
             yield from histogram.lines()

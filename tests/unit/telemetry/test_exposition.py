@@ -191,6 +191,15 @@ def test_a_journal_is_told_of_where_there_is_one(fake_time: FakeTime) -> None:
     assert 'pillion_journal_commit_duration_seconds_count{durability="Disk"} 1' in text
 
 
+def test_a_start_is_told_as_it_was_and_changes_with_the_next(fake_time: FakeTime) -> None:
+    began = fake_time.time()
+    first = _metrics(fake_time)
+    fake_time.advance(60)
+    assert _value(first, "pillion_start_timestamp_seconds") == pytest.approx(began, abs=0.001)
+    again = _value(_metrics(fake_time), "pillion_start_timestamp_seconds")
+    assert again == pytest.approx(began + 60, abs=0.001)
+
+
 def test_remembered_identities_and_evictions_are_counted(fake_time: FakeTime) -> None:
     @dataclass
     class Memory:
