@@ -6,10 +6,39 @@ SequenceNumber); without that there is no identity, and nothing is a duplicate.
 """
 
 from hashlib import blake2b
+from typing import overload
 
 #: Bytes of a digest. At 128 bits a million remembered identities meet a false duplicate once in
 #: 10^32 indications.
 DIGEST_SIZE = 16
+
+
+@overload
+def scoped(namespace: str | None, name: str) -> str: ...
+
+
+@overload
+def scoped(namespace: str | None, name: None) -> None: ...
+
+
+def scoped(namespace: str | None, name: str | None) -> str | None:
+    """Return the name under which a gateway knows what a publisher of a namespace calls ``name``:
+    its source, its message group, or its own ID. None stays None.
+
+    ``namespace`` is that of the publisher's token; None where nobody is asked for one: then the
+    name is its own. A namespace is a DNS label (RFC 1123) without a slash, so no two of them have
+    a scoped name in common.
+    """
+    if namespace is None or name is None:
+        return name
+    return f"{namespace}/{name}"
+
+
+def unscoped(namespace: str | None, name: str | None) -> str | None:
+    """Return what the publisher of a namespace itself calls what :func:`scoped` has named."""
+    if namespace is None or name is None:
+        return name
+    return name.removeprefix(f"{namespace}/")
 
 
 def identity_digest(source: str | None, identifier: str | None) -> bytes | None:
