@@ -149,4 +149,15 @@ MATRIX: dict[str, tuple[str, ...]] = {
         f"monitoring.{part}.enabled=true"
         for part in ("serviceMonitor", "podMonitor", "prometheusRule", "dashboard")
     ),
+    "scraping": (
+        "monitoring.scrapeConfig.enabled=true",
+        "monitoring.rules.enabled=true",
+        "monitoring.manual=https://manual.example.com/pillion/",
+    ),
+    "scraping-namespaced": (
+        "monitoring.scrapeConfig.enabled=true",
+        "monitoring.podMonitor.enabled=true",
+        "monitoring.serviceMonitor.enabled=true",
+        'scope.namespaces=["default","kube-public"]',
+    ),
 }
