@@ -1,8 +1,14 @@
-"""``python -m cluster``: the test cluster for people, and its programs for ``make``."""
+"""``python -m cluster``: the test clusters for people, and their programs for ``make``.
+
+``build`` and ``build-node`` make the programs. ``up`` and ``down`` are for a control plane in the
+background, ``node-up`` and ``node-down`` for a cluster with a node, which takes images with
+``node-import``.
+"""
 
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from cluster.background import BackgroundCluster
@@ -10,34 +16,45 @@ from cluster.binaries import BinariesUnavailable, find_binaries, say
 from cluster.control_plane import ControlPlane
 from cluster.fixtures import CRDS
 from cluster.kubectl import Kubectl, KubectlFailed
+from cluster.leftovers import read_record, remove, remove_folder
+from cluster.machine import ImportFailed, ctr
+from cluster.network import NetworkFailed
+from cluster.node_cluster import IndexTaken, NodeCluster, clean
 from cluster.processes import ProcessFailed
+from cluster.requirements import RequirementsMissing, check_requirements
 from cluster.tiers import CONTROL_PLANE
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m cluster", description=__doc__)
-    parser.add_argument("command", choices=("build", "up", "down"))
-    parser.add_argument("--folder", type=Path, default=Path(".cache/cluster"))
+    parser.add_argument("command", choices=COMMANDS)
+    parser.add_argument("archives", nargs="*", type=Path, help="OCI archives, for node-import")
+    parser.add_argument("--folder", type=Path, help="keys, data and logs [below .cache]")
+    parser.add_argument("--index", type=int, default=0, help="tells clusters with a node apart [0]")
     chosen = parser.parse_args(arguments)
-    cluster = BackgroundCluster(chosen.folder.absolute())
     try:
-        if chosen.command == "build":
-            binaries = find_binaries(os.environ)
-            binaries.prepare([one.name for one in CONTROL_PLANE])
-            binaries.helm()
-        elif chosen.command == "up":
-            up(cluster)
-        else:
-            say("ended" if cluster.down() else f"nothing runs from {cluster.folder}")
-    except (BinariesUnavailable, ProcessFailed, KubectlFailed) as error:
+        COMMANDS[chosen.command](chosen)
+    except FAILURES as error:
         say(str(error))
         return 1
     return 0
 
 
-def up(cluster: BackgroundCluster) -> None:
+def build(_chosen: argparse.Namespace) -> None:
+    binaries = find_binaries(os.environ)
+    binaries.prepare([one.name for one in CONTROL_PLANE])
+    binaries.helm()
+
+
+def build_node(chosen: argparse.Namespace) -> None:
+    build(chosen)
+    find_binaries(os.environ).prepare_node()
+
+
+def up(chosen: argparse.Namespace) -> None:
     """Start it unless it runs, install our kinds, and print how to use it."""
     binaries = find_binaries(os.environ)
+    cluster = _background(chosen)
     if not cluster.alive():
         cluster.down()
         plane = ControlPlane(cluster.folder, binaries, audit=True, outlives=True)
@@ -50,6 +67,75 @@ def up(cluster: BackgroundCluster) -> None:
     say(kubectl.apply(CRDS, "--server-side", "--force-conflicts").rstrip())
     kubectl.wait("-f", str(CRDS), "--for=condition=Established")
     print(f"export KUBECONFIG={kubeconfig}")
+
+
+def down(chosen: argparse.Namespace) -> None:
+    cluster = _background(chosen)
+    say("ended" if cluster.down() else f"nothing runs from {cluster.folder}")
+
+
+def node_up(chosen: argparse.Namespace) -> None:
+    """Start it unless it runs, and print how to use it."""
+    record = read_record(chosen.index)
+    folder = (chosen.folder or Path(f".cache/node-{chosen.index}")).absolute()
+    if record is None or not record.alive():
+        check_requirements()
+        clean(chosen.index)
+        # Of one that ended by itself; its logs were there to be read until now.
+        if folder.exists():
+            remove_folder(folder)
+        cluster = NodeCluster(folder, find_binaries(os.environ), index=chosen.index, outlives=True)
+        cluster.start()
+        say(f"ready: {cluster.url}; logs are in {folder}")
+        cluster.detach()
+    else:
+        folder = record.folder
+    print(f"export KUBECONFIG={folder / 'admin.kubeconfig'}")
+
+
+def node_down(chosen: argparse.Namespace) -> None:
+    record = read_record(chosen.index)
+    if record is None:
+        say(f"no cluster {chosen.index} runs")
+        return
+    if record.owner is not None and record.alive():
+        raise IndexTaken(f"cluster {chosen.index} is that of process {record.owner.pid}")
+    remove(record)
+    remove_folder(record.folder)
+    say("ended")
+
+
+def node_import(chosen: argparse.Namespace) -> None:
+    record = read_record(chosen.index)
+    if record is None or not record.alive():
+        raise ImportFailed(f"no cluster {chosen.index} runs; start it with node-up")
+    for archive in chosen.archives:
+        for socket in sorted(record.folder.glob("nodes/*/run/containerd.sock")):
+            say(ctr(socket, "images", "import", str(archive)).rstrip())
+
+
+def _background(chosen: argparse.Namespace) -> BackgroundCluster:
+    return BackgroundCluster((chosen.folder or Path(".cache/cluster")).absolute())
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "build": build,
+    "build-node": build_node,
+    "up": up,
+    "down": down,
+    "node-up": node_up,
+    "node-down": node_down,
+    "node-import": node_import,
+}
+FAILURES = (
+    BinariesUnavailable,
+    ProcessFailed,
+    KubectlFailed,
+    NetworkFailed,
+    IndexTaken,
+    ImportFailed,
+    RequirementsMissing,
+)
 
 
 if __name__ == "__main__":

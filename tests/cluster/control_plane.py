@@ -15,7 +15,7 @@ from cluster.binaries import Binaries
 from cluster.certificates import write_certificates
 from cluster.processes import ProcessFailed, Running, Spawner
 from cluster.rest import Rest, wait_until
-from cluster.tiers import ADVERTISED, API_SERVER, CONTROL_PLANE, Component
+from cluster.tiers import API_SERVER, CONTROL_PLANE, LOOPBACK, Component, Place
 from cluster.users import ADMIN, USERS, kubeconfig, token_file, write_kubeconfig
 
 #: Seconds until the API server is ready, on a machine that is busy with other tests; less than a
@@ -27,7 +27,10 @@ PORTS = range(20_000, 32_000)
 
 
 class ControlPlane:
-    """Starts with ``start()``; no root, only loopback. Its methods block: see ``to_thread``."""
+    """Starts with ``start()``; no root, only loopback, unless its ``place`` is another.
+
+    Its methods block: see ``to_thread``.
+    """
 
     def __init__(
         self,
@@ -37,11 +40,17 @@ class ControlPlane:
         audit: bool = False,
         outlives: bool = False,
         components: tuple[Component, ...] = CONTROL_PLANE,
+        place: Place = LOOPBACK,
+        ports: tuple[int, int, int] | None = None,
     ) -> None:
-        """``folder`` keeps keys, data and logs. ``outlives``: it runs on when this process ends."""
+        """``folder`` keeps keys, data and logs. ``outlives``: it runs on when this process ends.
+
+        ``ports``: of the API server, and of etcd for clients and for peers; by default free ones.
+        """
         self.folder = folder
         self.audit = audit
-        self.api_port, self.etcd_port, self.etcd_peer_port = free_ports(3)
+        self.place = place
+        self.api_port, self.etcd_port, self.etcd_peer_port = ports or free_ports(3)
         self._binaries = binaries
         self._outlives = outlives
         self._components = components
@@ -51,7 +60,7 @@ class ControlPlane:
 
     @property
     def url(self) -> str:
-        return f"https://127.0.0.1:{self.api_port}"
+        return f"https://{self.place.address}:{self.api_port}"
 
     @property
     def ca(self) -> Path:
@@ -66,7 +75,8 @@ class ControlPlane:
     @property
     def rest(self) -> Rest:
         """The API server, as admin."""
-        return Rest(self.api_port, ca=self.ca, token=self._tokens[ADMIN.name])
+        token = self._tokens[ADMIN.name]
+        return Rest(self.api_port, ca=self.ca, token=token, host=self.place.address)
 
     def pids(self) -> dict[str, int]:
         """Return the process of each component that runs."""
@@ -139,7 +149,8 @@ class ControlPlane:
     def _write_files(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         now = datetime.datetime.now(datetime.UTC)
-        write_certificates(self.folder, now=now, addresses=(ADVERTISED,))
+        addresses = (self.place.advertised, self.place.address, self.place.service_address)
+        write_certificates(self.folder, now=now, addresses=addresses)
         tokens = self.folder / "tokens.csv"
         tokens.touch(mode=0o600)
         tokens.write_text(token_file(self._tokens))
@@ -150,13 +161,21 @@ class ControlPlane:
     def _start(self, component: Component) -> None:
         running = self._spawner.start(
             component.name,
-            (*self._binaries.command(component.name), *component.flags(self)),
+            (
+                *self.place.enter,
+                *self._binaries.command(component.name),
+                *component.flags(self),
+            ),
             log=self.folder / f"{component.name}.log",
             outlives=self._outlives,
         )
         self._running[component.name] = running
+        self._spawned()
         if component.gates:
             self._wait(running)
+
+    def _spawned(self) -> None:
+        """A process has started; for a cluster that keeps a record of its processes."""
 
     def _wait(self, running: Running) -> None:
         rest = self.rest

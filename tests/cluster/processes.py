@@ -17,7 +17,7 @@ parent = int(sys.argv[1])
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 if os.getppid() != parent:
     sys.exit("the parent is gone")
-os.execv(sys.argv[2], sys.argv[2:])
+os.execvp(sys.argv[2], sys.argv[2:])
 """
 
 

@@ -25,9 +25,10 @@ class Refused(Exception):
 
 
 class Rest:
-    """An API server on the loopback interface, as one user."""
+    """An API server, on the loopback interface unless told otherwise, as one user."""
 
-    def __init__(self, port: int, *, ca: Path, token: str) -> None:
+    def __init__(self, port: int, *, ca: Path, token: str, host: str = "127.0.0.1") -> None:
+        self._host = host
         self._port = port
         self._ca = ca
         self._token = token
@@ -62,7 +63,7 @@ class Rest:
     ) -> Iterator[http.client.HTTPResponse]:
         context = ssl.create_default_context(cafile=self._ca)
         connection = http.client.HTTPSConnection(
-            "127.0.0.1", self._port, timeout=TIMEOUT, context=context
+            self._host, self._port, timeout=TIMEOUT, context=context
         )
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         try:

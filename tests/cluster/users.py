@@ -21,7 +21,24 @@ ADMIN = User("admin", ("system:masters",))
 MANAGER = User("kube-controller-manager", ("system:masters",))
 #: Whom the node's part in these tests is played as, in the audit log.
 KUBELET = User("kubelet", ("system:masters",))
-USERS = (ADMIN, MANAGER, KUBELET, User("operator"), User("alice"), User("bob"))
+#: The two that the API server's own roles are for. Nodes come as themselves: see ``node_user``.
+SCHEDULER = User("system:kube-scheduler")
+PROXY = User("system:kube-proxy")
+USERS = (
+    ADMIN,
+    MANAGER,
+    KUBELET,
+    SCHEDULER,
+    PROXY,
+    User("operator"),
+    User("alice"),
+    User("bob"),
+)
+
+
+def node_user(name: str) -> User:
+    """Whom a node's kubelet acts as, so that it has a node's rights and no more."""
+    return User(f"system:node:{name}", ("system:nodes",))
 
 
 def token_file(tokens: dict[str, str]) -> str:
@@ -31,15 +48,20 @@ def token_file(tokens: dict[str, str]) -> str:
     )
 
 
-def kubeconfig(*, server: str, ca: Path, user: str, token: str) -> dict[str, Any]:
-    """Return a kubeconfig with one context."""
+def kubeconfig(
+    *, server: str, ca: Path, user: str, token: str, acting_as: User | None = None
+) -> dict[str, Any]:
+    """Return a kubeconfig with one context. ``acting_as``: the token's user must be an admin."""
+    credentials: dict[str, Any] = {"token": token}
+    if acting_as is not None:
+        credentials |= {"as": acting_as.name, "as-groups": list(acting_as.groups)}
     return {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [
             {"name": CLUSTER, "cluster": {"server": server, "certificate-authority": str(ca)}}
         ],
-        "users": [{"name": user, "user": {"token": token}}],
+        "users": [{"name": user, "user": credentials}],
         "contexts": [{"name": CLUSTER, "context": {"cluster": CLUSTER, "user": user}}],
         "current-context": CLUSTER,
     }

@@ -1,14 +1,15 @@
-// The components of a Kubernetes control plane in one binary, so that one link makes all of them and
+// The components of a Kubernetes cluster in one binary, so that one link makes all of them and
 // a machine that reaches nothing but package registries can have a real API server.
 //
 //	components etcd --data-dir ...
 //	components kube-apiserver --etcd-servers ...
 //	components kube-controller-manager --kubeconfig ...
 //
-// The node's components join the table below when tests need a node.
+//	components kubelet --config ...
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"sort"
@@ -19,6 +20,9 @@ import (
 	"k8s.io/component-base/cli"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
 func main() {
@@ -26,6 +30,9 @@ func main() {
 		"etcd":                    etcd,
 		"kube-apiserver":          command(apiserver.NewAPIServerCommand),
 		"kube-controller-manager": command(controllermanager.NewControllerManagerCommand),
+		"kube-scheduler":          command(func() *cobra.Command { return scheduler.NewSchedulerCommand() }),
+		"kube-proxy":              command(proxy.NewProxyCommand),
+		"kubelet":                 command(func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) }),
 	}
 	if len(os.Args) > 1 {
 		if run, known := components[os.Args[1]]; known {
