@@ -212,7 +212,9 @@ _RULES = (
     _only_beside_pods("gatewayRef"),
     _only_beside_pods("handOverTo"),
     Rule(
-        cel='size(self.publishers) == 0 || self.deliverer.mode == "Gateway"',
+        # The default of the whole spec is judged before it has defaults itself.
+        cel="!has(self.publishers) || size(self.publishers) == 0 || "
+        'self.deliverer.mode == "Gateway"',
         holds=lambda spec: not spec["publishers"] or _mode(spec) == "Gateway",
         field="publishers",
         message="has no effect unless deliverer.mode is Gateway: a sidecar is reached from its own "
