@@ -18,7 +18,7 @@ from pillion_sidecar.intake.statistics import IntakeObserver
 from pillion_sidecar.reliability.duplicates import IN_DELIVERY, DuplicateMemory, Original
 from pillion_sidecar.reliability.grouping import FULL_RETRY_AFTER, Examined, Groups
 from pillion_sidecar.reliability.groups import Moment
-from pillion_sidecar.reliability.identity import identity_digest, sequence_digest
+from pillion_sidecar.reliability.identity import identity_digest, scoped, sequence_digest
 from pillion_sidecar.reliability.states import Guard, State, Transition, step
 from pillion_sidecar.reliability.tracking import Follower
 from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome
@@ -73,11 +73,13 @@ class Submission:
         self,
         *,
         rooms: Rooms,
+        namespace: str | None = None,
         source: str | None = None,
         languages: tuple[str, ...] = (),
         followers: tuple[Follower, ...] = (),
     ) -> None:
-        """``source`` counts for the lines that give none."""
+        """``namespace`` is the publisher's, where it was asked for a token; ``source`` counts for
+        the lines that give none."""
         self.accepted = 0
         self.duplicate = 0
         self.refused: list[RefusedLine] = []
@@ -87,6 +89,7 @@ class Submission:
         self.retry_after = 0.0
         self._rooms = rooms
         self._reported = (0, 0, 0, 0)
+        self._namespace = namespace
         self._source = source
         self._languages = languages
         self._followers = followers
@@ -143,7 +146,7 @@ class Submission:
                 self._reject(Guard.EXPIRED, line, reason=reason, field=expired)
                 return
         source = decoded.source or self._source
-        digest = _digest(decoded, source)
+        digest = _digest(decoded, source, self._namespace)
         if digest is not None:
             original = rooms.memory.find(digest, now)
             if original is not None:
@@ -161,7 +164,7 @@ class Submission:
             accepted_at=now,
             source=source,
             identifier=decoded.identifier,
-            group=decoded.group,
+            group=scoped(self._namespace, decoded.group),
             member=decoded.member,
             expires=decoded.expires,
             digest=digest,
@@ -191,7 +194,8 @@ class Submission:
         self, decoded: Decoded, source: str | None, moment: Moment, line: int
     ) -> Examined | None:
         """Ask its group about a member; None where that rejects it."""
-        groups, member, group = self._rooms.groups, decoded.member, decoded.group
+        groups, member = self._rooms.groups, decoded.member
+        group = scoped(self._namespace, decoded.group)
         assert member is not None
         assert group is not None
         refused = self._closed_groups.get((source, group)) if self._closed_groups else None
@@ -322,11 +326,11 @@ class Submission:
         )
 
 
-def _digest(decoded: Decoded, source: str | None) -> bytes | None:
+def _digest(decoded: Decoded, source: str | None, namespace: str | None) -> bytes | None:
     """Return the identity of a line; None for one without, or with that of its place in a group."""
-    digest = identity_digest(source, decoded.identifier)
+    digest = identity_digest(scoped(namespace, source), decoded.identifier)
     if digest is None and decoded.member is None and decoded.sequence is not None:
-        return sequence_digest(source, *decoded.sequence)
+        return sequence_digest(scoped(namespace, source or ""), *decoded.sequence)
     return digest
 
 

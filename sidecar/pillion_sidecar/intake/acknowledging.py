@@ -31,19 +31,20 @@ class Acknowledging:
             raise BadParameter("callback: this deliverer calls nobody back; poll the receipt")
         return self._callbacks.refusal
 
-    def begin(self, parameters: Parameters) -> Receipt | None:
-        """Return what follows a request's lines; None where it is answered once they are accepted,
-        and nothing is told later."""
+    def begin(self, parameters: Parameters, *, namespace: str | None) -> Receipt | None:
+        """Return what follows the lines of a request of ``namespace``; None where it is answered
+        once they are accepted, and nothing is told later."""
         level = parameters.acknowledgement
         if level is Acknowledgement.ACCEPTED and parameters.callback is None:
             return None
-        receipt = Receipt(memory=self._rooms.memory, timers=self._timers)
+        receipt = Receipt(memory=self._rooms.memory, timers=self._timers, namespace=namespace)
         receipt.is_for_durable = level is Acknowledgement.DURABLE
         return receipt
 
-    def find(self, receipt_id: str) -> Receipt | None:
-        """Return the receipt with an ID; None where there is none (any more)."""
-        return self._receipts.find(receipt_id)
+    def find(self, receipt_id: str, *, namespace: str | None) -> Receipt | None:
+        """Return the receipt with an ID; None where a publisher of ``namespace`` has none (any
+        more)."""
+        return self._receipts.find(receipt_id, namespace=namespace)
 
     # ------------------------------------------------------------------ once all lines are in
 

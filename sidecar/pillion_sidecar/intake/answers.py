@@ -8,6 +8,7 @@ from aiohttp import web
 
 from pillion_sidecar.intake.acceptance import RefusedLine, Submission
 from pillion_sidecar.reliability.faults import Fault
+from pillion_sidecar.reliability.identity import unscoped
 from pillion_sidecar.reliability.publishers import Publisher
 from pillion_sidecar.reliability.tracking import Receipt
 
@@ -86,17 +87,19 @@ def callback_body(receipt: Receipt) -> bytes:
     return json.dumps(document).encode()
 
 
-def faults_document(publisher: Publisher, *, after: int, limit: int) -> dict[str, Any]:
-    """Return the faults of a publisher behind a number (S1.9)."""
+def faults_document(
+    publisher: Publisher, *, after: int, limit: int, namespace: str | None
+) -> dict[str, Any]:
+    """Return the faults of a publisher of ``namespace`` behind a number (S1.9)."""
     faults = publisher.faults.after(after, limit=limit)
     return {
-        "faults": [_fault(number, fault) for number, fault in faults],
+        "faults": [_fault(number, fault, namespace) for number, fault in faults],
         "dropped": publisher.faults.dropped_after(after),
         "last": publisher.faults.last,
     }
 
 
-def _fault(number: int, fault: Fault) -> dict[str, Any]:
+def _fault(number: int, fault: Fault, namespace: str | None) -> dict[str, Any]:
     document: dict[str, Any] = {
         "number": number,
         "destination": fault.destination,
@@ -105,7 +108,7 @@ def _fault(number: int, fault: Fault) -> dict[str, Any]:
     given = {
         "source": fault.source,
         "identifier": fault.identifier,
-        "group": fault.group,
+        "group": unscoped(namespace, fault.group),
         "sequence": fault.sequence,
     }
     document |= {name: value for name, value in given.items() if value is not None}

@@ -4,6 +4,7 @@ discarded of it (S1.9)."""
 from aiohttp import web
 
 from pillion_sidecar.config.resources import Acknowledgement
+from pillion_sidecar.door.principal import namespace_of
 from pillion_sidecar.intake import answers
 from pillion_sidecar.intake.acceptance import Rooms
 from pillion_sidecar.intake.acknowledging import Acknowledging
@@ -16,6 +17,7 @@ from pillion_sidecar.intake.parameters import (
     parse_level,
     parse_timeout,
 )
+from pillion_sidecar.reliability.identity import scoped
 from pillion_sidecar.reliability.publishers import Publisher, Publishers
 
 
@@ -37,7 +39,9 @@ class Asking:
 
     async def receipt(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/receipts/ID: what has become of a request."""
-        receipt = self._acknowledging.find(request.match_info["id"])
+        receipt = self._acknowledging.find(
+            request.match_info["id"], namespace=namespace_of(request)
+        )
         if receipt is None:
             return answers.refusal(404, "no such receipt (any more); publish again to be sure")
         asked = Acknowledgement.DURABLE if receipt.is_for_durable else Acknowledgement.DELIVERED
@@ -90,7 +94,10 @@ class Asking:
             return answers.refusal(400, str(error))
         if publisher is None:
             return _unknown_publisher()
-        return web.json_response(answers.faults_document(publisher, after=after, limit=limit))
+        document = answers.faults_document(
+            publisher, after=after, limit=limit, namespace=namespace_of(request)
+        )
+        return web.json_response(document)
 
     def _level(self, request: web.Request, *, default: Acknowledgement) -> Acknowledgement:
         return parse_level(
@@ -101,7 +108,7 @@ class Asking:
         publisher_id = request.query.get("publisher")
         if not publisher_id:
             raise BadParameter("publisher: give the ID sent as Pillion-Publisher")
-        return self._publishers.find(publisher_id)
+        return self._publishers.find(scoped(namespace_of(request), publisher_id))
 
 
 def _unknown_publisher() -> web.Response:

@@ -6,12 +6,13 @@ Nothing is answered before it is true: ``accepted`` means in the queues, ``durab
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
 from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Timers
+from pillion_sidecar.door.principal import namespace_of
 from pillion_sidecar.intake import answers, cimxml
 from pillion_sidecar.intake.acceptance import Rooms, Submission
 from pillion_sidecar.intake.acknowledging import Acknowledging
@@ -27,6 +28,7 @@ from pillion_sidecar.intake.parameters import (
 from pillion_sidecar.intake.publishing import KINDS, BodyIntake, Interrupted, kind_of
 from pillion_sidecar.intake.statistics import IntakeObserver
 from pillion_sidecar.reliability.callbacks import Callbacks
+from pillion_sidecar.reliability.identity import scoped
 from pillion_sidecar.reliability.publishers import Publishers
 from pillion_sidecar.reliability.tracking import Follower, Receipt
 from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome
@@ -36,6 +38,10 @@ UNAVAILABLE_RETRY_AFTER = 1.0
 
 #: pywbem's exporter posts to /cimom whatever the URL says, OpenPegasus's to / without a path.
 CIM_XML_PATHS = ("/CIMListener", "/CIMListener/{consumer:.*}", "/cimom", "/")
+
+if TYPE_CHECKING:
+    # It loads what verifies tokens, which a sidecar does without.
+    from pillion_sidecar.door.guard import Guard
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -49,9 +55,10 @@ def create_intake(
     observer: IntakeObserver,
     callbacks: Callbacks | None = None,
     limits: IntakeLimits | None = None,
+    guard: "Guard | None" = None,
 ) -> web.Application:
-    """Return the application, for the loopback listener. Without ``callbacks`` nobody can be called
-    back.
+    """Return the application. Without ``callbacks`` nobody can be called back; without a ``guard``
+    anybody may come in, so it is for the loopback listener.
 
     Its runner should have a ``keepalive_timeout`` (aiohttp then also closes a connection whose
     first request does not come) and ``auto_decompress=False``.
@@ -70,13 +77,16 @@ def create_intake(
         limits=limits,
     )
     asking = Asking(rooms=rooms, acknowledging=acknowledging, publishers=publishers, limits=limits)
-    app = web.Application(client_max_size=limits.line_bytes)
-    app.router.add_post("/v1/indications", intake.guarded(intake.publish))
-    app.router.add_get("/v1/receipts/{id}", asking.receipt, allow_head=False)
-    app.router.add_post("/v1/flush", asking.flush)
-    app.router.add_get("/v1/faults", asking.faults, allow_head=False)
+    middlewares = () if guard is None else (guard.middleware,)
+    expect = None if guard is None else guard.expect
+    app = web.Application(client_max_size=limits.line_bytes, middlewares=middlewares)
+    add = partial(app.router.add_route, expect_handler=expect)
+    add("POST", "/v1/indications", intake.guarded(intake.publish))
+    add("GET", "/v1/receipts/{id}", asking.receipt)
+    add("POST", "/v1/flush", asking.flush)
+    add("GET", "/v1/faults", asking.faults)
     for path in CIM_XML_PATHS:
-        app.router.add_route("*", path, intake.guarded(intake.export))
+        add("*", path, intake.guarded(intake.export))
     return app
 
 
@@ -134,8 +144,8 @@ class _Intake:
         busy = self._acknowledging.refusal(parameters)
         if busy is not None:
             return answers.unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
-        receipt = self._acknowledging.begin(parameters)
-        submission = self._submission(parameters, receipt)
+        receipt = self._acknowledging.begin(parameters, namespace=namespace_of(request))
+        submission = self._submission(request, parameters, receipt)
         interruption = None
         try:
             unread_from = await self._bodies.read(request, submission)
@@ -196,8 +206,8 @@ class _Intake:
         if isinstance(export, web.Response):
             self._observer.received(IntakeKind.CIM_XML, IntakeOutcome.INVALID)
             return export
-        receipt = self._acknowledging.begin(parameters)
-        submission = self._submission(parameters, receipt)
+        receipt = self._acknowledging.begin(parameters, namespace=namespace_of(request))
+        submission = self._submission(request, parameters, receipt)
         cimxml.submit_export(export, submission, schema=self._schema)
         submission.report(self._observer, IntakeKind.CIM_XML)
         if receipt is not None and not submission.refused:
@@ -216,14 +226,18 @@ class _Intake:
             maximum_wait=self._limits.wait_seconds,
         )
 
-    def _submission(self, parameters: Parameters, receipt: Receipt | None) -> Submission:
+    def _submission(
+        self, request: web.Request, parameters: Parameters, receipt: Receipt | None
+    ) -> Submission:
+        namespace = namespace_of(request)
         followers: list[Follower] = []
         if parameters.publisher is not None:
-            followers.append(self._publishers.meet(parameters.publisher))
+            followers.append(self._publishers.meet(scoped(namespace, parameters.publisher)))
         if receipt is not None:
             followers.append(receipt)
         return Submission(
             rooms=self._rooms,
+            namespace=namespace,
             source=parameters.source,
             languages=parameters.languages,
             followers=tuple(followers),

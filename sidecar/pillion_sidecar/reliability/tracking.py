@@ -110,8 +110,12 @@ class Receipt:
     A line is *delivered* once every target has it, and *discarded* as soon as one target is.
     """
 
-    def __init__(self, *, memory: DuplicateMemory, timers: Timers) -> None:
+    def __init__(
+        self, *, memory: DuplicateMemory, timers: Timers, namespace: str | None = None
+    ) -> None:
+        """``namespace`` is that of the publisher, where it was asked for a token."""
         self.id = secrets.token_urlsafe(12)
+        self.namespace = namespace
         self.delivered = 0
         #: Lines among the delivered that nobody has subscribed to.
         self.unrouted = 0
@@ -271,6 +275,8 @@ class Receipts:
         """Keep a receipt no longer: the publisher has been told all."""
         self._receipts.pop(receipt.id, None)
 
-    def find(self, receipt_id: str) -> Receipt | None:
-        """Return the receipt with an ID; None where there is none (any more)."""
-        return self._receipts.get(receipt_id)
+    def find(self, receipt_id: str, *, namespace: str | None = None) -> Receipt | None:
+        """Return the receipt with an ID; None where a publisher of ``namespace`` has none (any
+        more)."""
+        receipt = self._receipts.get(receipt_id)
+        return receipt if receipt is not None and receipt.namespace == namespace else None

@@ -221,6 +221,35 @@ CALLBACKS = Metric(
     "(dropped).",
     ("outcome",),
 )
+TURNED_AWAY = Metric(
+    "pillion_intake_requests_turned_away_total",
+    MetricType.COUNTER,
+    "Requests that a gateway's door turned away unread, by reason: no-keys (503), missing, "
+    "malformed, algorithm, unknown-key, signature, issuer, audience, expired, not-yet-valid, "
+    "subject (401), forbidden (403).",
+    ("reason",),
+)
+TOKEN_KEYS = Metric(
+    "pillion_token_keys",
+    MetricType.GAUGE,
+    "Keys with which a gateway verifies publishers' tokens; 0: it lets nobody in.",
+)
+TOKEN_KEYS_READ = Metric(
+    "pillion_token_keys_last_read_successful",
+    MetricType.GAUGE,
+    "1 where the file of keys was good when it was last read; 0: those before it stay in force.",
+)
+CERTIFICATE_EXPIRY = Metric(
+    "pillion_intake_certificate_expiry_timestamp_seconds",
+    MetricType.GAUGE,
+    "When the certificate that a gateway serves with expires, seconds since the epoch; absent "
+    "before the first.",
+)
+CERTIFICATE_READ = Metric(
+    "pillion_intake_certificate_last_read_successful",
+    MetricType.GAUGE,
+    "1 where certificate and key were good when they were last read; 0: those before stay.",
+)
 LOG_RECORDS_DROPPED = Metric(
     "pillion_log_records_dropped_total",
     MetricType.COUNTER,
@@ -278,6 +307,11 @@ METRICS: tuple[Metric, ...] = (
     LAST_RELOAD_SUCCESS,
     OPERATOR_REFUSED,
     CALLBACKS,
+    TURNED_AWAY,
+    TOKEN_KEYS,
+    TOKEN_KEYS_READ,
+    CERTIFICATE_EXPIRY,
+    CERTIFICATE_READ,
     LOG_RECORDS_DROPPED,
     START,
     BUILD,

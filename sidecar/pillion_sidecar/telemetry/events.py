@@ -60,6 +60,32 @@ EVENTS: tuple[Event, ...] = (
         "before it stays in force, where there was one.",
     ),
     Event(
+        "token-keys-loaded",
+        "INFO",
+        "A gateway verifies its publishers' tokens with these keys from now on.",
+        ("issuer", "audience", "keys"),
+    ),
+    Event(
+        "token-keys-refused",
+        "WARNING",
+        "The file of keys cannot be used; the keys before stay in force. Where there were none, "
+        "publishers are answered 503.",
+        ("file",),
+    ),
+    Event(
+        "certificate-loaded",
+        "INFO",
+        "A gateway shows this certificate to the connections that come from now on.",
+        ("file", "expires"),
+    ),
+    Event(
+        "certificate-refused",
+        "WARNING",
+        "A certificate and its key cannot be used; those before stay in force. Where there were "
+        "none, connections are refused.",
+        ("file",),
+    ),
+    Event(
         "indication-discarded",
         "WARNING",
         "An accepted indication was discarded undelivered. Exactly one record for each.",
@@ -110,6 +136,13 @@ EVENTS: tuple[Event, ...] = (
         "WARNING",
         "Publishers who were still to be called back when the deliverer stopped.",
         ("count",),
+    ),
+    Event(
+        "handed-over",
+        "INFO",
+        "What became of a destination's indications when the deliverer stopped: how many its "
+        "listener took, how many the gateway that they were handed over to, how many are left.",
+        ("destination", "gateway", "delivered", "handed_over", "left", "seconds"),
     ),
     Event(
         "left-at-shutdown",

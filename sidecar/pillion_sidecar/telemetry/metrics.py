@@ -12,6 +12,7 @@ from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.resources import Protocol
 from pillion_sidecar.telemetry import definitions
 from pillion_sidecar.telemetry.destinations import destination_samples
+from pillion_sidecar.telemetry.door import DoorMetrics
 from pillion_sidecar.telemetry.histogram import Histogram
 from pillion_sidecar.telemetry.journal import JournalMetrics
 from pillion_sidecar.telemetry.ports import (
@@ -118,6 +119,8 @@ class Metrics:
         self._revision: tuple[str, float] | None = None
         self._operator_refused = 0
         self._callbacks = Counter({"delivered": 0, "dropped": 0})
+        #: Where the door of a gateway counts.
+        self.door = DoorMetrics()
 
     def attempted(self, protocol: str, seconds: float) -> None:
         """An attempt to deliver has ended."""
@@ -208,6 +211,7 @@ class Metrics:
         yield definitions.CALLBACKS.header
         for ended, count in self._callbacks.items():
             yield definitions.CALLBACKS.sample(count, ended)
+        yield from self.door.samples()
         yield definitions.LOG_RECORDS_DROPPED.header
         yield definitions.LOG_RECORDS_DROPPED.sample(self._log_records_dropped())
 

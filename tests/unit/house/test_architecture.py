@@ -23,6 +23,9 @@ ALLOWED = {
         "httptools",
         "msgspec",
         "yaml",
+        # A gateway's door alone; see test_a_sidecar_loads_nothing_that_a_gateways_door_needs.
+        "cryptography",
+        "jwt",
     },
     "pyspark_pillion": {"pyspark", "py4j", "pyarrow"},
     "pillion_operator": {
@@ -144,6 +147,10 @@ def test_the_configuration_is_loaded_without_the_deliverer() -> None:
     ours = {name for name in loaded if name.startswith("pillion_sidecar.")}
     assert {name for name in ours if not f"{name}.".startswith(f"{CONFIG}.")} == set()
     assert loaded.isdisjoint({"aiohttp", "prometheus_client", "aiodns", "httptools"})
+
+
+def test_a_sidecar_loads_nothing_that_a_gateways_door_needs() -> None:
+    assert imported_along_with(["pillion_sidecar.app"]).isdisjoint({"cryptography", "jwt"})
 
 
 def test_the_command_loads_a_room_only_when_its_subcommand_runs() -> None:

@@ -1,0 +1,200 @@
+"""Who may come in at a gateway: the bearer of a service account's token, if its service account is
+among ``publishers``. Asked before anything of a body is read."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from aiohttp import HttpVersion11, StreamReader, hdrs, web
+from aiohttp.typedefs import Handler, Middleware
+
+from pillion_sidecar.clock import Clock, Timers
+from pillion_sidecar.config.resources import AllowedPublisher
+from pillion_sidecar.door.keys import TokenKeys
+from pillion_sidecar.door.principal import PRINCIPAL, Principal
+from pillion_sidecar.door.remembering import Remembered
+from pillion_sidecar.door.tokens import BadToken, verify
+from pillion_sidecar.telemetry.door import Turned
+
+#: What a publisher that comes before the keys is told to wait, in seconds.
+NO_KEYS_RETRY_AFTER = 5
+#: Of the body of a request that was turned away, so much is taken and thrown away, for so long in
+#: seconds: enough for a client that sends all of it first to see its answer.
+UNREAD_BYTES = 1 << 20
+UNREAD_SECONDS = 5.0
+#: Requests for which that is done at a time.
+UNREAD_REQUESTS = 64
+
+#: RFC 6750, 2.1.
+_BEARER = re.compile(r"bearer +(?P<token>[A-Za-z0-9\-._~+/]+=*) *", re.IGNORECASE)
+#: What a quoted string of a challenge cannot carry as it is (RFC 6750, 3).
+_UNQUOTABLE = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")
+
+
+class DoorObserver(Protocol):
+    """Counts who was turned away (telemetry's metrics)."""
+
+    def turned_away(self, reason: Turned) -> None:
+        """A request was not let in."""
+
+
+class _TurnedAway(TimeoutError):
+    """Nobody reads the rest of this body. (aiohttp takes no other exception for the end of it.)"""
+
+
+class Guard:
+    """Stands before every route of an application."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        timers: Timers,
+        publishers: Callable[[], Sequence[AllowedPublisher]],
+        observer: DoorObserver,
+    ) -> None:
+        """``publishers``: those of the configuration in force; none: all service accounts of the
+        gateway's own namespace."""
+        self._clock = clock
+        self._timers = timers
+        self._publishers = publishers
+        self._observer = observer
+        self._keys: TokenKeys | None = None
+        self._remembered = Remembered()
+        self._unread = 0
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether anybody can be let in."""
+        return self._keys is not None
+
+    def take_keys(self, keys: TokenKeys) -> None:
+        """Let in by these keys from now on, and by no others."""
+        self._keys = keys
+        self._remembered.clear()
+
+    # ------------------------------------------------------------------ before the body
+
+    @property
+    def middleware(self) -> Middleware:
+        """What the application calls with each request."""
+
+        @web.middleware
+        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            found = self._examine(request)
+            if isinstance(found, Principal):
+                request[PRINCIPAL] = found
+                return await handler(request)
+            await found.prepare(request)
+            await found.write_eof()
+            await self._leave_unread(request.content)
+            return found
+
+        return guard
+
+    async def expect(self, request: web.Request) -> web.StreamResponse | None:
+        """Answer ``Expect: 100-continue``: whoever is not let in need not send the body at all."""
+        if request.version != HttpVersion11:
+            return None
+        if request.headers[hdrs.EXPECT].lower() != "100-continue":
+            raise web.HTTPExpectationFailed(text="Expect: only 100-continue is known")
+        found = self._examine(request)
+        if isinstance(found, web.Response):
+            found.force_close()
+            request.content.set_exception(_TurnedAway())
+            return found
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0
+        return None
+
+    def _examine(self, request: web.Request) -> Principal | web.Response:
+        """Return who sends a request, or the answer to one that is not let in."""
+        keys = self._keys
+        if keys is None:
+            self._observer.turned_away(Turned.NO_KEYS)
+            reason = "the keys that tokens are verified with have not come yet"
+            return _answer(503, reason, {"Retry-After": str(NO_KEYS_RETRY_AFTER)})
+        try:
+            principal = self._principal(request.headers.getall(hdrs.AUTHORIZATION, []), keys)
+        except BadToken as error:
+            self._observer.turned_away(error.reason)
+            return _answer(401, error.text, {"WWW-Authenticate": _challenge(error.text)})
+        if self._may_publish(principal, keys):
+            return principal
+        self._observer.turned_away(Turned.FORBIDDEN)
+        return _answer(
+            403,
+            f"{principal} may not publish here; name it in publishers of the gateway's"
+            " IndicationService",
+            {},
+        )
+
+    def _principal(self, given: Sequence[str], keys: TokenKeys) -> Principal:
+        token = _token(given, audience=keys.audience)
+        now = self._clock.time()
+        known = self._remembered.find(token, now=now)
+        if known is None:
+            known = verify(token, keys, now=now)
+            self._remembered.keep(token, known)
+        return known.principal
+
+    def _may_publish(self, principal: Principal, keys: TokenKeys) -> bool:
+        allowed = self._publishers()
+        if not allowed:
+            return principal.namespace == keys.namespace
+        return any(
+            one.namespace == principal.namespace
+            and one.service_account in (None, principal.service_account)
+            for one in allowed
+        )
+
+    # ------------------------------------------------------------------ the body
+
+    async def _leave_unread(self, content: StreamReader) -> None:
+        """Throw away what comes of a body, up to a bound; then the connection is closed."""
+        if content.at_eof():
+            return
+        if self._unread < UNREAD_REQUESTS:
+            self._unread += 1
+            timer = self._timers.call_later(
+                UNREAD_SECONDS, lambda: content.set_exception(_TurnedAway())
+            )
+            try:
+                await _discard(content)
+            finally:
+                timer.cancel()
+                self._unread -= 1
+        if not content.at_eof():
+            content.set_exception(_TurnedAway())
+
+
+async def _discard(content: StreamReader) -> None:
+    left = UNREAD_BYTES
+    try:
+        while left > 0 and not content.at_eof():
+            left -= len(await content.readany())
+    except (_TurnedAway, web.RequestPayloadError, ConnectionError):
+        return
+
+
+def _token(given: Sequence[str], *, audience: str) -> str:
+    """Return the token of a request's Authorization headers. Raises BadToken."""
+    if not given:
+        raise BadToken(
+            Turned.MISSING,
+            "there is no token; send Authorization: Bearer TOKEN with a service account's token"
+            f" for the audience {audience}",
+        )
+    found = _BEARER.fullmatch(given[0]) if len(given) == 1 else None
+    if found is None:
+        raise BadToken(Turned.MALFORMED, "Authorization is not one Bearer TOKEN")
+    return found["token"]
+
+
+def _challenge(text: str) -> str:
+    described = _UNQUOTABLE.sub("?", text)
+    return f'Bearer error="invalid_token", error_description="{described}"'
+
+
+def _answer(status: int, reason: str, headers: dict[str, str]) -> web.Response:
+    return web.json_response({"reason": reason}, status=status, headers=headers)

@@ -1,0 +1,40 @@
+"""Who publishes: the service account that a token was issued to."""
+
+import re
+from dataclasses import dataclass
+
+from aiohttp import web
+
+#: What Kubernetes writes into ``sub``. A namespace is a DNS label, a service account a DNS
+#: subdomain (RFC 1123).
+_SUBJECT = re.compile(
+    r"system:serviceaccount:(?P<namespace>[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)"
+    r":(?P<service_account>[a-z0-9](?:[-.a-z0-9]{0,251}[a-z0-9])?)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A service account. At a gateway all that a publisher names is its namespace's own."""
+
+    namespace: str
+    service_account: str
+
+    def __str__(self) -> str:
+        return f"system:serviceaccount:{self.namespace}:{self.service_account}"
+
+    @classmethod
+    def of_subject(cls, subject: object) -> "Principal | None":
+        """Return the service account that a token's ``sub`` names; None where it names none."""
+        found = _SUBJECT.fullmatch(subject) if isinstance(subject, str) else None
+        return None if found is None else cls(found["namespace"], found["service_account"])
+
+
+#: Who sends a request. There is none where nobody is asked for a token.
+PRINCIPAL = web.RequestKey("principal", Principal)
+
+
+def namespace_of(request: web.BaseRequest) -> str | None:
+    """Return the namespace of whoever sends a request; None where nobody is asked for a token."""
+    principal = request.get(PRINCIPAL)
+    return None if principal is None else principal.namespace

@@ -1,0 +1,77 @@
+"""The certificate that intake is served with: another one for the connections that come after it
+has changed, while those that are there go on."""
+
+import ssl
+from dataclasses import dataclass
+
+from cryptography import x509
+
+from pillion_sidecar.door.following import Unusable, read_bounded
+from pillion_sidecar.settings import TLSFiles
+
+MAXIMUM_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A certificate with its key, ready to serve."""
+
+    context: ssl.SSLContext
+    #: Seconds since the epoch.
+    expires: float
+
+
+def read_certificate(files: TLSFiles) -> Certificate:
+    """Read certificate and key. Raises :class:`Unusable`."""
+    content = read_bounded(files.certificate, maximum=MAXIMUM_BYTES)
+    read_bounded(files.key, maximum=MAXIMUM_BYTES)
+    try:
+        expires = x509.load_pem_x509_certificates(content)[0].not_valid_after_utc.timestamp()
+    except ValueError:
+        raise Unusable(f"{files.certificate}: no certificate in PEM") from None
+    context = _context()
+    try:
+        # No password: openssl would ask for one at the terminal.
+        context.load_cert_chain(files.certificate, files.key, password=lambda: b"")
+    except (ssl.SSLError, OSError, ValueError) as error:
+        # What openssl says names its own functions and reasons, and nothing of the key.
+        reason = getattr(error, "reason", None) or type(error).__name__
+        raise Unusable(
+            f"{files.key}: does not go with {files.certificate}, or is no key in PEM ({reason})"
+        ) from None
+    return Certificate(context, expires)
+
+
+class ServingTLS:
+    """The TLS of a listener, whose certificate may come late and change."""
+
+    def __init__(self) -> None:
+        self._current: Certificate | None = None
+        #: What the listener takes up connections with.
+        self.context = _context()
+        # Called once for each handshake, whether or not the client names a server.
+        self.context.sni_callback = self._choose
+
+    @property
+    def has_certificate(self) -> bool:
+        """Whether anybody can connect."""
+        return self._current is not None
+
+    def take(self, certificate: Certificate) -> None:
+        """Show this certificate to whoever connects from now on."""
+        self._current = certificate
+
+    def _choose(
+        self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _: ssl.SSLContext
+    ) -> int | None:
+        if self._current is None:
+            return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
+        connection.context = self._current.context
+        return None
+
+
+def _context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    return context

@@ -1,0 +1,76 @@
+"""The metrics of a gateway's door, exported where it has one."""
+
+from collections import Counter
+from collections.abc import Iterator
+from enum import StrEnum
+
+from pillion_sidecar.telemetry import definitions
+
+
+class Turned(StrEnum):
+    """Why a request was turned away at a gateway's door, before its body was read."""
+
+    #: There are no keys to verify a token with: answered 503.
+    NO_KEYS = "no-keys"
+    #: The rest but the last is answered 401.
+    MISSING = "missing"
+    MALFORMED = "malformed"
+    ALGORITHM = "algorithm"
+    UNKNOWN_KEY = "unknown-key"
+    SIGNATURE = "signature"
+    ISSUER = "issuer"
+    AUDIENCE = "audience"
+    EXPIRED = "expired"
+    NOT_YET_VALID = "not-yet-valid"
+    SUBJECT = "subject"
+    #: The token is good, and its service account is not among ``publishers``: answered 403.
+    FORBIDDEN = "forbidden"
+
+
+class DoorMetrics:
+    """What is counted at the door, and what it has to work with."""
+
+    def __init__(self) -> None:
+        self._is_guarded = False
+        self._is_encrypted = False
+        self._turned_away = Counter(dict.fromkeys(Turned, 0))
+        self._keys = 0
+        self._keys_good = False
+        self._expiry: float | None = None
+        self._certificate_good = False
+
+    def turned_away(self, reason: Turned) -> None:
+        """A request was not let in."""
+        self._turned_away[reason] += 1
+
+    def keys_read(self, keys: int | None) -> None:
+        """The file of keys was read: so many are in force; None: those before stay."""
+        self._is_guarded = True
+        self._keys_good = keys is not None
+        if keys is not None:
+            self._keys = keys
+
+    def certificate_read(self, expiry: float | None) -> None:
+        """The certificate was read: it is in force until ``expiry``, in seconds since the epoch;
+        None: the one before stays."""
+        self._is_encrypted = True
+        self._certificate_good = expiry is not None
+        if expiry is not None:
+            self._expiry = expiry
+
+    def samples(self) -> Iterator[str]:
+        """Yield the metrics' text; nothing where anybody may come in."""
+        if self._is_guarded:
+            yield definitions.TURNED_AWAY.header
+            for reason, count in self._turned_away.items():
+                yield definitions.TURNED_AWAY.sample(count, reason)
+            yield definitions.TOKEN_KEYS.header
+            yield definitions.TOKEN_KEYS.sample(self._keys)
+            yield definitions.TOKEN_KEYS_READ.header
+            yield definitions.TOKEN_KEYS_READ.sample(int(self._keys_good))
+        if self._is_encrypted:
+            yield definitions.CERTIFICATE_EXPIRY.header
+            if self._expiry is not None:
+                yield definitions.CERTIFICATE_EXPIRY.sample(self._expiry)
+            yield definitions.CERTIFICATE_READ.header
+            yield definitions.CERTIFICATE_READ.sample(int(self._certificate_good))
