@@ -35,6 +35,16 @@ class GroupMember(msgspec.Struct, frozen=True, gc=False, array_like=True):
     max_idle_seconds: float | None = None
 
 
+class Relayed(msgspec.Struct, frozen=True, gc=False):
+    """How an indication came to this gateway that a sidecar had accepted."""
+
+    #: ``Clock.monotonic()`` when it came.
+    at: float
+    #: The end of the memory of its identity, in seconds since the epoch: neither before its
+    #: ``expires``, nor before the window is over since it came, for it may be sent again.
+    remembered_until: float
+
+
 class Indication(msgspec.Struct, kw_only=True, eq=False, gc=False):
     """One accepted indication. Not changed after acceptance but for ``unsettled``, ``rendered`` and
     what the journal notes.
@@ -46,7 +56,7 @@ class Indication(msgspec.Struct, kw_only=True, eq=False, gc=False):
     #: The instance in its JSON form: ``{"class": …, "properties": {…}}``, UTF-8, one line.
     body: bytes
     class_name: str
-    #: ``Clock.monotonic()`` at acceptance.
+    #: ``Clock.monotonic()`` at acceptance; of a relayed one at that by its sidecar.
     accepted_at: float
     source: str | None = None
     #: IndicationIdentifier, where the publisher gave one.
@@ -71,3 +81,5 @@ class Indication(msgspec.Struct, kw_only=True, eq=False, gc=False):
     #: Where the journal has it, and how many bytes it takes there; -1 and 0 where it does not.
     position: int = -1
     size: int = 0
+    #: None where its publisher gave it to this deliverer.
+    relayed: Relayed | None = None

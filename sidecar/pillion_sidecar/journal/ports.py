@@ -196,6 +196,9 @@ class GroupRecord:
     accepted_at: float
     #: The member's own ``expires``, in seconds since the epoch.
     expires: float | None
+    #: ``Clock.monotonic()`` when a sidecar relayed it, which had accepted it before; None where its
+    #: publisher gave it to this deliverer.
+    relayed_at: float | None = None
 
 
 @dataclass(slots=True)

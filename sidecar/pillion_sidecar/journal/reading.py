@@ -2,7 +2,7 @@
 
 from zlib import crc32
 
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import Indication, Relayed
 from pillion_sidecar.journal.records import (
     CHECKED_FROM,
     FRAME,
@@ -37,6 +37,10 @@ def read_indication(
     begin = at + _BODY_FROM + PLACE.size * entries
     middle = begin + envelope_size
     envelope = read_envelope(data[begin:middle])
+    relayed = None
+    if envelope.relayed is not None:
+        relayed = Relayed(accepted_at - offset, expires)
+        accepted_at, expires = envelope.relayed
     return Indication(
         body=bytes(data[middle : middle + body_size]),
         class_name=envelope.class_name,
@@ -52,4 +56,5 @@ def read_indication(
         id=record_id,
         position=position,
         size=size,
+        relayed=relayed,
     )

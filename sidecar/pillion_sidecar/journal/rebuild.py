@@ -205,6 +205,10 @@ class Rebuild:
         envelope = decode_envelope(data, at, frame)
         if envelope.group is None or envelope.member is None:
             return
+        relayed_at = None
+        if envelope.relayed is not None:
+            relayed_at = accepted_at - self.offset
+            accepted_at, expires = envelope.relayed
         self.members.append(
             GroupRecord(
                 id=frame.id,
@@ -213,6 +217,7 @@ class Rebuild:
                 member=envelope.member,
                 accepted_at=accepted_at - self.offset,
                 expires=expires or None,
+                relayed_at=relayed_at,
             )
         )
 

@@ -100,7 +100,7 @@ REASON_CODES = {
 REASONS = {code: reason for reason, code in REASON_CODES.items()}
 
 
-class Envelope(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class PlainEnvelope(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What an indication has beside its body and its times."""
 
     class_name: str
@@ -109,6 +109,14 @@ class Envelope(msgspec.Struct, frozen=True, gc=False, array_like=True):
     languages: tuple[str, ...] = ()
     group: str | None = None
     member: GroupMember | None = None
+
+
+class Envelope(PlainEnvelope, frozen=True, gc=False, array_like=True):
+    """The same, and what a relayed indication has in addition."""
+
+    #: Journal time at its acceptance by the sidecar, and its ``expires`` (0.0: none). The record's
+    #: own times then say when it came, and until when its identity is remembered.
+    relayed: tuple[float, float] | None = None
 
 
 class Names(msgspec.Struct, frozen=True, array_like=True):
@@ -171,16 +179,22 @@ def encode_indication(
     origin: int = 0,
 ) -> bytes:
     """Return the record of an indication; ``accepted_at`` is journal time."""
-    envelope = _encode(
-        Envelope(
-            indication.class_name,
-            indication.source,
-            indication.identifier,
-            indication.languages,
-            indication.group,
-            indication.member,
-        )
+    beside = (
+        indication.class_name,
+        indication.source,
+        indication.identifier,
+        indication.languages,
+        indication.group,
+        indication.member,
     )
+    expires = indication.expires or 0.0
+    relayed = indication.relayed
+    if relayed is None:
+        envelope = _encode(PlainEnvelope(*beside))
+    else:
+        envelope = _encode(Envelope(*beside, (accepted_at, expires)))
+        accepted_at += relayed.at - indication.accepted_at
+        expires = relayed.remembered_until
     digest = indication.digest
     # Plain numbers, since an IntFlag costs as much as all the rest of this.
     if digest is not None:
@@ -195,7 +209,7 @@ def encode_indication(
             1,
             indication.id,
             accepted_at,
-            indication.expires or 0.0,
+            expires,
             digest or _NO_DIGEST,
             origin,
             len(envelope),
@@ -206,7 +220,7 @@ def encode_indication(
         return crc32(checked).to_bytes(4, "little") + checked
     fixed = INDICATION.pack(
         accepted_at,
-        indication.expires or 0.0,
+        expires,
         digest or _NO_DIGEST,
         origin,
         len(envelope),

@@ -20,6 +20,7 @@ from pillion_sidecar.reliability.groups import (
     Taken,
     decide,
     due,
+    outlived,
     take,
 )
 from pillion_sidecar.reliability.groupstate import decode_groups, encode_groups
@@ -105,14 +106,24 @@ class Groups:
     # ------------------------------------------------------------------ acceptance
 
     def examine(
-        self, *, source: str | None, group: str, member: GroupMember, size: int, moment: Moment
+        self,
+        *,
+        source: str | None,
+        group: str,
+        member: GroupMember,
+        size: int,
+        moment: Moment,
+        accepted: Moment | None = None,
     ) -> Examined:
-        """Decide on a member with a body of ``size`` bytes that became ready at ``moment``."""
+        """Decide on a member with a body of ``size`` bytes that became ready at ``moment``.
+
+        ``accepted``: when a sidecar accepted it that relays it now.
+        """
         self._times.follow_clock(moment)
         name = self._names.find((source, group))
         # A timer may be late; the member is judged as if it were not.
         self._times.lapse(name, moment)
-        decision = decide(name.live, name.past, member)
+        decision = self._decide(name, member, accepted, moment)
         if decision.ready is Guard.ACCEPTABLE:
             reason = None
             if decision.process is Guard.PREDECESSORS_MISSING:
@@ -124,6 +135,18 @@ class Groups:
         generation = self._generation + 1 if state is None else state.generation
         digest = member_digest(source, group, generation, member.sequence)
         return Examined(name, member, moment, decision, digest, begins=state is None)
+
+    def _decide(
+        self, name: Name, member: GroupMember, accepted: Moment | None, moment: Moment
+    ) -> Decision:
+        decision = decide(name.live, name.past, member)
+        if decision.ready is Guard.ACCEPTABLE or accepted is None or name.live is None:
+            return decision
+        how = outlived(name.live, accepted)
+        if how is None:
+            return decision
+        self._times.terminate(name, how, moment)
+        return decide(name.live, name.past, member)
 
     def original_digest(self, examined: Examined) -> bytes:
         """Return the identity under which a duplicate's original is remembered, as far as known."""
@@ -155,6 +178,7 @@ class Groups:
             decision,
             at=indication.accepted_at,
             expires=indication.expires,
+            relayed_at=None if indication.relayed is None else indication.relayed.at,
         )
         if row.to is State.OUT_OF_ORDER:
             self._held.hold(examined.name, examined.member.sequence, indication)
@@ -189,6 +213,7 @@ class Groups:
         *,
         at: float,
         expires: float | None,
+        relayed_at: float | None,
     ) -> Taken:
         live = name.live
         if live is None:
@@ -203,6 +228,7 @@ class Groups:
             at=at,
             expires=expires,
             window=self._window,
+            relayed_at=relayed_at,
         )
         if live is None:
             name.live = taken.state
@@ -272,14 +298,24 @@ class Groups:
         if member.expires is not None:
             # It was accepted, so its group had not expired, whatever the clocks say now.
             wall = min(wall, math.nextafter(member.expires, 0.0))
-        moment = Moment(record.accepted_at, wall)
+        moment, accepted = Moment(record.accepted_at, wall), None
+        if record.relayed_at is not None:
+            accepted = moment
+            moment = Moment(record.relayed_at, record.relayed_at + self._offset)
         name = self._names.find((record.source, record.group))
         self._times.lapse(name, moment)
-        decision = decide(name.live, name.past, member)
+        decision = self._decide(name, member, accepted, moment)
         if decision.ready is not Guard.ACCEPTABLE:
             # The group is not what it was, because records of it are damaged.
             return
-        taken = self._note(name, member, decision, at=record.accepted_at, expires=record.expires)
+        taken = self._note(
+            name,
+            member,
+            decision,
+            at=record.accepted_at,
+            expires=record.expires,
+            relayed_at=record.relayed_at,
+        )
         if taken.termination is not None:
             self._times.terminate(name, taken.termination, moment)
 
@@ -311,6 +347,9 @@ def _forget_lost(name: Name, moment: Moment) -> None:
     """Take back what was held when the run before ended and is not there any more, because it was
     damaged or never on disk: nothing is delivered past it."""
     live = name.live
+    if live is not None and live.relayed_at is not None:
+        # While this gateway was away nothing could come.
+        live.relayed_at = moment.monotonic
     if live is None or not live.ordered:
         return
     following = due(live, moment)

@@ -26,6 +26,12 @@ class Moment(NamedTuple):
         return self.monotonic + (date - self.wall)
 
 
+#: Seconds that a group of relayed members goes on after its time, and after the last one has come:
+#: others, accepted in time, may be on their way. A relay tries again after 30 s at most, so these
+#: are some attempts.
+RELAY_SECONDS = 120.0
+
+
 class Termination(StrEnum):
     """How a group ended (S1.6, S1.7)."""
 
@@ -59,8 +65,11 @@ class GroupState:
     max_idle_seconds: float | None
     received: Intervals = field(default_factory=Intervals)
     last: int | None = None
-    #: ``Clock.monotonic()`` at the acceptance of the member that came last.
+    #: ``Clock.monotonic()`` at the acceptance of the member that was accepted last.
     received_at: float = 0.0
+    #: ``Clock.monotonic()`` when the last one came that a sidecar relayed; None where none was. All
+    #: times and dates above are then those of the sidecars' acceptance.
+    relayed_at: float | None = None
     #: The greatest ``expires`` of its members, seconds since the epoch; 0 for none.
     remembered_until: float = 0.0
     #: ``Clock.monotonic()``: the end of the duplicate window of its members without ``expires``;
@@ -170,11 +179,13 @@ def take(
     at: float,
     expires: float | None,
     window: float,
+    relayed_at: float | None = None,
 ) -> Taken:
     """Note a member that was accepted at ``at`` (``Clock.monotonic()``), and say what follows.
 
     ``generation`` is that of a new group; ``expires`` the member's own, in seconds since the epoch,
-    ``window`` how long it is remembered where it has none.
+    ``window`` how long it is remembered where it has none. ``relayed_at``: when it came, where its
+    acceptance was that by a sidecar.
     """
     state = live or GroupState(
         generation=generation,
@@ -183,7 +194,10 @@ def take(
         max_idle_seconds=member.max_idle_seconds,
     )
     state.received.add(member.sequence)
-    state.received_at = at
+    # What several sidecars relay is not in the order of its acceptance.
+    state.received_at = at if live is None else max(state.received_at, at)
+    if relayed_at is not None:
+        state.relayed_at = relayed_at
     if expires is not None:
         state.remembered_until = max(state.remembered_until, expires)
     else:
@@ -223,11 +237,36 @@ def due(state: GroupState, moment: Moment) -> Due | None:
     """
     if state.terminated is not None:
         return Due(removal(state, moment), None)
+    end = _end(state, moment)
+    if end is None or state.relayed_at is None:
+        return end
+    # What a sidecar accepted in time is not discarded because the way to here was long (S1.3).
+    return end._replace(at=max(end.at, state.relayed_at) + RELAY_SECONDS)
+
+
+def _end(state: GroupState, moment: Moment) -> Due | None:
+    """Return t1 or t2 of a group as its members' times have it."""
     if state.expires is not None:
         return Due(moment.of_date(state.expires), Termination.EXPIRED)
     if state.max_idle_seconds is not None:
         return Due(state.received_at + state.max_idle_seconds, Termination.IDLE)
     return None
+
+
+def outlived(live: GroupState, accepted: Moment) -> Termination | None:
+    """Return how a group of relayed members had ended by its members' times, and been forgotten
+    (S1.7), when a sidecar accepted another member of its name; None where it had not.
+
+    That member then is of another run under the same name.
+    """
+    end = None if live.relayed_at is None else _end(live, accepted)
+    if end is None or end.at > accepted.monotonic:
+        return None
+    # After t1 a group is forgotten at once.
+    is_idle = end.termination is Termination.IDLE
+    if is_idle and removal(live, accepted) > accepted.monotonic:
+        return None
+    return end.termination
 
 
 def removal(state: GroupState, moment: Moment) -> float:

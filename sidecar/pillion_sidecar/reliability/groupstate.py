@@ -40,6 +40,8 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
     window_until: float
     termination: int
     received: tuple[int, ...]
+    #: Journal time; None where no member was relayed.
+    relayed_at: float | None = None
 
 
 class Name(msgspec.Struct, frozen=True, array_like=True):
@@ -103,6 +105,7 @@ def _written(state: GroupState, offset: float) -> Group:
         max(0.0, state.window_until + offset),
         0 if state.terminated is None else _TERMINATIONS.index(state.terminated) + 1,
         state.received.bounds,
+        None if state.relayed_at is None else state.relayed_at + offset,
     )
 
 
@@ -117,5 +120,6 @@ def _read(group: Group, offset: float) -> GroupState:
         received_at=group.received_at - offset,
         remembered_until=group.remembered_until,
         window_until=group.window_until - offset if group.window_until else -math.inf,
+        relayed_at=None if group.relayed_at is None else group.relayed_at - offset,
         terminated=_TERMINATIONS[group.termination - 1] if group.termination else None,
     )
