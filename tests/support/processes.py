@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -104,6 +104,7 @@ class SidecarProcess:
 
     def __init__(self, output: Output) -> None:
         self.url: str = output.lines[0]["intake"]
+        self.telemetry: str = output.lines[0]["telemetry"]
 
     def queue(self, name: str) -> JSON:
         """What it says of one destination queue."""
@@ -112,12 +113,14 @@ class SidecarProcess:
 
 
 @contextmanager
-def sidecar_process(folder: Path, *documents: JSON) -> Iterator[SidecarProcess]:
+def sidecar_process(
+    folder: Path, *documents: JSON, options: Sequence[str] = ()
+) -> Iterator[SidecarProcess]:
     """Run a deliverer on these resources while the context lasts. It logs to a file beside them."""
     resources = folder / "resources"
     resources.mkdir()
     write(resources, *documents)
     arguments = ("sidecar", "--resources", str(resources))
     addresses = ("--intake", "127.0.0.1:0", "--telemetry", "127.0.0.1:0")
-    with _running(*arguments, *addresses, log=folder / "sidecar.log") as output:
+    with _running(*arguments, *addresses, *options, log=folder / "sidecar.log") as output:
         yield SidecarProcess(output)
