@@ -20,9 +20,17 @@ from pillion_operator.reconciling.configuration import ConfigurationReconciler
 from pillion_operator.reconciling.destinations import DestinationReconciler
 from pillion_operator.reconciling.engine import Engine
 from pillion_operator.reconciling.judged import Acceptance
+from pillion_operator.reconciling.lingering import Lingering
 from pillion_operator.reconciling.overlaps import Overlaps
 from pillion_operator.reconciling.patience import Patience
-from pillion_operator.reconciling.ports import Deliverers, Missed, Poker, Recorder
+from pillion_operator.reconciling.ports import (
+    Authority,
+    Deliverers,
+    Issuer,
+    Missed,
+    Poker,
+    Recorder,
+)
 from pillion_operator.reconciling.readiness import Readiness
 from pillion_operator.reconciling.resources import (
     FilterReconciler,
@@ -33,6 +41,7 @@ from pillion_operator.reconciling.service_status import ServiceStatusReconciler
 from pillion_operator.reconciling.states import ServiceStates
 from pillion_operator.reconciling.statuses import StatusWriter
 from pillion_operator.reconciling.triggers import SERVICE_STATUS
+from pillion_operator.reconciling.wanted import Wanted
 from pillion_operator.settings import OperatorSettings
 from pillion_operator.store import Key, Store
 from pillion_operator.telemetry.metrics import Metrics
@@ -68,6 +77,8 @@ class Assembly:
     clock: Clock
     #: From which the bearer tokens of deliverers are derived.
     token_key: bytes
+    authority: Authority
+    issuer: Issuer
 
     def engine(self) -> Engine:
         """The workers, with the reconcile of every kind."""
@@ -160,12 +171,25 @@ class Assembly:
             applier=self.applier,
             deliverers=self.deliverers,
             poker=self.poker,
-            token_key=self.token_key,
-            defaults=self.settings.deliverer,
+            wanted=Wanted(
+                token_key=self.token_key,
+                defaults=self.settings.deliverer,
+                authority=self.authority,
+                issuer=self.issuer,
+                clock=self.clock,
+            ),
             clock=self.clock,
             enqueue=self.queue.add,
             come_again=self._come_again,
             ended=shared.subscriptions.is_over,
+            lingering=Lingering(
+                store=self.store,
+                references=self.references,
+                parsing=self.parsing,
+                states=self.states,
+                readiness=shared.common.readiness,
+                clock=self.clock,
+            ),
         )
         self.store.subscribe(configurations.follow)
         return configurations

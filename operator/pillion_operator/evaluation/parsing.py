@@ -1,6 +1,6 @@
 """Objects checked one by one with the deliverer's own schema, and remembered until they change."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +9,7 @@ from pillion_operator.store import Change, Key, key_of
 from pillion_sidecar.config.parsing import Document, Resource, Secret, parse_documents
 from pillion_sidecar.config.problems import Problem
 from pillion_sidecar.config.rendered import item_text
+from pillion_sidecar.config.resources import DelivererMode
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 
 #: Of metadata, what a deliverer reads.
@@ -31,6 +32,8 @@ class Parsing:
 
     def __init__(self) -> None:
         self._known: dict[Key, tuple[tuple[str, ...], Parsed]] = {}
+        #: Objects as they are rendered for some services: by what is other in them.
+        self._variants: dict[Key, tuple[tuple[str, ...], dict[str, Parsed]]] = {}
 
     def parse(self, body: Object) -> Parsed:
         """The parsed object."""
@@ -43,10 +46,21 @@ class Parsing:
         self._known[key] = (state, parsed)
         return parsed
 
+    def variant(self, body: Object, name: str, make: Callable[[Object], Object]) -> Parsed:
+        """The parsed object that ``make`` makes of this one. ``name`` stands for what it does."""
+        key, state = key_of(body), _state(body)
+        known = self._variants.get(key)
+        if known is None or known[0] != state:
+            known = self._variants[key] = (state, {})
+        if name not in known[1]:
+            known[1][name] = parse(make(body))
+        return known[1][name]
+
     def follow(self, change: Change) -> None:
         """Forget what is gone from the store."""
         if change.after is None:
             self._known.pop(change.key, None)
+            self._variants.pop(change.key, None)
 
 
 def _state(body: Object) -> tuple[str, ...]:
@@ -88,6 +102,10 @@ def _as_rendered(rendered: Mapping[str, Any]) -> str:
     """What is for the operator alone is left out, so that a change of it reloads nobody."""
     if rendered["kind"] == "IndicationService":
         spec = {name: value for name, value in rendered["spec"].items() if name != "deliverer"}
+        mode = (rendered["spec"].get("deliverer") or {}).get("mode")
+        if mode == DelivererMode.GATEWAY:
+            # A deliverer takes over what is relayed only where it knows that it is a gateway.
+            spec["deliverer"] = {"mode": mode}
         rendered = {**rendered, "spec": spec}
     return item_text(rendered)
 

@@ -1,11 +1,12 @@
 """Who names whom: kept up to date with the store, so that a change finds all that it concerns."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.store import Change, Key
+from pillion_sidecar.config.resources import DelivererMode
 
 SERVICE = "IndicationService"
 DESTINATION = "ListenerDestination"
@@ -16,9 +17,14 @@ SECRET = "Secret"
 #: The service of a subscription that names none.
 DEFAULT_SERVICE = "default"
 
+#: The fields by which a service names gateways: who delivers for it, and who takes what is left.
+GATEWAY_REF = "gatewayRef"
+HAND_OVER_TO = "handOverTo"
+_GATEWAY_FIELDS = (GATEWAY_REF, HAND_OVER_TO)
+
 
 def named_by(body: Object) -> Iterator[Key]:
-    """The objects that a subscription or a destination names in its spec."""
+    """The objects that a subscription, a destination or a service names in its spec."""
     spec = body.get("spec") or {}
     namespace = body["metadata"].get("namespace") or ""
     if body["kind"] == SUBSCRIPTION:
@@ -28,6 +34,20 @@ def named_by(body: Object) -> Iterator[Key]:
     elif body["kind"] == DESTINATION:
         for name in sorted(secrets_of(spec)):
             yield Key(SECRET, namespace, name)
+    elif body["kind"] == SERVICE:
+        for name in sorted({gateway_named(body, field) for field in _GATEWAY_FIELDS} - {""}):
+            yield Key(SERVICE, namespace, name)
+
+
+def gateway_named(service: Object, field: str) -> str:
+    """The gateway that a service names in ``GATEWAY_REF`` or ``HAND_OVER_TO``; empty: none."""
+    return _name(service.get("spec") or {}, field)
+
+
+def is_gateway(service: Object | None) -> bool:
+    """Whether a service has mode Gateway."""
+    deliverer = ((service or {}).get("spec") or {}).get("deliverer") or {}
+    return bool(deliverer.get("mode") == DelivererMode.GATEWAY)
 
 
 def service_of(subscription: Object) -> str:
@@ -47,49 +67,104 @@ def secrets_of(spec: Mapping[str, Any]) -> set[str]:
     return {block["name"] for block in blocks if block and block.get("name")}
 
 
+def url_of(destination: Object) -> str:
+    """Where a destination leads to."""
+    return str((destination.get("spec") or {}).get("destination") or "")
+
+
 def _name(spec: Mapping[str, Any], field: str) -> str:
     return str((spec.get(field) or {}).get("name") or "")
 
 
 class References:
-    """The references of every subscription and destination, both ways."""
+    """The references of every subscription, destination and service, both ways."""
 
     def __init__(self) -> None:
         self._from: dict[Key, frozenset[Key]] = {}
         self._to: defaultdict[Key, set[Key]] = defaultdict(set)
+        #: By namespace: the services in mode Gateway.
+        self._gateways: defaultdict[str, set[Key]] = defaultdict(set)
+        #: By namespace and URL: the destinations that lead there.
+        self._at: defaultdict[tuple[str, str], set[Key]] = defaultdict(set)
 
     def follow(self, change: Change) -> None:
         """Take a change of the store into account."""
-        if change.key.kind not in (SUBSCRIPTION, DESTINATION):
+        if change.key.kind not in (SUBSCRIPTION, DESTINATION, SERVICE):
             return
+        if change.key.kind == SERVICE:
+            _entered(
+                self._gateways, change.key.namespace, change.key, there=is_gateway(change.after)
+            )
+        elif change.key.kind == DESTINATION:
+            for body in (change.before, change.after):
+                if body is not None:
+                    place = change.key.namespace, url_of(body)
+                    _entered(self._at, place, change.key, there=body is change.after)
         named = frozenset(named_by(change.after)) if change.after is not None else frozenset()
         for gone in self._from.pop(change.key, frozenset()) - named:
-            self._to[gone].discard(change.key)
-            if not self._to[gone]:
-                del self._to[gone]
+            _entered(self._to, gone, change.key, there=False)
         if named:
             self._from[change.key] = named
             for target in named:
                 self._to[target].add(change.key)
 
     def naming(self, key: Key) -> frozenset[Key]:
-        """The objects that name ``key``."""
+        """The objects that name ``key``: of a service, subscriptions and other services."""
         return frozenset(self._to.get(key, ()))
 
+    def subscriptions_to(self, key: Key) -> set[Key]:
+        """The subscriptions that name ``key``."""
+        return {one for one in self._to.get(key, ()) if one.kind == SUBSCRIPTION}
+
+    def guests(self, gateway: Key) -> set[Key]:
+        """The other services that name this one as their gateway."""
+        return {one for one in self._to.get(gateway, ()) if one.kind == SERVICE} - {gateway}
+
+    def gateways_of(self, service: Key) -> frozenset[Key]:
+        """The services that this one names as its gateways, whatever they are."""
+        return self._from.get(service, frozenset()) - {service}
+
+    def gateways(self, namespace: str) -> frozenset[Key]:
+        """The services of a namespace in mode Gateway."""
+        return frozenset(self._gateways.get(namespace, ()))
+
+    def at(self, namespace: str, url: str) -> frozenset[Key]:
+        """The destinations of a namespace that lead to a URL."""
+        return frozenset(self._at.get((namespace, url), ()))
+
     def services_using(self, key: Key) -> set[Key]:
-        """The services whose configuration depends on a filter, destination or Secret."""
+        """The services whose configuration depends on a filter, destination or Secret: those whose
+        subscriptions lead to it, and the gateways of these."""
         namers = self.naming(key)
         if key.kind == SECRET:
             namers = frozenset().union(*(self.naming(destination) for destination in namers))
-        return {
+        services = {
             target
             for subscription in namers
             for target in self._from.get(subscription, ())
             if target.kind == SERVICE
         }
+        return services.union(*(self._from.get(service, ()) for service in services))
 
     def served_by(self, service: Key) -> set[Key]:
-        """The subscriptions of a service, and the filters and destinations that they name."""
-        subscriptions = self.naming(service)
+        """The subscriptions of a service and of those that name it as their gateway, and the
+        filters and destinations that they name."""
+        subscriptions = self.subscriptions_to(service)
+        for guest in self.guests(service):
+            subscriptions |= self.subscriptions_to(guest)
         named = {key for one in subscriptions for key in self._from.get(one, ())}
         return {*subscriptions, *(key for key in named if key.kind != SERVICE)}
+
+
+_Index = TypeVar("_Index", bound=Hashable)
+
+
+def _entered(index: defaultdict[_Index, set[Key]], place: _Index, key: Key, *, there: bool) -> None:
+    if there:
+        index[place].add(key)
+        return
+    known = index.get(place)
+    if known is not None:
+        known.discard(key)
+        if not known:
+            del index[place]

@@ -1,29 +1,41 @@
 """What one IndicationService serves, and the configuration that its deliverers get."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.judging import Judge
 from pillion_operator.evaluation.namespace import Namespace, being_deleted
 from pillion_operator.evaluation.parsing import Parsed, parse
 from pillion_operator.evaluation.references import (
     DESTINATION,
     FILTER,
+    GATEWAY_REF,
     SECRET,
     SERVICE,
     SUBSCRIPTION,
     secrets_of,
+    url_of,
+)
+from pillion_operator.evaluation.relaying import relays
+from pillion_operator.evaluation.variants import (
+    guest,
+    relayed,
+    suspended,
+    without_identifiers,
 )
 from pillion_operator.evaluation.verdict import ACCEPTED, Verdict, refused
 from pillion_operator.store import Key
 from pillion_sidecar.config.problems import Problem
+from pillion_sidecar.config.resources import SequenceIdentifiers
 
 #: Rounds in which what the deliverer would refuse is taken out. The first finds everything; the
 #: second finds nothing, or the bug that this bound keeps from spinning.
 _MOST_ROUNDS = 4
 #: The fields of a destination that name Secrets.
 _OF_SECRETS = ("spec.tls.", "spec.credentials.")
+#: Why a destination is held: rendered suspended, so that what waits for it is kept.
+CREDENTIALS_MISSING = "CredentialsMissing"
+GATEWAY_MISSING = "GatewayMissing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,14 +45,38 @@ class ServiceEvaluation:
     verdict: Verdict
     #: The subscriptions that name the service.
     subscriptions: Mapping[str, Verdict] = field(default_factory=dict)
+    #: Those of other services that are relayed, or handed over, to this one.
+    relayed: Mapping[str, Verdict] = field(default_factory=dict)
+    #: Whether the gateways that it names can be, by the field that names them.
+    gateways: Mapping[str, Verdict] = field(default_factory=dict)
     #: Destinations that this service's settings make impossible.
     destinations: Mapping[str, Verdict] = field(default_factory=dict)
+    #: The destinations that are rendered suspended, and why.
+    held: Mapping[str, str] = field(default_factory=dict)
     #: What goes into the configuration, each as one line of JSON; empty where there is none.
     content: Mapping[Key, str] = field(default_factory=dict, repr=False)
+    #: Of what is not rendered as it stands in its resource: how it stands there.
+    sources: Mapping[Key, str] = field(default_factory=dict, repr=False)
 
     def count(self, kind: str) -> int:
         """How many objects of a kind are in the configuration."""
         return sum(key.kind == kind for key in self.content)
+
+    def holds(self, key: Key, item: str) -> bool:
+        """Whether the configuration has an object as it stands in its resource."""
+        return self.sources.get(key, self.content.get(key)) == item
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a service's configuration depends on besides its own subscriptions."""
+
+    #: The subscriptions of other services that are relayed, or handed over, to it.
+    relayed: Collection[str] = ()
+    #: Whether the gateways that it names can be, by the field that names them.
+    gateways: Mapping[str, Verdict] = field(default_factory=dict)
+    #: Whether it has one deliverer, which alone delivers to a URL.
+    alone: Callable[[str], bool] = field(default=lambda url: False)
 
 
 def object_problems(
@@ -66,12 +102,14 @@ def evaluate_service(
     judge: Judge,
     subscriptions: Iterable[str],
     ended: Collection[str],
+    surroundings: Surroundings | None = None,
 ) -> ServiceEvaluation:
     """Work out the configuration of a service.
 
     ``subscriptions`` names those that refer to it. Those in ``ended`` are judged like the others,
     and left out.
     """
+    around = surroundings or Surroundings()
     service = namespace.parsed(SERVICE, name)
     if service is None or service.resource is None or service.problems:
         problems = service.problems if service is not None else ()
@@ -80,18 +118,25 @@ def evaluate_service(
         return ServiceEvaluation(
             verdict=verdict, subscriptions={sub: blocked for sub in subscriptions}
         )
-    candidate = _Candidate(namespace, judge, service)
-    verdicts = {
+    candidate = _Candidate(namespace, judge, service, around)
+    own = {
         name: candidate.consider(name, chosen=name not in ended) for name in sorted(subscriptions)
     }
+    others = {
+        name: candidate.take_over(name, chosen=name not in ended) for name in sorted(around.relayed)
+    }
     refusals = candidate.settle()
-    verdicts.update(refusals.get(SUBSCRIPTION, {}))
+    refused_ones = refusals.get(SUBSCRIPTION, {})
     verdict = refusals.get(SERVICE, {}).get(name, ACCEPTED)
     return ServiceEvaluation(
         verdict=verdict,
-        subscriptions=verdicts,
+        subscriptions={name: refused_ones.get(name, found) for name, found in own.items()},
+        relayed={name: refused_ones.get(name, found) for name, found in others.items()},
+        gateways=around.gateways,
         destinations=refusals.get(DESTINATION, {}),
+        held=candidate.held() if verdict.accepted else {},
         content=candidate.content() if verdict.accepted else {},
+        sources=candidate.sources() if verdict.accepted else {},
     )
 
 
@@ -105,16 +150,21 @@ def _missing(kind: str, name: str) -> Verdict:
 class _Candidate:
     """A configuration in the making."""
 
-    def __init__(self, namespace: Namespace, judge: Judge, service: Parsed) -> None:
+    def __init__(
+        self, namespace: Namespace, judge: Judge, service: Parsed, around: Surroundings
+    ) -> None:
         self._namespace = namespace
         self._judge = judge
+        self._around = around
         assert service.resource is not None
         self._service = service.resource.name
         self._chosen: dict[Key, Parsed] = {self._key(SERVICE, self._service): service}
         #: Of each subscription: its filter and its destination.
         self._needs: dict[str, tuple[Key, Key]] = {}
-        #: The destinations that wait for a Secret.
-        self._held: set[Key] = set()
+        #: Of each subscription of another service: that service.
+        self._origins: dict[str, Key] = {}
+        #: The destinations that wait for a Secret, or for a gateway to be named.
+        self._held: dict[Key, str] = {}
         #: Of each filter and destination: whether subscriptions may lead to it.
         self._availability: dict[Key, Verdict] = {}
 
@@ -135,13 +185,34 @@ class _Candidate:
             if not verdict.accepted:
                 return verdict
             needed.append(target)
-        if not chosen:
-            return ACCEPTED
-        for key in needed:
-            self._choose(key)
-        self._needs[name] = (needed[0], needed[1])
-        self._chosen[self._key(SUBSCRIPTION, name)] = parsed
-        return ACCEPTED
+        if chosen:
+            for key in needed:
+                self._choose(key)
+            self._needs[name] = (needed[0], needed[1])
+            self._chosen[self._key(SUBSCRIPTION, name)] = parsed
+        # It stays in the configuration all the same: taken out, what waits for it were discarded.
+        gateway = self._around.gateways.get(GATEWAY_REF, ACCEPTED)
+        return gateway if self._relays(needed[1]) else ACCEPTED
+
+    def take_over(self, name: str, *, chosen: bool) -> Verdict:
+        """The same for a subscription of another service, which the gateway is to know too."""
+        verdict = self.consider(name, chosen=chosen)
+        if name in self._needs:
+            parsed = self._chosen[self._key(SUBSCRIPTION, name)]
+            assert parsed.resource is not None
+            origin = self._key(SERVICE, parsed.resource.spec["serviceRef"]["name"])
+            self._origins[name] = origin
+            if origin not in self._chosen:
+                self._chosen[origin] = parse(
+                    guest(origin.name, namespace=origin.namespace, gateway=self._service)
+                )
+        return verdict
+
+    def _relays(self, destination: Key) -> bool:
+        return relays(
+            self._namespace.body(SERVICE, self._service),
+            self._namespace.body(DESTINATION, destination.name),
+        )
 
     def _available(self, key: Key) -> Verdict:
         # Many subscriptions share a few filters and destinations.
@@ -165,7 +236,7 @@ class _Candidate:
     def _choose(self, key: Key) -> None:
         if key in self._chosen:
             return
-        parsed = self._namespace.parsed(key.kind, key.name)
+        parsed = self._as_rendered(key)
         assert parsed is not None
         assert parsed.resource is not None
         self._chosen[key] = parsed
@@ -173,6 +244,17 @@ class _Candidate:
             named = secrets_of(parsed.resource.spec)
             for name, (_, secret) in self._namespace.secrets(named).items():
                 self._chosen[self._key(SECRET, name)] = secret
+
+    def _as_rendered(self, key: Key) -> Parsed | None:
+        body = self._namespace.body(key.kind, key.name)
+        if key.kind != DESTINATION or body is None:
+            return self._namespace.parsed(key.kind, key.name)
+        if self._relays(key):
+            return self._namespace.variant(key.kind, key.name, "relayed", relayed)
+        identifiers = body["spec"].get("sequenceIdentifiers", SequenceIdentifiers.AUTO)
+        if identifiers == SequenceIdentifiers.AUTO and not self._around.alone(url_of(body)):
+            return self._namespace.variant(key.kind, key.name, "omitting", without_identifiers)
+        return self._namespace.parsed(key.kind, key.name)
 
     def settle(self) -> dict[str, dict[str, Verdict]]:
         """Take out what a deliverer would refuse, and say what that was, by kind and name."""
@@ -206,22 +288,33 @@ class _Candidate:
     def _hold(
         self, key: Key, problems: Iterable[Problem], refusals: dict[str, dict[str, Verdict]]
     ) -> bool:
-        """Keep a destination of which only a Secret is wrong, suspended; whether that will do.
+        """Keep a destination of which only a Secret is wrong, or for which the service names no
+        gateway, suspended; whether that will do.
 
         Were it left out, its queue would be discarded, and a Secret that is replaced is missing
-        for a moment.
+        for a moment, as a gatewayRef may be.
         """
-        body = self._namespace.body(key.kind, key.name)
-        if key.kind != DESTINATION or body is None or key in self._held:
+        if key.kind == SUBSCRIPTION and key.name in self._needs:
+            if all(problem.reason == GATEWAY_MISSING for problem in problems):
+                return self._suspend(self._needs[key.name][1], GATEWAY_MISSING)
+            return False
+        if key.kind != DESTINATION or key in self._held:
             return False
         if not all(problem.field.startswith(_OF_SECRETS) for problem in problems):
             return False
-        self._held.add(key)
-        self._chosen[key] = parse(suspended(body))
+        if not self._suspend(key, CREDENTIALS_MISSING):
+            return False
         for subscription, needed in self._needs.items():
             if key in needed:
                 verdict = _not_accepted(key.kind, key.name)
                 refusals.setdefault(SUBSCRIPTION, {})[subscription] = verdict
+        return True
+
+    def _suspend(self, key: Key, reason: str) -> bool:
+        if self._namespace.body(key.kind, key.name) is None:
+            return False
+        self._held.setdefault(key, reason)
+        self._chosen[key] = self._namespace.variant(key.kind, key.name, "suspended", suspended)
         return True
 
     def _take_out(self, key: Key, refusals: dict[str, dict[str, Verdict]]) -> None:
@@ -238,6 +331,8 @@ class _Candidate:
         needed = {self._key(SERVICE, self._service)}
         for name, keys in self._needs.items():
             needed.update(keys, (self._key(SUBSCRIPTION, name),))
+            if name in self._origins:
+                needed.add(self._origins[name])
         for key in [key for key in self._chosen if key.kind == DESTINATION and key in needed]:
             resource = self._chosen[key].resource
             assert resource is not None
@@ -248,15 +343,18 @@ class _Candidate:
         """What is left, as it is rendered."""
         return {key: self._chosen[key].item for key in sorted(self._chosen)}
 
+    def held(self) -> dict[str, str]:
+        """The destinations that are rendered suspended, and why."""
+        return {key.name: reason for key, reason in self._held.items() if key in self._chosen}
 
-def suspended(destination: Object) -> Object:
-    """The destination as it is rendered while a Secret of it cannot be used: nothing is sent."""
-    spec = {
-        name: value
-        for name, value in destination["spec"].items()
-        if name not in ("tls", "credentials")
-    }
-    return {**destination, "spec": {**spec, "suspended": True}}
+    def sources(self) -> dict[Key, str]:
+        """How the destinations stand in their resources that are rendered otherwise."""
+        sources = {}
+        for key, chosen in self._chosen.items():
+            found = self._namespace.parsed(key.kind, key.name) if key.kind == DESTINATION else None
+            if found is not None and found.item != chosen.item:
+                sources[key] = found.item
+        return sources
 
 
 def _word(kind: str) -> str:

@@ -1,26 +1,37 @@
 """An IndicationService becomes the objects that its deliverers need: the reconcile of that kind."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import FAILURES, ApiError
 from pillion_operator.cluster.applier import Applied, Applier
 from pillion_operator.cluster.types import Object
-from pillion_operator.desired.configuration import operator_token
-from pillion_operator.desired.objects import desired_objects
 from pillion_operator.evaluation.judging import Judge
 from pillion_operator.evaluation.namespace import Namespace, being_deleted, draining
 from pillion_operator.evaluation.parsing import Parsing
-from pillion_operator.evaluation.references import DESTINATION, SUBSCRIPTION, References
-from pillion_operator.evaluation.service import ServiceEvaluation, evaluate_service
+from pillion_operator.evaluation.references import (
+    DESTINATION,
+    SERVICE,
+    SUBSCRIPTION,
+    References,
+    is_gateway,
+)
+from pillion_operator.evaluation.relaying import delivered_alone, gateways_named, relayed_to
+from pillion_operator.evaluation.service import (
+    ServiceEvaluation,
+    Surroundings,
+    evaluate_service,
+)
 from pillion_operator.evaluation.verdict import Verdict
 from pillion_operator.names import SERVICE_LABEL
+from pillion_operator.reconciling.lingering import Lingering
 from pillion_operator.reconciling.ports import Deliverers, Poker
 from pillion_operator.reconciling.readiness import deliverer_pods
 from pillion_operator.reconciling.states import ServiceState, ServiceStates
 from pillion_operator.reconciling.triggers import status_of
-from pillion_operator.settings import DelivererDefaults
+from pillion_operator.reconciling.wanted import Desired, Wanted
 from pillion_operator.store import Change, Key, Store, key_of
 from pillion_operator.watching import CHILDREN
 from pillion_sidecar.config.rendered import Rendered, TooLarge, pack, render_items
@@ -31,6 +42,8 @@ PAUSE = 0.25
 #: How much longer than it took a service is not evaluated again: one with tens of thousands of
 #: objects, which takes a second, leaves time for all others.
 REST = 3.0
+#: Seconds after which it is looked again whether a gateway still has what nobody relays any more.
+LINGERING_AGAIN = 15.0
 #: Seconds after which an object that could not be made is tried again.
 REFUSED_AGAIN = 30.0
 #: Seconds for which writing may fail before statuses speak of it. What is forbidden (by a quota, a
@@ -55,12 +68,12 @@ class ConfigurationReconciler:
         applier: Applier,
         deliverers: Deliverers,
         poker: Poker,
-        token_key: bytes,
-        defaults: DelivererDefaults,
+        wanted: Wanted,
         clock: Clock,
         enqueue: Callable[[Key], None],
         come_again: Callable[[Key, float], None],
         ended: Callable[[Key], bool],
+        lingering: Lingering,
     ) -> None:
         """``ended`` says of a subscription whether nothing more is delivered for it."""
         self._store = store
@@ -71,12 +84,12 @@ class ConfigurationReconciler:
         self._applier = applier
         self._deliverers = deliverers
         self._poker = poker
-        self._token_key = token_key
-        self._defaults = defaults
+        self._wanted = wanted
         self._clock = clock
         self._enqueue = enqueue
         self._come_again = come_again
         self._ended = ended
+        self._lingering = lingering
         #: Services that are named and not there, as everybody concerned knows already.
         self._absent: set[Key] = set()
 
@@ -100,7 +113,7 @@ class ConfigurationReconciler:
             self._come_again(service, pause)
             return
         before = known.evaluation if known is not None else None
-        evaluation = self._evaluate(service)
+        evaluation = self._evaluate(service, body)
         state = self._states.put(body, evaluation)
         ended = self._clock.monotonic()
         state.rests_until = max(state.rests_until, ended + REST * (ended - began))
@@ -118,7 +131,9 @@ class ConfigurationReconciler:
         finally:
             # After a failure too: what was evaluated is not found to have changed a second time.
             # Not the service itself, which is in its own configuration: that would have no end.
-            for key in sorted((changed | draining(self._store, service.namespace)) - {service}):
+            # Nor the others in a gateway's.
+            concerned = changed | draining(self._store, service.namespace)
+            for key in sorted(key for key in concerned if key.kind != SERVICE):
                 self._enqueue(key)
             self._enqueue(status_of(service))
 
@@ -127,27 +142,43 @@ class ConfigurationReconciler:
         state = self._states.forget(service)
         self._deliverers.service_gone(service.namespace, service.name)
         self._applier.forget(service.namespace, service.name)
+        self._wanted.forget(service)
         served = self._references.served_by(service)
         rendered = state.rollout.keys if state is not None else frozenset()
         for key in sorted(served | rendered | draining(self._store, service.namespace)):
             self._enqueue(key)
         (self._absent.add if served else self._absent.discard)(service)
 
-    def _evaluate(self, service: Key) -> ServiceEvaluation:
-        subscriptions = sorted(
-            key.name for key in self._references.naming(service) if key.kind == SUBSCRIPTION
-        )
+    def _evaluate(self, service: Key, body: Object) -> ServiceEvaluation:
+        subscriptions = sorted(key.name for key in self._references.subscriptions_to(service))
+        namespace = Namespace(service.namespace, store=self._store, parsing=self._parsing)
+        surroundings = self._surroundings(service, body, namespace)
         ended = {
             name
-            for name in subscriptions
+            for name in (*subscriptions, *surroundings.relayed)
             if self._ended(Key(SUBSCRIPTION, service.namespace, name))
         }
         return evaluate_service(
             service.name,
-            namespace=Namespace(service.namespace, store=self._store, parsing=self._parsing),
+            namespace=namespace,
             judge=self._judge,
             subscriptions=subscriptions,
             ended=ended,
+            surroundings=surroundings,
+        )
+
+    def _surroundings(self, service: Key, body: Object, namespace: Namespace) -> Surroundings:
+        if not is_gateway(body):
+            return Surroundings(gateways=gateways_named(body, namespace=namespace))
+        relayed = relayed_to(service, namespace=namespace, references=self._references)
+        left = self._lingering.of(service, relayed=relayed)
+        if left:
+            self._come_again(service, LINGERING_AGAIN)
+        return Surroundings(
+            relayed=relayed | left,
+            alone=partial(
+                delivered_alone, service.name, namespace=namespace, references=self._references
+            ),
         )
 
     async def _roll_out(self, service: Key, body: Object, state: ServiceState) -> set[Key]:
@@ -159,34 +190,37 @@ class ConfigurationReconciler:
             # What is in force stays in force.
             state.unwritten = Verdict(False, "ConfigurationTooLarge", f"{error}.")
             return content.keys() | state.rollout.keys
-        token = operator_token(self._token_key, service.namespace, service.name)
-        desired = desired_objects(body, rendered, token=token, defaults=self._defaults)
-        applied = await self._applier.sync(body, desired=desired, live=self._live(service))
-        if applied.retry_after is not None:
-            self._come_again(service, applied.retry_after)
+        live = self._live(service)
+        desired = self._wanted.of(service, body, rendered=rendered, live=live)
+        applied = await self._applier.sync(body, desired=desired.objects, live=live)
+        for pause in (applied.retry_after, desired.again):
+            if pause is not None:
+                self._come_again(service, pause)
         if applied.refused:
             # What is in the way may be out of sight, such as a Secret of that name without a label.
             self._come_again(service, REFUSED_AGAIN)
             told = " ".join(str(refused) for refused in applied.refused)
             state.unwritten = Verdict(False, type(applied.refused[0]).__name__, told)
             return content.keys() | state.rollout.keys
-        return self._written(service, state, rendered, content, applied)
+        return self._written(service, state, rendered, desired, applied)
 
     def _written(
         self,
         service: Key,
         state: ServiceState,
         rendered: Rendered,
-        content: Mapping[Key, str],
+        desired: Desired,
         applied: Applied,
     ) -> set[Key]:
+        content = state.evaluation.content
         was_unwritten = state.unwritten is not None
         state.unwritten = None
         state.failing_since = None
         state.written = True
         first = state.rollout.revision is None
         changed = state.rollout.advance(rendered.revision, content)
-        state.pending = ((state.pending | changed) & state.rollout.keys) - {service}
+        pending = (state.pending | changed) & state.rollout.keys
+        state.pending = {key for key in pending if key.kind != SERVICE}
         if changed:
             self._deliverers.rendered(service.namespace, service.name, rendered.revision)
         # What an earlier leader has rolled out is not told again. What this one has may have been
@@ -195,6 +229,11 @@ class ConfigurationReconciler:
             state.rolled_out_at = self._clock.monotonic()
             state.rests_until = max(state.rests_until, state.rolled_out_at + PAUSE)
             self._poker.poke(self._pods(service), rendered.revision)
+        elif not first and desired.mark != state.mark:
+            # Authorities, keys or a certificate, at the same revision: the kubelet looks only where
+            # the annotation is another one.
+            self._poker.poke(self._pods(service), f"{rendered.revision}.{desired.mark}")
+        state.mark = desired.mark
         return set(content) | changed if was_unwritten else changed
 
     def _failed(self, state: ServiceState, error: Exception) -> set[Key]:
@@ -232,7 +271,9 @@ def judged_otherwise(
         Key(kind, namespace, name)
         for kind, old, new in (
             (SUBSCRIPTION, before.subscriptions if before else {}, after.subscriptions),
+            (SUBSCRIPTION, before.relayed if before else {}, after.relayed),
             (DESTINATION, before.destinations if before else {}, after.destinations),
+            (DESTINATION, before.held if before else {}, after.held),
         )
         for name in old.keys() | new.keys()
         if old.get(name) != new.get(name)

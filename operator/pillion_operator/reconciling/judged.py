@@ -6,7 +6,15 @@ from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.judging import Judge
 from pillion_operator.evaluation.namespace import Namespace
 from pillion_operator.evaluation.parsing import Parsing
-from pillion_operator.evaluation.references import DESTINATION, SUBSCRIPTION, service_of
+from pillion_operator.evaluation.references import (
+    DESTINATION,
+    GATEWAY_REF,
+    SERVICE,
+    SUBSCRIPTION,
+    gateway_named,
+    service_of,
+)
+from pillion_operator.evaluation.relaying import relays
 from pillion_operator.evaluation.service import object_problems
 from pillion_operator.evaluation.verdict import ACCEPTED, Verdict, refused
 from pillion_operator.reconciling.states import ServiceStates
@@ -57,7 +65,25 @@ class Acceptance:
                 "another in serviceRef.",
             )
         state = self._states.get(service)
-        return state.evaluation.subscriptions.get(key.name) if state is not None else None
+        verdict = state.evaluation.subscriptions.get(key.name) if state is not None else None
+        gateway = gateway_of(body, store=self._store)
+        if verdict is None or not verdict.accepted or gateway is None:
+            return verdict
+        relaying = self._states.get(gateway)
+        if relaying is None or not relaying.evaluation.verdict.accepted:
+            return verdict if relaying is not None else None
+        # What the gateway makes of it: it is the one that delivers.
+        return relaying.evaluation.relayed.get(key.name)
+
+
+def gateway_of(subscription: Object, *, store: Store) -> Key | None:
+    """The service whose gateway delivers for a subscription of another one; None: nobody else."""
+    namespace = subscription["metadata"]["namespace"]
+    service = store.get(Key(SERVICE, namespace, service_of(subscription)))
+    name = ((subscription.get("spec") or {}).get("destinationRef") or {}).get("name", "")
+    if service is None or not relays(service, store.get(Key(DESTINATION, namespace, name))):
+        return None
+    return Key(SERVICE, namespace, gateway_named(service, GATEWAY_REF))
 
 
 def accepted_condition(verdict: Verdict) -> Condition:

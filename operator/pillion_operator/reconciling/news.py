@@ -57,6 +57,9 @@ class DeliveryNews:
         for key in sorted(self._concerned(service, reports)):
             self._enqueue(key)
         self._enqueue(status_of(service))
+        for guest in sorted(self._references.guests(service)):
+            # Theirs says whether their gateway runs.
+            self._enqueue(status_of(guest))
 
     def _concerned(self, service: Key, reports: Sequence[Answer]) -> frozenset[Key]:
         """The objects of which the status may say something else, whatever their queues do."""

@@ -8,6 +8,7 @@ from collections import OrderedDict
 
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.types import OURS
+from pillion_operator.evaluation.relaying import GATEWAY_NOT_FOUND
 from pillion_operator.evaluation.verdict import Verdict
 from pillion_operator.store import Change, Key
 
@@ -17,7 +18,9 @@ QUIET = 1.0
 LONGEST = 10.0
 
 _KINDS = frozenset(kind.kind for kind in OURS)
-_MISSING = frozenset({"ServiceNotFound", "FilterNotFound", "DestinationNotFound"})
+_MISSING = frozenset(
+    {"ServiceNotFound", "FilterNotFound", "DestinationNotFound", GATEWAY_NOT_FOUND}
+)
 
 
 class Patience:

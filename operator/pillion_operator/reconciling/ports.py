@@ -5,6 +5,7 @@ from typing import Protocol
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.gathering.reports import DelivererReport, Unreachable
+from pillion_operator.injection.tls import KeyPair
 from pillion_operator.store import Key
 
 #: What asking a deliverer has come to.
@@ -32,6 +33,25 @@ class Poker(Protocol):
 
     def poke(self, pods: Iterable[Key], revision: str) -> None:
         """Annotate the pods, at its own pace."""
+
+
+class Authority(Protocol):
+    """The authority of gateways."""
+
+    def bundle(self) -> bytes | None:
+        """The CAs that publishers trust, in PEM; None as long as there is none."""
+
+    def certificate(
+        self, shown: KeyPair | None, *, name: str, hosts: Sequence[str]
+    ) -> KeyPair | None:
+        """A gateway's certificate: ``shown`` while it will do, else one that is new."""
+
+
+class Issuer(Protocol):
+    """Who issues the tokens of service accounts."""
+
+    def token_keys(self, namespace: str) -> bytes | None:
+        """What the gateways of a namespace verify them with; None as long as it is not known."""
 
 
 class Recorder(Protocol):

@@ -89,14 +89,13 @@ class Readiness:
             coming = key.kind == SUBSCRIPTION or self._unjudged(key, service, state)
             return Wait() if coming or key in state.rollout else None
         item = self._parsing.parse(body).item
-        return state if content == item and state.rollout.holds(key, item) else Wait()
+        in_force = state.evaluation.holds(key, item) and state.rollout.holds(key, content)
+        return state if in_force else Wait()
 
     def _unjudged(self, key: Key, service: Key, state: ServiceState) -> bool:
         """Whether a subscription leads from the service to the object that is not judged yet."""
-        return any(
-            subscription.name not in state.evaluation.subscriptions
-            for subscription in self._references.naming(key) & self._references.naming(service)
-        )
+        leading = self._references.naming(key) & self._references.naming(service)
+        return any(one.name not in state.evaluation.subscriptions for one in leading)
 
     def _judged(
         self, key: Key, using: Sequence[tuple[Key, ServiceState]], now: float
@@ -150,7 +149,13 @@ class Readiness:
         """The services that may have an object in their configuration."""
         if key.kind == SERVICE:
             return [key]
-        return sorted(self._references.services_using(key))
+        # A gateway may still have what nobody relays to it any more.
+        holding = {
+            gateway
+            for gateway in self._references.gateways(key.namespace)
+            if (state := self._states.get(gateway)) is not None and key in state.rollout
+        }
+        return sorted(self._references.services_using(key) | holding)
 
 
 def deliverer_pods(store: Store, service: Key) -> list[Object]:

@@ -9,7 +9,7 @@ from pillion_operator.evaluation.parsing import Parsing
 from pillion_operator.evaluation.references import DESTINATION, SERVICE, service_of
 from pillion_operator.gathering.reports import DelivererReport, EndedSubscription
 from pillion_operator.reconciling.common import LONGEST_TIMER, Common
-from pillion_operator.reconciling.judged import accepted_condition
+from pillion_operator.reconciling.judged import accepted_condition, gateway_of
 from pillion_operator.reconciling.patience import Patience
 from pillion_operator.reconciling.readiness import Readiness
 from pillion_operator.reconciling.states import ServiceStates
@@ -75,7 +75,7 @@ class Subscriptions:
         return judge_subscription(
             body,
             removal=self._removal(body, service),
-            ended=self._ended(service),
+            ended=self._ended(service, gateway_of(body, store=self._store)),
             now=self._clock.time(),
         )
 
@@ -113,13 +113,12 @@ class Subscriptions:
             before = self._begun[key] = (generation, self._clock.time())
         return None if before is None else before[1]
 
-    def _ended(self, service: Key) -> list[EndedSubscription]:
-        state = self._states.get(service)
-        if state is None:
-            return []
+    def _ended(self, *services: Key | None) -> list[EndedSubscription]:
         # One that runs on an older revision may still hold what was mended meanwhile.
         return [
             ended
+            for service in services
+            if service is not None and (state := self._states.get(service)) is not None
             for answer in self._readiness.answers(service)
             if isinstance(answer, DelivererReport) and answer.revision == state.rollout.revision
             for ended in answer.ended
@@ -154,7 +153,9 @@ class SubscriptionReconciler:
             ready = Condition("Ready", "False", over.reason, over.message)
             conditions: list[Condition] | None = [accepted_condition(verdict), ready]
         else:
-            conditions = self._common.conditions(body, verdict, [service])
+            gateway = gateway_of(body, store=self._common.store)
+            services = [service] if gateway is None else [service, gateway]
+            conditions = self._common.conditions(body, verdict, services)
         if conditions is not None:
             fields = {"subscriptionState": over.state.value}
             await self._common.statuses.write(body, conditions, fields)

@@ -17,6 +17,8 @@ class ServiceState:
     #: The uid and the generation of the service that was evaluated.
     evaluated: tuple[str, int]
     rollout: Rollout = field(default_factory=Rollout)
+    #: Of what deliverers go by beside the configuration, as it was written last (``Desired``).
+    mark: str = ""
     #: When the latest revision was written, on the monotonic clock.
     rolled_out_at: float = float("-inf")
     #: It is not evaluated again before then, on the monotonic clock.

@@ -85,6 +85,9 @@ def _of_ours(change: Change, references: References) -> Iterator[tuple[Key, floa
         yield from ((subscription, 2 * SETTLE) for subscription in references.naming(key))
     if not _means_something_else(change):
         return
+    if key.kind != FILTER:
+        # What they take over from others depends on it, and who else delivers where they do.
+        yield from ((gateway, SETTLE) for gateway in sorted(references.gateways(key.namespace)))
     if key.kind == SUBSCRIPTION:
         for body in (change.before, change.after):
             if body is not None:
@@ -94,6 +97,7 @@ def _of_ours(change: Change, references: References) -> Iterator[tuple[Key, floa
                     for named in named_by(body)
                 )
     elif key.kind == SERVICE:
+        yield from ((guest, SETTLE) for guest in sorted(references.guests(key)))
         # Its settings are what they are judged by.
         yield from ((served, 2 * SETTLE) for served in references.served_by(key))
     else:

@@ -102,7 +102,7 @@ def test_a_spec_that_is_not_there_is_an_empty_one(spec: dict[str, Any] | None) -
 
 
 def test_how_deliverers_are_run_is_left_out_of_what_they_get() -> None:
-    body = service(deliveryRetryAttempts=3, deliverer={"mode": "Gateway"})
+    body = service(deliveryRetryAttempts=3, deliverer={"replicas": 3})
     assert rendered(body)["spec"] == {"deliveryRetryAttempts": 3}
     assert parse(body).resource is not None
     assert parse(body).item == parse(service(deliveryRetryAttempts=3)).item

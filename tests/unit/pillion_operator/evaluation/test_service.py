@@ -16,8 +16,8 @@ from pillion_operator.evaluation.service import (
     ServiceEvaluation,
     evaluate_service,
     object_problems,
-    suspended,
 )
+from pillion_operator.evaluation.variants import suspended
 from pillion_operator.store import Key, Store
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.parsing import Resource, Secret

@@ -1,0 +1,164 @@
+"""Which services relay to which gateway, whether it can be relayed to, and who else delivers. Pure.
+
+A gateway that is missing or wrong takes nothing out of anybody's configuration: what leaves it has
+its queue discarded. Sidecars keep what they relay until the gateway is right again, and conditions
+say so. In the same way a gateway with too many replicas goes on to be told what is relayed to it:
+told nothing, it would discard what it holds.
+"""
+
+from collections.abc import Iterator
+
+from pillion_operator.cluster.types import Object
+from pillion_operator.evaluation.namespace import Namespace, being_deleted
+from pillion_operator.evaluation.references import (
+    DESTINATION,
+    GATEWAY_REF,
+    HAND_OVER_TO,
+    SERVICE,
+    SUBSCRIPTION,
+    References,
+    gateway_named,
+    is_gateway,
+    service_of,
+    url_of,
+)
+from pillion_operator.evaluation.verdict import ACCEPTED, Verdict
+from pillion_operator.store import Key
+from pillion_sidecar.config.resources import DeliverThrough, Durability
+
+#: Reasons of a gateway that cannot be relayed to.
+GATEWAY_NOT_FOUND = "GatewayNotFound"
+GATEWAY_NOT_USABLE = "GatewayNotUsable"
+
+
+def through_gateway(destination: Object | None) -> bool:
+    """Whether sidecars leave a destination to the gateway of their service."""
+    spec = (destination or {}).get("spec") or {}
+    return bool(spec.get("deliverThrough") == DeliverThrough.GATEWAY)
+
+
+def relays(service: Object | None, destination: Object | None) -> bool:
+    """Whether the deliverers of a service relay what goes to a destination."""
+    if service is None or is_gateway(service) or not through_gateway(destination):
+        return False
+    return bool(gateway_named(service, GATEWAY_REF))
+
+
+def replicas_of(gateway: Object) -> int:
+    """How many deliverers a service in mode Gateway has."""
+    return int(((gateway.get("spec") or {}).get("deliverer") or {}).get("replicas", 1))
+
+
+def gateways_named(service: Object, *, namespace: Namespace) -> dict[str, Verdict]:
+    """Whether the gateways that a service names can be its gateways, by the field that names
+    them."""
+    named = {field: gateway_named(service, field) for field in (GATEWAY_REF, HAND_OVER_TO)}
+    return {
+        field: gateway_verdict(name, namespace=namespace, field=field)
+        for field, name in named.items()
+        if name
+    }
+
+
+def gateway_verdict(name: str, *, namespace: Namespace, field: str) -> Verdict:
+    """Whether the service ``name``, which ``field`` of another one names, can be its gateway."""
+    body = namespace.body(SERVICE, name)
+    if body is None:
+        return Verdict(
+            False,
+            GATEWAY_NOT_FOUND,
+            f"There is no IndicationService {name} in this namespace, which {field} names. Make "
+            "it, with deliverer.mode Gateway, or name another. What is relayed waits.",
+        )
+    problem = _problem(body, namespace)
+    if problem is None:
+        return ACCEPTED
+    message = f"IndicationService {name}, which {field} names, {problem}"
+    return Verdict(False, GATEWAY_NOT_USABLE, message)
+
+
+def _problem(body: Object, namespace: Namespace) -> str | None:
+    """What is wrong with a gateway, with the remedy."""
+    parsed = namespace.parsed(SERVICE, body["metadata"]["name"])
+    if being_deleted(body):
+        return "is being deleted. Name another, or make it anew."
+    if parsed is None or parsed.resource is None or parsed.problems:
+        return "is not accepted; its own conditions say why."
+    if not is_gateway(body):
+        return "is none with deliverer.mode Gateway. Set that there, or name another."
+    if replicas_of(body) != 1:
+        return (
+            f"has {replicas_of(body)} replicas, each with queues and identities of its own: order "
+            "and once per identity hold with one alone. Set deliverer.replicas to 1 there."
+        )
+    if body["spec"].get("durability", Durability.DISK) != Durability.DISK:
+        return (
+            f"has durability {body['spec']['durability']}, so it takes nothing over for good. Set "
+            "it to Disk there."
+        )
+    return None
+
+
+def relayed_to(gateway: Key, *, namespace: Namespace, references: References) -> set[str]:
+    """The subscriptions of other services whose deliverers relay, or hand over, to this one."""
+    return {
+        subscription.name
+        for guest in references.guests(gateway)
+        for subscription in references.subscriptions_to(guest)
+        if gateway.name in _leads_to(guest, subscription, namespace=namespace)
+    }
+
+
+def _leads_to(service: Key, subscription: Key, *, namespace: Namespace) -> set[str]:
+    """The services whose deliverers deliver what a subscription of this one selects."""
+    body = namespace.body(SERVICE, service.name)
+    if body is None or is_gateway(body):
+        return {service.name}
+    delivers = service.name
+    if relays(body, namespace.body(DESTINATION, _destination(subscription, namespace))):
+        delivers = gateway_named(body, GATEWAY_REF)
+    return {delivers, gateway_named(body, HAND_OVER_TO)} - {""}
+
+
+def _destination(subscription: Key, namespace: Namespace) -> str:
+    spec = (namespace.body(SUBSCRIPTION, subscription.name) or {}).get("spec") or {}
+    return str((spec.get("destinationRef") or {}).get("name") or "")
+
+
+def delivering_to(url: str, *, namespace: Namespace, references: References) -> set[str]:
+    """The services of a namespace whose deliverers deliver to a URL, through any destination."""
+    return set(_deliverers(url, namespace, references))
+
+
+def _deliverers(url: str, namespace: Namespace, references: References) -> Iterator[str]:
+    for destination in references.at(namespace.name, url):
+        for subscription in references.subscriptions_to(destination):
+            body = namespace.body(SUBSCRIPTION, subscription.name)
+            if body is not None:
+                service = Key(SERVICE, namespace.name, service_of(body))
+                yield from _leads_to(service, subscription, namespace=namespace)
+
+
+def delivered_alone(
+    service: str, url: str, *, namespace: Namespace, references: References
+) -> bool:
+    """Whether one deliverer alone, the gateway ``service``, delivers to a URL.
+
+    Sidecars are many, and what other namespaces deliver to it is not known here.
+    """
+    body = namespace.body(SERVICE, service)
+    if body is None or not is_gateway(body) or replicas_of(body) != 1:
+        return False
+    return delivering_to(url, namespace=namespace, references=references) <= {service}
+
+
+def shared_by(destination: Object, *, namespace: Namespace, references: References) -> list[str]:
+    """Of a destination whose URL has several deliverers: the services that deliver there; empty
+    where it has one alone, through this destination."""
+    url = url_of(destination)
+    services = sorted(delivering_to(url, namespace=namespace, references=references))
+    used = [key for key in references.at(namespace.name, url) if references.subscriptions_to(key)]
+    alone = len(services) == 1 and delivered_alone(
+        services[0], url, namespace=namespace, references=references
+    )
+    return [] if not services or (alone and len(used) < 2) else services
