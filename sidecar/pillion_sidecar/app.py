@@ -5,7 +5,7 @@ What another room needs is made here and handed to it; nothing is found by itsel
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import version
 
@@ -16,6 +16,7 @@ from pillion_sidecar.clock import Clock, LoopTimers, SystemClock, Timers
 from pillion_sidecar.config.durability import assumed_acknowledgement
 from pillion_sidecar.config.problems import ConfigurationError
 from pillion_sidecar.config.resources import (
+    AllowedPublisher,
     Configuration,
     IndicationService,
     ListenerDestination,
@@ -23,7 +24,9 @@ from pillion_sidecar.config.resources import (
 from pillion_sidecar.config.watching import FolderWatcher
 from pillion_sidecar.delivery.handler import Handler
 from pillion_sidecar.delivery.limits import TooManyDestinations
+from pillion_sidecar.delivery.relaying import missing_gateway
 from pillion_sidecar.delivery.service import DeliveryService
+from pillion_sidecar.doorway import Doorway
 from pillion_sidecar.handlers.callbacks import HTTPCallbackPoster
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.resolver import Resolver
@@ -34,7 +37,7 @@ from pillion_sidecar.journal.disk import DiskJournal
 from pillion_sidecar.journal.errors import JournalError
 from pillion_sidecar.journal.memory import MemoryJournal
 from pillion_sidecar.journal.ports import Recovered
-from pillion_sidecar.journaling import JournalFolder, Owner
+from pillion_sidecar.journaling import JournalFolder, go_on
 from pillion_sidecar.listening import AddressTaken, Listeners
 from pillion_sidecar.refusals import Refusals
 from pillion_sidecar.reliability.callbacks import Callbacks
@@ -95,6 +98,13 @@ class Deliverer:
             metrics=self._metrics, configured=lambda: self._configuration is not None
         )
         self._resolver = Resolver(nameservers=settings.nameservers)
+        self._doorway = Doorway(
+            settings,
+            clock=self._clock,
+            timers=self._timers,
+            publishers=self._publishers,
+            metrics=self._metrics.door,
+        )
         self._make_callbacks()
         self._make_rooms()
         self._listeners = Listeners()
@@ -172,14 +182,18 @@ class Deliverer:
         with LoopSupervisor(asyncio.get_running_loop()) as supervisor:
             try:
                 await self._load_first()
-                await self._listen_or_fail()
+                await self._listen()
                 async with asyncio.TaskGroup() as tasks:
                     supervising = tasks.create_task(supervisor.failure())
                     watching = tasks.create_task(self._follow_changes())
+                    following = tasks.create_task(self._doorway.follow())
                     await stop.wait()
                     watching.cancel()
                     await self._drain()
+                    following.cancel()
                     supervising.cancel()
+            except AddressTaken as error:
+                raise StartFailed(str(error)) from error
             finally:
                 await self._close()
             # A disk may fail with the last that it is given.
@@ -212,16 +226,14 @@ class Deliverer:
                 self.delivery.keep_in(*self._recovered)
         self.apply(configuration)
 
-    async def _listen_or_fail(self) -> None:
-        try:
-            await self._listen()
-        except AddressTaken as error:
-            raise StartFailed(str(error)) from error
-
     async def _listen(self) -> None:
         telemetry = telemetry_app(
             exposition=self._metrics.exposition,
-            readiness={"configuration": self._refusals.problem, "intake": self._gate_problem},
+            readiness={
+                "configuration": self._refusals.problem,
+                "intake": self._gate.problem,
+                **self._doorway.readiness,
+            },
         )
         intake = create_intake(
             rooms=self._rooms,
@@ -230,6 +242,7 @@ class Deliverer:
             gate=self._gate,
             observer=self._metrics,
             callbacks=self._callbacks,
+            guard=self._doorway.guard,
         )
         apart = self._settings.administration
         administered = intake if apart is None else web.Application()
@@ -249,7 +262,11 @@ class Deliverer:
         self.telemetry_url = await self._listeners.serve(telemetry, self._settings.telemetry)
         if apart is not None:
             self.administration_url = await self._listeners.serve(administered, apart)
-        self.intake_url = await self._listeners.serve(intake, self._settings.intake)
+        # A gateway's certificate and keys that are there already count for whoever comes first.
+        await self._doorway.look()
+        self.intake_url = await self._listeners.serve(
+            intake, self._settings.intake, tls=self._doorway.tls
+        )
         self.administration_url = self.administration_url or self.intake_url
         self.started.set()
         logger.info(
@@ -267,8 +284,10 @@ class Deliverer:
         self._shut_the_door()
         left = 0
         if self._configuration is not None:
-            grace = self._configuration.service.shutdown_grace_period_seconds
-            left = await self.delivery.drain(grace)
+            service = self._configuration.service
+            gateway = service.hand_over_to if self._settings.gateway is not None else None
+            grace = service.shutdown_grace_period_seconds
+            left = await self.delivery.drain(grace, hand_over_to=gateway)
         logger.info(
             "delivery ends with %d indications left",
             left,
@@ -318,7 +337,8 @@ class Deliverer:
         self._refusals.clear()
         self._metrics.configuration_loaded(configuration.revision)
         self._gate.open()
-        for warning in configuration.warnings:
+        unreachable = () if self._settings.gateway else missing_gateway(configuration)
+        for warning in (*configuration.warnings, *unreachable):
             logger.warning(warning, extra={"event": "configuration-warning"})
         logger.info(
             "configuration %s is in force",
@@ -342,20 +362,12 @@ class Deliverer:
         found, self._recovered = self._recovered, None
         if found is None:
             return
-        journal, recovered = found
-        held = [indication for indication, _ in recovered.held]
-        groups, members = recovered.groups, recovered.members
-        if recovered.lost:
-            # A member that was lost must be let in again, whatever is forgotten with it (S3.9).
-            groups, members = None, []
-        self._groups.restore(groups, members, held, offset=journal.offset)
-        # The first segment says what the queues and the groups are by now; what follows from it is
-        # written behind that.
-        journal.attach(
-            Owner(delivery=self.delivery.answers, groups=self._groups, memory=self._memory)
-        )
-        self._metrics.watch(journal=journal)
+        go_on(*found, delivery=self.delivery.answers, groups=self._groups, memory=self._memory)
+        self._metrics.watch(journal=found[0])
         self._groups.resume()
+
+    def _publishers(self) -> Sequence[AllowedPublisher]:
+        return () if self._configuration is None else self._configuration.service.publishers
 
     def _create_handler(self, destination: ListenerDestination) -> Handler:
         assert self._handlers is not None
@@ -369,6 +381,7 @@ class Deliverer:
             address_policy=self._settings.addresses,
             schema=self._schema,
             service_name=service_name,
+            gateway=self._settings.gateway,
         )
 
     async def _follow_changes(self) -> None:
@@ -390,8 +403,3 @@ class Deliverer:
             await self._take_up(configuration)
         except (ConfigurationError, TooManyDestinations) as error:
             self._refusals.note(error)
-
-    # ------------------------------------------------------------------ readiness
-
-    def _gate_problem(self) -> str | None:
-        return None if self._gate.is_open else "intake is closed"

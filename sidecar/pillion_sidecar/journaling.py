@@ -21,6 +21,7 @@ from pillion_sidecar.journal.ports import IdentitySink, Place, QueueState, Recov
 from pillion_sidecar.journal.segments import segment_numbers
 from pillion_sidecar.journal.workers import ThreadWorker
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
+from pillion_sidecar.reliability.grouping import Groups
 
 logger = logging.getLogger("pillion.journal")
 
@@ -195,6 +196,26 @@ def wanted_durability(service: IndicationService, *, folder: Path | None) -> Dur
             )
         ]
     )
+
+
+def go_on(
+    journal: DiskJournal,
+    recovered: Recovered,
+    *,
+    delivery: JournalAnswers,
+    groups: Groups,
+    memory: DuplicateMemory,
+) -> None:
+    """Have the message groups go on where the run before stopped, and the journal with them."""
+    held = [indication for indication, _ in recovered.held]
+    snapshot, members = recovered.groups, recovered.members
+    if recovered.lost:
+        # A member that was lost must be let in again, whatever is forgotten with it (S3.9).
+        snapshot, members = None, []
+    groups.restore(snapshot, members, held, offset=journal.offset)
+    # The first segment says what the queues and the groups are by now; what follows from it is
+    # written behind that.
+    journal.attach(Owner(delivery=delivery, groups=groups, memory=memory))
 
 
 def journal_settings(service: IndicationService, durability: Durability) -> JournalSettings:

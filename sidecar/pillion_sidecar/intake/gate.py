@@ -21,6 +21,10 @@ class IntakeGate:
         """Whether publishers are let in."""
         return self._reason is None
 
+    def problem(self) -> str | None:
+        """Why publishers are not let in, for a probe."""
+        return None if self.is_open else "intake is closed"
+
     def open(self) -> None:
         """Let publishers in."""
         self._reason = None
