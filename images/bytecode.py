@@ -3,8 +3,9 @@ keep the result, and would compile anew at each start. Standard library only; a 
 it: ``python3 bytecode.py STAGE [FOLDER…] [--standard-library]``.
 
 STAGE stands for the image's root; each FOLDER lies in it. The official Python images come without
-byte code of the standard library: the option makes what is missing, and puts it into STAGE too. Byte code is of the kind that is never
-compared with its source, so it holds whatever becomes of time stamps as layers are copied.
+byte code of the standard library: the option makes what is missing, and puts it into STAGE too.
+Byte code is of the kind that is never compared with its source, so it holds whatever becomes of
+time stamps as layers are copied.
 """
 
 import importlib.util

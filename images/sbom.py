@@ -1,7 +1,7 @@
 """Writes what an image holds as a software bill of materials, CycloneDX 1.6 in JSON, from what the
-installed packages say of themselves: Python's distributions, Debian's packages and Python itself.
-Standard library only; a builder stage runs it:
-``python3 sbom.py --main NAME [--site FOLDER]… [--dpkg FILE] > FILE``.
+installed packages say of themselves: Python's distributions, Java's archives, Debian's packages and
+Python itself. Standard library only; a builder stage runs it:
+``python3 sbom.py --main NAME [--site FOLDER]… [--jars FOLDER] [--dpkg FILE] > FILE``.
 
 The same image gives the same bytes: no time stamp, and the serial number is a digest of the rest.
 """
@@ -12,6 +12,7 @@ import platform
 import re
 import sys
 import uuid
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from email.message import Message
@@ -103,6 +104,45 @@ def _licenses(fields: Message) -> list[dict[str, Any]]:
     return [{"license": {"name": name}} for name in names]
 
 
+def java_archives(folder: Path) -> list[Package]:
+    """The archives in a folder, sorted. One that Maven made names its group itself."""
+    return [_java_archive(path) for path in sorted(folder.glob("*.jar"))]
+
+
+def _java_archive(path: Path) -> Package:
+    with zipfile.ZipFile(path) as archive:
+        found = [
+            _properties(archive.read(entry).decode("utf-8", "replace"))
+            for entry in archive.namelist()
+            if re.fullmatch(r"META-INF/maven/[^/]+/[^/]+/pom\.properties", entry)
+        ]
+    # An archive with others inside names those too: the file's name tells which one it is itself.
+    for one in found:
+        group, name, version = (one.get(key) for key in ("groupId", "artifactId", "version"))
+        if group and name and version and path.stem.startswith(f"{name}-{version}"):
+            variant = path.stem.removeprefix(f"{name}-{version}").lstrip("-")
+            url = f"pkg:maven/{group}/{name}@{quote(version)}"
+            return _java_package(
+                name, version, url=f"{url}?classifier={quote(variant)}" if variant else url
+            )
+    name, version = _name_and_version(path.stem)
+    return _java_package(name, version, url=f"pkg:generic/{quote(path.name)}")
+
+
+def _properties(text: str) -> dict[str, str]:
+    return dict(re.findall(r"^(\w+)=(.*?)\s*$", text, re.M))
+
+
+def _name_and_version(stem: str) -> tuple[str, str]:
+    found = re.fullmatch(r"(.+?)-(\d.*)", stem)
+    return (found[1], found[2]) if found else (stem, "unknown")
+
+
+def _java_package(name: str, version: str, *, url: str) -> Package:
+    component = {"type": "library", "bom-ref": url, "name": name, "version": version, "purl": url}
+    return Package(component=component)
+
+
 def debian_packages(status: str, *, distribution: str) -> list[Package]:
     """The installed packages of dpkg's status file; ``distribution`` is such as ``debian-12``."""
     found = []
@@ -155,9 +195,12 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--main", required=True, help="the distribution that the image is for")
     parser.add_argument("--site", type=Path, action="append", default=[], metavar="FOLDER")
+    parser.add_argument("--jars", type=Path, help="Java's archives", metavar="FOLDER")
     parser.add_argument("--dpkg", type=Path, help="dpkg's status file", metavar="FILE")
     chosen = parser.parse_args(arguments)
     packages = [*python_packages(chosen.site), python_itself()]
+    if chosen.jars is not None:
+        packages += java_archives(chosen.jars)
     if chosen.dpkg is not None:
         system = platform.freedesktop_os_release()
         name = f"{system['ID']}-{system.get('VERSION_ID', 'unstable')}"

@@ -120,7 +120,7 @@ def _content(archive: tarfile.TarFile, name: str) -> bytes:
 def _opened(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
     opened = archive.extractfile(member)
     if opened is None:
-        raise ValueError(f"{member.name} in {archive.name} is no file")
+        raise ValueError(f"{member.name} is no file")
     return opened
 
 

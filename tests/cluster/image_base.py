@@ -1,5 +1,5 @@
-"""The local stand-in for ``python:3.12-slim``, for machines that reach no registry of images: Debian
-with its own Python, by debootstrap. Made once for all checkouts of this user.
+"""The local stand-in for ``python:3.12-slim``, where no registry of images is reached: Debian with
+its own Python, by debootstrap. Made once for all checkouts of this user.
 """
 
 import shutil
@@ -49,7 +49,10 @@ def make_base(folder: Path, *, say: Say) -> Path:
 
 
 def run(command: list[str], *, cwd: Path | None = None) -> str:
-    """Run a program; returns what it prints. Raises ImagesUnavailable where it fails or is absent."""
+    """Run a program; returns what it prints.
+
+    Raises ImagesUnavailable where it fails, or is not there.
+    """
     if shutil.which(command[0]) is None:
         raise ImagesUnavailable(f"no {command[0]}. Debian: apt-get install buildah debootstrap")
     ran = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)

@@ -7,9 +7,8 @@ changed one never hides behind an old name. What is built is kept outside the ch
 import fcntl
 import hashlib
 import os
-import shutil
 import tempfile
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +34,8 @@ class Recipe:
     repository: str
     dockerfile: str
     sources: tuple[str, ...]
+    #: Another image that it stands on, and the argument of the Dockerfile that names it.
+    on: "tuple[str, Recipe] | None" = None
 
     @property
     def ignorefile(self) -> str:
@@ -70,6 +71,8 @@ SPARK = Recipe(
         "images/sbom.py",
         "images/spark",
         "LICENSE",
+        "README.md",
+        "pyproject.toml",
         "spark",
     ),
 )
@@ -78,10 +81,17 @@ PYWBEM_LISTENER = Recipe(
     dockerfile="tests/images/pywbem-listener/Dockerfile",
     sources=("images/build-requirements.txt", "tests/images/pywbem-listener"),
 )
+WEATHER = Recipe(
+    repository="localhost/pillion-weather",
+    dockerfile="examples/spark-on-kubernetes/Dockerfile",
+    sources=("examples/spark-on-kubernetes/weather_stream.py", "examples/spark-weather"),
+    on=("SPARK", SPARK),
+)
 RECIPES: dict[str, Recipe] = {
     "deliverer": DELIVERER,
     "spark": SPARK,
     "pywbem-listener": PYWBEM_LISTENER,
+    "weather": WEATHER,
 }
 
 
@@ -113,17 +123,22 @@ class Image:
 
 def deliverer(*, say: Say = say) -> Image:
     """Deliverer, operator and command line."""
-    return Images(say=say).build(DELIVERER)
+    return Images(say=say).image(DELIVERER)
 
 
 def spark(*, say: Say = say) -> Image:
     """Spark with the data source."""
-    return Images(say=say).build(SPARK)
+    return Images(say=say).image(SPARK)
 
 
 def pywbem_listener(*, say: Say = say) -> Image:
     """pywbem's own listener, and what arrived as JSON over HTTP."""
-    return Images(say=say).build(PYWBEM_LISTENER)
+    return Images(say=say).image(PYWBEM_LISTENER)
+
+
+def weather(*, say: Say = say) -> Image:
+    """Spark with the jobs of ``examples/spark-on-kubernetes`` and a year's weather."""
+    return Images(say=say).image(WEATHER)
 
 
 class Images:
@@ -134,45 +149,51 @@ class Images:
         self._folder = cache_folder(environment).parent / "images"
         self._say = say
 
-    def build(self, recipe: Recipe) -> Image:
+    def image(self, recipe: Recipe) -> Image:
         """The image, built unless it is there.
 
         Raises :class:`cluster.image_base.ImagesUnavailable` where it cannot be built here.
         """
-        tag = digest(recipe, root=ROOT)
-        name = f"{recipe.repository}:{tag}"
-        archive = self._folder / f"{recipe.repository.rpartition('/')[2]}-{tag}.tar"
+        name = f"{recipe.repository}:{digest(recipe, root=ROOT)}"
+        archive = self._folder / f"{name.rpartition('/')[2].replace(':', '-')}.tar"
         self._folder.mkdir(parents=True, exist_ok=True)
         with _locked(self._folder / "lock"):
             if not archive.exists():
-                self._build(recipe, name, archive)
+                self._bound_store()
+                self._build(recipe, name)
+                self._export(name, archive)
                 self._forget_old(recipe)
-        os.utime(archive)
+            os.utime(archive)
         return Image(name=name, archive=archive)
 
-    def _build(self, recipe: Recipe, name: str, archive: Path) -> None:
-        self._bound_store()
-        base = self._base()
+    def _build(self, recipe: Recipe, name: str) -> None:
+        arguments = {"BASE": self._base(), "CREATED": CREATED, "REVISION": name.partition(":")[2]}
+        if recipe.on is not None:
+            argument, other = recipe.on
+            arguments[argument] = f"{other.repository}:{digest(other, root=ROOT)}"
+            if not self._stored(arguments[argument]):
+                self._build(other, arguments[argument])
         self._say(f"building {name} from {recipe.dockerfile}")
         with tempfile.TemporaryDirectory(dir=self._folder) as work:
-            folder = Path(work)
-            given = secrets(folder, self._environment).items()
+            given = secrets(Path(work), self._environment)
             self._buildah(
                 *("bud", "--isolation", "chroot", "--layers", "--timestamp", "0"),
-                *("--build-arg", f"BASE={base}", "--build-arg", f"CREATED={CREATED}"),
-                *("--build-arg", f"REVISION={name.partition(':')[2]}"),
-                *(word for key, path in given for word in ("--secret", f"id={key},src={path}")),
+                *_options("--build-arg", (f"{key}={text}" for key, text in arguments.items())),
+                *_options("--secret", (f"id={key},src={path}" for key, path in given.items())),
                 *("--ignorefile", recipe.ignorefile, "--file", recipe.dockerfile),
                 *("--tag", name, "."),
             )
-            self._buildah("push", "--quiet", name, f"docker-archive:{folder / 'docker.tar'}:{name}")
-            image_archive.repack(folder / "docker.tar", into=folder / "oci.tar", name=name)
-            (folder / "oci.tar").rename(archive)
+
+    def _export(self, name: str, archive: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=self._folder) as work:
+            docker, oci = Path(work) / "docker.tar", Path(work) / "oci.tar"
+            self._buildah("push", "--quiet", name, f"docker-archive:{docker}:{name}")
+            image_archive.repack(docker, into=oci, name=name)
+            oci.rename(archive)
 
     def _base(self) -> str:
         name = f"localhost/pillion-base:{base_key()}"
-        known = self._buildah("images", "--quiet", "--filter", f"reference={name}")
-        if not known.strip():
+        if not self._stored(name):
             tar = make_base(self._folder, say=self._say)
             with tempfile.TemporaryDirectory(dir=self._folder) as work:
                 dockerfile = Path(work) / "Dockerfile"
@@ -180,6 +201,9 @@ class Images:
                 context = str(tar.parent)
                 self._buildah("bud", "--timestamp", "0", "-f", str(dockerfile), "-t", name, context)
         return name
+
+    def _stored(self, name: str) -> bool:
+        return bool(self._buildah("images", "--quiet", "--filter", f"reference={name}").strip())
 
     def _buildah(self, *arguments: str) -> str:
         store = self._folder / "store"
@@ -201,9 +225,15 @@ class Images:
             path.unlink()
 
 
+def _options(option: str, values: Iterable[str]) -> Iterator[str]:
+    for value in values:
+        yield from (option, value)
+
+
 def digest(recipe: Recipe, *, root: Path) -> str:
     """The tag of an image: a digest of its Dockerfile, of what that copies, and of its base."""
-    found = hashlib.sha256(base_key().encode())
+    below = base_key() if recipe.on is None else digest(recipe.on[1], root=root)
+    found = hashlib.sha256(f"{base_key()} {below}\n".encode())
     for path in inputs(recipe, root=root):
         content = path.read_bytes()
         executable = os.access(path, os.X_OK)
@@ -231,12 +261,3 @@ def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-#: For those that build all of them, in this order.
-BUILDERS: dict[str, Callable[[], Image]] = {
-    "deliverer": deliverer,
-    "spark": spark,
-    "pywbem-listener": pywbem_listener,
-}
-__all__ = ["BUILDERS", "RECIPES", "Image", "Images", "Recipe", "deliverer", "digest", "inputs"]

@@ -16,7 +16,7 @@ SYSTEM_AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
 def pip_settings(listed: str) -> dict[str, str]:
-    """The settings in what ``pip config list`` prints; of two, the later one wins, as pip has it."""
+    """The settings in what ``pip config list`` prints; of two, the later one wins."""
     settings = {}
     for line in listed.splitlines():
         key, _, value = line.partition("=")
