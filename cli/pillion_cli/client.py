@@ -7,13 +7,13 @@ the caller to say.
 import http.client
 import json
 import select
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
+from pillion_cli.access import Access
 from pillion_cli.exits import CommandFailed, Exit
 
 #: Where a deliverer's intake listens unless it was told otherwise.
@@ -59,7 +59,7 @@ class Answer:
 class DelivererClient:
     """Talks to one deliverer."""
 
-    def __init__(self, url: str, *, timeout: float) -> None:
+    def __init__(self, url: str, *, timeout: float, access: Access | None = None) -> None:
         """``timeout`` is in seconds, for each read and write.
 
         Raises :class:`CommandFailed` for a URL that is not one.
@@ -74,12 +74,13 @@ class DelivererClient:
             raise CommandFailed(
                 f"{url!r} is not a URL such as http://127.0.0.1:8288", code=Exit.USAGE
             )
+        self._access = access or Access()
+        self._access.check(self.url)
         self._prefix = parts.path.rstrip("/")
         self._connection: http.client.HTTPConnection
         if parts.scheme == "https":
-            context = ssl.create_default_context()
             self._connection = http.client.HTTPSConnection(
-                host, port, timeout=timeout, context=context
+                host, port, timeout=timeout, context=self._access.context()
             )
         else:
             self._connection = http.client.HTTPConnection(host, port, timeout=timeout)
@@ -118,8 +119,9 @@ class DelivererClient:
         given = {name: value for name, value in query.items() if value is not None}
         target = f"{self._prefix}{quote(path)}" + (f"?{urlencode(given)}" if given else "")
         self._drop_stale_connection()
+        shown = {**headers, **self._access.headers()}
         try:
-            self._connection.request(method, target, body=body, headers=dict(headers))
+            self._connection.request(method, target, body=body, headers=shown)
             response = self._connection.getresponse()
             content = response.read(MAXIMUM_ANSWER)
             if response.length:

@@ -4,6 +4,7 @@ import argparse
 import math
 import time
 
+from pillion_cli.access import Access, add_access_arguments
 from pillion_cli.client import DEFAULT_URL, DelivererClient, Refused, Unreachable
 from pillion_cli.exits import CommandFailed, Exit
 
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_URL,
         help=f"the deliverer's intake, or its administration where that is apart [{DEFAULT_URL}]",
     )
+    add_access_arguments(parser)
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
@@ -78,7 +80,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _drain(args: argparse.Namespace) -> int:
     started = time.monotonic()
-    with DelivererClient(args.to, timeout=args.timeout + ANSWER_SECONDS) as client:
+    timeout = args.timeout + ANSWER_SECONDS
+    with DelivererClient(args.to, timeout=timeout, access=Access.of(args)) as client:
         try:
             answer = client.post("/drain", {"timeout": f"{args.timeout:g}"})
         except Unreachable as failure:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
+from pillion_cli.access import Access, add_access_arguments
 from pillion_cli.client import DEFAULT_URL, DelivererClient
 from pillion_cli.exits import CommandFailed, Exit
 from pillion_cli.group_publisher import GroupPublisher, SystemTime
@@ -37,6 +38,8 @@ examples:
   jq -c '.alerts[]' report.json | pillion publish - --source weather
   pillion publish alerts.ndjson --ack delivered --timeout 300
   pillion publish alerts.ndjson --flush
+  pillion publish alerts.ndjson --to https://pillion-plant.team.svc:8288 --ca ca.crt \\
+    --token-file /var/run/secrets/pillion/token
   pillion publish steps.ndjson --source plant --group batch-7 --ordered --group-max-idle 60
 
 exit codes: 0 all accepted (with --ack durable: and on disk, with --ack delivered or --flush: and
@@ -54,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to", metavar="URL", default=DEFAULT_URL, help=f"the deliverer's intake [{DEFAULT_URL}]"
     )
+    add_access_arguments(parser)
     parser.add_argument(
         "--ack",
         choices=("accepted", "durable", "stable", "delivered"),
@@ -124,7 +128,9 @@ def run(args: argparse.Namespace) -> int:
     kind = kind_of(args.file, args.content_type)
     with (
         _input(args.file) as stream,
-        DelivererClient(args.to, timeout=args.timeout + NETWORK_SECONDS) as client,
+        DelivererClient(
+            args.to, timeout=args.timeout + NETWORK_SECONDS, access=Access.of(args)
+        ) as client,
         _progress(stream) as settled,
     ):
         publisher = Publisher(

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from pillion_cli.access import Access, add_access_arguments
 from pillion_cli.client import DEFAULT_URL, Answer, DelivererClient, Refused
 from pillion_cli.exits import CommandFailed, Exit
 from pillion_cli.tables import plain, show, table
@@ -42,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--at", metavar="URL", default=DEFAULT_URL, help=f"the deliverer's intake [{DEFAULT_URL}]"
     )
+    add_access_arguments(parser)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("name", metavar="NAME", nargs="?", help="show this queue and its attempts")
     what.add_argument("--skip", metavar="NAME", help="give up the indication at the front")
@@ -54,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show or change; return the exit code."""
-    with DelivererClient(args.at, timeout=TIMEOUT) as client:
+    with DelivererClient(args.at, timeout=TIMEOUT, access=Access.of(args)) as client:
         if args.skip is not None or args.purge is not None:
             return _give_up(client, args)
         if args.name is not None:
@@ -130,7 +132,7 @@ def _queue_table(queues: list[dict[str, Any]]) -> "Table":
     for queue in queues:
         age = queue["oldestIndicationAgeSeconds"]
         made.add_row(
-            plain(queue["name"]),
+            plain(_shown_name(queue)),
             f"{queue['depth']:,}/{queue['capacity']:,}",
             f"{queue['highWater']:,}",
             "" if age is None else duration(age),
@@ -141,6 +143,11 @@ def _queue_table(queues: list[dict[str, Any]]) -> "Table":
             "suspended" if queue["suspended"] else plain(queue["nextAttemptTime"] or ""),
         )
     return made
+
+
+def _shown_name(queue: dict[str, Any]) -> str:
+    relay_to = queue.get("relayTo")
+    return str(queue["name"]) if relay_to is None else f"{queue['name']}, relay to {relay_to}"
 
 
 def _attempt_table(attempts: list[dict[str, Any]]) -> "Table":

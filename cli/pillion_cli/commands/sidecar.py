@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pillion_cli.collecting import uncollected
 from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.gateways import add_gateway_arguments, gateway_access, intake_tls, token_keys
 from pillion_cli.serving import (
     add_logging_arguments,
     heed_signals,
@@ -39,6 +40,9 @@ a crash and kill -9, and the next run on the same folder delivers them. One deli
 folder at a time. Without it queues are in memory: what is left at the end is discarded, with a log
 line for each indication, and what is pending when the process is killed is lost.
 
+With --token-keys it is a gateway: it lets in whoever shows a token of a service account that its
+IndicationService allows (publishers), over TLS. With --gateway it relays to one.
+
 The first line of output is {{"intake": URL, "telemetry": URL}}, with "administration" where it is
 apart; logs go to standard error, or to --log-file.
 
@@ -47,6 +51,8 @@ examples:
   pillion sidecar --resources DIR --journal /var/lib/pillion
   pillion sidecar --resources DIR --intake 127.0.0.1:0 --telemetry 0.0.0.0:{TELEMETRY_PORT}
   pillion sidecar --resources DIR --wait-for-configuration --administration 127.0.0.1:8290
+  pillion sidecar --resources DIR --intake 0.0.0.0:8288 --administration 127.0.0.1:8290 \\
+    --intake-tls-certificate tls.crt --intake-tls-key tls.key --token-keys token-keys.json
   pillion sidecar --resources DIR --log-format logfmt --log-level DEBUG
 
 exit codes: 0 stopped by SIGTERM or Ctrl-C, 1 it could not start or failed, 2 a wrong command line.
@@ -103,6 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="start without a good configuration: answer 503 until the first one comes",
     )
     _add_limits(parser)
+    add_gateway_arguments(parser)
     add_logging_arguments(parser)
 
 
@@ -147,6 +154,9 @@ def run(args: argparse.Namespace) -> int:
         intake=args.intake,
         telemetry=args.telemetry,
         administration=args.administration,
+        intake_tls=intake_tls(args),
+        token_keys=token_keys(args),
+        gateway=gateway_access(args),
         operator_token_file=args.operator_token_file,
         wait_for_configuration=args.wait_for_configuration,
         addresses=AddressPolicy(

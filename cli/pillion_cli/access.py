@@ -1,0 +1,79 @@
+"""How a command gets in at a gateway: the options for it, and the token, which changes."""
+
+import argparse
+import re
+import ssl
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pillion_cli.exits import CommandFailed, Exit
+
+#: Bytes of a token's file that are read.
+MOST_TOKEN_BYTES = 16 * 1024
+#: RFC 6750, 2.1. Whatever else it were would stand in the message of the header that it breaks.
+_TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
+
+
+def add_access_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare them."""
+    parser.add_argument(
+        "--ca",
+        metavar="FILE",
+        type=Path,
+        help="the authorities that the certificate behind an https URL may come from, in PEM"
+        " [those of the system]",
+    )
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        type=Path,
+        help="show this file's token, as a gateway asks for; it is read anew for each request",
+    )
+
+
+class Access:
+    """What a client shows, and whom it trusts."""
+
+    def __init__(self, *, ca: Path | None = None, token_file: Path | None = None) -> None:
+        self._ca = ca
+        self._token_file = token_file
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> "Access":
+        """Return what a command line says."""
+        return cls(ca=args.ca, token_file=args.token_file)
+
+    def check(self, url: str) -> None:
+        """Raise :class:`CommandFailed` where this is not for such a URL."""
+        if urlsplit(url).scheme == "https":
+            return
+        for option, given in (("--ca", self._ca), ("--token-file", self._token_file)):
+            if given is not None:
+                raise CommandFailed(
+                    f"{option} is for an https URL, and {url!r} is none", code=Exit.USAGE
+                )
+
+    def context(self) -> ssl.SSLContext:
+        """Return what certificates are verified with. Raises :class:`CommandFailed`."""
+        try:
+            return ssl.create_default_context(cafile=self._ca)
+        except (OSError, ssl.SSLError) as error:
+            raise CommandFailed(
+                f"--ca {self._ca}: {error.strerror or 'no certificates in PEM'}", code=Exit.USAGE
+            ) from None
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers of a request, with the token as it is now.
+
+        Raises :class:`CommandFailed`.
+        """
+        if self._token_file is None:
+            return {}
+        try:
+            with self._token_file.open("rb") as file:
+                token = file.read(MOST_TOKEN_BYTES + 1).strip()
+        except OSError as error:
+            raise CommandFailed(f"--token-file {self._token_file}: {error.strerror}") from None
+        if len(token) > MOST_TOKEN_BYTES or _TOKEN.fullmatch(token) is None:
+            raise CommandFailed(f"--token-file {self._token_file}: there is no token in it")
+        return {"Authorization": f"Bearer {token.decode('ascii')}"}
