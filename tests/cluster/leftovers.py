@@ -11,7 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +28,9 @@ KEEPERS = ("kubelet", "kube-proxy")
 SHIM = "containerd-shim"
 SHIM_SOCKETS = Path("/run/containerd/s")
 POD_LOG_LINKS = Path("/var/log/containers")
+#: Of a node: where the sockets of its containers' keepers are told, and its pods by their ids.
+SHIM_ADDRESSES = "run/state/io.containerd.runtime.v2.task/k8s.io/*/address"
+SANDBOXES = "containerd/io.containerd.grpc.v1.cri/sandboxes/*"
 CNI_RESULTS = Path("/var/lib/cni/results")
 #: What containerd, CNI and a kubelet make wherever their own folders are.
 EMPTIED = (
@@ -113,33 +116,57 @@ def read_record(index: int, records: Path = RECORDS) -> Record | None:
 
 
 def remove(record: Record, records: Path = RECORDS) -> None:
-    """End a cluster's processes and remove what it has outside of its folder, in this order."""
-    keepers = [name for name in record.processes if name.rpartition("/")[2] in KEEPERS]
-    end(record.processes[name] for name in reversed(keepers))
-    groups = list(control_groups(record.cgroup))
-    wait_until(lambda: not _kill_all(groups), within=GONE, what="the end of the containers")
-    _end_shims(record.folder)
-    others = [name for name in record.processes if name not in keepers]
-    end(record.processes[name] for name in reversed(others))
+    """End a cluster's processes and remove what it has outside of its folder."""
+    end_nodes(
+        list(record.folder.glob("nodes/*")), groups=f"{record.cgroup}*", processes=record.processes
+    )
     unmount_below(record.folder)
     # The rest of the network went with its namespaces.
     link = Addresses(record.index).interface
     subprocess.run(("ip", "link", "delete", link), capture_output=True, check=False)
-    for group in groups:
-        _remove_group(group)
-    _remove_files(record)
     (records / f"{record.index}.json").unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # others have theirs in it
         records.rmdir()
 
 
-def end(processes: Iterable[Process]) -> None:
-    """End processes one after the other: by SIGTERM, a while later by SIGKILL."""
-    for one in processes:
-        try:
-            _signal(one, signal.SIGTERM, within=GRACE)
-        except TimeoutError:
-            _signal(one, signal.SIGKILL, within=GONE)
+def end_nodes(folders: Sequence[Path], *, groups: str, processes: Mapping[str, Process]) -> None:
+    """End nodes: who keeps containers, the containers, all other processes; then what they leave.
+
+    ``folders`` are the nodes', ``groups`` the pattern of their control groups' names.
+    """
+    # containerd forgets them as the containers end.
+    files = [path for folder in folders for path in _files_elsewhere(folder)]
+    keepers = [name for name in processes if name.rpartition("/")[2] in KEEPERS]
+    for name in reversed(keepers):
+        end(processes[name])
+    found = list(control_groups(groups))
+    wait_until(lambda: not _kill_all(found), within=GONE, what="the end of the containers")
+    for folder in folders:
+        _end_shims(folder)
+    others = [name for name in processes if name not in keepers]
+    for name in reversed(others):
+        # What they keep is removed: no need for them to put it in order.
+        _signal(processes[name], signal.SIGKILL, within=GONE)
+    for folder in folders:
+        unmount_below(folder)
+    wait_until(
+        lambda: all([_removed(group) for group in found]),
+        within=GONE,
+        what=f"the removal of the control groups {groups}",
+    )
+    for path in files:
+        path.unlink(missing_ok=True)
+    for place in EMPTIED:
+        with contextlib.suppress(OSError):  # somebody else's things are in it
+            place.rmdir()
+
+
+def end(one: Process) -> None:
+    """End a process: by SIGTERM, a while later by SIGKILL."""
+    try:
+        _signal(one, signal.SIGTERM, within=GRACE)
+    except TimeoutError:
+        _signal(one, signal.SIGKILL, within=GONE)
 
 
 def _signal(one: Process, number: signal.Signals, *, within: float) -> None:
@@ -150,10 +177,10 @@ def _signal(one: Process, number: signal.Signals, *, within: float) -> None:
         wait_until(lambda: not one.runs(), within=within, what=f"the end of {one.pid}")
 
 
-def control_groups(prefix: str, root: Path = CGROUPS) -> Iterator[Path]:
-    """The nodes' own control groups, in every hierarchy."""
+def control_groups(pattern: str, root: Path = CGROUPS) -> Iterator[Path]:
+    """The control groups of such names, in every hierarchy."""
     for hierarchy in hierarchies(root):
-        yield from hierarchy.glob(f"{prefix}*")
+        yield from hierarchy.glob(pattern)
 
 
 def hierarchies(root: Path = CGROUPS) -> list[Path]:
@@ -182,9 +209,9 @@ def _kill_all(groups: Iterable[Path]) -> bool:
     """Kill every process in the groups; whether there was one."""
     found = False
     for group in groups:
-        for listed in group.rglob("cgroup.procs"):
-            with contextlib.suppress(OSError):  # the group has gone
-                for pid in listed.read_text().split():
+        for folder, _below, _files in os.walk(group):  # which overlooks what goes meanwhile
+            with contextlib.suppress(OSError):
+                for pid in Path(folder, "cgroup.procs").read_text().split():
                     if process(int(pid)) is not None:
                         found = True
                         os.kill(int(pid), signal.SIGKILL)
@@ -209,26 +236,23 @@ def _is_shim(entry: Path, folder: Path) -> bool:
     return SHIM.encode() in command[0] and any(part.startswith(below) for part in command[1:])
 
 
-def _remove_group(group: Path) -> None:
-    for path in sorted(group.rglob("*/"), reverse=True):
-        path.rmdir()
-    group.rmdir()
+def _removed(group: Path) -> bool:
+    """Remove a control group and those below it; False: something of it is still there."""
+    for folder, _below, _files in os.walk(group, topdown=False):
+        with contextlib.suppress(OSError):  # its last process is on its way out
+            Path(folder).rmdir()
+    return not group.exists()
 
 
-def _remove_files(record: Record) -> None:
-    """Remove the files that containerd, CNI and kubelet have at places of their own."""
-    for told in record.folder.glob("nodes/*/run/state/io.containerd.runtime.v2.task/*/*/address"):
-        Path(told.read_text().removeprefix("unix://")).unlink(missing_ok=True)
+def _files_elsewhere(folder: Path) -> Iterator[Path]:
+    """The files that a node's containerd, CNI and kubelet have at places of their own."""
+    for told in folder.glob(SHIM_ADDRESSES):
+        yield Path(told.read_text().removeprefix("unix://"))
+    for pod in folder.glob(SANDBOXES):
+        yield from CNI_RESULTS.glob(f"*-{pod.name}-*")
     for link in POD_LOG_LINKS.glob("*.log"):
-        if link.is_symlink() and link.readlink().is_relative_to(record.folder):
-            link.unlink()
-    for result in CNI_RESULTS.glob(f"{record.cgroup}*"):
-        result.unlink()
-    for sock in Path("/var/lib/kubelet/device-plugins").glob("kubelet.sock"):
-        sock.unlink()
-    for folder in EMPTIED:
-        with contextlib.suppress(OSError):  # somebody else's things are in it
-            folder.rmdir()
+        if link.is_symlink() and link.readlink().is_relative_to(folder):
+            yield link
 
 
 def remove_folder(folder: Path) -> None:

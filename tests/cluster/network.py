@@ -124,11 +124,15 @@ class Network:
         self.namespace(name).unlink()
 
     def route(self, pods: str, number: int, *, among: Sequence[str], verb: str = "add") -> None:
-        """Lead a node's pods to it from this machine and from the nodes named ``among``."""
+        """Lead to a node's pods from this machine and from the nodes named ``among``."""
         to = f"route {verb} {pods} via {self.addresses.node(number)}"
         self._ip(f"{to} src {self.addresses.host}")
         for name in among:
             self._ip(to, namespace=name)
+
+    def route_on(self, name: str, pods: str, number: int) -> None:
+        """Lead to a node's pods from the node called ``name`` alone."""
+        self._ip(f"route add {pods} via {self.addresses.node(number)}", namespace=name)
 
     def plug(self, number: int, *, connected: bool) -> None:
         """Draw a node's cable out of the switch, or put it back."""

@@ -2,9 +2,10 @@
 
 import os
 import platform
+import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from cluster.binaries import Binaries
 from cluster.control_plane import ControlPlane
@@ -19,15 +20,15 @@ from cluster.node_files import (
     dns_objects,
     storage_class,
 )
+from cluster.nodes import Node
 from cluster.oci import write_image
 from cluster.processes import Running
 from cluster.tiers import NODE_CONTROL_PLANE, NODE_MONITOR_GRACE, Place
-from cluster.users import KUBELET, PROXY, kubeconfig, node_user, write_kubeconfig
+from cluster.users import MANAGER, PROXY
 
 #: The first node's own ports: nobody else is in its namespace.
 PORTS = (6443, 2379, 2380)
-#: Seconds for a node to be Ready, or NotReady, on a machine that is busy.
-NODE_READY = 60.0
+VOLUMES = "volume-provisioner"
 #: Where the API server takes objects of a kind.
 PATHS = {
     "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
@@ -38,6 +39,7 @@ PATHS = {
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
 }
+DNS = "/apis/apps/v1/namespaces/kube-system/deployments?fieldSelector=metadata.name=coredns"
 
 
 class IndexTaken(Exception):
@@ -77,13 +79,17 @@ class NodeCluster(ControlPlane):
                 enter=self._network.enter(FIRST_NODE),
             ),
         )
-        self._machines: dict[int, Machine] = {}
-        self._archives: list[Path] = []
+        self._nodes: dict[str, Node] = {}
 
     @property
     def host(self) -> str:
         """The address under which nodes and pods reach a server on this machine."""
         return self.addresses.host
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """The nodes by their names; the first is ``node-1``."""
+        return self._nodes
 
     def start(self) -> None:
         """Start everything; returns when the first node is Ready and names are found."""
@@ -92,18 +98,16 @@ class NodeCluster(ControlPlane):
         self._spawned()
         try:
             self._network.make()
-            first = self._new_machine(FIRST_NODE)
-            first.start_containerd()
+            first = self._new_node(FIRST_NODE)
+            first.machine.start_containerd()
             with ThreadPoolExecutor(1) as aside:
                 importing = aside.submit(self._import_own)
                 super().start()
+                self._start_provisioner()
                 importing.result()
-            self._join(1)
+            first.join([])
             self._install((storage_class(), *dns_objects(self.addresses.dns)))
-            self._until_ready(
-                "/apis/apps/v1/namespaces/kube-system/deployments?fieldSelector=metadata.name=coredns",
-                "Available",
-            )
+            self.rest.until(DNS, lambda found: bool(found.get("status", {}).get("readyReplicas")))
         except BaseException:
             self.stop()
             raise
@@ -111,26 +115,42 @@ class NodeCluster(ControlPlane):
     def stop(self) -> None:
         """End everything and leave the machine as it was, but for the folder with its logs."""
         remove(self._record())
-        for machine in self._machines.values():
-            machine.reap()
-        self._machines.clear()
+        for node in self._nodes.values():
+            node.machine.reap()
+        self._nodes.clear()
         super().stop()
 
     def detach(self) -> None:
         """Leave what ``outlives`` to itself."""
-        for machine in self._machines.values():
-            machine.detach()
+        for node in self._nodes.values():
+            node.machine.detach()
         super().detach()
+
+    def add_node(self, name: str) -> Node:
+        """Add a node with all the images of the first; returns when it is Ready."""
+        others = list(self._nodes.values())
+        added = self._new_node(name)
+        added.machine.start_containerd()
+        archive = others[0].machine.export_images(self.folder / "images.tar")
+        added.machine.import_image(archive)
+        archive.unlink()
+        added.join(others)
+        return added
+
+    def remove_node(self, name: str) -> None:
+        """End a node, and its pods with it, and make the cluster forget it."""
+        self._nodes[name].remove([one for one in self._nodes.values() if one.name != name])
+        del self._nodes[name]
+        self._spawned()
 
     def import_image(self, archive: Path) -> None:
         """Take an image into every node, those that come later too: see ``Machine``."""
-        for machine in self._machines.values():
-            machine.import_image(archive)
-        self._archives.append(archive)
+        for node in self._nodes.values():
+            node.machine.import_image(archive)
 
     def has_image(self, name: str) -> bool:
         """Whether every node has an image, by its full name with its tag."""
-        return all(name in machine.images() for machine in self._machines.values())
+        return all(name in node.machine.images() for node in self._nodes.values())
 
     def _import_own(self) -> None:
         programs = {PROBE_IMAGE: self._binaries.probe(), COREDNS_IMAGE: self._binaries.coredns()}
@@ -142,11 +162,12 @@ class NodeCluster(ControlPlane):
             )
             self.import_image(archive)
 
-    def _new_machine(self, name: str) -> Machine:
-        number = next(one for one in range(1, NODES + 1) if one not in self._machines)
+    def _new_node(self, name: str) -> Node:
+        taken = {node.number for node in self._nodes.values()}
+        number = next(one for one in range(1, NODES + 2) if one not in taken)
         self._network.add_node(name, number)
         folder = self.folder / "nodes" / name
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         home = Home(
             folder=folder,
             name=name,
@@ -161,45 +182,23 @@ class NodeCluster(ControlPlane):
             command=self._binaries.command,
             outlives=self._outlives,
         )
-        self._machines[number] = made = Machine(home, self._spawner, self._spawned)
+        machine = Machine(home, self._spawner, self._spawned)
+        self._nodes[name] = made = Node(machine, number, self._network, self)
         return made
 
-    def _join(self, number: int) -> None:
-        """Make a machine a node: the control plane must run, and containerd."""
-        machine = self._machines[number]
-        name = machine.name
-        content = kubeconfig(
-            server=self.url,
-            ca=self.ca,
-            user=KUBELET.name,
-            token=self.token(KUBELET.name),
-            acting_as=node_user(name),
+    def _start_provisioner(self) -> None:
+        module = "cluster.provisioner"
+        self._running[VOLUMES] = self._spawner.start(
+            VOLUMES,
+            (
+                *(sys.executable, "-m", module),
+                *(str(self.kubeconfig(MANAGER.name)), str(self.folder / "volumes")),
+            ),
+            log=self.folder / f"{VOLUMES}.log",
+            environment={"PYTHONPATH": str(Path(__file__).parents[1])},
+            outlives=self._outlives,
         )
-        write_kubeconfig(machine.home.kubelet_kubeconfig, content)
-        machine.start_kubelet()
-        machine.start_proxy()
-        pods = self._until_node(name, lambda node: node["spec"].get("podCIDR"))["spec"]["podCIDR"]
-        self._network.route(pods, number, among=self._others(number))
-        machine.connect_pods(pods)
-        self._until_ready(_node_path(name), "Ready")
-
-    def _others(self, number: int) -> list[str]:
-        return [one.name for other, one in self._machines.items() if other != number]
-
-    def _until_node(self, name: str, condition: Any) -> Any:
-        return self.rest.until(_node_path(name), condition)
-
-    def _until_ready(self, path: str, condition: str, status: str = "True") -> None:
-        def holds(found: Object) -> bool:
-            known = found.get("status", {}).get("conditions", [])
-            return any((one["type"], one["status"]) == (condition, status) for one in known)
-
-        try:
-            self.rest.until(path, holds)
-        except TimeoutError:
-            for machine in self._machines.values():
-                machine.check()
-            raise
+        self._spawned()
 
     def _install(self, objects: tuple[Object, ...]) -> None:
         for one in objects:
@@ -211,8 +210,9 @@ class NodeCluster(ControlPlane):
 
     def _record(self) -> Record:
         running: dict[str, Running] = dict(self._running)
-        for machine in self._machines.values():
-            running |= {f"{machine.name}/{name}": one for name, one in machine.running.items()}
+        for node in self._nodes.values():
+            named = node.machine.running.items()
+            running |= {f"{node.name}/{name}": one for name, one in named}
         found = {name: process(one.pid) for name, one in running.items()}
         return Record(
             index=self.addresses.index,
@@ -233,7 +233,3 @@ def clean(index: int) -> None:
             f"`python -m cluster node-down --index {index}`, or choose another --index"
         )
     remove(record)
-
-
-def _node_path(name: str) -> str:
-    return f"/api/v1/nodes?fieldSelector=metadata.name={name}"

@@ -8,6 +8,7 @@ from typing import Any
 PROBE_IMAGE = "localhost/pillion-test/probe:1"
 COREDNS_IMAGE = "localhost/pillion-test/coredns:1"
 STORAGE_CLASS = "standard"
+PROVISIONER = "pillion.dev/test-folders"
 DOMAIN = "cluster.local"
 
 Object = dict[str, Any]
@@ -136,7 +137,9 @@ def storage_class() -> Object:
             "name": STORAGE_CLASS,
             "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
         },
-        "provisioner": "kubernetes.io/host-path",
+        "provisioner": PROVISIONER,
+        # A volume is a folder on the node of the first pod that wants it.
+        "volumeBindingMode": "WaitForFirstConsumer",
     }
 
 
