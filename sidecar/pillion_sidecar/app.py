@@ -24,7 +24,6 @@ from pillion_sidecar.config.resources import (
 from pillion_sidecar.config.watching import FolderWatcher
 from pillion_sidecar.delivery.handler import Handler
 from pillion_sidecar.delivery.limits import TooManyDestinations
-from pillion_sidecar.delivery.relaying import missing_gateway
 from pillion_sidecar.delivery.service import DeliveryService
 from pillion_sidecar.doorway import Doorway
 from pillion_sidecar.handlers.callbacks import HTTPCallbackPoster
@@ -285,9 +284,10 @@ class Deliverer:
         left = 0
         if self._configuration is not None:
             service = self._configuration.service
-            gateway = service.hand_over_to if self._settings.gateway is not None else None
-            grace = service.shutdown_grace_period_seconds
-            left = await self.delivery.drain(grace, hand_over_to=gateway)
+            gateway = service.hand_over_to if self._settings.gateway else None
+            left = await self.delivery.drain(
+                service.shutdown_grace_period_seconds, hand_over_to=gateway
+            )
         logger.info(
             "delivery ends with %d indications left",
             left,
@@ -337,19 +337,7 @@ class Deliverer:
         self._refusals.clear()
         self._metrics.configuration_loaded(configuration.revision)
         self._gate.open()
-        unreachable = () if self._settings.gateway else missing_gateway(configuration)
-        for warning in (*configuration.warnings, *unreachable):
-            logger.warning(warning, extra={"event": "configuration-warning"})
-        logger.info(
-            "configuration %s is in force",
-            configuration.revision,
-            extra={
-                "event": "configuration-loaded",
-                "revision": configuration.revision,
-                "destinations": len(configuration.destinations),
-                "subscriptions": len(configuration.subscriptions),
-            },
-        )
+        self._revisions.announce(configuration)
 
     def _configure_memory(self, service: IndicationService) -> None:
         self._memory.configure(

@@ -1,6 +1,7 @@
 """Revisions of the configuration, read from the folder with all that takes long done before they
 are taken over."""
 
+import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
@@ -8,8 +9,11 @@ from pillion_cim.schema import Schema
 from pillion_sidecar.config.loader import load_folder
 from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.config.reuse import reuse
+from pillion_sidecar.delivery.relaying import missing_gateway
 from pillion_sidecar.routing import Router
 from pillion_sidecar.settings import Settings
+
+logger = logging.getLogger("pillion.deliverer")
 
 
 class Revisions:
@@ -50,3 +54,19 @@ class Revisions:
         if routed is not None and routed[0] is configuration:
             return routed[1]
         return Router(configuration, schema=self._schema)
+
+    def announce(self, configuration: Configuration) -> None:
+        """Write to the log that a revision is in force, and what is to be said of it."""
+        unreachable = () if self._settings.gateway else missing_gateway(configuration)
+        for warning in (*configuration.warnings, *unreachable):
+            logger.warning(warning, extra={"event": "configuration-warning"})
+        logger.info(
+            "configuration %s is in force",
+            configuration.revision,
+            extra={
+                "event": "configuration-loaded",
+                "revision": configuration.revision,
+                "destinations": len(configuration.destinations),
+                "subscriptions": len(configuration.subscriptions),
+            },
+        )

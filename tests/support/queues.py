@@ -35,6 +35,8 @@ class StillQueue:
     in_flight: int = 0
     oldest_accepted_at: float | None = None
     delivered: int = 0
+    relay_to: str | None = None
+    handed_over: int = 0
     attempts: dict[DeliveryResult, int] = field(
         default_factory=lambda: dict.fromkeys(DeliveryResult, 0)
     )

@@ -95,6 +95,7 @@ class Dispatcher:
             else None,
             attempt=entry.attempts + 1,
             correlated=self.marks_retries and entry.attempts > 0,
+            subscription=entry.subscription.resource.uid,
         )
         queue.handler.deliver(delivery, partial(self._done, queue, entry, now))
         if queue.in_flight < queue.max_in_flight and queue.waiting:

@@ -100,6 +100,28 @@ def kept_at_shutdown(queue: DestinationQueue, count: int) -> None:
     )
 
 
+def handed_over(queue: DestinationQueue, gateway: str, *, delivered: int, seconds: float) -> None:
+    """What became of a destination's indications at the end of the deliverer (S0.14)."""
+    logger.info(
+        "%d indications for %s handed over to %s, %d delivered, %d left, in %.1f s",
+        queue.handed_over,
+        queue.name,
+        gateway,
+        delivered,
+        queue.depth,
+        seconds,
+        extra={
+            "event": "handed-over",
+            "destination": queue.name,
+            "gateway": gateway,
+            "delivered": delivered,
+            "handed_over": queue.handed_over,
+            "left": queue.depth,
+            "seconds": round(seconds, 3),
+        },
+    )
+
+
 def recovered(queue: DestinationQueue, count: int) -> None:
     """What a destination has still to get since before the last start."""
     logger.info(

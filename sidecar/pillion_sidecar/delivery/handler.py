@@ -9,6 +9,9 @@ import msgspec
 
 from pillion_sidecar.indication import Indication
 
+#: What stands for the protocol of a destination that is relayed to a gateway.
+RELAY = "Relay"
+
 
 class DeliveryResult(StrEnum):
     """The result of one attempt, as PEP 324 names them (S0.8)."""
@@ -34,6 +37,9 @@ class DeliveryOutcome:
     status: int | None = None
     #: Seconds that the listener asked to be left alone (Retry-After), where it did.
     retry_after: float | None = None
+    #: Whether a failure counts against the delivery retry attempts. One of the way to a gateway
+    #: does not: the listener has not been asked (the design's "The relay").
+    spends_attempt: bool = True
 
 
 class Delivery(msgspec.Struct, kw_only=True, eq=False, gc=False):
@@ -49,6 +55,8 @@ class Delivery(msgspec.Struct, kw_only=True, eq=False, gc=False):
     attempt: int
     #: Whether to mark the retry in CorrelatedIndications (S0.9).
     correlated: bool
+    #: The uid of the subscription, by which a gateway knows it.
+    subscription: str = ""
 
 
 class Handler(Protocol):

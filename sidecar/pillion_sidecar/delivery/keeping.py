@@ -9,6 +9,7 @@ from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.packed import PackedEntry
 from pillion_sidecar.delivery.queue import DestinationQueue
+from pillion_sidecar.delivery.relaying import listener_of
 from pillion_sidecar.delivery.subscriptions import Subscription
 from pillion_sidecar.delivery.trackers import TrackerTable
 from pillion_sidecar.indication import Indication, Tracker
@@ -145,7 +146,7 @@ def queue_state(queue: DestinationQueue, *, offset: float) -> QueueState:
     flying = [(entry.number, entry.attempts) for entry in queue.flying if entry.attempts]
     return QueueState(
         destination=queue.index,
-        listener=listener_of(queue),
+        listener=listener_of(queue.destination),
         sends_identifiers=queue.sends_identifiers,
         epoch=queue.sequence.epoch,
         base=queue.sequence.base,
@@ -157,11 +158,6 @@ def queue_state(queue: DestinationQueue, *, offset: float) -> QueueState:
         pauses=tuple((begin + offset, end + offset) for begin, end in pauses.spells),
         attempts=(*flying, *queue.waiting.tried(in_order=queue.takes_in_order)),
     )
-
-
-def listener_of(queue: DestinationQueue) -> str:
-    """Return who listens: another listener needs another sequence context."""
-    return f"{queue.protocol} {queue.destination.destination}"
 
 
 def restore_state(queue: DestinationQueue, state: QueueState, *, offset: float, now: float) -> None:

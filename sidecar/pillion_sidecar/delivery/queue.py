@@ -5,22 +5,24 @@ delivery service's.
 """
 
 from collections import deque
-from dataclasses import dataclass
 from itertools import islice
 
 from pillion_sidecar.clock import Timer
 from pillion_sidecar.config.durability import queue_capacity
 from pillion_sidecar.config.resources import (
+    DeliverThrough,
     Durability,
     ListenerDestination,
     Ordering,
     QueueFullPolicy,
 )
+from pillion_sidecar.delivery.attempts import AttemptRecord
 from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.delivery.packed import PackedEntries
 from pillion_sidecar.delivery.pauses import Pauses
 from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.delivery.relaying import protocol_of
 from pillion_sidecar.delivery.retry import lifetime
 from pillion_sidecar.delivery.sequence import SequenceIdentifiers
 from pillion_sidecar.delivery.subscriptions import Subscription
@@ -30,21 +32,6 @@ from pillion_sidecar.delivery.waiting import WaitingEntries
 REMEMBERED_ATTEMPTS = 20
 #: How far ``ordering: Group`` looks for an indication of another group.
 GROUP_SEARCH = 256
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptRecord:
-    """One attempt, for people to look at."""
-
-    #: Seconds since the epoch.
-    at: float
-    identifier: str | None
-    sequence_number: int
-    attempt: int
-    result: DeliveryResult
-    detail: str
-    status: int | None
-    seconds: float
 
 
 class DestinationQueue:
@@ -78,6 +65,8 @@ class DestinationQueue:
         #: Whether another queue, which drains, has the same ``index``.
         self.shares_index = False
         self.flying: list[QueueEntry] = []
+        # Whether one of them may have a number below that of one taken before it.
+        self._disordered = False
         #: Entries in flight that an administrator gave up: discarded unless they arrive.
         self.condemned: list[QueueEntry] = []
         #: Handlers from before a change of the destination, each with its attempts under way.
@@ -96,6 +85,8 @@ class DestinationQueue:
         self.draining = False
         self.high_water = 0
         self.delivered = 0
+        #: What a gateway took at the end, instead of the listener.
+        self.handed_over = 0
         self.attempts: dict[DeliveryResult, int] = dict.fromkeys(DeliveryResult, 0)
         self.discarded: dict[DiscardReason, int] = dict.fromkeys(DiscardReason, 0)
         self.last_success_at: float | None = None
@@ -110,15 +101,24 @@ class DestinationQueue:
         """Take over a changed resource; what is queued stays queued."""
         self.destination = destination
         self.name = destination.name
-        self.protocol = destination.protocol.value
+        self.protocol = protocol_of(destination)
+        self.relay_to = destination.relay_to
+        #: Whether it goes to a gateway at the end only.
+        self.hands_over = (
+            destination.relay_to is not None
+            and destination.deliver_through is DeliverThrough.DELIVERER
+        )
         self.suspended = destination.suspended
         self.capacity = queue_capacity(destination, self._durability)
         self.lifetime = lifetime(destination)
         self.max_in_flight = destination.max_in_flight
         self.sends_identifiers = sends_identifiers
         self._by_group = destination.ordering is Ordering.GROUP
+        self._in_order = destination.ordering is Ordering.DESTINATION
         if self._by_group:
             self.waiting.keep_loaded(GROUP_SEARCH)
+        elif self._in_order and self.max_in_flight > 1:
+            self.waiting.keep_loaded(self.max_in_flight)
 
     @property
     def depth(self) -> int:
@@ -197,7 +197,11 @@ class DestinationQueue:
 
         A listener that was idle, or is new, is not failing: a burst must not cost it anything.
         """
-        interval = self.destination.retry.interval_seconds
+        retry = self.destination.retry
+        interval = retry.interval_seconds
+        if self.relay_to is not None:
+            # That is how soon it is asked again, and says nothing of how fast a gateway is.
+            interval = retry.maximum_interval_seconds
         if self.last_success_at is not None and now - self.last_success_at <= interval:
             return True
         if self.suspended or self.failing_since is not None:
@@ -243,11 +247,14 @@ class DestinationQueue:
     def insert_front(self, entry: QueueEntry) -> bool:
         """Put a failed entry back before all others; False where the queue is full (S0.4).
 
-        With ``Reject`` it never is, since nothing is discarded then to make room for another.
+        With ``Reject`` it never is, since nothing is discarded then to make room for another; nor
+        is it for what a gateway did not take, of which there may be as many as are in flight.
         Where several were in flight they come back in any order: they wait in that of acceptance.
         """
         policy = self.destination.queue_full_policy
-        if self.waiting.count >= self.capacity and policy is not QueueFullPolicy.REJECT:
+        if self.waiting.count >= self.capacity and not (
+            policy is QueueFullPolicy.REJECT or self.relay_to is not None
+        ):
             return False
         self.waiting.put_back(entry)
         return True
@@ -256,12 +263,16 @@ class DestinationQueue:
         """Take the entry to attempt next; None where order allows none."""
         if not self.waiting.front or len(self.flying) >= self.max_in_flight:
             return None
+        if self.retiring and self._in_order:
+            # What another handler began may come back, and is before all that waits.
+            return None
         if self._by_group:
             entry = self._take_of_free_group()
             if entry is None:
                 return None
         else:
             entry = self.waiting.popleft()
+        self._disordered |= bool(self.flying) and entry.number < self.flying[-1].number
         self.flying.append(entry)
         return entry
 
@@ -296,7 +307,7 @@ class DestinationQueue:
         flying = self.flying
         if flying and (
             flying[0].number < entry.number
-            or (len(flying) > 1 and any(other.number < entry.number for other in flying))
+            or (self._disordered and any(other.number < entry.number for other in flying))
         ):
             return False
         first = self.waiting.first_number
@@ -337,6 +348,7 @@ class DestinationQueue:
         if entry not in self.flying:
             return False
         self.flying.remove(entry)
+        self._disordered &= bool(self.flying)
         for handler, under_way in self.retiring:
             if entry in under_way:
                 under_way.remove(entry)
@@ -345,6 +357,13 @@ class DestinationQueue:
         if self.retiring:
             self.retiring = [pair for pair in self.retiring if pair[1]]
         return True
+
+    def ground(self) -> list[QueueEntry]:
+        """Abandon the attempts under way, and their handlers; return what was in flight."""
+        flying, self.flying = self.flying, []
+        self._disordered = False
+        self.close_handlers()
+        return flying
 
     def close_handlers(self) -> None:
         """Release all connections; attempts under way are abandoned."""

@@ -4,15 +4,18 @@ One direction: ``offer`` takes indications over, the dispatcher starts attempts,
 settles them. All on one event loop, so nothing here is locked.
 """
 
-import asyncio
 import random
 from collections.abc import Callable, Iterable, Sequence
 
 from pillion_sidecar.clock import Clock, Timers
-from pillion_sidecar.config.resources import Configuration, RemovalAction
+from pillion_sidecar.config.resources import (
+    Configuration,
+    RemovalAction,
+)
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.answering import JournalAnswers
 from pillion_sidecar.delivery.dispatcher import Dispatcher
+from pillion_sidecar.delivery.ending import Ending
 from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.delivery.keeping import Keeping
@@ -77,6 +80,16 @@ class DeliveryService:
             table=self._table,
             keeping=self._keeping,
             settlements=self._settlements,
+            arrange=self.arrange,
+        )
+        self._ending = Ending(
+            clock=self._clock,
+            timers=self._timers,
+            table=self._table,
+            keeping=self._keeping,
+            settlements=self._settlements,
+            taking=self._taking,
+            hasten=self.hasten,
             arrange=self.arrange,
         )
         #: Delivery's part of the ``JournalOwner``.
@@ -212,6 +225,7 @@ class DeliveryService:
             self._fail_for_good(queue, entry, outcome)
         else:
             self._fail(queue, entry, outcome, condemned=condemned)
+            self._ending.failed(queue)
         self.arrange(queue)
         self._retire_if_drained(queue)
 
@@ -223,7 +237,10 @@ class DeliveryService:
             queue.failures = 0
             queue.next_attempt_at = None
             self._table.note(queue)
-        queue.delivered += 1
+        if queue.hands_over:
+            queue.handed_over += 1
+        else:
+            queue.delivered += 1
         queue.last_success_at = now
         self._observer.delivered(queue.protocol, now - entry.indication.accepted_at)
         self._settlements.settle(queue, entry, None)
@@ -237,19 +254,25 @@ class DeliveryService:
         condemned: bool,
     ) -> None:
         now = self._clock.monotonic()
-        retry = queue.destination.retry
-        queue.failures += 1
-        queue.next_attempt_at = now + retry_wait(
-            retry, failures=queue.failures, retry_after=outcome.retry_after, draw=self._draw()
-        )
-        entry.attempts += 1
+        entry.attempts += outcome.spends_attempt
+        # What comes back from the way to a gateway comes back together, and is one failure.
+        if counts := outcome.spends_attempt or queue.next_attempt_at is None:
+            self._wait_to_retry(queue, outcome, now)
         reason = DiscardReason.PURGED if condemned else self._reason_to_give_up(queue, entry)
         if reason is not None:
             self._settlements.discard(queue, entry, reason)
         elif not queue.insert_front(entry):
             self._settlements.discard(queue, entry, DiscardReason.QUEUE_FULL)
         self._note_failure(queue, outcome, now)
-        self._table.note(queue)
+        if counts:
+            self._table.note(queue)
+
+    def _wait_to_retry(self, queue: DestinationQueue, outcome: DeliveryOutcome, now: float) -> None:
+        retry = queue.destination.retry
+        queue.failures += 1
+        queue.next_attempt_at = now + retry_wait(
+            retry, failures=queue.failures, retry_after=outcome.retry_after, draw=self._draw()
+        )
 
     def _reason_to_give_up(
         self, queue: DestinationQueue, entry: QueueEntry
@@ -267,11 +290,12 @@ class DeliveryService:
         service = self._configuration.service
         action = service.subscription_removal_action
         if (
-            action is not RemovalAction.IGNORE
+            outcome.spends_attempt
+            and action is not RemovalAction.IGNORE
             and now - queue.failing_since >= service.subscription_removal_time_interval_seconds
         ):
             for subscription in self._table.subscriptions.of(queue):
-                self._take_action(subscription, action, SubscriptionEnd.REMOVAL_ACTION)
+                self._table.subscriptions.act(subscription, action, SubscriptionEnd.REMOVAL_ACTION)
 
     def _fail_for_good(
         self, queue: DestinationQueue, entry: QueueEntry, outcome: DeliveryOutcome
@@ -279,17 +303,7 @@ class DeliveryService:
         self._settlements.discard(queue, entry, DiscardReason.FATAL_ERROR)
         self._note_failure(queue, outcome, self._clock.monotonic())
         policy = entry.subscription.resource.on_fatal_error_policy
-        self._take_action(entry.subscription, policy, SubscriptionEnd.FATAL_ERROR)
-
-    def _take_action(
-        self, subscription: Subscription, action: RemovalAction, end: SubscriptionEnd
-    ) -> None:
-        if action is RemovalAction.IGNORE:
-            return
-        cause = end
-        if action is RemovalAction.REMOVE:
-            end = SubscriptionEnd.REMOVED
-        self._table.subscriptions.end(subscription, end, cause=cause)
+        self._table.subscriptions.act(entry.subscription, policy, SubscriptionEnd.FATAL_ERROR)
 
     # ------------------------------------------------------------------ settlement
 
@@ -366,35 +380,14 @@ class DeliveryService:
 
     # ------------------------------------------------------------------ the end
 
-    async def drain(self, grace_seconds: float) -> int:
-        """Deliver for at most ``grace_seconds``; return how many pairs are left (S0.14)."""
-        if self.pending and grace_seconds > 0:
-            emptied = asyncio.Event()
-            self._settlements.await_empty(emptied)
-            self.hasten()
-            deadline = self._timers.call_later(grace_seconds, emptied.set)
-            try:
-                await emptied.wait()
-            finally:
-                deadline.cancel()
-                self._settlements.stop_awaiting(emptied)
-        return self.pending
+    async def drain(self, grace_seconds: float, *, hand_over_to: str | None = None) -> int:
+        """Deliver for at most ``grace_seconds``; return how many pairs are left (S0.14).
+
+        ``hand_over_to``: the gateway that gets what their listeners do not take.
+        """
+        return await self._ending.drain(grace_seconds, hand_over_to=hand_over_to)
 
     def close(self) -> None:
         """Stop, with one line for each destination that something is left for (S0.14). What is in
         memory alone is discarded, each logged; what the journal has stays there."""
-        self._taking.close()
-        self._settlements.finish()
-        self._table.subscriptions.close()
-        for queue in self._table.all_queues():
-            self._table.retire(queue)
-            if self._keeping.packs:
-                left = queue.depth + queue.reserved
-                if left:
-                    events.kept_at_shutdown(queue, left)
-                continue
-            entries, _ = queue.surrender()
-            for entry in entries:
-                self._settlements.discard(queue, entry, DiscardReason.SHUTDOWN)
-            if left := queue.discarded[DiscardReason.SHUTDOWN]:
-                events.left_at_shutdown(queue, left)
+        self._ending.close()

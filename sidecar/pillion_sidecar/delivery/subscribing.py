@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from pillion_sidecar.clock import Clock, Timers
-from pillion_sidecar.config.resources import IndicationSubscription
+from pillion_sidecar.config.resources import IndicationSubscription, RemovalAction
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.restoring import gone_subscription
@@ -139,6 +139,13 @@ class SubscriptionTable:
             subscription.cause = cause or end
             self._end(subscription, end)
             events.subscription_ended(subscription)
+
+    def act(self, subscription: Subscription, action: RemovalAction, end: SubscriptionEnd) -> None:
+        """End a subscription as an action of DSP1054's says (D.3)."""
+        if action is RemovalAction.REMOVE:
+            self.end(subscription, SubscriptionEnd.REMOVED, cause=end)
+        elif action is RemovalAction.DISABLE:
+            self.end(subscription, end)
 
     def _end(self, subscription: Subscription, end: SubscriptionEnd) -> None:
         self._cancel_expiry(subscription)

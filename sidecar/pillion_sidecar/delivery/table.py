@@ -16,9 +16,11 @@ from pillion_sidecar.config.resources import (
 from pillion_sidecar.config.resources import (
     SequenceIdentifiers as SequenceIdentifiersPolicy,
 )
-from pillion_sidecar.delivery.handler import Handler
+from pillion_sidecar.delivery.entry import QueueEntry
+from pillion_sidecar.delivery.handler import RELAY, Handler
 from pillion_sidecar.delivery.keeping import queue_state
 from pillion_sidecar.delivery.queue import DestinationQueue
+from pillion_sidecar.delivery.relaying import as_delivered, listener_of
 from pillion_sidecar.delivery.restoring import (
     NoHandler,
     gone_destination,
@@ -117,13 +119,14 @@ class DestinationTable:
         return known
 
     def resolve(
-        self, targets: Sequence[Target]
+        self, targets: Sequence[Target], *, ended: bool = False
     ) -> list[tuple[Target, Subscription, DestinationQueue]]:
-        """Return the targets whose subscription is active, each with its subscription and queue."""
+        """Return the targets whose subscription is active, each with its subscription and queue;
+        with ``ended`` those too whose subscription is not."""
         resolved = []
         for target in targets:
             subscription = self.subscriptions.get(target.subscription)
-            if subscription is not None and subscription.end is None:
+            if subscription is not None and (ended or subscription.end is None):
                 resolved.append((target, subscription, self._queues[target.destination]))
         return resolved
 
@@ -132,6 +135,7 @@ class DestinationTable:
     def apply(self, configuration: Configuration) -> None:
         """Make the table what a revision says. A queue whose destination and subscriptions are
         unchanged is not touched. Where a handler cannot be made, nothing is changed."""
+        configuration = as_delivered(configuration)
         handlers = self._make_handlers(configuration)
         shared = Counter(
             destination.destination for destination in configuration.destinations.values()
@@ -268,11 +272,7 @@ class DestinationTable:
             queue.replace_handler(handler)
             # Another listener, or this one met in another way: worth an attempt at once.
             queue.next_attempt_at = None
-        moved = (before.destination, before.protocol) != (
-            destination.destination,
-            destination.protocol,
-        )
-        if moved or begins_to_send:
+        if listener_of(before) != listener_of(destination) or begins_to_send:
             # A listener that has seen no number of this context expects 0, and would wait for it.
             queue.renumber()
         now = self._clock.monotonic()
@@ -282,6 +282,22 @@ class DestinationTable:
             queue.pauses.finish(now)
         self.note(queue)
         self._actions.arrange(queue)
+
+    def redirect(
+        self, queue: DestinationQueue, destination: ListenerDestination, *, sends: bool
+    ) -> list[QueueEntry]:
+        """Give a queue another destination, to which all that it holds goes, what is under way too.
+
+        Return those of the latter that an administrator has given up.
+        """
+        handler = self._create_handler(destination)
+        condemned, queue.condemned = queue.condemned, []
+        for entry in queue.ground():
+            if entry not in condemned:
+                queue.waiting.put_back(entry)
+        queue.failures, queue.failing_since = 0, None
+        self._change(queue, destination, sends=sends, handler=handler)
+        return condemned
 
     def _remove(self, queue: DestinationQueue) -> None:
         drains = queue.destination.removal_policy is RemovalPolicy.DRAIN
@@ -311,6 +327,8 @@ class DestinationTable:
 
 def connection(destination: ListenerDestination) -> tuple[object, ...]:
     """What a handler is made from: where any of it differs, another handler is needed."""
+    if destination.relay_to is not None:
+        return (RELAY, destination.relay_to, destination.deliver_through)
     return (
         destination.destination,
         destination.protocol,

@@ -8,6 +8,7 @@ from pillion_sidecar.config.resources import ListenerDestination, Protocol
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.handlers.cimxml import CIM_XML_PORT, CIM_XML_TLS_PORT, CIMXMLHandler
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler
+from pillion_sidecar.handlers.gateway import Gateways, UnreachableHandler
 from pillion_sidecar.handlers.http.connector import AddressCheck, Connector, NameResolver
 from pillion_sidecar.handlers.http.fields import authorization
 from pillion_sidecar.handlers.http.outcome import later
@@ -16,6 +17,7 @@ from pillion_sidecar.handlers.http.sender import IDLE_SECONDS, RECEIVE_BUFFER, H
 from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError, parse_target
 from pillion_sidecar.handlers.http.tls import TLSContexts
 from pillion_sidecar.indication import Indication
+from pillion_sidecar.settings import GatewayAccess
 
 
 class HandlerRegistry:
@@ -30,8 +32,10 @@ class HandlerRegistry:
         address_policy: AddressCheck,
         schema: Schema,
         service_name: str,
+        gateway: GatewayAccess | None = None,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
+        """``gateway``: how what is relayed gets to its gateway; without it that waits."""
         self._clock = clock
         self._timers = timers
         self._resolver = resolver
@@ -42,6 +46,7 @@ class HandlerRegistry:
         self._tls_contexts = TLSContexts()
         self._pace = OpeningPace()
         self._buffer = memoryview(bytearray(RECEIVE_BUFFER))
+        self._gateways = None if gateway is None else self._make_gateways(gateway)
 
     def create_handler(self, destination: ListenerDestination) -> Handler:
         """Make the handler of a destination.
@@ -49,6 +54,8 @@ class HandlerRegistry:
         Never raises for what a destination says: one that nothing can ever be sent to gets a
         handler that answers FATAL_ERROR with the reason (S0.8).
         """
+        if destination.relay_to is not None:
+            return self._relay(destination)
         makers = {Protocol.CIM_XML: self._cim_xml, Protocol.CLOUD_EVENTS: self._cloud_events}
         make = makers.get(destination.protocol)
         if make is None:
@@ -57,6 +64,26 @@ class HandlerRegistry:
             return make(destination)
         except InvalidDestinationError as error:
             return UnsupportedHandler(str(error))
+
+    def _relay(self, destination: ListenerDestination) -> Handler:
+        if self._gateways is None:
+            return UnreachableHandler(
+                f"it is relayed to gateway {destination.relay_to}, and this deliverer was started"
+                " without --gateway"
+            )
+        return self._gateways.create_handler(destination)
+
+    def _make_gateways(self, access: GatewayAccess) -> Gateways:
+        return Gateways(
+            access,
+            clock=self._clock,
+            timers=self._timers,
+            resolver=self._resolver,
+            tls_contexts=self._tls_contexts,
+            pace=self._pace,
+            buffer=self._buffer,
+            idle_seconds=self._idle_seconds,
+        )
 
     def _cim_xml(self, destination: ListenerDestination) -> Handler:
         target = parse_target(destination.destination, port=CIM_XML_PORT, tls_port=CIM_XML_TLS_PORT)

@@ -68,6 +68,12 @@ DELIVERED = Metric(
     "Indications delivered.",
     _DESTINATION,
 )
+HANDED_OVER = Metric(
+    "pillion_indications_handed_over_total",
+    MetricType.COUNTER,
+    "Indications that the gateway named by handOverTo took when the deliverer ended.",
+    _DESTINATION,
+)
 DISCARDED = Metric(
     "pillion_indications_discarded_total",
     MetricType.COUNTER,
@@ -89,8 +95,8 @@ END_TO_END = Metric(
 INTAKE = Metric(
     "pillion_intake_indications_total",
     MetricType.COUNTER,
-    "Indications that publishers sent, by kind (json, ndjson, cloudevents, cim-xml) and outcome: "
-    "accepted, duplicate, invalid, refused (for now).",
+    "Indications that publishers sent, by kind (json, ndjson, cloudevents, cim-xml, relay) and "
+    "outcome: accepted, duplicate, invalid, refused (for now).",
     ("kind", "outcome"),
 )
 DUPLICATE_ENTRIES = Metric(
@@ -279,6 +285,7 @@ METRICS: tuple[Metric, ...] = (
     LAST_SUCCESS,
     ATTEMPTS,
     DELIVERED,
+    HANDED_OVER,
     DISCARDED,
     ATTEMPT_DURATION,
     END_TO_END,

@@ -45,6 +45,7 @@ def _writers(clock: Clock) -> Iterator[tuple[Metric, Write]]:
         (definitions.IN_FLIGHT, attrgetter("in_flight")),
         (definitions.SUSPENDED, lambda queue: 1 if queue.suspended else 0),
         (definitions.DELIVERED, attrgetter("delivered")),
+        (definitions.HANDED_OVER, attrgetter("handed_over")),
     ):
         yield metric, _plain(metric, value)
     yield definitions.OLDEST_AGE, _ages(definitions.OLDEST_AGE, now)

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.resources import Protocol
+from pillion_sidecar.delivery.handler import RELAY
 from pillion_sidecar.telemetry import definitions
 from pillion_sidecar.telemetry.destinations import destination_samples
 from pillion_sidecar.telemetry.door import DoorMetrics
@@ -67,6 +68,8 @@ class IntakeKind(StrEnum):
     NDJSON = "ndjson"
     CLOUD_EVENTS = "cloudevents"
     CIM_XML = "cim-xml"
+    #: What another deliverer had accepted.
+    RELAY = "relay"
 
 
 class IntakeOutcome(StrEnum):
@@ -103,7 +106,7 @@ class Metrics:
         self._groups: MessageGroups | None = None
         self._journal = JournalMetrics()
         self._log_records_dropped = log_records_dropped
-        protocols = [protocol.value for protocol in Protocol]
+        protocols = [*(protocol.value for protocol in Protocol), RELAY]
         self._attempt_duration = Histogram(
             definitions.ATTEMPT_DURATION, bounds=ATTEMPT_BOUNDS, known=protocols
         )

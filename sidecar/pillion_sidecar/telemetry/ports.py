@@ -74,7 +74,15 @@ class DestinationQueue(Protocol):
         """``Clock.monotonic()`` at the acceptance of the oldest pending indication."""
 
     @property
+    def relay_to(self) -> str | None:
+        """The service whose gateway gets what is for it; None: its listener does."""
+
+    @property
     def delivered(self) -> int: ...
+    @property
+    def handed_over(self) -> int:
+        """What a gateway took when the deliverer ended."""
+
     @property
     def attempts(self) -> Mapping[DeliveryResult, int]:
         """Every result, in the order of the enumeration."""

@@ -11,7 +11,13 @@ from typing import Protocol
 
 from pillion_sidecar.clock import Clock, Timer, Timers
 from pillion_sidecar.delivery.handler import DeliveryResult
-from pillion_sidecar.handlers.http.exchange import Exchange, Failure, Headers
+from pillion_sidecar.handlers.http.exchange import (
+    USUAL,
+    Exchange,
+    Failure,
+    Headers,
+    Reading,
+)
 from pillion_sidecar.handlers.http.wire import Wire
 
 # Timers may fire this much early.
@@ -39,7 +45,8 @@ class Channel:
 
     __slots__ = (
         "_buffer", "_clock", "_connector", "_deadline", "_exchange", "_idle_seconds", "_opening",
-        "_released", "_request", "_reused", "_stage", "_timeout", "_timer", "_timers", "_wire",
+        "_reading", "_released", "_request", "_reused", "_stage", "_timeout", "_timer", "_timers",
+        "_wire",
     )  # fmt: skip
 
     def __init__(
@@ -52,7 +59,9 @@ class Channel:
         timeout: float,
         idle_seconds: float,
         released: Callable[["Channel"], None],
+        reading: Reading = USUAL,
     ) -> None:
+        self._reading = reading
         self._connector = connector
         self._clock = clock
         self._timers = timers
@@ -120,7 +129,7 @@ class Channel:
     def _open(self) -> None:
         self._reused = False
         self._stage = "connecting"
-        self._wire = Wire(owner=self, buffer=self._buffer)
+        self._wire = Wire(owner=self, buffer=self._buffer, reading=self._reading)
         self._opening = asyncio.get_running_loop().create_task(self._connect(self._wire))
 
     async def _connect(self, wire: Wire) -> None:

@@ -13,8 +13,22 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 HEAD_LIMIT = 16 * 1024
 #: Bytes of an answer's body.
 BODY_LIMIT = 64 * 1024
-#: Bytes of an answer in all, with interim answers, chunk sizes and trailers.
-ANSWER_LIMIT = 8 * BODY_LIMIT
+#: Bytes of an answer in all, with interim answers, chunk sizes and trailers: so many bodies.
+ANSWER_BODIES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How much of an answer is read."""
+
+    #: Bytes of the body: beyond, the answer is invalid.
+    body: int = BODY_LIMIT
+    #: Whether the body of an answer other than 2xx is read too, where that says how long it is.
+    errors: bool = False
+
+
+#: What is read of a listener's answer.
+USUAL = Reading()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +50,9 @@ class Exchange(Protocol):
     def answered(self, status: int, headers: Headers, body: bytes) -> None:
         """There is an answer.
 
-        The body is read for a 2xx alone; any other status is told as soon as the head is there,
-        since OpenPegasus ends error answers neither by length nor by closing.
+        The body is read for a 2xx alone, unless ``Reading`` says otherwise; any other status is
+        told as soon as the head is there, since OpenPegasus ends error answers neither by length
+        nor by closing.
         """
 
     def failed(self, failure: Failure) -> None:

@@ -2,7 +2,7 @@
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.handlers.http.channel import Channel, Connect
-from pillion_sidecar.handlers.http.exchange import Exchange
+from pillion_sidecar.handlers.http.exchange import USUAL, Exchange, Reading
 
 #: Seconds after which an idle connection is closed.
 IDLE_SECONDS = 60.0
@@ -25,7 +25,9 @@ class HTTPSender:
         buffer: memoryview,
         timeout: float,
         idle_seconds: float = IDLE_SECONDS,
+        reading: Reading = USUAL,
     ) -> None:
+        self._reading = reading
         self._connector = connector
         self._clock = clock
         self._timers = timers
@@ -50,6 +52,7 @@ class HTTPSender:
             timeout=self._timeout,
             idle_seconds=self._idle_seconds,
             released=self._free.append,
+            reading=self._reading,
         )
         self._channels.append(channel)
         return channel

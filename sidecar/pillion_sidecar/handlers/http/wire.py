@@ -15,11 +15,12 @@ import httptools
 
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.handlers.http.exchange import (
-    ANSWER_LIMIT,
-    BODY_LIMIT,
+    ANSWER_BODIES,
     HEAD_LIMIT,
+    USUAL,
     Failure,
     Headers,
+    Reading,
     field,
 )
 
@@ -56,10 +57,11 @@ class Wire(asyncio.BufferedProtocol):
     __slots__ = (
         "_body", "_body_size", "_buffer", "_busy", "_complete", "_flushed",
         "_head_done", "_headers", "_interim", "_keep", "_known", "_owner", "_parser",
-        "_received", "_refused", "_status", "_transport",
+        "_reading", "_received", "_refused", "_status", "_transport",
     )  # fmt: skip
 
-    def __init__(self, *, owner: WireOwner, buffer: memoryview) -> None:
+    def __init__(self, *, owner: WireOwner, buffer: memoryview, reading: Reading = USUAL) -> None:
+        self._reading = reading
         self._owner: WireOwner | None = owner
         self._buffer = buffer
         self._transport: asyncio.Transport | None = None
@@ -193,7 +195,7 @@ class Wire(asyncio.BufferedProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._body_size += len(body)
-        if self._body_size <= BODY_LIMIT:
+        if self._body_size <= self._reading.body:
             self._body.append(body)
 
     def on_message_complete(self) -> None:
@@ -230,16 +232,20 @@ class Wire(asyncio.BufferedProtocol):
         if self._head_done:
             if self._received > HEAD_LIMIT and self._head_size() > HEAD_LIMIT:
                 self._invalid(f"its head is longer than {HEAD_LIMIT} bytes")
-            elif not 200 <= self._status < 300:
+            elif not self._is_read():
                 self._answered(keep=False)
-            elif self._body_size > BODY_LIMIT:
-                self._invalid(f"its body is longer than {BODY_LIMIT} bytes")
+            elif self._body_size > self._reading.body:
+                self._invalid(f"its body is longer than {self._reading.body} bytes")
             elif self._complete:
                 self._answered(keep=self._keep and self._flushed)
-            elif self._received > ANSWER_LIMIT:
-                self._invalid(f"it is longer than {ANSWER_LIMIT} bytes")
+            elif self._received > ANSWER_BODIES * self._reading.body:
+                self._invalid(f"it is longer than {ANSWER_BODIES * self._reading.body} bytes")
         elif self._received > HEAD_LIMIT:
             self._invalid(f"its head is longer than {HEAD_LIMIT} bytes")
+
+    def _is_read(self) -> bool:
+        """Whether the answer is read to its end."""
+        return 200 <= self._status < 300 or (self._reading.errors and self._framed())
 
     def _framed(self) -> bool:
         """Whether the answer says itself where it ends, and so not by the end of the connection."""

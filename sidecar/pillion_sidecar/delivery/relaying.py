@@ -1,0 +1,117 @@
+"""The parameters of a queue whose destination is relayed to a gateway, or handed over to it at the
+end (the design's "The relay"). Pure.
+
+The gateway retries, orders and gives up as the destination says. On the way to it a deliverer only
+waits, and lets nothing get ahead of anything.
+"""
+
+from dataclasses import replace
+
+from pillion_sidecar.config.resources import (
+    Backoff,
+    Configuration,
+    DeliverThrough,
+    ListenerDestination,
+    Ordering,
+    RetryPolicy,
+    SequenceIdentifiers,
+)
+from pillion_sidecar.delivery.handler import RELAY
+from pillion_sidecar.delivery.retry import lifetime
+
+#: Entries of a relayed destination that its handler has at once. It keeps their order.
+IN_FLIGHT = 256
+#: Seconds between the first two attempts to reach a gateway, and the most that lie between two.
+FIRST_INTERVAL = 1.0
+GREATEST_INTERVAL = 30.0
+#: Seconds that a gateway has to answer: it waits for its disk alone.
+TIMEOUT = 30.0
+
+
+def as_delivered(configuration: Configuration) -> Configuration:
+    """Return a revision with the destinations that are relayed as their queues need them."""
+    relayed = {
+        name: as_relayed(destination)
+        for name, destination in configuration.destinations.items()
+        if destination.relay_to is not None
+    }
+    if not relayed:
+        return configuration
+    return replace(configuration, destinations={**configuration.destinations, **relayed})
+
+
+def as_relayed(destination: ListenerDestination) -> ListenerDestination:
+    """Return a destination with ``relay_to`` as its queue needs it.
+
+    How long an indication may wait stays what the destination's own retry makes it (D.2). Context
+    and number are the identity of what has no other, so they are always there.
+    """
+    queue_size = destination.queue_size
+    return replace(
+        destination,
+        indication_lifetime_seconds=lifetime(destination),
+        retry=_retry(destination.retry),
+        timeout_seconds=TIMEOUT,
+        ordering=Ordering.DESTINATION,
+        max_in_flight=IN_FLIGHT if queue_size is None else max(1, min(IN_FLIGHT, queue_size)),
+        sequence_identifiers=SequenceIdentifiers.SEND,
+    )
+
+
+def as_handed_over(
+    destination: ListenerDestination, *, gateway: str, timeout: float
+) -> ListenerDestination:
+    """Return a destination that this deliverer has delivered to itself, as it is handed over to a
+    gateway, whose answer may take ``timeout`` seconds."""
+    return replace(
+        as_relayed(replace(destination, relay_to=gateway)),
+        deliver_through=DeliverThrough.DELIVERER,
+        timeout_seconds=timeout,
+        # There it waits on, if it is.
+        suspended=False,
+    )
+
+
+def _retry(own: RetryPolicy) -> RetryPolicy:
+    # 0 would ask a gateway that is away without a pause.
+    first = min(FIRST_INTERVAL, own.interval_seconds) or FIRST_INTERVAL
+    return RetryPolicy(
+        attempts=own.attempts,
+        interval_seconds=first,
+        backoff=Backoff.EXPONENTIAL,
+        maximum_interval_seconds=max(first, min(GREATEST_INTERVAL, own.interval_seconds)),
+        jitter=own.jitter,
+    )
+
+
+def protocol_of(destination: ListenerDestination) -> str:
+    """Return how a destination is spoken to, for metrics and logs."""
+    return destination.protocol.value if destination.relay_to is None else RELAY
+
+
+def listener_of(destination: ListenerDestination) -> str:
+    """Return who listens: another listener needs another sequence context."""
+    place = destination.relay_to or destination.destination
+    return f"{protocol_of(destination)} {place}"
+
+
+def missing_gateway(configuration: Configuration) -> tuple[str, ...]:
+    """Return what must be said of a revision where the deliverer has no way to any gateway."""
+    relayed = sorted(
+        name
+        for name, destination in configuration.destinations.items()
+        if destination.relay_to is not None
+    )
+    warnings = []
+    if relayed:
+        shown = ", ".join(relayed[:10]) + (", …" if len(relayed) > 10 else "")
+        warnings.append(
+            f"what is for {shown} waits: it is to be relayed to gateway"
+            f" {configuration.service.gateway}, and this deliverer was started without --gateway"
+        )
+    if configuration.service.hand_over_to is not None:
+        warnings.append(
+            f"nothing is handed over to {configuration.service.hand_over_to} at the end: this"
+            " deliverer was started without --gateway"
+        )
+    return tuple(warnings)

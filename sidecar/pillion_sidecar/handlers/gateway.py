@@ -1,0 +1,179 @@
+"""The way to the gateways: from a destination that is relayed to its handler."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from urllib.parse import urlsplit, urlunsplit
+
+from pillion_sidecar.clock import Clock, Timers
+from pillion_sidecar.config.resources import DeliverThrough, ListenerDestination, TLSOptions
+from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
+from pillion_sidecar.handlers.followed import FollowedFile, UnreadableFile
+from pillion_sidecar.handlers.http.channel import ConnectError
+from pillion_sidecar.handlers.http.connector import Connector, NameResolver
+from pillion_sidecar.handlers.http.exchange import Reading
+from pillion_sidecar.handlers.http.pace import OpeningPace
+from pillion_sidecar.handlers.http.sender import HTTPSender
+from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError, parse_target
+from pillion_sidecar.handlers.http.tls import TLSContexts
+from pillion_sidecar.handlers.http.wire import Wire
+from pillion_sidecar.handlers.relay import RelayHandler
+from pillion_sidecar.handlers.relayanswer import unsent_outcome
+from pillion_sidecar.indication import Indication
+from pillion_sidecar.settings import GatewayAccess
+
+#: Where a gateway takes what is relayed, and how far that must have come to be answered.
+RELAY_PATH = "/v1/relay"
+RELAY_QUERY = "ack=durable"
+#: An answer tells of each line that is refused.
+RELAY_ANSWER = Reading(body=1024 * 1024, errors=True)
+#: What the name of a gateway's service looks like (RFC 1123): it becomes part of a host name.
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+
+
+class Gateways:
+    """Makes the handlers of destinations that are relayed."""
+
+    def __init__(
+        self,
+        access: GatewayAccess,
+        *,
+        clock: Clock,
+        timers: Timers,
+        resolver: NameResolver,
+        tls_contexts: TLSContexts,
+        pace: OpeningPace,
+        buffer: memoryview,
+        idle_seconds: float,
+    ) -> None:
+        self._access = access
+        self._clock = clock
+        self._timers = timers
+        self._resolver = resolver
+        self._tls_contexts = tls_contexts
+        self._pace = pace
+        self._buffer = buffer
+        self._idle_seconds = idle_seconds
+        self._token = None if access.token is None else FollowedFile(access.token)
+        self._authorities = None if access.ca is None else FollowedFile(access.ca)
+
+    def create_handler(self, destination: ListenerDestination) -> Handler:
+        """Make the handler of a destination with ``relay_to``."""
+        assert destination.relay_to is not None
+        try:
+            target = relay_target(self._access.url, destination.relay_to)
+        except InvalidDestinationError as error:
+            return UnreachableHandler(f"--gateway: {error}")
+        connector = GatewayConnector(
+            target=target,
+            resolver=self._resolver,
+            pace=self._pace,
+            tls_contexts=self._tls_contexts,
+            authorities=self._authorities,
+        )
+        sender = HTTPSender(
+            connector=connector,
+            clock=self._clock,
+            timers=self._timers,
+            buffer=self._buffer,
+            timeout=destination.timeout_seconds,
+            idle_seconds=self._idle_seconds,
+            reading=RELAY_ANSWER,
+        )
+        return RelayHandler(
+            sender=sender,
+            target=target,
+            token=self._token,
+            clock=self._clock,
+            # What is only handed over at the end was ordered here (S1.5).
+            in_group=destination.deliver_through is DeliverThrough.GATEWAY,
+        )
+
+
+def relay_target(url: str, service: str) -> HTTPTarget:
+    """Return where a gateway takes what is relayed: ``url`` with the service's name in it.
+
+    Raises:
+        InvalidDestinationError: that is no URL.
+    """
+    if not _NAME.fullmatch(service):
+        raise InvalidDestinationError(f"{service!r} is not the name of a service")
+    parts = urlsplit(parse_url(url.replace("{service}", service)))
+    path = parts.path.rstrip("/") + RELAY_PATH
+    return parse_target(urlunsplit((parts.scheme, parts.netloc, path, RELAY_QUERY, "")))
+
+
+def parse_url(url: str) -> str:
+    """Return a gateway's URL where it is one. Raises InvalidDestinationError."""
+    parse_target(url)
+    return url if "://" in url else f"http://{url}"
+
+
+class GatewayConnector:
+    """Connects to one gateway, with the authorities of its certificate as they are now."""
+
+    def __init__(
+        self,
+        *,
+        target: HTTPTarget,
+        resolver: NameResolver,
+        pace: OpeningPace,
+        tls_contexts: TLSContexts,
+        authorities: FollowedFile | None,
+    ) -> None:
+        self._target = target
+        self._resolver = resolver
+        self._pace = pace
+        self._tls_contexts = tls_contexts
+        self._authorities = authorities
+        self._connector: Connector | None = None
+        self._pem: bytes | None = None
+
+    async def connect(self, wire: Wire, stage: Callable[[str], None]) -> None:
+        """See ``Connect``."""
+        try:
+            connector = self._current()
+        except (UnreadableFile, InvalidDestinationError) as error:
+            raise ConnectError(f"the authorities of its certificate: {error}") from None
+        await connector.connect(wire, stage)
+
+    def _current(self) -> Connector:
+        pem = None
+        if self._target.tls and self._authorities is not None:
+            pem = self._authorities.read()
+        if self._connector is None or pem != self._pem:
+            options = TLSOptions(ca_certificates=pem)
+            self._connector = Connector(
+                target=self._target,
+                resolver=self._resolver,
+                address_policy=_AnyAddress(),
+                pace=self._pace,
+                tls=self._tls_contexts.context(options) if self._target.tls else None,
+            )
+            self._pem = pem
+        return self._connector
+
+
+class _AnyAddress:
+    """A gateway's URL comes from the command line, not from whoever may write a destination."""
+
+    def check(self, address: str, /) -> str | None:
+        return None
+
+
+class UnreachableHandler:
+    """Stands for a gateway that this deliverer has no way to. What is to be relayed waits: it is
+    not the indications that are wrong."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
+        """Answer ERROR; no attempt is spent."""
+        asyncio.get_running_loop().call_soon(done, unsent_outcome(self._reason))
+
+    def prepare(self, indication: Indication) -> None:
+        """Nothing can be made ready."""
+
+    def close(self) -> None:
+        """Nothing is held."""
