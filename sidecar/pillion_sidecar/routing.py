@@ -6,14 +6,46 @@ from operator import attrgetter
 from pillion_cim.filters import Filter, compile_filter
 from pillion_cim.model import CIMInstance
 from pillion_cim.schema import Schema
-from pillion_sidecar.config.resources import Configuration, IndicationSubscription, RepeatPolicy
+from pillion_sidecar.config.resources import (
+    Configuration,
+    DelivererMode,
+    IndicationSubscription,
+    RepeatPolicy,
+    SubscriptionState,
+)
 from pillion_sidecar.intake.ports import InstanceSource, Target
 
 
-class Route:
-    """One subscription, as routing sees it: its target, its filter, its repeat key."""
+class Aim:
+    """Where a subscription leads: its target, and what makes two indications repeats for it."""
 
-    __slots__ = ("_repeat_key", "filter", "namespaces", "position", "target")
+    __slots__ = ("repeat_key", "target")
+
+    def __init__(self, subscription: IndicationSubscription) -> None:
+        self.target = Target(
+            subscription=subscription.name,
+            filter_name=subscription.filter_name,
+            destination=subscription.destination_name,
+        )
+        repeat = subscription.repeat_notification
+        self.repeat_key = None if repeat.policy is RepeatPolicy.NONE else repeat.key
+
+    def at(self, instance: CIMInstance) -> Target:
+        """Return the target of an instance."""
+        if self.repeat_key is None:
+            return self.target
+        return Target(
+            subscription=self.target.subscription,
+            filter_name=self.target.filter_name,
+            destination=self.target.destination,
+            event=_event(instance, self.repeat_key),
+        )
+
+
+class Route:
+    """One subscription, as routing sees it: where it leads, and its filter."""
+
+    __slots__ = ("_aim", "filter", "namespaces", "position", "target")
 
     def __init__(
         self,
@@ -27,18 +59,13 @@ class Route:
         self.position = position
         self.filter = compiled
         self.namespaces = frozenset(namespace.casefold() for namespace in source_namespaces)
-        self.target = Target(
-            subscription=subscription.name,
-            filter_name=subscription.filter_name,
-            destination=subscription.destination_name,
-        )
-        repeat = subscription.repeat_notification
-        self._repeat_key = None if repeat.policy is RepeatPolicy.NONE else repeat.key
+        self._aim = Aim(subscription)
+        self.target = self._aim.target
 
     @property
     def needs_instance(self) -> bool:
         """Whether the class alone does not decide."""
-        return self.filter.has_condition or self._repeat_key is not None
+        return self.filter.has_condition or self._aim.repeat_key is not None
 
     def selects_namespace(self, namespace: str | None) -> bool:
         """Whether the filter's sourceNamespaces let an indication of ``namespace`` through."""
@@ -50,14 +77,7 @@ class Route:
         """Return the target of ``instance``, whose class is known to be selected, or None."""
         if self.filter.has_condition and self.filter.condition(instance) is not True:
             return None
-        if self._repeat_key is None:
-            return self.target
-        return Target(
-            subscription=self.target.subscription,
-            filter_name=self.target.filter_name,
-            destination=self.target.destination,
-            event=_event(instance, self._repeat_key),
-        )
+        return self._aim.at(instance)
 
 
 def _event(instance: CIMInstance, key: Sequence[str]) -> Hashable:
@@ -85,6 +105,14 @@ class Router:
         ]
         self._schema = schema
         self._by_class: dict[str, _ClassRoutes] = {}
+        #: See ``intake.ports.Routes``.
+        self.takes_relayed = configuration.service.deliverer.mode is DelivererMode.GATEWAY
+        self._relayed = {
+            subscription.uid: Aim(subscription)
+            for subscription in configuration.relayed.values()
+            # One that is disabled here and relayed is about to be either.
+            if subscription.state is SubscriptionState.ENABLED
+        }
 
     def route(
         self, class_name: str, instance: InstanceSource, source_namespace: str | None
@@ -102,6 +130,14 @@ class Router:
             if route.selects_namespace(source_namespace)
         )
         return [target for target in targets if target is not None]
+
+    def relayed(self, subscription: str, instance: InstanceSource) -> Target | None:
+        """Return the target of what a sidecar relays for a subscription, given by its uid; None
+        where no enabled one is known. Its filter has been asked already."""
+        aim = self._relayed.get(subscription)
+        if aim is None or aim.repeat_key is None:
+            return None if aim is None else aim.target
+        return aim.at(instance())
 
     def _class_routes(self, class_name: str) -> "_ClassRoutes":
         routes = _ClassRoutes([route for route in self._routes if route.filter.selects(class_name)])

@@ -37,6 +37,12 @@ class ScriptedRoutes:
         self.targets: Sequence[Target] = targets
         self.by_class: dict[str, Sequence[Target]] = {}
         self.namespaces: list[str | None] = []
+        #: Whether this is a gateway, and the targets of what is relayed, by the subscription's uid.
+        self.takes_relayed = False
+        self.by_uid: dict[str, Target] = {}
+
+    def relayed(self, subscription: str, instance: InstanceSource) -> Target | None:
+        return self.by_uid.get(subscription)
 
     def route(
         self, class_name: str, instance: InstanceSource, source_namespace: str | None

@@ -13,9 +13,10 @@ REMEMBERED_TIMES = 1_000_000
 
 
 class _Event:
-    __slots__ = ("began", "ignored_until", "seen", "sent")
+    __slots__ = ("began", "ignored_until", "latest", "seen", "sent")
 
     def __init__(self) -> None:
+        self.latest = float("-inf")
         # Suppress: when its interval began, and how many were sent in it.
         self.began = float("-inf")
         self.sent = 0
@@ -49,6 +50,8 @@ class RepeatNotifications:
                 self._forget()
         else:
             self._events.move_to_end(event)
+        # What several sidecars relay does not come in order: a late one counts with the last.
+        now = known.latest = max(known.latest, now)
         suppresses = self._policy.policy is RepeatPolicy.SUPPRESS
         sent = self._suppress(known, now) if suppresses else self._delay(known, now)
         self.suppressed += not sent

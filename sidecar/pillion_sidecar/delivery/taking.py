@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from pillion_sidecar.clock import Clock
+from pillion_sidecar.config.resources import DeliverThrough
 from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.heaviest import Heaviest
 from pillion_sidecar.delivery.keeping import Keeping, Queued
@@ -56,11 +57,12 @@ class Taking:
         """See ``intake.ports.Queues``.
 
         A subscription that has ended meanwhile, or whose repeat notification policy suppresses
-        this occurrence, is not a target any more.
+        this occurrence, is not a target any more. What was relayed for one that has ended is
+        discarded for it: it had been accepted before.
         """
         if self.closed:
             return CLOSED
-        resolved = self._table.resolve(targets)
+        resolved = self._table.resolve(targets, ended=indication.relayed is not None)
         refusal = self._refusal(indication, resolved)
         if refusal is not None:
             return refusal
@@ -70,7 +72,7 @@ class Taking:
         if self._keeping.in_memory:
             self._keeping.journal.append(indication, ())
             for queue, entry in entries:
-                self._enqueue(queue, entry)
+                self._enqueue_or_discard(queue, entry)
         else:
             self._keeping.stage(indication, entries)
         return None
@@ -79,7 +81,7 @@ class Taking:
         """See ``intake.ports.Queues``."""
         if self.closed:
             return CLOSED
-        resolved = self._table.resolve(targets)
+        resolved = self._table.resolve(targets, ended=indication.relayed is not None)
         # One place is left for the predecessor that it waits for.
         refusal = self._refusal(indication, resolved, beside=1)
         if refusal is None:
@@ -139,18 +141,25 @@ class Taking:
         if self.closed:
             return
         for queue, entry in ready:
-            if queue.removed:
-                self._settlements.discard(queue, entry, DiscardReason.DESTINATION_REMOVED)
-            elif not entry.subscription.active and not queue.draining:
-                self._settlements.discard(queue, entry, DiscardReason.SUBSCRIPTION_NOT_ACTIVE)
-            else:
-                self._enqueue(queue, entry)
+            self._enqueue_or_discard(queue, entry)
+
+    def _enqueue_or_discard(self, queue: DestinationQueue, entry: QueueEntry) -> None:
+        if queue.removed:
+            self._settlements.discard(queue, entry, DiscardReason.DESTINATION_REMOVED)
+        elif not entry.subscription.active and not queue.draining:
+            self._settlements.discard(queue, entry, DiscardReason.SUBSCRIPTION_NOT_ACTIVE)
+        else:
+            self._enqueue(queue, entry)
 
     def _entries(self, indication: Indication, resolved: Sequence[Resolved]) -> list[Queued]:
         entries: list[Queued] = []
         for target, subscription, queue in resolved:
             repeats = subscription.repeats
-            if repeats is None or repeats.admits(target.event, now=indication.accepted_at):
+            if (
+                repeats is None
+                or not _counts_repeats(indication, queue)
+                or repeats.admits(target.event, now=indication.accepted_at)
+            ):
                 entries.append((queue, QueueEntry(indication, subscription, NO_NUMBER)))
         indication.unsettled = len(entries)
         self._settlements.pending += len(entries)
@@ -173,7 +182,8 @@ class Taking:
             refusal = self._refusal_of_journal(len(indication.body), resolved)
             if refusal is not None:
                 return refusal
-        now = indication.accepted_at
+        relayed = indication.relayed
+        now = indication.accepted_at if relayed is None else relayed.at
         # Two subscriptions to one destination need two places.
         needed: dict[DestinationQueue, int] = {}
         for _, _, queue in resolved:
@@ -216,6 +226,16 @@ class Taking:
             is_later = not isinstance(evicted, QueueEntry)
             if given_up + 1 >= MAKING_ROOM and (is_later or not journal.is_over_bytes(size)):
                 return
+
+
+def _counts_repeats(indication: Indication, queue: DestinationQueue) -> bool:
+    """Whether a subscription's RepeatNotificationPolicy is applied here: by the deliverer that
+    delivers, so that the repeats of all sidecars count. What is handed over at the end of a sidecar
+    has been let through by it."""
+    destination = queue.destination
+    if indication.relayed is None:
+        return destination.relay_to is None
+    return destination.deliver_through is DeliverThrough.GATEWAY
 
 
 def _full(queue: DestinationQueue) -> Refusal:

@@ -154,7 +154,9 @@ class Submission:
                 return
         examined = None
         if moment is not None and decoded.member is not None:
-            examined = self._examine(decoded, source, moment, line)
+            group = scoped(self._namespace, decoded.group)
+            assert group is not None
+            examined = self._examine(decoded, source, group, moment, line)
             if examined is None:
                 return
             digest = digest or examined.digest
@@ -191,20 +193,31 @@ class Submission:
             self._rooms.groups.proceed(examined)
 
     def _examine(
-        self, decoded: Decoded, source: str | None, moment: Moment, line: int
+        self,
+        decoded: Decoded,
+        source: str | None,
+        group: str,
+        moment: Moment,
+        line: int,
+        *,
+        accepted: Moment | None = None,
     ) -> Examined | None:
-        """Ask its group about a member; None where that rejects it."""
+        """Ask its group about a member; None where that rejects it. ``accepted``: when a sidecar
+        accepted it that relays it."""
         groups, member = self._rooms.groups, decoded.member
-        group = scoped(self._namespace, decoded.group)
         assert member is not None
-        assert group is not None
         refused = self._closed_groups.get((source, group)) if self._closed_groups else None
         if refused is not None and member.ordered and member.sequence > refused:
             earlier = Refusal(0.0, f"member {refused} of its group was refused for now")
             self._reject(Guard.NO_ROOM, line, refusal=earlier)
             return None
         examined = groups.examine(
-            source=source, group=group, member=member, size=len(decoded.body), moment=moment
+            source=source,
+            group=group,
+            member=member,
+            size=len(decoded.body),
+            moment=moment,
+            accepted=accepted,
         )
         decision = examined.decision
         if step(State.READY, decision.ready).transition is Transition.ACCEPT:

@@ -47,6 +47,18 @@ class InvalidLine(Exception):
         self.field = field
 
 
+class RelayOrigin(msgspec.Struct, frozen=True, gc=False):
+    """What a sidecar says of an indication that it relays."""
+
+    #: The subscription's uid.
+    subscription: str
+    #: When the sidecar accepted it, in seconds since the epoch.
+    accepted_at: float
+    #: Its place in the sidecar's queue.
+    context: str
+    number: int
+
+
 class Decoded(msgspec.Struct, frozen=True, gc=False):
     """One indication as a publisher sent it, valid."""
 
@@ -67,6 +79,9 @@ class Decoded(msgspec.Struct, frozen=True, gc=False):
     sequence: tuple[str, int] | None = None
     #: Its place in ``group``, where it gave a ``sequence``.
     member: GroupMember | None = None
+    #: Of a relayed line: content languages, and where it comes from.
+    languages: tuple[str, ...] = ()
+    relay: RelayOrigin | None = None
 
 
 def parse_expires(text: str, *, field: str = "expires") -> float:

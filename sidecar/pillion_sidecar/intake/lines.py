@@ -7,15 +7,20 @@ from pillion_sidecar.intake.acceptance import MAXIMUM_REFUSED, Submission
 from pillion_sidecar.intake.decoding import Decoded, InvalidLine, decode_object
 from pillion_sidecar.intake.fastpath import FastPath
 from pillion_sidecar.intake.jsontext import parse_json
+from pillion_sidecar.intake.relayline import RelayFastPath, decode_relayed
 
 
 class LineDecoder:
     """Decodes the JSON form of indications. Made once; compiling takes some milliseconds."""
 
-    def __init__(self, schema: Schema, *, maximum_line_bytes: int) -> None:
+    def __init__(
+        self, schema: Schema, *, maximum_line_bytes: int, is_relayed: bool = False
+    ) -> None:
+        """``is_relayed``: of lines that sidecars relay."""
         self.schema = schema
         self._maximum = maximum_line_bytes
-        self._fast = FastPath(schema)
+        self._fast = RelayFastPath(schema) if is_relayed else FastPath(schema)
+        self._decode_object = decode_relayed if is_relayed else decode_object
 
     def decode(self, line: bytes) -> Decoded:
         """Decode one line, which holds no newline. Raises :class:`InvalidLine`."""
@@ -26,7 +31,7 @@ class LineDecoder:
 
     def decode_complete(self, line: bytes) -> Decoded:
         """Decode one object the complete way. Raises :class:`InvalidLine`."""
-        return decode_object(parse_json(line), schema=self.schema)
+        return self._decode_object(parse_json(line), schema=self.schema)
 
     def too_long(self) -> InvalidLine:
         """Return the error of a line that is too long."""

@@ -44,6 +44,17 @@ class Routes(Protocol):
         ``instance`` is called at most once, and only where a filter has a condition to evaluate.
         """
 
+    @property
+    def takes_relayed(self) -> bool:
+        """Whether sidecars may relay to this deliverer: whether it is a gateway."""
+
+    def relayed(self, subscription: str, instance: "InstanceSource") -> Target | None:
+        """Return the target of what a sidecar relays for a subscription, given by its uid; None
+        where no enabled one is known.
+
+        ``instance`` is called only where repeats are suppressed or delayed.
+        """
+
 
 class InstanceSource(Protocol):
     """Gives the decoded instance when it is asked for."""
@@ -59,7 +70,8 @@ class Queues(Protocol):
 
         Sets ``indication.id`` and ``unsettled``; each target's settlement is told to
         ``indication.trackers`` later, never from within this call unless a full queue discards an
-        older indication. Without targets only its identity and its group are kept.
+        older indication, or the subscription that it was relayed for has ended. Without targets
+        only its identity and its group are kept.
         """
 
     def hold(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:

@@ -63,6 +63,13 @@ class BodyIntake:
         self._limits = limits
         self._observer = observer
 
+    async def read_relayed(self, request: web.BaseRequest, submission: Submission) -> int | None:
+        """Submit the lines that a sidecar relays. As :meth:`read` otherwise."""
+        try:
+            return await self._read_lines(request, submission)
+        finally:
+            submission.report(self._observer, IntakeKind.RELAY)
+
     async def read(self, request: web.BaseRequest, submission: Submission) -> int | None:
         """Submit a request's body, which has a kind; return where reading stopped, if it did.
 

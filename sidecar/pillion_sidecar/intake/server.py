@@ -26,6 +26,7 @@ from pillion_sidecar.intake.parameters import (
     parse_parameters,
 )
 from pillion_sidecar.intake.publishing import KINDS, BodyIntake, Interrupted, kind_of
+from pillion_sidecar.intake.relaying import RelaySubmission
 from pillion_sidecar.intake.statistics import IntakeObserver
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.identity import scoped
@@ -38,6 +39,11 @@ UNAVAILABLE_RETRY_AFTER = 1.0
 
 #: pywbem's exporter posts to /cimom whatever the URL says, OpenPegasus's to / without a path.
 CIM_XML_PATHS = ("/CIMListener", "/CIMListener/{consumer:.*}", "/cimom", "/")
+
+NO_GATEWAY = (
+    "nothing can be relayed here: this deliverer is no gateway; name in gatewayRef or handOverTo an"
+    " IndicationService whose deliverer.mode is Gateway"
+)
 
 if TYPE_CHECKING:
     # It loads what verifies tokens, which a sidecar does without.
@@ -82,6 +88,7 @@ def create_intake(
     app = web.Application(client_max_size=limits.line_bytes, middlewares=middlewares)
     add = partial(app.router.add_route, expect_handler=expect)
     add("POST", "/v1/indications", intake.guarded(intake.publish))
+    add("POST", "/v1/relay", intake.guarded(intake.relay))
     add("GET", "/v1/receipts/{id}", asking.receipt)
     add("POST", "/v1/flush", asking.flush)
     add("GET", "/v1/faults", asking.faults)
@@ -111,8 +118,20 @@ class _Intake:
         self._limits = limits
         self._acknowledging = acknowledging
         self._publishers = publishers
-        decoder = LineDecoder(schema, maximum_line_bytes=limits.line_bytes)
-        self._bodies = BodyIntake(decoder=decoder, timers=timers, limits=limits, observer=observer)
+        self._bodies = self._body_intake(is_relayed=False)
+        # Made when the first sidecar relays something.
+        self._relayed_bodies: BodyIntake | None = None
+
+    def _body_intake(self, *, is_relayed: bool) -> BodyIntake:
+        limits = self._limits
+        return BodyIntake(
+            decoder=LineDecoder(
+                self._schema, maximum_line_bytes=limits.line_bytes, is_relayed=is_relayed
+            ),
+            timers=self._timers,
+            limits=limits,
+            observer=self._observer,
+        )
 
     def guarded(self, handler: Handler) -> Handler:
         """Let requests through while intake is open, and not too many at a time."""
@@ -146,9 +165,45 @@ class _Intake:
             return answers.unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
         receipt = self._acknowledging.begin(parameters, namespace=namespace_of(request))
         submission = self._submission(request, parameters, receipt)
+        reading = self._bodies.read(request, submission)
+        return await self._answer(reading, parameters, submission, receipt)
+
+    async def relay(self, request: web.Request) -> web.StreamResponse:
+        """POST /v1/relay: what sidecars have accepted, for this gateway to deliver."""
+        if not self._rooms.routes.takes_relayed:
+            return answers.refusal(404, NO_GATEWAY)
+        refusal = _refuse_media(request, relayed=True)
+        if refusal is not None:
+            return refusal
+        parameters = self._parameters(request)
+        if parameters.callback is not None:
+            return answers.refusal(400, "callback: a sidecar is answered by response alone")
+        namespace = namespace_of(request)
+        receipt = self._acknowledging.begin(parameters, namespace=namespace)
+        submission = RelaySubmission(
+            rooms=self._rooms,
+            namespace=namespace,
+            followers=() if receipt is None else (receipt,),
+        )
+        if self._relayed_bodies is None:
+            self._relayed_bodies = self._body_intake(is_relayed=True)
+        reading = self._relayed_bodies.read_relayed(request, submission)
+        return await self._answer(reading, parameters, submission, receipt)
+
+    async def _answer(
+        self,
+        reading: Awaitable[int | None],
+        parameters: Parameters,
+        submission: Submission,
+        receipt: Receipt | None,
+    ) -> web.StreamResponse:
+        """Answer a request once its body is read, and its lines have come as far as it asks.
+
+        ``reading`` gives where reading stopped, if it did.
+        """
         interruption = None
         try:
-            unread_from = await self._bodies.read(request, submission)
+            unread_from = await reading
         except Interrupted as error:
             interruption, unread_from = error, error.unread_from
         document = answers.submission_document(submission, unread_from=unread_from)
@@ -244,12 +299,12 @@ class _Intake:
         )
 
 
-def _refuse_media(request: web.Request) -> web.Response | None:
+def _refuse_media(request: web.Request, *, relayed: bool = False) -> web.Response | None:
     """Answer 415 to a body whose form is not taken."""
-    if kind_of(request) is None:
-        return answers.refusal(
-            415, f"Content-Type: {request.content_type[:80]!r}; send one of {', '.join(KINDS)}"
-        )
+    kind = kind_of(request)
+    if kind is None or (relayed and kind is not IntakeKind.NDJSON):
+        taken = "application/x-ndjson" if relayed else f"one of {', '.join(KINDS)}"
+        return answers.refusal(415, f"Content-Type: {request.content_type[:80]!r}; send {taken}")
     encoding = request.headers.get("Content-Encoding", "identity")
     if encoding.lower() != "identity":
         return answers.refusal(415, f"Content-Encoding: {encoding[:40]!r}; send the body as it is")

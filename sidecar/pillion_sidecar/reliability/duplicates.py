@@ -59,6 +59,8 @@ class DuplicateMemory:
         self._epoch = clock.monotonic()
         # The same in seconds since the epoch, once identities of a run before are restored.
         self._origin: float | None = None
+        #: How long what has no ``expires`` is remembered.
+        self.window_seconds = window_seconds
         self._window = _window_ticks(window_seconds)
         self._table = PackedTable(max(1, capacity))
         self._older: list[PackedTable] = []
@@ -83,6 +85,7 @@ class DuplicateMemory:
 
     def configure(self, *, window_seconds: float, capacity: int) -> None:
         """Take over another window and capacity; both count for what comes from now on."""
+        self.window_seconds = window_seconds
         self._window = _window_ticks(window_seconds)
         if self._table.resize(max(1, capacity)):
             return

@@ -57,6 +57,29 @@ def sequence_digest(source: str | None, context: str, number: int) -> bytes:
     return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=DIGEST_SIZE).digest()
 
 
+def relayed_digest(
+    namespace: str | None,
+    subscription: str,
+    *,
+    source: str | None,
+    identifier: str | None,
+    context: str,
+    number: int,
+) -> bytes:
+    """Return the digest under which a gateway knows what a sidecar of ``namespace`` relays for one
+    subscription, given by its uid; the same, whichever sidecar it comes from.
+
+    Without a source or an identifier it is its place in the sidecar's queue, ``context`` and
+    ``number``.
+    """
+    if source is None or identifier is None:
+        key = f"c{len(namespace or '')}:{namespace or ''}{number}:{context}"
+    else:
+        origin = scoped(namespace, source)
+        key = f"r{len(subscription)}:{subscription}{len(origin)}:{origin}{identifier}"
+    return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=DIGEST_SIZE).digest()
+
+
 def member_digest(source: str | None, group: str, generation: int, sequence: int) -> bytes:
     """Return the digest of a place in a message group.
 
