@@ -24,6 +24,8 @@ from pillion_operator.evaluation.references import (
 from pillion_operator.events import EventRecorder
 from pillion_operator.gathering.client import DelivererClient
 from pillion_operator.gathering.gatherer import Asks, Gatherer
+from pillion_operator.gathering.issuing import IssuerKeeper
+from pillion_operator.injection.gateways import GatewayAuthority
 from pillion_operator.injection.repair import Repair as Evictions
 from pillion_operator.injection.search import MissedInjections
 from pillion_operator.names import DELIVERER_LABEL
@@ -92,6 +94,22 @@ class Leader:
             enabled=settings.poke,
             done=lambda result: metrics.pokes.labels(result).inc(),
         )
+        self._authority = GatewayAuthority(
+            api=api,
+            namespace=settings.namespace,
+            secret=settings.gateway_secret,
+            given=settings.gateway_authority,
+            clock=clock,
+            changed=self._render_all,
+            expiry=metrics.gateway_ca_expiry,
+        )
+        self._issuer = IssuerKeeper(
+            api=api,
+            clock=clock,
+            draw=random.random,
+            changed=self._render_all,
+            reads=metrics.token_keys_read,
+        )
         self._missed = MissedInjections(
             api=api,
             services=self._services,
@@ -117,6 +135,9 @@ class Leader:
         gatherer = self._gatherer(client, token_key)
         self._metrics.read(lambda: _families(gatherer, self._queue))
         engine = self._engine(gatherer, token_key)
+        # Before anything is rendered: what is not known yet would be left out of new services.
+        await self._authority.look()
+        await self._issuer.look()
         self._store.subscribe(lambda change: self._follow(change, gatherer))
         self._take_up(gatherer)
         try:
@@ -125,6 +146,8 @@ class Leader:
                 tasks.create_task(gatherer.run())
                 tasks.create_task(self._poker.run())
                 tasks.create_task(self._recorder.run())
+                tasks.create_task(self._authority.run())
+                tasks.create_task(self._issuer.run())
                 tasks.create_task(self._resync.run(self._settings.resync_interval))
                 if self._settings.webhook is not None:
                     tasks.create_task(self._missed.run())
@@ -189,6 +212,8 @@ class Leader:
             metrics=self._metrics,
             clock=self._clock,
             token_key=key,
+            authority=self._authority,
+            issuer=self._issuer,
         ).engine()
 
     # ------------------------------------------------------------------ hearing
@@ -216,6 +241,11 @@ class Leader:
             return
         for key, delay in triggered(change, self._references, services=self._services.services):
             self._queue.add(key, delay=delay)
+
+    def _render_all(self) -> None:
+        """What publishers and gateways know each other by has changed."""
+        for key in list(self._store.keys(SERVICE)):
+            self._queue.add(key)
 
     def _pods_changed(self, service: Key, gatherer: Gatherer) -> None:
         pods = deliverer_pods(self._store, service)

@@ -30,6 +30,22 @@ CONFIGURATION_PATH = "/etc/pillion/configuration"
 #: The file there with the bearer token by which the operator may ask for /v1/queues.
 OPERATOR_TOKEN = "operator-token"
 
+#: The files there with the authorities of gateways, and, of a gateway, with the keys of publishers'
+#: tokens.
+GATEWAY_CA = "gateway-ca.crt"
+TOKEN_KEYS = "token-keys.json"
+
+#: The volume with a sidecar's own token for gateways, where the container finds it, and the file.
+TOKEN_VOLUME = "pillion-token"
+TOKEN_PATH = "/var/run/secrets/pillion"
+TOKEN = "token"
+#: Whom such tokens are for.
+TOKEN_AUDIENCE = "pillion"
+
+#: The volume with a gateway's certificate, and where the container finds it.
+TLS_VOLUME = "pillion-tls"
+TLS_PATH = "/etc/pillion/tls"
+
 #: The type of the Secrets with a rendered configuration, and what their credentials label says.
 CONFIGURATION_TYPE = "pillion.dev/configuration"
 RENDERED = "rendered"
@@ -44,8 +60,18 @@ def configuration_secret(service: str, part: int) -> str:
 
 
 def gateway(service: str) -> str:
-    """The StatefulSet, Service, ServiceAccount and so on of a service in Gateway mode."""
+    """The StatefulSet, Service, ConfigMap and so on of a service in Gateway mode."""
     return f"pillion-{service}"
+
+
+def tls_secret(service: str) -> str:
+    """The Secret with the certificate of a gateway."""
+    return f"pillion-{service}-tls"
+
+
+def sidecars(service: str) -> str:
+    """The NetworkPolicy of pods with a sidecar."""
+    return f"pillion-{service}-sidecars"
 
 
 def headless(service: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,29 @@ class Address:
 
     host: str
     port: int
+
+
+class SidecarPolicy(StrEnum):
+    """Which pods with a sidecar get a NetworkPolicy that opens the port of its telemetry.
+
+    A pod that no other policy selects is closed by it to everything else.
+    """
+
+    NONE = "None"
+    #: Those that Spark 4.2 and newer puts behind a policy of its own.
+    SPARK_EXECUTORS = "SparkExecutors"
+    ALL = "All"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkSettings:
+    """The NetworkPolicies that are made for deliverers."""
+
+    gateways: bool = True
+    sidecars: SidecarPolicy = SidecarPolicy.NONE
+    #: Who reaches the telemetry of deliverers, as peers of a NetworkPolicy; empty: anybody in the
+    #: cluster.
+    telemetry_from: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +55,7 @@ class DelivererDefaults:
     )
     #: Which addresses destinations may lead to.
     addresses: AddressPolicy = field(default_factory=AddressPolicy)
+    network: NetworkSettings = field(default_factory=NetworkSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +90,11 @@ class OperatorSettings:
     lease: str | None = "pillion-operator"
     #: The Secret, in the operator's namespace, from which deliverers' bearer tokens are derived.
     token_secret: str = "pillion-operator"
+    #: The Secret, in the operator's namespace, with the authority of gateways that is kept there.
+    gateway_secret: str = "pillion-gateways"
+    #: A Secret of somebody else's, in the same namespace, with the authority to take instead of
+    #: one of the operator's own (tls.crt, tls.key); None: its own.
+    gateway_authority: str | None = None
     #: None: no injection.
     webhook: WebhookSettings | None = field(default_factory=WebhookSettings)
     telemetry: Address = Address("0.0.0.0", 8081)

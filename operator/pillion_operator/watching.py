@@ -15,6 +15,7 @@ import kopf
 from kubernetes.aio.client import Configuration
 
 from pillion_operator.cluster.types import (
+    CONFIG_MAP,
     NETWORK_POLICY,
     OURS,
     POD,
@@ -45,6 +46,7 @@ LATER_RETRIES = 5.0
 #: The kinds of object that are made for a service.
 CHILDREN = (
     "Secret",
+    "ConfigMap",
     "StatefulSet",
     "Service",
     "ServiceAccount",
@@ -58,6 +60,7 @@ WATCHED: tuple[tuple[ResourceType, str | None], ...] = (
     # Users' own Secrets carry "true", rendered configurations "rendered". No other is ever read.
     (SECRET, f"{CREDENTIALS_LABEL} in (true,{RENDERED})"),
     (POD, DELIVERER_LABEL),
+    (CONFIG_MAP, _MANAGED),
     (STATEFUL_SET, _MANAGED),
     (SERVICE, _MANAGED),
     (SERVICE_ACCOUNT, _MANAGED),

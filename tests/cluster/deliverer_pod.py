@@ -21,7 +21,7 @@ from cluster.pod_parts import (
 )
 from cluster.processes import Running, Spawner
 from cluster.rest import Refused
-from cluster.volumes import MissingSecret, UnsupportedVolume, secret_files, write_volume
+from cluster.volumes import MissingSecret, UnsupportedVolume, volume_files, write_volume
 from pillion_operator.cluster.types import POD, Object
 
 #: The node that every pod is bound to. There is none: but what is bound is deleted gracefully.
@@ -115,7 +115,10 @@ class DelivererPod:
         for volume in self._mounted():
             folder = self.volume(volume["name"])
             if "secret" in volume or "projected" in volume:
-                files = await secret_files(self._setting.client, self.namespace, volume)
+                account = self._pod["spec"].get("serviceAccountName") or "default"
+                files = await volume_files(
+                    self._setting.client, self.namespace, volume, account=account
+                )
                 await asyncio.to_thread(write_volume, folder, files)
             else:
                 folder.mkdir(parents=True, exist_ok=True)

@@ -19,6 +19,7 @@ from pillion_operator.injection.container import (
     configuration_volume,
     data_volume,
     deliverer_container,
+    token_volume,
 )
 from pillion_operator.names import DELIVERER_LABEL, SERVICE_LABEL
 from pillion_operator.settings import DelivererDefaults
@@ -174,10 +175,16 @@ def becomes(world: World, kind: str, name: str, **fields: Any) -> None:
 
 
 def deliverer_pod(
-    name: str = "publisher", *, service: str = "default", grace: int = 1
+    name: str = "publisher",
+    *,
+    service: str = "default",
+    namespace: str = "default",
+    grace: int = 1,
 ) -> dict[str, Any]:
     """A pod as the webhook leaves it, with a deliverer of a service; ``grace`` in seconds."""
-    container = deliverer_container(service, spec={}, defaults=DelivererDefaults(image=IMAGE))
+    container = deliverer_container(
+        service, namespace=namespace, spec={}, defaults=DelivererDefaults(image=IMAGE)
+    )
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -186,7 +193,7 @@ def deliverer_pod(
             "terminationGracePeriodSeconds": grace,
             "initContainers": [{**container, "restartPolicy": "Always"}],
             "containers": [{"name": "application", "image": "registry.example/app:1"}],
-            "volumes": [configuration_volume(service), data_volume({})],
+            "volumes": [configuration_volume(service), data_volume({}), token_volume()],
         },
     }
 

@@ -11,10 +11,12 @@ from typing import Any
 
 from cluster.client import Client
 from cluster.rest import Refused
-from pillion_operator.cluster.types import SECRET, Object
+from pillion_operator.cluster.types import SECRET, SERVICE_ACCOUNT, Object
 
 #: The link to the folder with the files that are in force.
 DATA = "..data"
+#: The source of a projected volume that is a token.
+TOKEN = "serviceAccountToken"
 
 
 class UnsupportedVolume(Exception):
@@ -25,10 +27,15 @@ class MissingSecret(Exception):
     """A Secret that is not optional is not there: the kubelet does not start the container."""
 
 
-async def secret_files(client: Client, namespace: str, volume: Object) -> dict[str, bytes]:
-    """Return the files of a ``secret`` or ``projected`` volume; of two of one name the later."""
+async def volume_files(
+    client: Client, namespace: str, volume: Object, *, account: str
+) -> dict[str, bytes]:
+    """Return the files of a ``secret`` or ``projected`` volume; of two of one name the later.
+
+    ``account`` is the pod's service account, whose tokens it may have projected.
+    """
     found = await asyncio.gather(
-        *(_files_of(client, namespace, source) for source in _sources(volume))
+        *(_files_of(client, namespace, source, account) for source in _sources(volume))
     )
     return {name: content for files in found for name, content in files.items()}
 
@@ -71,15 +78,35 @@ def _read(folder: Path) -> dict[str, bytes] | None:
 def _sources(volume: Object) -> Sequence[Object]:
     if "secret" in volume:
         secret = volume["secret"]
-        return [{**secret, "name": secret["secretName"]}]
-    sources = volume["projected"].get("sources") or []
-    unknown = {kind for source in sources for kind in source} - {"secret"}
+        return [{"secret": {**secret, "name": secret["secretName"]}}]
+    sources: list[Object] = volume["projected"].get("sources") or []
+    unknown = {kind for source in sources for kind in source} - {"secret", TOKEN}
     if unknown:
         raise UnsupportedVolume(f"volume {volume['name']}: {', '.join(sorted(unknown))}")
-    return [source["secret"] for source in sources]
+    return sources
 
 
-async def _files_of(client: Client, namespace: str, source: Object) -> dict[str, bytes]:
+async def _files_of(
+    client: Client, namespace: str, source: Object, account: str
+) -> dict[str, bytes]:
+    if TOKEN in source:
+        return {source[TOKEN]["path"]: await _token(client, namespace, account, source[TOKEN])}
+    return await _files_of_secret(client, namespace, source["secret"])
+
+
+async def _token(client: Client, namespace: str, account: str, projection: Object) -> bytes:
+    spec = {
+        "audiences": [projection["audience"]],
+        "expirationSeconds": projection["expirationSeconds"],
+    }
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+    path = f"{SERVICE_ACCOUNT.path(namespace, account)}/token"
+    answer = await client.request("POST", path, request)
+    token: str = answer["status"]["token"]
+    return token.encode()
+
+
+async def _files_of_secret(client: Client, namespace: str, source: Object) -> dict[str, bytes]:
     try:
         secret = await client.request("GET", SECRET.path(namespace, source["name"]))
     except Refused as error:

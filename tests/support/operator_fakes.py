@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pillion_operator.cluster.api import ApiError, Conflict, NotFound
+from pillion_operator.cluster.issuer import CONFIGURATION_PATH, KEYS_PATH
 from pillion_operator.cluster.types import Object, ResourceType, type_of
 from pillion_operator.gathering.reports import (
     DelivererReport,
@@ -119,6 +120,13 @@ class FakeApi:
     watchers: list[OnEvent] = field(default_factory=list)
     #: Raised by requests as long as they say so: gets the verb and the key.
     refuse: Callable[[str, Key], ApiError | None] = lambda _verb, _key: None
+    #: What the API server says of the tokens that it issues, by path.
+    documents: dict[str, Any] = field(
+        default_factory=lambda: {
+            CONFIGURATION_PATH: {"issuer": "https://kubernetes.default.svc"},
+            KEYS_PATH: {"keys": [{"kty": "RSA", "kid": "one", "n": "AQAB", "e": "AQAB"}]},
+        }
+    )
     _version: int = 100
     _uids: int = 0
     _told_until: float = 0.0
@@ -143,6 +151,10 @@ class FakeApi:
         answer = deepcopy(found)
         await self._after()
         return answer
+
+    async def document(self, path: str) -> bytes:
+        await self._before("read", Key("document", "", path))
+        return json.dumps(self.documents[path]).encode()
 
     async def apply(self, body: Object) -> Object:
         key = key_of(body)
@@ -191,6 +203,16 @@ class FakeApi:
         if key in self.objects:
             raise Conflict(409, "AlreadyExists", str(key))
         return await self._written("create", self.put(body), body)
+
+    async def replace(self, body: Object) -> Object:
+        key = key_of(body)
+        await self._before("replace", key)
+        there = self.objects.get(key)
+        if there is None:
+            raise NotFound(404, "NotFound", str(key))
+        if body["metadata"]["resourceVersion"] != there["metadata"]["resourceVersion"]:
+            raise Conflict(409, "Conflict", "it has changed")
+        return await self._written("replace", self.put(body), body)
 
     async def delete(
         self, kind: ResourceType, namespace: str | None, name: str, *, uid: str | None = None

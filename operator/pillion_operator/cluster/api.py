@@ -100,6 +100,10 @@ class Api:
             if not token:
                 return items
 
+    async def document(self, path: str) -> bytes:
+        """What the API server answers under a path that is no object's."""
+        return await self._answer("get", path)
+
     async def apply(self, body: Object) -> Object:
         """Make the object so, by server-side apply; what others own is taken over."""
         metadata = body["metadata"]
@@ -131,13 +135,25 @@ class Api:
         )
 
     async def create(
-        self, body: Object, *, namespace: str | None = None, path: str | None = None
+        self,
+        body: Object,
+        *,
+        namespace: str | None = None,
+        path: str | None = None,
+        dry_run: bool = False,
     ) -> Object:
-        """Make a new object. ``path`` stands for subresources, such as a pod's eviction."""
+        """Make a new object. ``path`` stands for subresources, such as a pod's eviction.
+
+        ``dry_run``: it is only returned as it would be, after all admission.
+        """
         place = namespace or body["metadata"].get("namespace")
         self.writes["create"] += 1
         return await self._request(
-            "post", path or type_of(body).path(place), body, field_manager=FIELD_MANAGER
+            "post",
+            path or type_of(body).path(place),
+            body,
+            field_manager=FIELD_MANAGER,
+            dry_run="All" if dry_run else None,
         )
 
     async def replace(self, body: Object) -> Object:
@@ -161,6 +177,10 @@ class Api:
     async def _request(
         self, method: str, path: str, body: Any = None, **parameters: Any
     ) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(await self._answer(method, path, body, **parameters))
+        return answer
+
+    async def _answer(self, method: str, path: str, body: Any = None, **parameters: Any) -> bytes:
         try:
             response = await self._client.request(
                 method,
@@ -170,7 +190,7 @@ class Api:
                 _request_timeout=REQUEST_TIMEOUT,
                 **{name: value for name, value in parameters.items() if value is not None},
             )
-            answer: dict[str, Any] = json.loads(await response.read())
+            answer: bytes = await response.read()
         except (ApiException, DynamicApiError) as error:
             raise _api_error(error) from error
         return answer

@@ -33,6 +33,7 @@ OURS = tuple(ResourceType(f"{GROUP}/{VERSION}", kind.name, kind.plural) for kind
 
 POD = ResourceType("v1", "Pod", "pods")
 SECRET = ResourceType("v1", "Secret", "secrets")
+CONFIG_MAP = ResourceType("v1", "ConfigMap", "configmaps")
 SERVICE = ResourceType("v1", "Service", "services")
 SERVICE_ACCOUNT = ResourceType("v1", "ServiceAccount", "serviceaccounts")
 STATEFUL_SET = ResourceType("apps/v1", "StatefulSet", "statefulsets")
@@ -51,6 +52,7 @@ _KNOWN = (
     *OURS,
     POD,
     SECRET,
+    CONFIG_MAP,
     SERVICE,
     SERVICE_ACCOUNT,
     STATEFUL_SET,

@@ -1,24 +1,36 @@
 """The Secrets with the rendered configuration of an IndicationService. Pure."""
 
-import base64
 import hashlib
 import hmac
 
 from pillion_operator.cluster.types import SECRET, Object
 from pillion_operator.desired.metadata import managed
+from pillion_operator.desired.trust import NOTHING, Trust
+from pillion_operator.injection.kept import encoded
 from pillion_operator.names import (
     CONFIGURATION_TYPE,
+    GATEWAY_CA,
     OPERATOR_TOKEN,
     RENDERED,
     REVISION_ANNOTATION,
+    TOKEN_KEYS,
     configuration_secret,
 )
 from pillion_sidecar.config.rendered import Rendered
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 
 
-def configuration_secrets(service: Object, rendered: Rendered, *, token: str) -> tuple[Object, ...]:
-    """One Secret for each file of the configuration, in order; ``token`` is in the first."""
+def configuration_secrets(
+    service: Object, rendered: Rendered, *, token: str, trust: Trust = NOTHING
+) -> tuple[Object, ...]:
+    """One Secret for each file of the configuration, in order. In the first there are also
+    ``token`` and what its deliverers go by in ``trust``, neither of which makes a revision.
+    """
+    beside = {OPERATOR_TOKEN: token.encode()}
+    if trust.gateway_ca is not None:
+        beside[GATEWAY_CA] = trust.gateway_ca
+    if trust.token_keys is not None:
+        beside[TOKEN_KEYS] = trust.token_keys
     metadata = service["metadata"]
     secrets: list[Object] = []
     for part, (file, content) in enumerate(rendered.files):
@@ -30,10 +42,8 @@ def configuration_secrets(service: Object, rendered: Rendered, *, token: str) ->
             labels={CREDENTIALS_LABEL: RENDERED},
             annotations={REVISION_ANNOTATION: rendered.revision},
         )
-        data = {file: _encoded(content)}
-        if part == 0:
-            data[OPERATOR_TOKEN] = _encoded(token.encode())
-        secrets.append({**head, "type": CONFIGURATION_TYPE, "data": data})
+        data = {file: content, **(beside if part == 0 else {})}
+        secrets.append({**head, "type": CONFIGURATION_TYPE, "data": encoded(data)})
     return tuple(secrets)
 
 
@@ -43,7 +53,3 @@ def operator_token(key: bytes, namespace: str, service: str) -> str:
     Whoever reads the token of one service learns nothing of another's.
     """
     return hmac.new(key, f"{namespace}/{service}".encode(), hashlib.sha256).hexdigest()
-
-
-def _encoded(content: bytes) -> str:
-    return base64.b64encode(content).decode("ascii")

@@ -4,7 +4,7 @@ Nothing here depends on the configuration that is rendered: a change of it reach
 their volume and restarts none.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pillion_operator.cluster.ownership import labels_of
@@ -17,6 +17,7 @@ from pillion_operator.cluster.types import (
     Object,
 )
 from pillion_operator.desired.metadata import managed
+from pillion_operator.desired.sidecar_policy import port, telemetry_rule
 from pillion_operator.injection.container import (
     DATA_VOLUME,
     INTAKE_PORT,
@@ -27,13 +28,16 @@ from pillion_operator.injection.container import (
     data_volume,
     deliverer_container,
     termination_grace_seconds,
+    tls_volume,
 )
 from pillion_operator.names import DELIVERER_LABEL, gateway, headless
-from pillion_operator.settings import DelivererDefaults
+from pillion_operator.settings import DelivererDefaults, NetworkSettings
 
 #: What a gateway's volume holds where its service names a class but no size: a fifth is left free
 #: beside the 1 GiB that a journal takes at most which is told nothing.
 CLAIM_SIZE = "1280Mi"
+#: What Kubernetes puts on every namespace: its name.
+NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 #: The group that owns the files of a claimed volume: the container runs as some user that is not
 #: root, and a new volume is root's.
 VOLUME_GROUP = 65532
@@ -43,7 +47,7 @@ def gateway_objects(service: Object, *, defaults: DelivererDefaults) -> tuple[Ob
     """The objects of a service in mode Gateway, in the order in which they are to be made."""
     return (
         _service_account(service),
-        _network_policy(service),
+        *_network_policy(service, defaults.network),
         _budget(service),
         _headless_service(service),
         _service(service),
@@ -66,12 +70,14 @@ def _service_account(service: Object) -> Object:
     return {**account, "automountServiceAccountToken": False}
 
 
-def _network_policy(service: Object) -> Object:
+def _network_policy(service: Object, settings: NetworkSettings) -> Iterator[Object]:
+    if not settings.gateways:
+        return
     head = managed(NETWORK_POLICY, gateway(_name(service)), service=service)
     rules = [
-        # Publishers of this namespace alone; the operator and Prometheus live elsewhere.
-        {"from": [{"podSelector": {}}], "ports": [_port(INTAKE_PORT)]},
-        {"from": [{"namespaceSelector": {}}], "ports": [_port(TELEMETRY_PORT)]},
+        # The door asks for a token besides: a policy holds only where the network enforces it.
+        {"from": _publishers(service), "ports": [port(INTAKE_PORT)]},
+        telemetry_rule(settings),
     ]
     spec = {
         "podSelector": {"matchLabels": dict(_pod_labels(service))},
@@ -79,11 +85,19 @@ def _network_policy(service: Object) -> Object:
         "policyTypes": ["Ingress"],
         "ingress": rules,
     }
-    return {**head, "spec": spec}
+    yield {**head, "spec": spec}
 
 
-def _port(port: int) -> Object:
-    return {"port": port, "protocol": "TCP"}
+def _publishers(service: Object) -> list[Object]:
+    """The pods of the namespaces that ``publishers`` names; without it those of its own."""
+    own = service["metadata"]["namespace"]
+    named = (service.get("spec") or {}).get("publishers") or [{"namespace": own}]
+    return [
+        {"podSelector": {}}
+        if namespace == own
+        else {"namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: namespace}}}
+        for namespace in sorted({publisher["namespace"] for publisher in named})
+    ]
 
 
 def _budget(service: Object) -> Object:
@@ -148,6 +162,7 @@ def _pod(service: Object, spec: Object, defaults: DelivererDefaults) -> Object:
         volumes.append(data_volume(spec))
     else:
         context |= {"fsGroup": VOLUME_GROUP, "fsGroupChangePolicy": "OnRootMismatch"}
+    volumes.append(tls_volume(name))
     return {
         "serviceAccountName": gateway(name),
         "automountServiceAccountToken": False,
@@ -159,7 +174,15 @@ def _pod(service: Object, spec: Object, defaults: DelivererDefaults) -> Object:
             _spread(service, "topology.kubernetes.io/zone"),
             _spread(service, "kubernetes.io/hostname"),
         ],
-        "containers": [deliverer_container(name, spec=spec, defaults=defaults, gateway=True)],
+        "containers": [
+            deliverer_container(
+                name,
+                namespace=service["metadata"]["namespace"],
+                spec=spec,
+                defaults=defaults,
+                gateway=True,
+            )
+        ],
         "volumes": volumes,
     }
 

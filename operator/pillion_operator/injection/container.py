@@ -3,13 +3,26 @@
 from typing import Any
 
 from pillion_operator.cluster.types import Object
+from pillion_operator.injection.authority import CERTIFICATE, KEY
 from pillion_operator.names import (
     CONFIGURATION_PARTS,
     CONFIGURATION_PATH,
     CONFIGURATION_VOLUME,
     CONTAINER,
+    GATEWAY_CA,
     OPERATOR_TOKEN,
+    TLS_PATH,
+    TLS_VOLUME,
+    TOKEN,
+    TOKEN_AUDIENCE,
+    TOKEN_KEYS,
+    TOKEN_PATH,
+    TOKEN_VOLUME,
     configuration_secret,
+    tls_secret,
+)
+from pillion_operator.names import (
+    gateway as gateway_name,
 )
 from pillion_operator.settings import DelivererDefaults
 
@@ -26,6 +39,10 @@ INTAKE_PORT_NAME = "pillion-intake"
 DATA_VOLUME = "pillion-data"
 DATA_PATH = "/var/lib/pillion"
 
+#: Seconds for which a sidecar's token for gateways is valid. The kubelet writes another one at four
+#: fifths of them.
+TOKEN_SECONDS = 3600
+
 #: Seconds for which the preStop hook hastens delivery. SIGTERM waits for it.
 DRAIN_SECONDS = 5
 #: Seconds for which delivery goes on after SIGTERM where the service does not say.
@@ -35,9 +52,14 @@ STOP_MARGIN_SECONDS = 5
 
 
 def deliverer_container(
-    service: str, *, spec: Object, defaults: DelivererDefaults, gateway: bool = False
+    service: str,
+    *,
+    namespace: str,
+    spec: Object,
+    defaults: DelivererDefaults,
+    gateway: bool = False,
 ) -> dict[str, Any]:
-    """The container that delivers for the IndicationService ``service``.
+    """The container that delivers for the IndicationService ``service`` of ``namespace``.
 
     ``spec`` is the whole spec of that service; empty for one that is not there yet. The field
     ``restartPolicy`` that makes an init container a sidecar is not in it.
@@ -46,7 +68,7 @@ def deliverer_container(
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": deliverer.get("image") or defaults.image,
-        "args": _arguments(service, defaults=defaults, gateway=gateway),
+        "args": _arguments(service, namespace=namespace, defaults=defaults, gateway=gateway),
         "ports": _ports(gateway=gateway),
         # One or the other as a whole: a request from here over a limit from there makes no pod.
         "resources": deliverer.get("resources") or dict(defaults.resources),
@@ -60,6 +82,7 @@ def deliverer_container(
         "volumeMounts": [
             {"name": CONFIGURATION_VOLUME, "mountPath": CONFIGURATION_PATH, "readOnly": True},
             {"name": DATA_VOLUME, "mountPath": DATA_PATH},
+            _identity_mount(gateway=gateway),
         ],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
@@ -87,6 +110,23 @@ def configuration_volume(service: str) -> dict[str, Any]:
     }
 
 
+def token_volume() -> dict[str, Any]:
+    """The volume with a sidecar's token for gateways: of the pod's own service account, and good
+    for nothing but that.
+
+    Every sidecar has it, whatever its service says now: a gateway may be named later. It is asked
+    for by name, so ``automountServiceAccountToken: false`` does not concern it.
+    """
+    token = {"audience": TOKEN_AUDIENCE, "expirationSeconds": TOKEN_SECONDS, "path": TOKEN}
+    return {"name": TOKEN_VOLUME, "projected": {"sources": [{"serviceAccountToken": token}]}}
+
+
+def tls_volume(service: str) -> dict[str, Any]:
+    """The volume with a gateway's certificate. One that is late keeps no gateway from delivering
+    what it has."""
+    return {"name": TLS_VOLUME, "secret": {"secretName": tls_secret(service), "optional": True}}
+
+
 def data_volume(spec: Object) -> dict[str, Any]:
     """The volume for the journal of a deliverer that has no claim, by the ``spec`` of its service.
 
@@ -107,15 +147,30 @@ def _deliverer(spec: Object) -> Object:
     return spec.get("deliverer") or {}
 
 
-def _arguments(service: str, *, defaults: DelivererDefaults, gateway: bool) -> list[str]:
+def _identity_mount(*, gateway: bool) -> dict[str, Any]:
+    name, path = (TLS_VOLUME, TLS_PATH) if gateway else (TOKEN_VOLUME, TOKEN_PATH)
+    return {"name": name, "mountPath": path, "readOnly": True}
+
+
+def _arguments(
+    service: str, *, namespace: str, defaults: DelivererDefaults, gateway: bool
+) -> list[str]:
     arguments = ["sidecar", "--resources", CONFIGURATION_PATH, "--service", service]
     arguments += ["--journal", DATA_PATH, "--wait-for-configuration"]
     arguments += ["--operator-token-file", f"{CONFIGURATION_PATH}/{OPERATOR_TOKEN}"]
     if gateway:
         arguments += ["--intake", f"0.0.0.0:{INTAKE_PORT}"]
+        arguments += ["--intake-tls-certificate", f"{TLS_PATH}/{CERTIFICATE}"]
+        arguments += ["--intake-tls-key", f"{TLS_PATH}/{KEY}"]
+        arguments += ["--token-keys", f"{CONFIGURATION_PATH}/{TOKEN_KEYS}"]
         arguments += ["--administration", f"127.0.0.1:{ADMINISTRATION_PORT}"]
     else:
         arguments += ["--intake", f"127.0.0.1:{INTAKE_PORT}"]
+        # The deliverer puts in the name of the gateway that a destination or its service names.
+        named = gateway_name("{service}")
+        arguments += ["--gateway", f"https://{named}.{namespace}.svc:{INTAKE_PORT}"]
+        arguments += ["--gateway-ca", f"{CONFIGURATION_PATH}/{GATEWAY_CA}"]
+        arguments += ["--gateway-token", f"{TOKEN_PATH}/{TOKEN}"]
     arguments += ["--telemetry", f"0.0.0.0:{TELEMETRY_PORT}"]
     if not defaults.addresses.allow_loopback:
         arguments.append("--refuse-loopback")

@@ -2,25 +2,17 @@
 
 import asyncio
 import base64
-import binascii
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from pillion_operator.clock import Clock
-from pillion_operator.cluster.api import FAILURES, Api, Conflict
-from pillion_operator.cluster.types import MUTATING_WEBHOOK, SECRET, Object
-from pillion_operator.injection.certificates import (
-    CERTIFICATE,
-    KEY,
-    BadMaterial,
-    Material,
-    from_data,
-    renewed,
-    to_data,
-)
+from pillion_operator.cluster.api import FAILURES, Api
+from pillion_operator.cluster.types import MUTATING_WEBHOOK, Object
+from pillion_operator.injection.authority import CERTIFICATE, KEY, BadMaterial
+from pillion_operator.injection.certificates import Material, from_data, renewed, to_data
+from pillion_operator.injection.kept import Found, KeptSecret
 from pillion_operator.injection.tls import BadKeyPair, KeyPair
-from pillion_operator.names import MANAGED_BY, MANAGED_BY_LABEL
 from pillion_operator.settings import WebhookSettings
 
 logger = logging.getLogger("pillion.operator")
@@ -52,7 +44,9 @@ class CertificateKeeper:
         those of the certificate, the Service's name unless stated."""
         self._api = api
         self._settings = settings
-        self._namespace = namespace
+        self._kept = KeptSecret(
+            api, namespace=namespace, name=settings.secret, type="kubernetes.io/tls"
+        )
         self._leads = leads
         self._use = use
         self._clock = clock
@@ -87,70 +81,44 @@ class CertificateKeeper:
 
         Trust goes before use: caBundle is written before a new certificate is shown.
         """
-        secret = await self._api.get(SECRET, self._namespace, self._settings.secret)
-        material = self._read(secret)
+        found = await self._kept.read()
+        material = self._read(found)
         if self._leads():
-            material = await self._renew(secret, material)
+            material = await self._renew(found, material)
             if material is not None:
                 await self._publish(material.bundle())
         if material is not None and material.serving != self._shown:
             await self._use(material.serving)
             self._shown = material.serving
 
-    def _read(self, secret: Object | None) -> Material | None:
-        if secret is None or not secret.get("data"):
+    def _read(self, found: Found) -> Material | None:
+        if not found.data:
             return None
         try:
-            return from_data(
-                {name: base64.b64decode(value) for name, value in secret["data"].items()}
-            )
-        except (BadMaterial, binascii.Error) as error:
+            return from_data(found.data)
+        except BadMaterial as error:
             logger.warning(
-                "Secret %s/%s: %s; the leader makes a new CA and certificate",
-                self._namespace,
-                self._settings.secret,
+                "Secret %s: %s; the leader makes a new CA and certificate",
+                self._kept,
                 error,
                 extra={"event": "bad-certificate"},
             )
             return None
 
-    async def _renew(self, secret: Object | None, material: Material | None) -> Material | None:
+    async def _renew(self, found: Found, material: Material | None) -> Material | None:
         """Write the Secret where something is due; None where another was there first."""
         # Making keys and signing take milliseconds in which the loop would answer nobody.
         new = await asyncio.to_thread(renewed, material, hosts=self._hosts, now=self._clock.time())
         if new is material:
             return material
-        data = {name: base64.b64encode(value).decode() for name, value in to_data(new).items()}
-        try:
-            if secret is None:
-                await self._api.create(self._secret(data))
-            else:
-                # With the resourceVersion that was read. A type cannot be changed.
-                await self._api.replace(
-                    {**secret, "apiVersion": "v1", "kind": "Secret", "data": data}
-                )
-        except Conflict:
+        if not await self._kept.write(found, to_data(new)):
             return None
         logger.info(
-            "the webhook's certificate in Secret %s/%s is renewed",
-            self._namespace,
-            self._settings.secret,
+            "the webhook's certificate in Secret %s is renewed",
+            self._kept,
             extra={"event": "certificate-renewed"},
         )
         return new
-
-    def _secret(self, data: dict[str, str]) -> Object:
-        return {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {
-                "name": self._settings.secret,
-                "namespace": self._namespace,
-                "labels": {MANAGED_BY_LABEL: MANAGED_BY},
-            },
-            "type": "kubernetes.io/tls",
-            "data": data,
-        }
 
     async def _publish(self, bundle: bytes) -> None:
         """Write caBundle where it differs."""

@@ -15,6 +15,7 @@ from pillion_operator.injection.container import (
     data_volume,
     deliverer_container,
     termination_grace_seconds,
+    token_volume,
 )
 from pillion_operator.injection.decision import Inject, has_deliverer
 from pillion_operator.names import CONFIGURATION_VOLUME, DELIVERER_LABEL
@@ -32,9 +33,10 @@ Operation = dict[str, Any]
 
 
 def injection_patch(
-    pod: Object, *, decision: Inject, defaults: DelivererDefaults
+    pod: Object, *, namespace: str, decision: Inject, defaults: DelivererDefaults
 ) -> list[Operation]:
-    """The operations that give ``pod`` its deliverer; none where it has one already."""
+    """The operations that give ``pod``, which is made in ``namespace``, its deliverer; none where
+    it has one already."""
     if has_deliverer(pod):
         return []
     spec = pod["spec"]
@@ -42,7 +44,7 @@ def injection_patch(
         _appended(
             "/spec/initContainers",
             present=spec.get("initContainers"),
-            items=[_sidecar(pod, decision=decision, defaults=defaults)],
+            items=[_sidecar(pod, namespace=namespace, decision=decision, defaults=defaults)],
         )
     )
     operations += _appended(
@@ -70,9 +72,13 @@ def port_clashes(pod: Object) -> tuple[str, ...]:
     )
 
 
-def _sidecar(pod: Object, *, decision: Inject, defaults: DelivererDefaults) -> Object:
+def _sidecar(
+    pod: Object, *, namespace: str, decision: Inject, defaults: DelivererDefaults
+) -> Object:
     """A native sidecar, last: it starts after a mesh's proxy, and ends before it (KEP-753)."""
-    container = deliverer_container(decision.service, spec=decision.spec, defaults=defaults)
+    container = deliverer_container(
+        decision.service, namespace=namespace, spec=decision.spec, defaults=defaults
+    )
     container["restartPolicy"] = "Always"
     # A deliverer needs no API server, and whoever may make an IndicationService names its image: he
     # would have the token of every pod that he selects. The token's place is taken by what the
@@ -87,7 +93,11 @@ def _sidecar(pod: Object, *, decision: Inject, defaults: DelivererDefaults) -> O
 
 
 def _volumes(spec: Object, *, decision: Inject) -> list[Object]:
-    wanted = (configuration_volume(decision.service), data_volume(decision.spec))
+    wanted = (
+        configuration_volume(decision.service),
+        data_volume(decision.spec),
+        token_volume(),
+    )
     # A pod that was copied from one with a deliverer may have kept the volumes.
     names = {volume.get("name") for volume in spec.get("volumes") or ()}
     return [volume for volume in wanted if volume["name"] not in names]

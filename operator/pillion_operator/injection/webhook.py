@@ -82,7 +82,12 @@ class InjectingWebhook:
         )
         if not isinstance(decision, Inject):
             return "left", answer(review, warnings=decision.warnings)
-        patch = injection_patch(review.pod, decision=decision, defaults=self._defaults)
+        patch = injection_patch(
+            review.pod,
+            namespace=review.namespace,
+            decision=decision,
+            defaults=self._defaults,
+        )
         warnings = (*decision.warnings, *port_clashes(review.pod))
         return "injected", answer(review, patch=patch, warnings=warnings)
 

@@ -126,4 +126,29 @@ _INJECTION = (
     ),
 )
 
-LOG_EVENTS = (*_PROCESS, *_RECONCILING, *_INJECTION)
+_GATEWAYS = (
+    LogEvent(
+        "gateway-authority-changed",
+        "INFO",
+        "The authority of gateways is known, at the start of a leader or after a renewal.",
+    ),
+    LogEvent(
+        "gateway-authority-failed",
+        "WARNING",
+        "The authority of gateways could not be read, renewed or taken from the Secret that was "
+        "named. Gateways keep their certificates; it is tried again.",
+    ),
+    LogEvent(
+        "bad-gateway-authority",
+        "WARNING",
+        "The Secret with the authority of gateways holds something else. It is written anew.",
+    ),
+    LogEvent(
+        "token-keys-failed",
+        "WARNING",
+        "The API server does not say with which keys service-account tokens are verified. Gateways "
+        "go on with those that they have; it is tried again.",
+    ),
+)
+
+LOG_EVENTS = (*_PROCESS, *_RECONCILING, *_INJECTION, *_GATEWAYS)

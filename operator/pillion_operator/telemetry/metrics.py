@@ -106,6 +106,17 @@ class Metrics:
             "certificate_expiry_timestamp_seconds",
             "When the certificate that the webhook shows expires.",
         )
+        self.gateway_ca_expiry = self._gauge(
+            "gateway_ca_expiry_timestamp_seconds",
+            "When the authority that signs gateways' certificates expires; 0 as long as there is "
+            "none.",
+        )
+        self.token_keys_read = self._counter(
+            "token_keys_read",
+            "Looks at the API server's keys of service-account tokens, by result: read, failed.",
+            "result",
+        )
+        _begin(self.token_keys_read, "read", "failed")
         _begin(self.webhook_answers, "injected", "left", "failed")
         _begin(self.evictions, "evicted", "refused", "failed")
 

@@ -31,12 +31,8 @@ from pillion_operator.cluster.types import (
     ResourceType,
 )
 from pillion_operator.events import EventRecorder
-from pillion_operator.injection.certificates import (
-    CA_SECONDS,
-    OVERLAP,
-    Material,
-    renewed,
-)
+from pillion_operator.injection.authority import CA_SECONDS, OVERLAP
+from pillion_operator.injection.certificates import Material, renewed
 from pillion_operator.injection.keeper import CertificateKeeper
 from pillion_operator.injection.repair import Repair
 from pillion_operator.injection.search import MissedInjections

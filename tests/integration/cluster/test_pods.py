@@ -25,6 +25,7 @@ from pillion_operator.injection.container import (
     configuration_volume,
     data_volume,
     deliverer_container,
+    token_volume,
 )
 from pillion_operator.names import REVISION_ANNOTATION
 from pillion_operator.settings import DelivererDefaults
@@ -74,7 +75,7 @@ async def runner(
 
 def pod_of(namespace: str, name: str = "pod") -> dict[str, Any]:
     defaults = DelivererDefaults(image="pillion")
-    container = deliverer_container("alerts", spec={}, defaults=defaults)
+    container = deliverer_container("alerts", namespace=namespace, spec={}, defaults=defaults)
     metadata = {"name": name, "namespace": namespace, "labels": {"pillion.dev/deliverer": "alerts"}}
     return {
         "apiVersion": "v1",
@@ -83,7 +84,7 @@ def pod_of(namespace: str, name: str = "pod") -> dict[str, Any]:
         "spec": {
             "initContainers": [{**container, "restartPolicy": "Always"}],
             "containers": [{"name": "application", "image": "application"}],
-            "volumes": [configuration_volume("alerts"), data_volume({})],
+            "volumes": [configuration_volume("alerts"), data_volume({}), token_volume()],
             "terminationGracePeriodSeconds": 10,
         },
     }

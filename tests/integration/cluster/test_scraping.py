@@ -17,10 +17,9 @@ from support.prometheus_operator import pod_monitor_job, service_monitor_job
 # The first one may have to build helm and promtool.
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
-DELIVERER = deliverer_container("default", spec={}, defaults=DelivererDefaults(image="i"))
-GATEWAY = deliverer_container(
-    "default", spec={}, defaults=DelivererDefaults(image="i"), gateway=True
-)
+DEFAULTS = DelivererDefaults(image="i")
+DELIVERER = deliverer_container("default", namespace="shop", spec={}, defaults=DEFAULTS)
+GATEWAY = deliverer_container("default", namespace="shop", spec={}, defaults=DEFAULTS, gateway=True)
 APPLICATION = {"name": "executor", "ports": [{"name": "blockmanager", "containerPort": 7079}]}
 
 

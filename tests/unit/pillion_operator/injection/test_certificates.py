@@ -9,17 +9,19 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from pillion_operator.injection.certificates import (
+from pillion_operator.injection.authority import (
     CA_SECONDS,
     OVERLAP,
     SERVING_SECONDS,
     SKEW,
     BadMaterial,
+    serving_certificate,
+)
+from pillion_operator.injection.certificates import (
     Material,
     expiry,
     from_data,
     renewed,
-    serving_certificate,
     to_data,
 )
 from pillion_operator.injection.tls import KeyPair
@@ -41,7 +43,9 @@ def trusts(bundle: bytes, serving: KeyPair) -> bool:
 def test_the_certificate_is_signed_for_the_hosts_it_serves() -> None:
     made = at(NOW)
     certificate = x509.load_pem_x509_certificate(made.serving.certificate)
-    certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(made.ca.certificate))
+    certificate.verify_directly_issued_by(
+        x509.load_pem_x509_certificate(made.authority.ca.certificate)
+    )
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == [HOSTS[0]]
     assert [str(ip) for ip in names.get_values_for_type(x509.IPAddress)] == [HOSTS[1]]
@@ -55,7 +59,7 @@ def test_nothing_is_done_while_nothing_is_due() -> None:
 def test_a_certificate_is_renewed_at_two_thirds_of_its_life_under_the_same_ca() -> None:
     made = at(NOW)
     later = at(NOW + SERVING_SECONDS * 0.67, made)
-    assert later.ca == made.ca
+    assert later.authority.ca == made.authority.ca
     assert expiry(later.serving) > expiry(made.serving)
     assert later.bundle() == made.bundle()
 
@@ -64,7 +68,7 @@ def test_a_certificate_for_other_hosts_is_signed_anew() -> None:
     made = at(NOW)
     moved = at(NOW + 1, made, ("other.svc",))
     assert moved.serving != made.serving
-    assert moved.ca == made.ca
+    assert moved.authority.ca == made.authority.ca
 
 
 def test_a_certificate_of_another_ca_is_signed_anew() -> None:
@@ -75,22 +79,22 @@ def test_a_certificate_of_another_ca_is_signed_anew() -> None:
 
 def test_no_certificate_outlives_its_ca() -> None:
     made = at(NOW)
-    late = serving_certificate(made.ca, hosts=HOSTS, now=NOW + CA_SECONDS - 10)
-    assert expiry(late) == expiry(made.ca)
+    late = serving_certificate(made.authority.ca, name="n", hosts=HOSTS, now=NOW + CA_SECONDS - 10)
+    assert expiry(late) == expiry(made.authority.ca)
 
 
 def test_a_new_ca_is_trusted_before_it_signs_and_the_old_one_after() -> None:
     first = at(NOW)
     due = at(CA_DUE, first)
     # Trusted, but the old one still signs what is renewed now.
-    assert due.next_ca is not None
-    assert due.ca == first.ca
-    assert due.bundle() == first.ca.certificate + due.next_ca.certificate
+    assert due.authority.next_ca is not None
+    assert due.authority.ca == first.authority.ca
+    assert due.bundle() == first.authority.ca.certificate + due.authority.next_ca.certificate
     assert trusts(first.bundle(), due.serving)
     assert at(CA_DUE + OVERLAP - 1, due) is due
 
     promoted = at(CA_DUE + OVERLAP, due)
-    assert promoted.ca == due.next_ca
+    assert promoted.authority.ca == due.authority.next_ca
     # A replica that still shows the old certificate is trusted, and so is the new one by an API
     # server that has not seen the newest caBundle.
     assert trusts(promoted.bundle(), due.serving)
@@ -101,16 +105,16 @@ def test_a_new_ca_is_trusted_before_it_signs_and_the_old_one_after() -> None:
 def test_the_old_ca_leaves_the_bundle_when_it_has_expired() -> None:
     due = at(CA_DUE, at(NOW))
     promoted = at(CA_DUE + OVERLAP, due)
-    assert promoted.previous_ca == due.ca.certificate
+    assert promoted.authority.previous_ca == due.authority.ca.certificate
     later = at(NOW + CA_SECONDS + 1, promoted)
-    assert later.previous_ca is None
-    assert later.bundle() == promoted.ca.certificate
+    assert later.authority.previous_ca is None
+    assert later.bundle() == promoted.authority.ca.certificate
 
 
 def test_after_years_away_everything_is_made_anew() -> None:
     made = at(NOW)
     later = at(NOW + CA_SECONDS + SKEW, made)
-    assert later.ca != made.ca
+    assert later.authority.ca != made.authority.ca
     assert trusts(later.bundle(), later.serving)
 
 

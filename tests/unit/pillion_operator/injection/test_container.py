@@ -23,7 +23,8 @@ DEFAULTS = DelivererDefaults(image="registry.test/pillion:1")
 
 
 def container(spec: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
-    return deliverer_container("weather", spec=spec or {}, **{"defaults": DEFAULTS, **options})
+    given = {"namespace": "shop", "defaults": DEFAULTS, **options}
+    return deliverer_container("weather", spec=spec or {}, **given)
 
 
 def parsed_by_pillion(arguments: list[str]) -> argparse.Namespace:

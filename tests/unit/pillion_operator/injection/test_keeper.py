@@ -9,14 +9,8 @@ import pytest
 
 from pillion_operator.cluster.api import ApiError
 from pillion_operator.cluster.types import MUTATING_WEBHOOK, SECRET
-from pillion_operator.injection.certificates import (
-    CA_SECONDS,
-    OVERLAP,
-    SERVING_SECONDS,
-    from_data,
-    renewed,
-    to_data,
-)
+from pillion_operator.injection.authority import CA_SECONDS, OVERLAP, SERVING_SECONDS
+from pillion_operator.injection.certificates import from_data, renewed, to_data
 from pillion_operator.injection.keeper import (
     EAGER_INTERVAL,
     INTERVAL,
@@ -148,10 +142,10 @@ async def test_a_ca_is_rotated_with_its_successor_trusted_first(
     await replica.keeper.look()
     overlapping = stored(api)
     assert trusted(api) == {overlapping.bundle()}
-    assert overlapping.next_ca is not None
+    assert overlapping.authority.next_ca is not None
     clock.skip(OVERLAP)
     await replica.keeper.look()
-    assert stored(api).ca == overlapping.next_ca
+    assert stored(api).authority.ca == overlapping.authority.next_ca
     assert replica.shown[-1] == stored(api).serving
 
 
@@ -167,12 +161,12 @@ async def test_a_renewal_over_a_changed_secret_gives_way(api: MemoryApi, clock: 
     replica = Replica(api, clock)
     await replica.keeper.look()
     clock.skip(SERVING_SECONDS)
-    before = await api.get(SECRET, NAMESPACE, "pillion-webhook")
-    assert before is not None
+    before = await replica.keeper._kept.read()
+    assert before.secret is not None
     # Between this replica's look and its write, another writes.
     theirs = renewed(None, hosts=("pillion-webhook.pillion-system.svc",), now=clock.time())
     data = {name: base64.b64encode(value).decode() for name, value in to_data(theirs).items()}
-    await api.replace({**before, "data": data})
+    await api.replace({**before.secret, "data": data})
     stale = await replica.keeper._renew(before, None)
     assert stale is None
     assert stored(api) == theirs

@@ -16,7 +16,7 @@ DEFAULTS = DelivererDefaults(image="registry.test/pillion:1")
 def after(body: dict[str, Any], **spec: Any) -> dict[str, Any]:
     decision = Inject(service="web", spec=spec)
     result: dict[str, Any] = patched(
-        body, injection_patch(body, decision=decision, defaults=DEFAULTS)
+        body, injection_patch(body, namespace="shop", decision=decision, defaults=DEFAULTS)
     )
     return result
 
@@ -26,7 +26,7 @@ def test_a_bare_pod_gets_a_native_sidecar_its_volume_and_the_label() -> None:
     (sidecar,) = made["spec"]["initContainers"]
     assert (sidecar["name"], sidecar["restartPolicy"]) == ("pillion-deliverer", "Always")
     names = [volume["name"] for volume in made["spec"]["volumes"]]
-    assert names == ["pillion-configuration", "pillion-data"]
+    assert names == ["pillion-configuration", "pillion-data", "pillion-token"]
     assert made["metadata"]["labels"] == {"pillion.dev/deliverer": "web"}
 
 
@@ -61,7 +61,9 @@ def test_what_is_there_stays_as_it_is_and_where_it_is() -> None:
 
 
 def test_nothing_is_written_over_or_removed() -> None:
-    patch = injection_patch(BUSY, decision=Inject(service="web", spec={}), defaults=DEFAULTS)
+    patch = injection_patch(
+        BUSY, namespace="shop", decision=Inject(service="web", spec={}), defaults=DEFAULTS
+    )
     assert {operation["op"] for operation in patch} == {"add"}
     assert all(
         operation["path"].endswith("/-") or operation["path"].startswith("/metadata/labels/")
@@ -107,7 +109,7 @@ def test_storage_adds_its_volume() -> None:
 def test_volumes_that_a_copied_pod_has_kept_are_not_added_twice() -> None:
     body = pod(spec={"volumes": copy.deepcopy(after(pod())["spec"]["volumes"])})
     names = [volume["name"] for volume in after(body)["spec"]["volumes"]]
-    assert names == ["pillion-configuration", "pillion-data"]
+    assert names == ["pillion-configuration", "pillion-data", "pillion-token"]
 
 
 @pytest.mark.parametrize(("user", "ours"), [(0, 65_532), (1000, None), (None, None)])

@@ -138,5 +138,7 @@ def test_any_pod_is_refused_or_understood(body: Any) -> None:
     )
     if isinstance(decision, Inject):
         defaults = DelivererDefaults(image="i")
-        patch = injection_patch(found.pod, decision=decision, defaults=defaults)
+        patch = injection_patch(
+            found.pod, namespace=found.namespace, decision=decision, defaults=defaults
+        )
         assert patch_of(answer(found, patch=patch, warnings=port_clashes(found.pod))) == patch

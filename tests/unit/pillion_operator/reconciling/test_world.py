@@ -201,7 +201,8 @@ def test_of_what_is_gone_nothing_is_kept() -> None:
             world.api.remove(Key("Secret", NAMESPACE, "token"))
             world.remove_pod("one")
             await settled(world)
-            assert [str(key) for key in world.api.objects if key.kind != "Event"] == []
+            left = [key for key in world.api.objects if key.namespace == NAMESPACE]
+            assert [str(key) for key in left if key.kind != "Event"] == []
             assert keys_in(leader) == set()
 
     run_virtually(work())

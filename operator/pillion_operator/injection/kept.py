@@ -1,0 +1,83 @@
+"""A Secret in which the operator keeps what it has made for itself."""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pillion_operator.cluster.api import Api, Conflict
+from pillion_operator.cluster.types import SECRET, Object
+from pillion_operator.names import MANAGED_BY, MANAGED_BY_LABEL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What stood there when it was read."""
+
+    #: The Secret; None where there is none.
+    secret: Object | None = field(repr=False)
+    #: Its data, out of base64; what is no base64 is not in it.
+    data: Mapping[str, bytes] = field(repr=False)
+
+
+class KeptSecret:
+    """One Secret, written only over what was read."""
+
+    def __init__(self, api: Api, *, namespace: str, name: str, type: str) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._name = name
+        self._type = type
+
+    def __str__(self) -> str:
+        return f"{self._namespace}/{self._name}"
+
+    async def read(self) -> Found:
+        """What stands there. Raises what :class:`Api` raises."""
+        secret = await self._api.get(SECRET, self._namespace, self._name)
+        return Found(secret=secret, data=decoded(secret))
+
+    async def write(self, found: Found, data: Mapping[str, bytes]) -> bool:
+        """Put ``data`` in place of what was ``found``; False where somebody else has written
+        meanwhile. Raises what :class:`Api` raises."""
+        try:
+            if found.secret is None:
+                await self._api.create(self._made(encoded(data)))
+            else:
+                # With the resourceVersion that was read. A type cannot be changed.
+                head = {**found.secret, "apiVersion": "v1", "kind": "Secret"}
+                await self._api.replace({**head, "data": encoded(data)})
+        except Conflict:
+            return False
+        return True
+
+    def _made(self, data: Mapping[str, str]) -> dict[str, Any]:
+        return {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": self._name,
+                "namespace": self._namespace,
+                "labels": {MANAGED_BY_LABEL: MANAGED_BY},
+            },
+            "type": self._type,
+            "data": data,
+        }
+
+
+def encoded(data: Mapping[str, bytes]) -> dict[str, str]:
+    """A Secret's data, in base64."""
+    return {name: base64.b64encode(value).decode("ascii") for name, value in data.items()}
+
+
+def decoded(secret: Object | None) -> dict[str, bytes]:
+    """A Secret's data out of base64; what is no base64 is left out."""
+    data = ((secret or {}).get("data")) or {}
+    found = {}
+    for name, value in data.items():
+        try:
+            found[name] = base64.b64decode(value, validate=True)
+        except (binascii.Error, TypeError, ValueError):
+            continue
+    return found
