@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from typing import TypeVar
 
 from pillion_operator.gathering.reports import (
     DelivererReport,
@@ -46,9 +47,20 @@ class DestinationDelivery:
     draining_depth: int = 0
     #: How attempts failed, and at how many deliverers; the most frequent first.
     details: tuple[tuple[str, int], ...] = field(default=())
+    #: Deliverers that leave delivery to a gateway. What waits there counts above like all else, and
+    #: is nowhere else; how they get on with the gateway says nothing of the listener.
+    relays: int = 0
+    #: Of these: those whose last attempt to relay failed, and those whose last one succeeded.
+    relays_failing: int = 0
+    relays_delivering: int = 0
+    #: To which gateway relaying failed, and how, and at how many; the most frequent first.
+    relay_details: tuple[tuple[tuple[str, str], int], ...] = field(default=())
 
 
 NOTHING = DestinationDelivery()
+
+#: A way of failing.
+_Way = TypeVar("_Way", str, tuple[str, str])
 
 
 def delivery_of(
@@ -86,10 +98,13 @@ def combined(parts: Iterable[DestinationDelivery]) -> DestinationDelivery:
 
 def _summed_up(queues: Sequence[QueueReport], unreachable: int) -> DestinationDelivery:
     """In one go: pair by pair would hold the event loop where deliverers are many."""
-    latest = max(queues, key=_recency, default=None)
-    failing = [queue for queue in queues if queue.failing]
+    direct = [queue for queue in queues if queue.relay_to is None]
+    relays = [queue for queue in queues if queue.relay_to is not None]
+    latest = max(direct, key=_recency, default=None)
+    failing = [queue for queue in direct if queue.failing]
+    not_relaying = [queue for queue in relays if queue.failing]
     draining = [queue for queue in queues if queue.draining]
-    idle = sum(queue.last_result is None for queue in queues)
+    idle = sum(queue.last_result is None for queue in direct)
     return DestinationDelivery(
         deliverers=len(queues),
         unreachable=unreachable,
@@ -99,14 +114,18 @@ def _summed_up(queues: Sequence[QueueReport], unreachable: int) -> DestinationDe
         oldest_indication_time=_earliest(queue.oldest_indication_time for queue in queues),
         last_attempt_time=None if latest is None else latest.last_attempt_time,
         last_result=None if latest is None else latest.last_result,
-        next_attempt_time=_earliest(queue.next_attempt_time for queue in queues),
+        next_attempt_time=_earliest(queue.next_attempt_time for queue in direct),
         failing=len(failing),
-        delivering=len(queues) - len(failing) - idle,
+        delivering=len(direct) - len(failing) - idle,
         idle=idle,
         suspended=sum(queue.suspended for queue in queues),
         draining=len(draining),
         draining_depth=sum(queue.depth for queue in draining),
         details=_by_number(Counter(q.last_detail for q in failing if q.last_detail)),
+        relays=len(relays),
+        relays_failing=len(not_relaying),
+        relays_delivering=sum(queue.last_result is DeliveryResult.SUCCESS for queue in relays),
+        relay_details=_by_number(Counter((q.relay_to or "", q.last_detail) for q in not_relaying)),
     )
 
 
@@ -114,6 +133,8 @@ def _both(one: DestinationDelivery, other: DestinationDelivery) -> DestinationDe
     latest = max(one, other, key=_recency)
     details = Counter(dict(one.details))
     details.update(dict(other.details))
+    relay_details = Counter(dict(one.relay_details))
+    relay_details.update(dict(other.relay_details))
     return DestinationDelivery(
         deliverers=one.deliverers + other.deliverers,
         unreachable=one.unreachable + other.unreachable,
@@ -133,6 +154,10 @@ def _both(one: DestinationDelivery, other: DestinationDelivery) -> DestinationDe
         draining=one.draining + other.draining,
         draining_depth=one.draining_depth + other.draining_depth,
         details=_by_number(details),
+        relays=one.relays + other.relays,
+        relays_failing=one.relays_failing + other.relays_failing,
+        relays_delivering=one.relays_delivering + other.relays_delivering,
+        relay_details=_by_number(relay_details),
     )
 
 
@@ -142,7 +167,7 @@ def _recency(known: QueueReport | DestinationDelivery) -> tuple[float, str]:
     return (-1.0 if at is None else at, known.last_result or "")
 
 
-def _by_number(details: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+def _by_number(details: Mapping[_Way, int]) -> tuple[tuple[_Way, int], ...]:
     return tuple(sorted(details.items(), key=lambda item: (-item[1], item[0])))
 
 

@@ -53,6 +53,7 @@ def _turns(queue: QueueReport) -> tuple[object, ...]:
         queue.last_result is None,
         queue.suspended,
         queue.draining,
+        queue.relay_to,
         sum(filled >= band for band in _BANDS),
     )
 

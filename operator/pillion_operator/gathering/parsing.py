@@ -111,6 +111,7 @@ def _queue(entry: Mapping[str, Any]) -> QueueReport:
         failing_since=failing_since,
         suspended=_flag(entry, "suspended"),
         draining=_flag(entry, "draining"),
+        relay_to=_matching(entry, "relayTo", _NAME),
     )
 
 

@@ -4,7 +4,7 @@ Times are seconds since the epoch, by the clock of whoever states them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pillion_sidecar.config.resources import Durability
@@ -44,6 +44,8 @@ class QueueReport:
     suspended: bool = False
     #: Of a destination that is no longer in the configuration: delivers what it holds.
     draining: bool = False
+    #: The service whose gateway it leaves delivery to; None: it delivers itself.
+    relay_to: str | None = None
 
     @property
     def failing(self) -> bool:
@@ -93,3 +95,6 @@ class Unreachable:
     since: float
     #: The destinations of which it had a queue when it last answered.
     held: frozenset[str] = frozenset()
+    #: Of these, those of which something waited: how much. And when that was; None: never.
+    pending: Mapping[str, int] = field(default_factory=dict)
+    heard: float | None = None

@@ -234,7 +234,10 @@ class ConfigurationReconciler:
             # the annotation is another one.
             self._poker.poke(self._pods(service), f"{rendered.revision}.{desired.mark}")
         state.mark = desired.mark
-        return set(content) | changed if was_unwritten else changed
+        # A deliverer may have had the revision before it was known here that it is written: then
+        # whatever was judged in between hears nothing more.
+        told = changed | state.pending if changed else changed
+        return set(content) | told if was_unwritten else told
 
     def _failed(self, state: ServiceState, error: Exception) -> set[Key]:
         """An attempt to write has failed; return the objects whose statuses have to tell of it."""

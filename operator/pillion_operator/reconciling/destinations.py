@@ -16,7 +16,9 @@ from pillion_operator.reconciling.ports import Recorder
 from pillion_operator.reconciling.states import ServiceStates
 from pillion_operator.status.conditions import Condition, seconds_of
 from pillion_operator.status.delivery import DeliveryVerdict, DestinationFacts, judge_delivery
+from pillion_operator.status.relaying import shared_condition
 from pillion_operator.store import Key, key_of
+from pillion_sidecar.config.resources import SequenceIdentifiers
 
 #: Seconds that a destination is held at most while its queues drain: retry and lifetime end all
 #: waiting sooner, unless they are set to last longer.
@@ -32,8 +34,9 @@ _TOLD = (
     "lastResult",
     "nextAttemptTime",
     "deliverers",
+    "relays",
 )
-_TOLD_CONDITIONS = ("Delivering", "Backlogged", "ListenerUnreachable")
+_TOLD_CONDITIONS = ("Delivering", "Backlogged", "ListenerUnreachable", "RelayFailing")
 
 
 class DestinationReconciler:
@@ -66,7 +69,9 @@ class DestinationReconciler:
         if delivery.due_again is not None:
             self._common.come_again(key, min(delivery.due_again, LONGEST_TIMER))
         await self._common.statuses.write(
-            body, [*conditions, *delivery.conditions], delivery.fields
+            body,
+            [*conditions, *delivery.conditions, *self._identifiers(body)],
+            delivery.fields,
         )
 
     # ------------------------------------------------------------------ delivery
@@ -85,7 +90,7 @@ class DestinationReconciler:
             delivery,
             DestinationFacts(
                 suspended=bool((body.get("spec") or {}).get("suspended")),
-                held=any(self._is_held(key, service) for service in services),
+                held=next(filter(None, (self._held(key, one) for one in services)), None),
                 retry_interval=self._retry_interval(body, services),
                 draining=draining,
                 removed_everywhere=draining and asked and self._removed(key, services),
@@ -95,12 +100,16 @@ class DestinationReconciler:
         )
         return verdict if asked else _as_told_before(body, verdict)
 
-    def _is_held(self, key: Key, service: Key) -> bool:
-        """Whether it is refused, and yet rendered: suspended, until its Secret is there."""
+    def _held(self, key: Key, service: Key) -> str | None:
+        """Why it is rendered suspended though its user has not suspended it."""
         state = self._states.get(service)
-        if state is None or key.name not in state.evaluation.destinations:
-            return False
-        return key in state.evaluation.content
+        return None if state is None else state.evaluation.held.get(key.name)
+
+    def _identifiers(self, body: Object) -> list[Condition]:
+        """What is to be said where identifiers are sent because the user says so."""
+        if (body.get("spec") or {}).get("sequenceIdentifiers") != SequenceIdentifiers.SEND:
+            return []
+        return [shared_condition(self._common.readiness.shared_by(body))]
 
     def _removed(self, key: Key, services: Sequence[Key]) -> bool:
         """Whether every deliverer that can be asked runs on a revision without the destination."""

@@ -4,8 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pillion_operator.cluster.types import Object
+from pillion_operator.evaluation.namespace import Namespace
 from pillion_operator.evaluation.parsing import Parsing
 from pillion_operator.evaluation.references import SERVICE, SUBSCRIPTION, References
+from pillion_operator.evaluation.relaying import shared_by
 from pillion_operator.gathering.reports import DelivererReport
 from pillion_operator.reconciling.ports import Answer, Deliverers
 from pillion_operator.reconciling.states import ServiceState, ServiceStates
@@ -140,6 +142,12 @@ class Readiness:
     def answers(self, service: Key) -> tuple[Answer, ...]:
         """What the deliverers of the service have last said."""
         return self._deliverers.reports(service.namespace, service.name)
+
+    def shared_by(self, destination: Object) -> list[str]:
+        """The services that deliver to a destination's URL where that are several deliverers."""
+        name = str(destination["metadata"]["namespace"])
+        namespace = Namespace(name, store=self._store, parsing=self._parsing)
+        return shared_by(destination, namespace=namespace, references=self._references)
 
     def gathered(self, services: Iterable[Key]) -> bool:
         """Whether the answers say more than the statuses that an earlier leader has left."""

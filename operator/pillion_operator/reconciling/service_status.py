@@ -5,7 +5,15 @@ from typing import Any
 
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.types import Object
-from pillion_operator.evaluation.references import DESTINATION, SERVICE, SUBSCRIPTION
+from pillion_operator.evaluation.references import (
+    DESTINATION,
+    GATEWAY_REF,
+    HAND_OVER_TO,
+    SERVICE,
+    SUBSCRIPTION,
+    gateway_named,
+    is_gateway,
+)
 from pillion_operator.gathering.reports import DelivererReport
 from pillion_operator.injection.decision import is_sidecar_service, labels_of
 from pillion_operator.names import (
@@ -25,6 +33,7 @@ from pillion_operator.status.deliverers import (
     injection_condition,
     ready_condition,
 )
+from pillion_operator.status.relaying import gateway_condition
 from pillion_operator.store import Key, Store, key_of
 from pillion_sidecar.config.resources import Durability
 
@@ -73,7 +82,8 @@ class ServiceStatusReconciler:
             fields = self._fields(service, body, state)
             await self._statuses.write(body, conditions, fields, again_as=key)
             return
-        if not self._readiness.gathered([service]):
+        named = gateway_services(body)
+        if not self._readiness.gathered([service, *named.values()]):
             return
         if state.unwritten is None and not state.written:
             # What deliverers run on says nothing of this generation before it is rolled out. The
@@ -87,8 +97,16 @@ class ServiceStatusReconciler:
         if ready.reason == "RollingOut":
             self._poke_again(key, service, state.rollout.revision)
         conditions = [accepted_condition(verdict), ready, *self._injection(service, body)]
+        if named:
+            conditions.append(self._gateway(state, named))
         fields = self._fields(service, body, state)
         await self._statuses.write(body, conditions, fields, again_as=key)
+
+    def _gateway(self, state: ServiceState, named: Mapping[str, Key]) -> Condition:
+        counts = {key.name: self._readiness.counts(key, ()) for key in named.values()}
+        verdicts = state.evaluation.gateways.values()
+        wrong = [(verdict.reason, verdict.message) for verdict in verdicts if not verdict.accepted]
+        return gateway_condition(wrong, counts)
 
     def _poke_again(self, key: Key, service: Key, revision: str | None) -> None:
         """Annotate the pods that are behind and were not: a request failed, or they are new."""
@@ -163,6 +181,15 @@ class ServiceStatusReconciler:
         injected = len(self._readiness.pods(service))
         conditions = [injection_condition(injected, self._missed.missed(service))]
         return [*conditions, overlap_condition(self._overlaps.of(service))]
+
+
+def gateway_services(service: Object) -> Mapping[str, Key]:
+    """The services that this one names as its gateways, by the field that names them."""
+    if is_gateway(service):
+        return {}
+    namespace = service["metadata"]["namespace"]
+    named = {field: gateway_named(service, field) for field in (GATEWAY_REF, HAND_OVER_TO)}
+    return {field: Key(SERVICE, namespace, name) for field, name in named.items() if name}
 
 
 def overlap_condition(others: Sequence[str]) -> Condition:

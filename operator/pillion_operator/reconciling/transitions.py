@@ -14,6 +14,9 @@ _NEWS: Mapping[str, tuple[str, bool]] = {
     "InjectionComplete": ("False", True),
     "SelectorsOverlap": ("True", False),
     "Draining": ("True", True),
+    "RelayFailing": ("True", True),
+    "SequenceIdentifiersShared": ("True", False),
+    "GatewayReady": ("False", True),
 }
 
 

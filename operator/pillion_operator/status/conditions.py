@@ -20,6 +20,9 @@ OUR_TYPES = frozenset(
         "Backlogged",
         "ListenerUnreachable",
         "Draining",
+        "RelayFailing",
+        "SequenceIdentifiersShared",
+        "GatewayReady",
     }
 )
 

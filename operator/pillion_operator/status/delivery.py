@@ -12,16 +12,19 @@ from typing import Any
 from pillion_operator.gathering.aggregate import DestinationDelivery
 from pillion_operator.status.backlog import Backlog, backlogged
 from pillion_operator.status.conditions import Condition, find_condition, rfc3339, seconds_of
+from pillion_operator.status.relaying import relay_condition
 
 #: Ways of failing that a message tells apart.
 _MOST_DETAILS = 3
 
 SUSPENDED = "Suspended"
-HELD = "CredentialsMissing"
-_HELD = (
-    "A Secret that it needs is missing or wrong, as Accepted says: indications are queued, and "
-    "delivered once it is there."
-)
+#: Why deliverers have it suspended though its user has not, and what to do.
+_HELD = {
+    "CredentialsMissing": "A Secret that it needs is missing or wrong, as Accepted says: "
+    "indications are queued, and delivered once it is there.",
+    "GatewayMissing": "It has deliverThrough Gateway, and a service that delivers to it has no "
+    "gatewayRef: indications are queued in its sidecars, and relayed once one is named.",
+}
 NO_DELIVERERS = "NoDeliverers"
 UNREACHABLE = "DeliverersUnreachable"
 NOTHING_SENT = "NothingSent"
@@ -33,8 +36,8 @@ class DestinationFacts:
 
     #: ``spec.suspended``.
     suspended: bool
-    #: Whether deliverers have it suspended because a Secret that it needs is missing or wrong.
-    held: bool = False
+    #: Why deliverers have it suspended, where that is for want of a Secret or of a gateway.
+    held: str | None = None
     #: The effective retry interval, in seconds; the longest of several services'.
     retry_interval: float
     #: Whether it is being deleted with removalPolicy Drain.
@@ -68,6 +71,9 @@ def judge_delivery(
     live = list(live_conditions or ())
     backlog = _backlog(delivery, facts, live, now)
     conditions = [_delivering(delivery, facts), backlog.condition, _unreachable(delivery, facts)]
+    relaying = relay_condition(delivery)
+    if relaying is not None:
+        conditions.append(relaying)
     drained = facts.draining and facts.removed_everywhere and not delivery.deliverers
     if facts.draining:
         conditions.append(_draining(delivery, drained=drained))
@@ -105,8 +111,8 @@ def _delivering(delivery: DestinationDelivery, facts: DestinationFacts) -> Condi
             SUSPENDED,
             "spec.suspended is true: indications are queued. Set it to false to deliver them.",
         )
-    if facts.held:
-        return Condition("Delivering", "False", HELD, _HELD)
+    if facts.held is not None:
+        return Condition("Delivering", "False", facts.held, _HELD[facts.held])
     unknown = _nothing_known(delivery)
     if unknown is not None:
         return Condition("Delivering", "Unknown", *unknown)
@@ -137,8 +143,8 @@ def _unreachable(delivery: DestinationDelivery, facts: DestinationFacts) -> Cond
     if facts.suspended:
         # Not True: the time in which nobody tries does not count against the listener.
         return Condition(kind, "Unknown", SUSPENDED, "Nothing is sent while it is suspended.")
-    if facts.held:
-        return Condition(kind, "Unknown", HELD, _HELD)
+    if facts.held is not None:
+        return Condition(kind, "Unknown", facts.held, _HELD[facts.held])
     unknown = _nothing_known(delivery)
     if unknown is not None:
         return Condition(kind, "Unknown", *unknown)
@@ -214,6 +220,8 @@ def _fields(delivery: DestinationDelivery) -> dict[str, Any]:
         return fields
     fields["depth"] = delivery.depth
     fields["highWater"] = delivery.high_water
+    if delivery.relays:
+        fields["relays"] = delivery.relays
     if delivery.last_result is not None:
         fields["lastResult"] = delivery.last_result.value
     for name, at in (

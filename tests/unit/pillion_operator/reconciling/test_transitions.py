@@ -16,6 +16,9 @@ TOLD = {
     "InjectionComplete": ("False", "NotInjectionComplete", "InjectionComplete"),
     "SelectorsOverlap": ("True", "SelectorsOverlap", None),
     "Draining": ("True", "Draining", "NotDraining"),
+    "RelayFailing": ("True", "RelayFailing", "NotRelayFailing"),
+    "SequenceIdentifiersShared": ("True", "SequenceIdentifiersShared", None),
+    "GatewayReady": ("False", "NotGatewayReady", "GatewayReady"),
 }
 GOOD = {"True": "False", "False": "True"}
 

@@ -258,7 +258,7 @@ def _live(kind: str, status: Any, reason: str) -> list[dict[str, Any]]:
 
 
 def test_while_a_secret_is_missing_the_listener_is_not_to_blame() -> None:
-    verdict = judged(FAILING, replace(FACTS, held=True))
+    verdict = judged(FAILING, replace(FACTS, held="CredentialsMissing"))
     assert said(verdict, "Delivering") == ("False", "CredentialsMissing")
     # The time does not count towards subscriptionRemovalTimeIntervalSeconds.
     assert said(verdict, "ListenerUnreachable") == ("Unknown", "CredentialsMissing")

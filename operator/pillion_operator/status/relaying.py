@@ -1,0 +1,95 @@
+"""What conditions say of gateways and of what is relayed to them. Pure.
+
+A relay that fails says nothing of the listener, so it has a condition of its own: the gateway alone
+knows whether the listener takes anything.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from pillion_operator.gathering.aggregate import DestinationDelivery
+from pillion_operator.status.conditions import Condition
+from pillion_operator.status.deliverers import DelivererCounts
+
+#: Ways of failing, and services, that a message names.
+_MOST_DETAILS = 3
+_MOST_NAMES = 5
+
+
+def relay_condition(delivery: DestinationDelivery) -> Condition | None:
+    """RelayFailing of a destination; None where nobody relays for it."""
+    kind = "RelayFailing"
+    if not delivery.relays:
+        return None
+    if delivery.relays_failing:
+        how_many = "some sidecars" if delivery.relays_delivering else "every sidecar"
+        return Condition(
+            kind,
+            "True",
+            "GatewayFailing",
+            f"The last attempts of {how_many} to relay failed: {_how(delivery)}. What is to be "
+            "relayed waits there, and no attempt of its retry is spent.",
+        )
+    if delivery.relays_delivering:
+        message = "The gateway has taken what sidecars relayed last."
+        return Condition(kind, "False", "GatewayAnswers", message)
+    return Condition(kind, "Unknown", "NothingRelayed", "No sidecar has relayed anything yet.")
+
+
+def _how(delivery: DestinationDelivery) -> str:
+    ways = [
+        f"to the gateway {gateway}: {detail or 'not said how'} "
+        f"({number} sidecar{'' if number == 1 else 's'})"
+        for (gateway, detail), number in delivery.relay_details[:_MOST_DETAILS]
+    ]
+    if len(delivery.relay_details) > _MOST_DETAILS:
+        ways.append("and in other ways")
+    return ", ".join(ways)
+
+
+def shared_condition(services: Sequence[str]) -> Condition:
+    """SequenceIdentifiersShared of a destination that has sequenceIdentifiers Send.
+
+    ``services`` are those that deliver to its URL where that are several deliverers.
+    """
+    kind = "SequenceIdentifiersShared"
+    if not services:
+        message = "One deliverer alone sends identifiers to this URL."
+        return Condition(kind, "False", "OneDeliverer", message)
+    named = ", ".join(services[:_MOST_NAMES]) + (", …" if len(services) > _MOST_NAMES else "")
+    return Condition(
+        kind,
+        "True",
+        "SeveralDeliverers",
+        f"Several deliverers, or destinations, of {named} lead to this URL, each with numbers of "
+        "its own: a listener that goes by sender and URL may take indications for late ones and "
+        "discard them, though it answers with success. Set sequenceIdentifiers to Auto or Omit, "
+        "or deliver through one gateway with one replica.",
+    )
+
+
+def gateway_condition(
+    wrong: Sequence[tuple[str, str]], counts: Mapping[str, DelivererCounts]
+) -> Condition:
+    """GatewayReady of a service that names gateways.
+
+    ``wrong`` are reason and message of those that cannot be one, ``counts`` the deliverers of all
+    by name.
+    """
+    kind = "GatewayReady"
+    if wrong:
+        told = " ".join(message for _, message in wrong)
+        return Condition(kind, "False", wrong[0][0], told)
+    for name, known in sorted(counts.items()):
+        if known.ready or known.behind:
+            continue
+        if known.unreachable:
+            message = f"The gateway {name} cannot be reached by the operator."
+            return Condition(kind, "Unknown", "Unreachable", message)
+        return Condition(
+            kind,
+            "False",
+            "GatewayNotRunning",
+            f"No deliverer of the gateway {name} serves: sidecars keep what they are to relay "
+            f"until one does. Look at StatefulSet pillion-{name} and its pods.",
+        )
+    return Condition(kind, "True", "GatewayServes", "The gateway that it names takes indications.")
