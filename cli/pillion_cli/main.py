@@ -26,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "queues": "show a deliverer's destination queues, skip or purge one",
     "drain": "have a deliverer deliver at once what waits, and wait until it has",
     "journal": "look into a deliverer's journal: inspect, verify or export it",
+    "check": "see that Pillion works in a cluster, from the resources to a listener",
 }
 
 DESCRIPTION = "Pillion delivers CIM indications to every subscribed listener, in order, with retry."
@@ -113,7 +114,7 @@ def load(name: str) -> Command:
 
 
 def _extra(command: str) -> str:
-    return "cli,operator" if command == "operator" else "cli"
+    return "cli,operator" if command in ("operator", "check") else "cli"
 
 
 def command_parser(name: str, command: Command) -> argparse.ArgumentParser:

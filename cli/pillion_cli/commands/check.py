@@ -1,0 +1,194 @@
+"""``pillion check``: whether an installation works, from the resources to a listener."""
+
+import argparse
+import asyncio
+import signal
+import time
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pillion_cli.exits import CommandFailed, Exit
+
+if TYPE_CHECKING:
+    from pillion_cli.checking.listening import Arrived
+
+HELP = """
+Check that Pillion works in a Kubernetes cluster. It makes an IndicationService in mode Gateway, a
+destination, a filter and a subscription; waits until the operator has them in force; publishes an
+alert to the gateway with the token of a service account; listens itself for that alert; and removes
+everything again. Each step is told; of one that fails, what was found, and where to look.
+
+In a pod it uses the pod's service account; elsewhere KUBECONFIG or ~/.kube/config. It needs the
+rights to get, create and delete Pillion's resources in the namespace and to get the ConfigMap
+pillion-NAME; with --injection to create pods (for trial: none is made). `helm test` runs it.
+
+examples:
+  pillion check --namespace weather --address 10.1.2.3 --publisher weather:tester
+  pillion check --namespace trial --address $POD_IP --publisher trial:tester --injection
+
+exit codes: 0 it works, 1 a step failed, 2 a wrong command line.
+"""
+
+TOKEN = Path("/var/run/secrets/pillion/token")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Define the options."""
+    parser.add_argument(
+        "--namespace", metavar="NAME", required=True, help="where the resources are made"
+    )
+    parser.add_argument(
+        "--name", default="pillion-check", help="the name of all of them [%(default)s]"
+    )
+    parser.add_argument(
+        "--address",
+        required=True,
+        help="the address of this machine or pod, at which the gateway finds its listener",
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=5988,
+        help="where to listen; 0 takes any free port [%(default)s]",
+    )
+    parser.add_argument(
+        "--publisher",
+        metavar="NAMESPACE:NAME",
+        type=_account,
+        required=True,
+        help="the service account of the token, which the gateway is to let in",
+    )
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        type=Path,
+        default=TOKEN,
+        help="its token for the audience pillion [%(default)s]",
+    )
+    parser.add_argument(
+        "--gateway", metavar="URL", help="the gateway [https://pillion-NAME.NAMESPACE.svc:8288]"
+    )
+    parser.add_argument(
+        "--injection", action="store_true", help="try that a new pod gets its deliverer, too"
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=_seconds,
+        default=120.0,
+        help="how long any step may take [%(default)g]",
+    )
+    parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="how to reach the cluster")
+
+
+def _account(text: str) -> tuple[str, str]:
+    namespace, _, name = text.partition(":")
+    if not namespace or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAMESPACE:NAME")
+    return namespace, name
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0 < number <= 3600:
+        raise argparse.ArgumentTypeError("a number of seconds above 0, at most 3600")
+    return number
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check; return the exit code."""
+    from pillion_cli.listener.server import CannotListenError
+
+    try:
+        return Exit.OK if asyncio.run(_check(args)) else Exit.FAILED
+    except asyncio.CancelledError:
+        return Exit.INTERRUPTED
+    except CannotListenError as error:
+        raise CommandFailed(f"cannot listen on port {args.port}: {error}") from error
+    except (OSError, ValueError) as error:
+        raise CommandFailed(f"there is no way to the API server: {error}") from error
+
+
+async def _check(args: argparse.Namespace) -> bool:
+    from pillion_cli.checking.check import Check, World
+    from pillion_cli.checking.documents import Plan
+    from pillion_cli.checking.door import HTTPSDoor
+    from pillion_cli.checking.listening import Arrived
+    from pillion_operator.cluster.connected import connected
+    from pillion_operator.names import gateway
+
+    arrivals = Arrived()
+    default = f"https://{gateway(args.name)}.{args.namespace}.svc:8288"
+    numbers, mark = count(1), uuid.uuid4().hex
+    async with connected(args.kubeconfig) as cluster, _listening(args, arrivals) as port:
+        plan = Plan(
+            namespace=args.namespace,
+            name=args.name,
+            listener=f"http://{_in_url(args.address)}:{port}/check",
+            publisher=args.publisher,
+        )
+        world = World(
+            cluster=cluster,
+            door=HTTPSDoor(args.gateway or default),
+            arrivals=arrivals,
+            monotonic=time.monotonic,
+            sleep=asyncio.sleep,
+            say=lambda line: print(line, flush=True),
+            # The kubelet writes a new one long before the old one expires.
+            token=lambda: args.token_file.read_text(encoding="utf-8").strip(),
+        )
+        _end_at_sigterm()
+        check = Check(
+            plan,
+            world,
+            identifier=lambda: f"check-{mark}-{next(numbers)}",
+            timeout=args.timeout,
+            injection=args.injection,
+        )
+        return await check.run()
+
+
+def _end_at_sigterm() -> None:
+    """Have SIGTERM end this task, which then removes what it has made."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+
+
+def _in_url(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+@asynccontextmanager
+async def _listening(args: argparse.Namespace, arrivals: "Arrived") -> AsyncIterator[int]:
+    """The listener while the context lasts, which is given its port."""
+    from urllib.parse import urlsplit
+
+    from pillion_cim.schema import load_schema
+    from pillion_cli.commands.listen import LIFETIME
+    from pillion_cli.listener.behaviour import Behaviour
+    from pillion_cli.listener.sequence import Sequencer
+    from pillion_cli.listener.server import Listener, serve
+    from pillion_sidecar.clock import LoopTimers, SystemClock
+
+    timers = LoopTimers(loop=asyncio.get_running_loop())
+    listener = Listener(
+        schema=load_schema(),
+        clock=SystemClock(),
+        timers=timers,
+        reporter=arrivals,
+        sequencer=Sequencer(lifetime=LIFETIME),
+        behaviour=Behaviour(),
+    )
+    # The gateway's pod is elsewhere.
+    everywhere = "::" if ":" in args.address else "0.0.0.0"
+    try:
+        async with serve(listener, address=everywhere, port=args.port) as url:
+            yield urlsplit(url).port or args.port
+    finally:
+        listener.end()
+        timers.close()
