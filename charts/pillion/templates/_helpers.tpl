@@ -27,6 +27,7 @@
 
 {{- define "pillion.operator" -}}{{ include "pillion.fullname" . }}-operator{{- end -}}
 {{- define "pillion.webhook" -}}{{ include "pillion.fullname" . }}-webhook{{- end -}}
+{{- define "pillion.gateways" -}}{{ include "pillion.fullname" . }}-gateways{{- end -}}
 {{- define "pillion.injector" -}}{{ include "pillion.clusterName" . }}-injector{{- end -}}
 
 {{- define "pillion.serviceAccount" -}}
@@ -110,9 +111,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [pods/eviction]
   verbs: [create]
 {{- end }}
-# What a gateway is made of.
+# What a gateway is made of, and the policy of pods with a sidecar.
 - apiGroups: [""]
-  resources: [services, serviceaccounts]
+  resources: [services, serviceaccounts, configmaps]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [apps]
   resources: [statefulsets]

@@ -20,6 +20,8 @@ from pillion_sidecar.config.yamlstream import StreamError, read_documents
 
 #: File names that are read; others are left alone, as are hidden ones.
 SUFFIXES = (".yaml", ".yml", ".json")
+#: What the operator puts beside a configuration, and is none.
+BESIDE = frozenset({"token-keys.json"})
 #: The most files in a folder.
 MOST_FILES = 10_000
 #: The most bytes in one file, and in all files of a folder.
@@ -84,7 +86,7 @@ def resource_files(path: Path) -> list[Path]:
 
 def is_resource_file(name: str) -> bool:
     """Whether a file of this name is read."""
-    return name.endswith(SUFFIXES) and not name.startswith(".")
+    return name.endswith(SUFFIXES) and not name.startswith(".") and name not in BESIDE
 
 
 def is_followed_file(name: str) -> bool:

@@ -15,7 +15,9 @@ from pillion_operator.leadership import LeadershipLost
 from pillion_operator.settings import (
     Address,
     DelivererDefaults,
+    NetworkSettings,
     OperatorSettings,
+    SidecarPolicy,
     WebhookSettings,
 )
 from pillion_sidecar.config.addresses import AddressPolicy
@@ -59,6 +61,8 @@ def test_without_options_the_settings_are_the_defaults() -> None:
         ("--gather-interval 0.1", "gather_interval", 0.1),
         ("--gather-interval 3600", "gather_interval", 3600.0),
         ("--token-secret tokens", "token_secret", "tokens"),
+        ("--gateway-secret other", "gateway_secret", "other"),
+        ("--gateway-authority corporate", "gateway_authority", "corporate"),
         ("--no-webhook", "webhook", None),
         ("--telemetry 127.0.0.1:0", "telemetry", Address("127.0.0.1", 0)),
         ("--telemetry [::1]:65535", "telemetry", Address("::1", 65_535)),
@@ -115,6 +119,17 @@ def test_an_option_changes_its_setting_of_the_webhook(
         (["--deliverer-resources", "{}"], "resources", {}),
         (["--allow-loopback"], "addresses", AddressPolicy(allow_loopback=True)),
         (["--allow-link-local"], "addresses", AddressPolicy(allow_link_local=True)),
+        (["--no-network-policies"], "network", NetworkSettings(gateways=False)),
+        (
+            ["--sidecar-network-policy", "SparkExecutors"],
+            "network",
+            NetworkSettings(sidecars=SidecarPolicy.SPARK_EXECUTORS),
+        ),
+        (
+            ["--telemetry-from", '[{"podSelector": {}}]'],
+            "network",
+            NetworkSettings(telemetry_from=({"podSelector": {}},)),
+        ),
     ],
 )
 def test_an_option_changes_its_setting_of_deliverers(
@@ -165,6 +180,10 @@ def test_two_settings_share_no_list_of_namespaces() -> None:
         (["--deliverer-resources", "{"], "argument --deliverer-resources: is not JSON: "),
         (["--deliverer-resources", "[]"], "is no object with requests and limits"),
         (["--deliverer-resources", '{"cpu": 1}'], "is no object with requests and limits"),
+        (["--telemetry-from", "["], "argument --telemetry-from: is not JSON: "),
+        (["--telemetry-from", "{}"], "is no list of peers"),
+        (["--telemetry-from", "[1]"], "is no list of peers"),
+        (["--sidecar-network-policy", "Some"], "invalid choice: 'Some'"),
         (["--deliverer-image-pull-policy", "Often"], "invalid choice: 'Often'"),
         (["--log-level", "TRACE"], "invalid choice: 'TRACE'"),
         (["--log-format", "xml"], "invalid choice: 'xml'"),

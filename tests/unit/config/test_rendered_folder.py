@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pillion_sidecar.config.loader import MOST_PART_BYTES, load_folder
+from pillion_sidecar.config.loader import MOST_PART_BYTES, is_followed_file, load_folder
 from pillion_sidecar.config.problems import ConfigurationError, Problem
 from pillion_sidecar.config.rendered import pack, render, render_items
 from pillion_sidecar.config.watching import snapshot
@@ -51,6 +51,15 @@ def test_a_rendered_configuration_says_what_the_folder_of_files_says(tmp_path: P
         assert other.destinations == loaded.destinations
         assert (other.service, other.filters) == (loaded.service, loaded.filters)
         assert other.subscriptions == loaded.subscriptions
+
+
+def test_the_keys_of_tokens_beside_a_rendered_configuration_are_nobodys_business(
+    tmp_path: Path,
+) -> None:
+    write_rendered(tmp_path, *COMPLETE)
+    (tmp_path / "token-keys.json").write_text('{"keys": []}')
+    assert load_folder(tmp_path).warnings == ()
+    assert not is_followed_file("token-keys.json")
 
 
 def test_files_beside_a_rendered_configuration_are_ignored_and_named(tmp_path: Path) -> None:
