@@ -11,6 +11,7 @@ from aiohttp import ClientSession, TCPConnector, web
 
 from pillion_cim.schema import Schema, load_schema
 from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.door.guard import Guard
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.intake.acceptance import Rooms
 from pillion_sidecar.intake.bodies import IntakeLimits
@@ -184,7 +185,14 @@ class Counted:
 class Door:
     """An intake over scripted rooms, and a client for it."""
 
-    def __init__(self, *, limits: IntakeLimits | None = None, requests: int = 16) -> None:
+    def __init__(
+        self,
+        *,
+        limits: IntakeLimits | None = None,
+        requests: int = 16,
+        guarding: Callable[[FakeTime], Guard] | None = None,
+    ) -> None:
+        """``guarding`` makes what stands before it."""
         self.time = FakeTime()
         self.memory = DuplicateMemory(clock=self.time, window_seconds=3600, capacity=1000)
         self.routes = ScriptedRoutes(target())
@@ -210,6 +218,7 @@ class Door:
             observer=self.observer,
             callbacks=Callbacks(poster=self.poster, timers=self.time, observer=self.observer),
             limits=limits,
+            guard=None if guarding is None else guarding(self.time),
         )
         self.port = 0
         self._session: ClientSession | None = None
@@ -259,8 +268,10 @@ class Door:
             )
             return response.status, document, dict(response.headers)
 
-    async def get(self, path: str) -> tuple[int, dict[str, Any]]:
-        async with self.session.get(self.url + path) as response:
+    async def get(
+        self, path: str, headers: dict[str, str] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        async with self.session.get(self.url + path, headers=headers) as response:
             return response.status, await response.json()
 
     async def taken(self, count: int) -> None:
