@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.store import Change, Key
-from pillion_sidecar.config.resources import DelivererMode
+from pillion_sidecar.config.resources import DelivererMode, SequenceIdentifiers
 
 SERVICE = "IndicationService"
 DESTINATION = "ListenerDestination"
@@ -86,6 +86,9 @@ class References:
         self._gateways: defaultdict[str, set[Key]] = defaultdict(set)
         #: By namespace and URL: the destinations that lead there.
         self._at: defaultdict[tuple[str, str], set[Key]] = defaultdict(set)
+        self._urls: dict[Key, str] = {}
+        #: The destinations that have sequence identifiers sent whoever else delivers there.
+        self._senders: set[Key] = set()
 
     def follow(self, change: Change) -> None:
         """Take a change of the store into account."""
@@ -96,10 +99,7 @@ class References:
                 self._gateways, change.key.namespace, change.key, there=is_gateway(change.after)
             )
         elif change.key.kind == DESTINATION:
-            for body in (change.before, change.after):
-                if body is not None:
-                    place = change.key.namespace, url_of(body)
-                    _entered(self._at, place, change.key, there=body is change.after)
+            self._follow_destination(change.key, change.after)
         named = frozenset(named_by(change.after)) if change.after is not None else frozenset()
         for gone in self._from.pop(change.key, frozenset()) - named:
             _entered(self._to, gone, change.key, there=False)
@@ -107,6 +107,18 @@ class References:
             self._from[change.key] = named
             for target in named:
                 self._to[target].add(change.key)
+
+    def _follow_destination(self, key: Key, body: Object | None) -> None:
+        url = self._urls.pop(key, None)
+        if url is not None:
+            _entered(self._at, (key.namespace, url), key, there=False)
+        self._senders.discard(key)
+        if body is None:
+            return
+        self._urls[key] = url_of(body)
+        _entered(self._at, (key.namespace, self._urls[key]), key, there=True)
+        if (body.get("spec") or {}).get("sequenceIdentifiers") == SequenceIdentifiers.SEND:
+            self._senders.add(key)
 
     def naming(self, key: Key) -> frozenset[Key]:
         """The objects that name ``key``: of a service, subscriptions and other services."""
@@ -131,6 +143,14 @@ class References:
     def at(self, namespace: str, url: str) -> frozenset[Key]:
         """The destinations of a namespace that lead to a URL."""
         return frozenset(self._at.get((namespace, url), ()))
+
+    def senders_at(self, namespace: str, url: str) -> set[Key]:
+        """Of the destinations that lead to a URL, those with sequenceIdentifiers Send."""
+        return self._senders & self._at.get((namespace, url), set())
+
+    def senders_beside(self, destination: Key) -> set[Key]:
+        """The destinations with sequenceIdentifiers Send that lead where this one does."""
+        return self.senders_at(destination.namespace, self._urls.get(destination, ""))
 
     def services_using(self, key: Key) -> set[Key]:
         """The services whose configuration depends on a filter, destination or Secret: those whose

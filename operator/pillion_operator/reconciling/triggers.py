@@ -11,6 +11,7 @@ from pillion_operator.evaluation.references import (
     SUBSCRIPTION,
     References,
     named_by,
+    url_of,
 )
 from pillion_operator.injection.selectors import selects
 from pillion_operator.names import DELIVERER_LABEL, SERVICE_LABEL
@@ -83,25 +84,40 @@ def _of_ours(change: Change, references: References) -> Iterator[tuple[Key, floa
     if key.kind == DESTINATION and _failing_since(change.before) != _failing_since(change.after):
         # subscriptionRemovalAction counts from then.
         yield from ((subscription, 2 * SETTLE) for subscription in references.naming(key))
-    if not _means_something_else(change):
-        return
+    if _means_something_else(change):
+        yield from _of_those_concerned(change, references)
+
+
+def _of_those_concerned(change: Change, references: References) -> Iterator[tuple[Key, float]]:
+    """Whatever else one of ours is rendered or judged with."""
+    key = change.key
     if key.kind != FILTER:
         # What they take over from others depends on it, and who else delivers where they do.
         yield from ((gateway, SETTLE) for gateway in sorted(references.gateways(key.namespace)))
-    if key.kind == SUBSCRIPTION:
-        for body in (change.before, change.after):
-            if body is not None:
-                # Its service may be none that renders anything, and so say nothing of the others.
-                yield from (
-                    (named, SETTLE if named.kind == SERVICE else 2 * SETTLE)
-                    for named in named_by(body)
-                )
-    elif key.kind == SERVICE:
+    if key.kind == SERVICE:
         yield from ((guest, SETTLE) for guest in sorted(references.guests(key)))
         # Its settings are what they are judged by.
-        yield from ((served, 2 * SETTLE) for served in references.served_by(key))
-    else:
+        for served in references.served_by(key):
+            yield served, 2 * SETTLE
+            yield from _beside(served, references)
+        return
+    if key.kind != SUBSCRIPTION:
         yield from ((service, SETTLE) for service in references.services_using(key))
+    for body in (change.before, change.after):
+        if body is not None and key.kind == SUBSCRIPTION:
+            # Its service may be none that renders anything, and so say nothing of the others.
+            for named in named_by(body):
+                yield named, SETTLE if named.kind == SERVICE else 2 * SETTLE
+                yield from _beside(named, references)
+        elif body is not None and key.kind == DESTINATION:
+            senders = references.senders_at(key.namespace, url_of(body))
+            yield from ((sender, 2 * SETTLE) for sender in sorted(senders))
+
+
+def _beside(destination: Key, references: References) -> Iterator[tuple[Key, float]]:
+    """Those that are told whether they alone send sequence identifiers to a URL."""
+    senders = sorted(references.senders_beside(destination))
+    yield from ((sender, 2 * SETTLE) for sender in senders)
 
 
 def _of_a_secret(change: Change, references: References) -> Iterator[tuple[Key, float]]:

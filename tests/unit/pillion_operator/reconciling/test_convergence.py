@@ -38,6 +38,9 @@ def _service(world: World, draw: random.Random) -> tuple[str, Callable[[], None]
             {"deliveryRetryAttempts": -1},
             {"deliverer": {"podSelector": {"matchLabels": {"app": draw.choice("ab")}}}},
             {"deliverer": {"image": draw.choice(("one", "two"))}},
+            {"deliverer": {"mode": "Gateway", "replicas": draw.choice((1, 1, 2))}},
+            {draw.choice(("gatewayRef", "handOverTo")): {"name": _name(draw, "service", 2)}},
+            {"gatewayRef": {"name": _name(draw, "service", 2)}},
         )
     )
     return f"service {name} {spec}", lambda: world.resource("IndicationService", name, spec)
@@ -50,6 +53,8 @@ def _destination(world: World, draw: random.Random) -> tuple[str, Callable[[], N
         (
             {},
             {"suspended": True},
+            {"deliverThrough": "Gateway"},
+            {"sequenceIdentifiers": "Send"},
             {"destination": "http://127.0.0.1/"},
             {"destination": "nonsense"},
             {"removalPolicy": "Drain"},
