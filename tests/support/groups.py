@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import GroupMember, Indication
+from pillion_sidecar.indication import GroupMember, Indication, Relayed
 from pillion_sidecar.intake.ports import Refusal, Target
 from pillion_sidecar.journal.ports import GroupRecord
 from pillion_sidecar.reliability.grouping import Groups
@@ -69,7 +69,12 @@ class Accepted:
     record: GroupRecord
 
     def at(self, offset: float) -> GroupRecord:
-        return replace(self.record, accepted_at=self.record.accepted_at - offset)
+        relayed_at = self.record.relayed_at
+        return replace(
+            self.record,
+            accepted_at=self.record.accepted_at - offset,
+            relayed_at=None if relayed_at is None else relayed_at - offset,
+        )
 
 
 class Bed:
@@ -116,16 +121,25 @@ class Bed:
         group_expires: float | None = None,
         idle: float | None = None,
         body: bytes = b"{}",
+        relayed_after: float | None = None,
     ) -> Guard:
         """Have a member accepted, as intake does; return what was found out about it.
 
-        ``expires_in`` counts from now; ``group_expires`` is a date.
+        ``expires_in`` counts from its acceptance; ``group_expires`` is a date. ``relayed_after``:
+        it is relayed now by a sidecar that accepted it so many seconds ago.
         """
-        moment = self.moment()
+        moment = accepted = self.moment()
+        if relayed_after is not None:
+            accepted = Moment(moment.monotonic - relayed_after, moment.wall - relayed_after)
         member = GroupMember(sequence, last, ordered, group_expires, idle)
-        expires = None if expires_in is None else moment.wall + expires_in
+        expires = None if expires_in is None else accepted.wall + expires_in
         examined = self.groups.examine(
-            source="s", group=group, member=member, size=len(body), moment=moment
+            source="s",
+            group=group,
+            member=member,
+            size=len(body),
+            moment=moment,
+            accepted=None if relayed_after is None else accepted,
         )
         self.decision = decision = examined.decision
         if decision.ready is not Guard.ACCEPTABLE:
@@ -133,11 +147,14 @@ class Bed:
         indication = Indication(
             body=body,
             class_name="C",
-            accepted_at=moment.monotonic,
+            accepted_at=accepted.monotonic,
             source="s",
             group=group,
             member=member,
             expires=expires,
+            relayed=None
+            if relayed_after is None
+            else Relayed(moment.monotonic, moment.wall + self.window),
         )
         if self.groups.take(examined, indication, ()) is not None:
             return Guard.NO_ROOM
@@ -148,8 +165,9 @@ class Bed:
                     source="s",
                     group=group,
                     member=member,
-                    accepted_at=moment.monotonic + self.offset,
+                    accepted_at=accepted.monotonic + self.offset,
                     expires=expires,
+                    relayed_at=None if relayed_after is None else moment.monotonic + self.offset,
                 )
             )
         )
