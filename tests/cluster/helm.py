@@ -48,10 +48,18 @@ class Helm:
         return ran.stdout
 
     def template(
-        self, *values: str, namespace: str = "pillion-system", version: str = KUBERNETES
+        self,
+        *values: str,
+        namespace: str = "pillion-system",
+        version: str = KUBERNETES,
+        tests: bool = False,
     ) -> list[Object]:
-        """Render the chart, with ``--set`` for each of ``values``; no cluster is asked."""
+        """Render the chart, with ``--set`` for each of ``values``; no cluster is asked. ``tests``:
+        what `helm test` makes is among it.
+        """
         command = ("template", RELEASE, str(self.chart), f"--namespace={namespace}")
+        if not tests:
+            command += ("--skip-tests",)
         printed = self.run(*command, f"--kube-version={version}", *settings(values))
         return [found for found in yaml.safe_load_all(printed) if found]
 
@@ -128,6 +136,12 @@ MATRIX: dict[str, tuple[str, ...]] = {
         'networkPolicy.metricsFrom=[{"namespaceSelector":{}}]',
         'networkPolicy.webhookFrom=[{"ipBlock":{"cidr":"198.18.0.0/15"}}]',
         'networkPolicy.egress=[{"ports":[{"port":443,"protocol":"TCP"}]}]',
+    ),
+    "gateways": (
+        "gateways.certificateAuthority.secretName=corporate-ca",
+        "networkPolicy.deliverers.gateways=false",
+        "networkPolicy.deliverers.sidecars=SparkExecutors",
+        'networkPolicy.deliverers.metricsFrom=[{"podSelector":{}}]',
     ),
     "pod": (
         "runAsUser=null",

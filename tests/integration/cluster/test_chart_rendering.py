@@ -12,11 +12,18 @@ from cluster.helm import CHART, MATRIX, Helm, HelmFailed, Object, find_helm, of_
 from pillion_cli.commands.operator import settings_of
 from pillion_cli.main import command_parser, load
 from pillion_operator.clock import SystemClock
+from pillion_operator.cluster.issuer import CONFIGURATION_PATH, KEYS_PATH
 from pillion_operator.injection.container import TELEMETRY_PORT_NAME
 from pillion_operator.injection.decision import SYSTEM_NAMESPACES
 from pillion_operator.injection.webhook import InjectingWebhook
 from pillion_operator.names import DELIVERER_LABEL, INJECT_LABEL, REVISION_ANNOTATION
-from pillion_operator.settings import DelivererDefaults, OperatorSettings, WebhookSettings
+from pillion_operator.settings import (
+    DelivererDefaults,
+    NetworkSettings,
+    OperatorSettings,
+    SidecarPolicy,
+    WebhookSettings,
+)
 from pillion_operator.telemetry.metrics import Metrics
 from pillion_sidecar.config.addresses import AddressPolicy
 
@@ -67,6 +74,11 @@ def option(objects: list[Object], name: str) -> str:
 
 
 def rules(objects: list[Object]) -> Iterator[Any]:
+    """The rules about objects."""
+    return (rule for rule in all_rules(objects) if "resources" in rule)
+
+
+def all_rules(objects: list[Object]) -> Iterator[Any]:
     for kind in RULED:
         for role in of_kind(objects, kind):
             yield from role["rules"]
@@ -118,8 +130,9 @@ def test_the_operator_keeps_to_the_restricted_profile(render: Render, case: str)
 
 @pytest.mark.parametrize("case", MATRIX)
 def test_no_right_is_a_wildcard(render: Render, case: str) -> None:
-    for rule in rules(render(case)):
-        assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+    for rule in all_rules(render(case)):
+        named = [word for words in rule.values() for word in words]
+        assert not any("*" in word for word in named)
         assert not set(rule["verbs"]) & {"escalate", "bind", "impersonate"}
 
 
@@ -335,6 +348,7 @@ def test_its_own_certificates_give_the_operator_the_right_to_its_own_configurati
     secrets = [rule for rule in own if rule["resources"] == ["secrets"] and "resourceNames" in rule]
     assert [rule["resourceNames"] for rule in secrets] == [
         [option(objects, "--token-secret")],
+        [option(objects, "--gateway-secret")],
         [option(objects, "--webhook-secret")],
     ]
     leases = [rule for rule in own if rule["resources"] == ["leases"] and "resourceNames" in rule]
@@ -396,6 +410,47 @@ def test_the_right_to_patch_pods_comes_only_with_the_policy_that_holds_it(
     )
     assert (patches(old), held(old), "--no-poke" in arguments(old)) == (False, False, True)
     assert REVISION_ANNOTATION in json.dumps(only(default, "ValidatingAdmissionPolicy"))
+
+
+def test_the_keys_of_tokens_may_be_read_where_the_chart_may_say_so(render: Render) -> None:
+    def readable(case: str) -> list[str]:
+        (paths,) = (
+            rule["nonResourceURLs"]
+            for rule in all_rules(render(case))
+            if "nonResourceURLs" in rule and rule["verbs"] == ["get"]
+        )
+        return list(paths)
+
+    assert readable("default") == [CONFIGURATION_PATH, KEYS_PATH]
+    for case in ("namespaced", "nothing-cluster-wide", "no-roles"):
+        # Kubernetes' own role is what is left.
+        assert not any("nonResourceURLs" in rule for rule in all_rules(render(case)))
+
+
+def test_an_authority_that_is_given_may_be_read_and_no_more(render: Render) -> None:
+    def rights(case: str) -> dict[str, list[str]]:
+        return {
+            name: rule["verbs"]
+            for rule in only(render(case), "Role")["rules"]
+            if rule["resources"] == ["secrets"]
+            for name in rule.get("resourceNames", ())
+        }
+
+    given, default = settings(render("gateways")), settings(render("default"))
+    assert (default.gateway_secret, default.gateway_authority) == ("pillion-gateways", None)
+    assert given.gateway_authority == "corporate-ca"
+    assert rights("default")[default.gateway_secret] == ["get", "update"]
+    assert rights("gateways")["corporate-ca"] == ["get"]
+    assert "corporate-ca" not in rights("default")
+
+
+def test_the_policies_of_deliverers_are_what_the_values_say(render: Render) -> None:
+    assert settings(render("default")).deliverer.network == NetworkSettings()
+    assert settings(render("gateways")).deliverer.network == NetworkSettings(
+        gateways=False,
+        sidecars=SidecarPolicy.SPARK_EXECUTORS,
+        telemetry_from=({"podSelector": {}},),
+    )
 
 
 def test_the_right_to_evict_is_a_value(render: Render) -> None:
