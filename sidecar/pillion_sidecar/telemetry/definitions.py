@@ -44,6 +44,13 @@ SUSPENDED = Metric(
     "1 where the destination is suspended, else 0.",
     _DESTINATION,
 )
+RELAYED = Metric(
+    "pillion_destination_relayed",
+    MetricType.GAUGE,
+    "1 where this deliverer relays to a gateway what is for the destination, 0 where it sends to "
+    "the listener itself.",
+    _DESTINATION,
+)
 NEXT_ATTEMPT = Metric(
     "pillion_destination_next_attempt_timestamp_seconds",
     MetricType.GAUGE,
@@ -281,6 +288,7 @@ METRICS: tuple[Metric, ...] = (
     OLDEST_AGE,
     IN_FLIGHT,
     SUSPENDED,
+    RELAYED,
     NEXT_ATTEMPT,
     LAST_SUCCESS,
     ATTEMPTS,

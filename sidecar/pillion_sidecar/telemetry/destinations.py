@@ -44,6 +44,7 @@ def _writers(clock: Clock) -> Iterator[tuple[Metric, Write]]:
         (definitions.QUEUE_HIGH_WATER, attrgetter("high_water")),
         (definitions.IN_FLIGHT, attrgetter("in_flight")),
         (definitions.SUSPENDED, lambda queue: 1 if queue.suspended else 0),
+        (definitions.RELAYED, lambda queue: 0 if queue.relay_to is None else 1),
         (definitions.DELIVERED, attrgetter("delivered")),
         (definitions.HANDED_OVER, attrgetter("handed_over")),
     ):

@@ -58,6 +58,12 @@ def test_a_queue_shows_its_depth_capacity_high_water_and_flight(fake_time: FakeT
     assert _value(metrics, "pillion_destination_suspended", destination="siem") == 0
 
 
+def test_a_queue_shows_whether_it_is_relayed(fake_time: FakeTime) -> None:
+    metrics = _metrics(fake_time, StillQueue(name="siem"), StillQueue(name="far", relay_to="hub"))
+    assert _value(metrics, "pillion_destination_relayed", destination="siem") == 0
+    assert _value(metrics, "pillion_destination_relayed", destination="far") == 1
+
+
 def test_discards_are_counted_by_reason_and_every_reason_is_there_from_the_start(
     fake_time: FakeTime,
 ) -> None:
