@@ -9,10 +9,15 @@ from pillion_cim.model import CIMInstance
 from pillion_cim.schema import Schema, load_schema
 from pillion_sidecar.config.resources import (
     Configuration,
+    DelivererMode,
+    DelivererSpec,
     IndicationFilter,
+    IndicationService,
+    IndicationSubscription,
     QueryLanguage,
     RepeatNotification,
     RepeatPolicy,
+    SubscriptionState,
 )
 from pillion_sidecar.routing import Router
 from support.delivery import destination, subscription
@@ -193,3 +198,58 @@ def test_a_condition_that_demands_another_value_is_not_evaluated(schema, monkeyp
 
     assert routed(routes, alert(EventID="7")) == ["s7"]
     assert len(evaluated) == 1
+
+
+# ---------------------------------------------------------------------- relayed
+
+
+def gateway(schema: Schema, *subscriptions: IndicationSubscription) -> Router:
+    """The router of a gateway that these are relayed to."""
+    nothing = IndicationFilter(
+        name="nothing",
+        query="SELECT * FROM CIM_InstDeletion",
+        query_language=QueryLanguage.WQL,
+    )
+    return Router(
+        Configuration(
+            revision="1",
+            service=IndicationService(deliverer=DelivererSpec(mode=DelivererMode.GATEWAY)),
+            filters={"nothing": nothing},
+            relayed={one.name: one for one in subscriptions},
+            destinations={"ops": destination("ops")},
+        ),
+        schema=schema,
+    )
+
+
+def test_what_is_relayed_goes_by_the_subscriptions_uid_alone(schema):
+    routes = gateway(schema, subscription("far", "ops", filter_name="nothing"))
+    assert routes.takes_relayed
+
+    def instance() -> CIMInstance:
+        raise AssertionError("the instance is not needed")
+
+    target = routes.relayed("uid-far", instance)
+    assert target is not None
+    assert (target.subscription, target.destination, target.event) == ("far", "ops", None)
+    assert routes.relayed("far", instance) is None
+    # Nor is anything else routed to it.
+    assert routed(routes, CIMInstance("CIM_InstDeletion")) == []
+
+
+def test_what_is_disabled_here_is_not_known_to_be_relayed(schema):
+    disabled = subscription("far", "ops", filter_name="nothing", state=SubscriptionState.DISABLED)
+    assert gateway(schema, disabled).relayed("uid-far", alert) is None
+
+
+def test_what_makes_relayed_indications_repeats_is_worked_out_at_the_gateway(schema):
+    repeat = RepeatNotification(policy=RepeatPolicy.SUPPRESS, key=("EventID",))
+    routes = gateway(
+        schema, subscription("far", "ops", filter_name="nothing", repeat_notification=repeat)
+    )
+    events = [routes.relayed("uid-far", lambda i=i: alert(EventID=i)).event for i in "aab"]
+    assert events[0] == events[1] != events[2]
+
+
+def test_a_sidecar_is_no_gateway(schema):
+    assert not router(schema).takes_relayed
