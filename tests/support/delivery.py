@@ -185,7 +185,7 @@ class Deliverer:
             for name in names
         ]
         indication = Indication(
-            body=b"{}",
+            body=self.body_of(identifier),
             class_name="CIM_AlertIndication",
             accepted_at=self.time.monotonic(),
             identifier=identifier,
@@ -193,6 +193,10 @@ class Deliverer:
             trackers=(self.settlements,),
         )
         return self.service.offer(indication, targets)
+
+    def body_of(self, identifier: str) -> bytes:
+        """The body of an indication."""
+        return b"{}"
 
     def run(self) -> None:
         """Run what is due now until nothing is."""

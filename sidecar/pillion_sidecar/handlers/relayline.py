@@ -15,6 +15,9 @@ import msgspec
 from pillion_sidecar.delivery.handler import Delivery
 from pillion_sidecar.indication import Indication
 
+#: Content languages that a gateway takes.
+MOST_LANGUAGES = 16
+
 _encode = msgspec.json.encode
 
 
@@ -48,7 +51,7 @@ def _envelope(indication: Indication, *, in_group: bool) -> bytes:
     if indication.expires is not None:
         given += b',"expires":"%b"' % _rfc3339(indication.expires)
     if indication.languages:
-        given += b',"languages":' + _encode(indication.languages)
+        given += b',"languages":' + _encode(indication.languages[:MOST_LANGUAGES])
     return given
 
 
