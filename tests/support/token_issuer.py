@@ -14,7 +14,11 @@ ISSUER = "https://kubernetes.default.svc.cluster.local"
 #: Seconds since the epoch, where a test does not say otherwise.
 NOW = 1_800_000_000.0
 
-_CURVES = {"ES256": ec.SECP256R1, "ES384": ec.SECP384R1, "ES512": ec.SECP521R1}
+_CURVES: dict[str, ec.EllipticCurve] = {
+    "ES256": ec.SECP256R1(),
+    "ES384": ec.SECP384R1(),
+    "ES512": ec.SECP521R1(),
+}
 
 
 class TokenIssuer:
@@ -30,7 +34,7 @@ class TokenIssuer:
     def add(self, kid: str, algorithm: str = "ES256", *, bits: int = 2048) -> None:
         """Have one more key."""
         if algorithm in _CURVES:
-            self.private[kid] = ec.generate_private_key(_CURVES[algorithm]())
+            self.private[kid] = ec.generate_private_key(_CURVES[algorithm])
         else:
             self.private[kid] = rsa.generate_private_key(public_exponent=65537, key_size=bits)
         self.algorithms[kid] = algorithm

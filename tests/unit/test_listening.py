@@ -1,5 +1,6 @@
 """The addresses of a deliverer: taken, told, and given back."""
 
+import asyncio
 import socket
 
 import aiohttp
@@ -67,3 +68,22 @@ async def test_one_of_ipv6_is_told_in_brackets() -> None:
     assert url.startswith("http://[::1]:")
     assert await asked(url) == "a"
     await listeners.close()
+
+
+@pytest.mark.parametrize("value", [b"Bearer tokenSECRET\x01", b"Bearer tokenSECRET" + b"a" * 9000])
+async def test_what_is_no_http_is_logged_without_what_it_says(
+    value: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be a header with a token."""
+    listeners = Listeners()
+    url = await listeners.serve(application("a"), Address("127.0.0.1", 0))
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rsplit(":", 1)[1]))
+    writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: %b\r\n\r\n" % value)
+    assert (await reader.readline()).split()[1] == b"400"
+    writer.close()
+    await listeners.close()
+    (record,) = caplog.records
+    assert record.name == "pillion.http"
+    assert "no HTTP that is taken here" in record.getMessage()
+    assert record.exc_info is None
+    assert "SECRET" not in caplog.text
