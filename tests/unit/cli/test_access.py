@@ -1,0 +1,52 @@
+"""What the commands show at a gateway, and whom they trust."""
+
+from pathlib import Path
+
+import pytest
+
+from pillion_cli.access import Access
+from pillion_cli.client import DelivererClient
+from pillion_cli.exits import CommandFailed, Exit
+
+
+def test_a_token_is_read_for_each_request(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    access = Access(token_file=file)
+    for token in ("a.b.c", "d.e.f-_="):
+        file.write_text(f"{token}\n")
+        assert access.headers() == {"Authorization": f"Bearer {token}"}
+    assert Access().headers() == {}
+
+
+@pytest.mark.parametrize("content", [b"", b"a b", b"a\r\nHost: b", b"\xff", b"a" * 20_000])
+def test_what_is_no_token_is_not_shown_to_anybody(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(content)
+    with pytest.raises(CommandFailed, match="there is no token in it") as caught:
+        Access(token_file=file).headers()
+    assert "Host" not in str(caught.value)
+
+
+def test_a_token_that_is_not_there_is_said_to_be(tmp_path: Path) -> None:
+    with pytest.raises(CommandFailed, match=r"--token-file .*token: No such file"):
+        Access(token_file=tmp_path / "token").headers()
+
+
+def test_a_token_does_not_travel_in_the_clear(tmp_path: Path) -> None:
+    for access, option in (
+        (Access(token_file=tmp_path / "token"), "--token-file"),
+        (Access(ca=tmp_path / "ca"), "--ca"),
+    ):
+        with pytest.raises(CommandFailed, match=f"{option} is for an https URL") as caught:
+            DelivererClient("127.0.0.1:8288", timeout=1, access=access)
+        assert caught.value.code == Exit.USAGE
+
+
+def test_authorities_that_are_none_are_refused_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "ca.crt"
+    for content in (None, "none"):
+        if content is not None:
+            file.write_text(content)
+        with pytest.raises(CommandFailed, match=r"--ca .*ca\.crt: ") as caught:
+            DelivererClient("https://gateway", timeout=1, access=Access(ca=file))
+        assert caught.value.code == Exit.USAGE
