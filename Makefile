@@ -71,6 +71,26 @@ cluster-up: .venv/.complete ## Start a Kubernetes control plane with our CRDs in
 cluster-down: .venv/.complete ## End it, and remove its data
 	@PYTHONPATH=tests $(PY) -m cluster down
 
+# Some 12 minutes the first time on a machine; after it, of images what has changed.
+.PHONY: node-binaries
+node-binaries: .venv/.complete
+	@tools/check-node
+	@[ -n "$${PILLION_SKIP_NODE:-}" ] || PYTHONPATH=tests $(PY) -m cluster build-node
+
+# One after the other, and on one cluster: they measure, and they cut nodes off.
+.PHONY: e2e
+e2e: node-binaries ## The whole product on a real node: root on Linux (the first run builds it: 12 minutes)
+	@echo "== tests on a node"
+	@$(PY) -m pytest tests/e2e -q
+
+.PHONY: node-up
+node-up: .venv/.complete ## Start a Kubernetes with a node in the background
+	@PYTHONPATH=tests $(PY) -m cluster node-up
+
+.PHONY: node-down
+node-down: .venv/.complete ## End it, and remove its data
+	@PYTHONPATH=tests $(PY) -m cluster node-down
+
 .PHONY: rows
 rows: java cluster-binaries ## Break each worked requirement's line of source and see its tests turn red
 	@echo "== rows"

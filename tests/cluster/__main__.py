@@ -1,8 +1,8 @@
 """``python -m cluster``: the test clusters for people, and their programs for ``make``.
 
-``build`` and ``build-node`` make the programs. ``up`` and ``down`` are for a control plane in the
-background, ``node-up`` and ``node-down`` for a cluster with a node, which takes images with
-``node-import``.
+``build`` and ``build-node`` make the programs; ``check-node`` says what a machine lacks for a node.
+``up`` and ``down`` are for a control plane in the background, ``node-up`` and ``node-down`` for a
+cluster with a node, which takes images with ``node-import``.
 """
 
 import argparse
@@ -11,10 +11,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from cluster import images
 from cluster.background import BackgroundCluster
 from cluster.binaries import BinariesUnavailable, find_binaries, say
 from cluster.control_plane import ControlPlane
 from cluster.fixtures import CRDS
+from cluster.image_base import ImagesUnavailable
 from cluster.kubectl import Kubectl, KubectlFailed
 from cluster.leftovers import read_record, remove, remove_folder
 from cluster.machine import ImportFailed, ctr
@@ -47,8 +49,19 @@ def build(_chosen: argparse.Namespace) -> None:
 
 
 def build_node(chosen: argparse.Namespace) -> None:
+    """Make all that tests on a node run, outside of any test's time."""
     build(chosen)
-    find_binaries(os.environ).prepare_node()
+    binaries = find_binaries(os.environ)
+    binaries.prepare_node()
+    binaries.prometheus()
+    binaries.promtool()
+    for make in (images.deliverer, images.weather, images.pywbem_listener):
+        make()
+
+
+def check_node(_chosen: argparse.Namespace) -> None:
+    """Say what this machine lacks."""
+    check_requirements(images=True)
 
 
 def up(chosen: argparse.Namespace) -> None:
@@ -121,6 +134,7 @@ def _background(chosen: argparse.Namespace) -> BackgroundCluster:
 COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "build": build,
     "build-node": build_node,
+    "check-node": check_node,
     "up": up,
     "down": down,
     "node-up": node_up,
@@ -135,6 +149,7 @@ FAILURES = (
     IndexTaken,
     ImportFailed,
     RequirementsMissing,
+    ImagesUnavailable,
 )
 
 

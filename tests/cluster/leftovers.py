@@ -6,6 +6,7 @@ same.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -113,6 +114,18 @@ def read_record(index: int, records: Path = RECORDS) -> Record | None:
         owner=Process(*owner) if owner else None,
         processes={name: Process(*one) for name, one in content["processes"].items()},
     )
+
+
+@contextlib.contextmanager
+def locked_records(records: Path = RECORDS) -> Iterator[None]:
+    """Let no other process take an index meanwhile."""
+    records.mkdir(parents=True, exist_ok=True)
+    folder = os.open(records, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def remove(record: Record, records: Path = RECORDS) -> None:

@@ -9,9 +9,17 @@ from pathlib import Path
 
 from cluster.binaries import Binaries
 from cluster.control_plane import ControlPlane
-from cluster.leftovers import Record, process, read_record, remove
+from cluster.leftovers import (
+    RECORDS,
+    Record,
+    locked_records,
+    process,
+    read_record,
+    remove,
+    remove_folder,
+)
 from cluster.machine import Home, Machine
-from cluster.network import NODES, Addresses, Network
+from cluster.network import CLUSTERS, NODES, Addresses, Network
 from cluster.node_files import (
     COREDNS_IMAGE,
     FIRST_NODE,
@@ -93,7 +101,7 @@ class NodeCluster(ControlPlane):
 
     def start(self) -> None:
         """Start everything; returns when the first node is Ready and names are found."""
-        clean(self.addresses.index)
+        clean(self.addresses.index, self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._spawned()
         try:
@@ -222,10 +230,13 @@ class NodeCluster(ControlPlane):
         )
 
 
-def clean(index: int) -> None:
-    """Remove what a cluster of this index left; IndexTaken where one runs."""
+def clean(index: int, folder: Path | None = None) -> None:
+    """Remove what a cluster of this index left; IndexTaken where one runs.
+
+    ``folder``: of a cluster that is about to start, for which this process took the index.
+    """
     record = read_record(index)
-    if record is None:
+    if record is None or (record.folder == folder and record.owner == process(os.getpid())):
         return
     if record.alive():
         raise IndexTaken(
@@ -233,3 +244,21 @@ def clean(index: int) -> None:
             f"`python -m cluster node-down --index {index}`, or choose another --index"
         )
     remove(record)
+    if record.folder.exists():
+        remove_folder(record.folder)
+
+
+def free_index(folder: Path) -> int:
+    """Take an index that no cluster uses, for this process and folder.
+
+    The first is left to people. Whatever was killed and left something gives its index.
+    """
+    with locked_records():
+        for index in range(1, CLUSTERS):
+            try:
+                clean(index)
+            except IndexTaken:
+                continue
+            Record(index=index, folder=folder, owner=process(os.getpid())).write()
+            return index
+    raise IndexTaken(f"{CLUSTERS - 1} clusters of tests run already; see {RECORDS}")

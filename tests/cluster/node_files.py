@@ -95,6 +95,8 @@ def kubelet_config(*, folder: Path, socket: Path, cgroup: str, dns: str, lease: 
         "oomScoreAdj": 0,
         "readOnlyPort": 0,
         "serializeImagePulls": False,
+        # Tests read what a pod wrote from its beginning.
+        "containerLogMaxSize": "256Mi",
         # The disk is the machine's, which may be nearly full; no image may go, none comes back.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {

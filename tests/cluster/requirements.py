@@ -3,7 +3,7 @@
 import os
 import platform
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cluster.machine import CNI_PLUGINS
@@ -20,6 +20,8 @@ PROGRAMS = {
     "unshare": "util-linux",
     "mount": "mount",
 }
+#: What images are built with besides.
+IMAGE_PROGRAMS = {"buildah": "buildah", "debootstrap": "debootstrap"}
 PLUGINS_PACKAGE = "containernetworking-plugins"
 PLUGINS = ("bridge", "host-local", "loopback", "portmap")
 OTHERWISE = (
@@ -32,27 +34,35 @@ class RequirementsMissing(Exception):
     """This machine cannot run a node; the message says why, and what helps."""
 
 
-def check_requirements() -> None:
-    """Raise RequirementsMissing where a node cannot run here."""
+def check_requirements(*, images: bool = False) -> None:
+    """Raise RequirementsMissing where a node cannot run here, or images cannot be built."""
     lacking = missing(
-        system=platform.system(), user=os.geteuid(), which=shutil.which, plugins=CNI_PLUGINS
+        PROGRAMS | (IMAGE_PROGRAMS if images else {}),
+        system=platform.system(),
+        user=os.geteuid(),
+        which=shutil.which,
+        plugins=CNI_PLUGINS,
     )
     if lacking:
         raise RequirementsMissing("\n".join(("no node can run here:", *lacking, OTHERWISE)))
 
 
 def missing(
+    programs: Mapping[str, str],
     *,
     system: str,
     user: int,
     which: Callable[[str], str | None],
     plugins: Sequence[Path],
 ) -> list[str]:
-    """Return a line for each thing that is not as a node needs it."""
+    """Return a line for each thing that is not as a node needs it.
+
+    ``programs`` are by their names the Debian packages that have them.
+    """
     if system != "Linux":
         return [f"it needs Linux, and this is {system}"]
     lines = [] if user == 0 else [f"it needs root, and this is user {user}"]
-    packages = {package for program, package in PROGRAMS.items() if which(program) is None}
+    packages = {package for program, package in programs.items() if which(program) is None}
     if not any(all((folder / one).exists() for one in PLUGINS) for folder in plugins):
         packages.add(PLUGINS_PACKAGE)
     if packages:

@@ -1,0 +1,30 @@
+"""The fixtures of the test bed, for every test on a node."""
+
+from cluster.node_fixtures import (
+    node_cluster,
+    node_kubectl,
+    node_namespace,
+    own_nodes,
+    pytest_collection_finish,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_terminal_summary,
+    report,
+)
+from cluster.story_fixtures import deliverer_image, pillion, pywbem_image, weather_image
+
+__all__ = [
+    "deliverer_image",
+    "node_cluster",
+    "node_kubectl",
+    "node_namespace",
+    "own_nodes",
+    "pillion",
+    "pytest_collection_finish",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "pytest_terminal_summary",
+    "pywbem_image",
+    "report",
+    "weather_image",
+]
