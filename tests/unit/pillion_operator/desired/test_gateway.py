@@ -82,6 +82,39 @@ def test_publishers_of_the_namespace_alone_may_come_in_and_anybody_may_measure()
     ]
 
 
+@pytest.mark.parametrize(
+    ("publishers", "peers"),
+    [
+        ([{"namespace": "shop", "serviceAccount": "till"}], [{"podSelector": {}}]),
+        (
+            [{"namespace": "web"}, {"namespace": "shop"}, {"namespace": "web"}],
+            [
+                {"podSelector": {}},
+                {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "web"}}},
+            ],
+        ),
+        (
+            [{"namespace": "web"}],
+            [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "web"}}}],
+        ),
+    ],
+)
+def test_the_namespaces_of_publishers_that_are_named_may_come_in(
+    publishers: list[dict[str, str]], peers: list[dict[str, Any]]
+) -> None:
+    service = indication_service(mode="Gateway", spec={"publishers": publishers})
+    policy = made(service)["NetworkPolicy", "pillion-default"]["spec"]
+    assert policy["ingress"][0] == {"from": peers, "ports": [{"port": 8288, "protocol": "TCP"}]}
+
+
+def test_a_certificate_that_is_late_keeps_no_pod_from_starting() -> None:
+    pod = stateful_set(indication_service(mode="Gateway"))["template"]["spec"]
+    assert {
+        "name": "pillion-tls",
+        "secret": {"secretName": "pillion-default-tls", "optional": True},
+    } in pod["volumes"]
+
+
 def test_the_services_lead_to_intake_and_metrics() -> None:
     service = indication_service(mode="Gateway")
     (container,) = stateful_set(service)["template"]["spec"]["containers"]

@@ -14,6 +14,7 @@ from pillion_operator.injection.container import (
     data_volume,
     deliverer_container,
     termination_grace_seconds,
+    token_volume,
 )
 from pillion_operator.settings import DelivererDefaults
 from pillion_sidecar import settings
@@ -54,6 +55,42 @@ def test_a_gateway_takes_indications_from_others_and_orders_from_its_own_pod() -
     assert after(made["args"], "--intake") == "0.0.0.0:8288"
     assert after(made["args"], "--administration") == "127.0.0.1:8290"
     assert [port["containerPort"] for port in made["ports"]] == [8289, 8288]
+
+
+def test_a_sidecar_knows_how_to_reach_any_gateway_of_its_namespace() -> None:
+    made = container()
+    arguments = made["args"]
+    assert after(arguments, "--gateway") == "https://pillion-{service}.shop.svc:8288"
+    assert after(arguments, "--gateway-ca") == "/etc/pillion/configuration/gateway-ca.crt"
+    assert after(arguments, "--gateway-token") == "/var/run/secrets/pillion/token"
+    assert mounted(made, "pillion-token") == "/var/run/secrets/pillion"
+    assert not {"--token-keys", "--intake-tls-certificate"} & set(arguments)
+
+
+def test_a_gateway_shows_a_certificate_and_asks_for_tokens() -> None:
+    made = container(gateway=True)
+    arguments = made["args"]
+    assert after(arguments, "--intake-tls-certificate") == "/etc/pillion/tls/tls.crt"
+    assert after(arguments, "--intake-tls-key") == "/etc/pillion/tls/tls.key"
+    assert after(arguments, "--token-keys") == "/etc/pillion/configuration/token-keys.json"
+    assert mounted(made, "pillion-tls") == "/etc/pillion/tls"
+    assert "--gateway" not in arguments
+
+
+def mounted(made: dict[str, Any], volume: str) -> str:
+    """Where a volume is, which nobody there may write to."""
+    (mount,) = (one for one in made["volumeMounts"] if one["name"] == volume)
+    assert mount["readOnly"] is True
+    return str(mount["mountPath"])
+
+
+def test_a_sidecars_token_is_good_for_gateways_alone() -> None:
+    (source,) = token_volume()["projected"]["sources"]
+    assert source["serviceAccountToken"] == {
+        "audience": "pillion",
+        "expirationSeconds": 3600,
+        "path": "token",
+    }
 
 
 def test_a_late_configuration_keeps_a_gateway_out_of_its_service_but_no_application() -> None:

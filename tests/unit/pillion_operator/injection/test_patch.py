@@ -40,6 +40,18 @@ def test_the_place_of_the_service_accounts_token_is_taken() -> None:
     }
 
 
+def test_a_pod_without_an_automatic_token_has_the_one_for_gateways() -> None:
+    made = after(pod(spec={"automountServiceAccountToken": False}))
+    (volume,) = (one for one in made["spec"]["volumes"] if one["name"] == "pillion-token")
+    assert [*volume["projected"]["sources"][0]] == ["serviceAccountToken"]
+    assert made["spec"]["automountServiceAccountToken"] is False
+
+
+def test_the_gateways_are_those_of_the_namespace_that_the_pod_is_made_in() -> None:
+    (sidecar,) = after(pod())["spec"]["initContainers"]
+    assert "https://pillion-{service}.shop.svc:8288" in sidecar["args"]
+
+
 BUSY = pod(
     labels={"app": "web"},
     spec={
