@@ -57,10 +57,12 @@ class Access:
         """Return what certificates are verified with. Raises :class:`CommandFailed`."""
         try:
             return ssl.create_default_context(cafile=self._ca)
-        except (OSError, ssl.SSLError) as error:
+        except ssl.SSLError:
             raise CommandFailed(
-                f"--ca {self._ca}: {error.strerror or 'no certificates in PEM'}", code=Exit.USAGE
+                f"--ca {self._ca}: there are no certificates in PEM in it", code=Exit.USAGE
             ) from None
+        except OSError as error:
+            raise CommandFailed(f"--ca {self._ca}: {error.strerror}", code=Exit.USAGE) from None
 
     def headers(self) -> dict[str, str]:
         """Return the headers of a request, with the token as it is now.

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from urllib.parse import urlencode
 
+from pyspark_pillion.access import Access, Address
 from pyspark_pillion.answers import Reply
 from pyspark_pillion.errors import ProtocolError
 
@@ -22,8 +23,16 @@ FAILURES = (OSError, http.client.HTTPException)
 class Deliverer:
     """A deliverer's intake. Not for use by several threads."""
 
-    def __init__(self, *, host: str, port: int, timeout: float) -> None:
-        self._http = http.client.HTTPConnection(host, port, timeout=timeout)
+    def __init__(self, address: Address, *, timeout: float, access: Access | None = None) -> None:
+        """Raises one of FAILURES where there is no authority to trust."""
+        self._access = access or Access()
+        host, port = address.host, address.port
+        if address.encrypted:
+            self._http: http.client.HTTPConnection = http.client.HTTPSConnection(
+                host, port, timeout=timeout, context=self._access.context()
+            )
+        else:
+            self._http = http.client.HTTPConnection(host, port, timeout=timeout)
         #: How many connections have been made.
         self.connections = 0
 
@@ -53,7 +62,8 @@ class Deliverer:
         """
         try:
             self.connect()
-            return self._exchange(f"{path}?{urlencode(query)}", body, dict(headers or {}))
+            shown = {**(headers or {}), **self._access.headers()}
+            return self._exchange(f"{path}?{urlencode(query)}", body, shown)
         except (*FAILURES, ProtocolError):
             self.close()
             raise

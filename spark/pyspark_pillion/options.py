@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from pyspark_pillion.access import Access, Address
 from pyspark_pillion.errors import ConfigurationError
 
 DEFAULT_URL = "http://127.0.0.1:8288"
@@ -25,6 +26,8 @@ class Options:
 
     source: str
     url: str | None = None
+    ca_file: str | None = None
+    token_file: str | None = None
     class_name: str = "CIM_AlertIndication"
     #: Property name by column name.
     columns: Mapping[str, str]
@@ -40,29 +43,49 @@ class Options:
     rejects_path: str | None = None
     report_path: str | None = None
 
-    def address(self, environ: Mapping[str, str]) -> tuple[str, int]:
-        """Return host and port of the deliverer that a task with this environment speaks to.
+    @property
+    def access(self) -> Access:
+        """What a task has to get in with."""
+        return Access(ca_file=self.ca_file, token_file=self.token_file)
 
-        Raises ConfigurationError where PILLION_URL is no deliverer's address.
+    def address(self, environ: Mapping[str, str]) -> Address:
+        """Return where the deliverer is that a task with this environment speaks to.
+
+        Raises ConfigurationError where PILLION_URL is no deliverer's address, or it is not one for
+        what is shown there.
         """
         try:
-            return split_url(self.url or environ.get("PILLION_URL") or DEFAULT_URL)
+            found = split_url(self.url or environ.get("PILLION_URL") or DEFAULT_URL)
         except ValueError as error:
             raise ConfigurationError([f"PILLION_URL {error}"]) from None
+        given = {"caFile": self.ca_file, "tokenFile": self.token_file}
+        problems = [
+            f"option {name} is given: it is for a gateway, so set option url to https://HOST:PORT"
+            for name, value in given.items()
+            if value is not None and not found.encrypted
+        ]
+        if problems:
+            raise ConfigurationError(problems)
+        return found
 
 
-def split_url(url: str) -> tuple[str, int]:
-    """Return host and port of ``http://HOST:PORT``. Raises ValueError saying what is wrong."""
+def split_url(url: str) -> Address:
+    """Return where ``http://HOST:PORT`` or ``https://HOST:PORT`` is. Raises ValueError saying what
+    is wrong."""
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
         raise ValueError(f"is {url!r}: not a URL; write http://HOST:PORT") from None
-    if parts.scheme != "http" or not parts.hostname:
-        raise ValueError(f"is {url!r}: write http://HOST:PORT, the deliverer's intake address")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(
+            f"is {url!r}: write http://HOST:PORT, the deliverer's intake address, or"
+            " https://HOST:PORT, a gateway's"
+        )
     if parts.path.strip("/") or parts.query or parts.fragment or parts.username is not None:
-        raise ValueError(f"is {url!r}: leave out all but http://HOST:PORT")
-    return parts.hostname, 80 if port is None else port
+        raise ValueError(f"is {url!r}: leave out all but {parts.scheme}://HOST:PORT")
+    encrypted = parts.scheme == "https"
+    return Address(parts.hostname, port or (443 if encrypted else 80), encrypted)
 
 
 def _url(text: str) -> str:
@@ -130,6 +153,13 @@ def _absolute(text: str) -> str:
     return path
 
 
+def _mounted(text: str) -> str:
+    # Not quoted: somebody may have written the token itself.
+    if not os.path.isabs(text) or not text.isprintable():
+        raise ValueError("is not an absolute path of a file that each executor can read")
+    return text
+
+
 def _columns(text: str) -> Mapping[str, str]:
     renamed: dict[str, str] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
@@ -167,6 +197,22 @@ TABLE: tuple[Option, ...] = (
         f"`PILLION_URL` in the task's environment, else `{DEFAULT_URL}`",
         _url,
         "the deliverer's intake address, as each executor sees it",
+    ),
+    Option(
+        "caFile",
+        "ca_file",
+        "the system's authorities",
+        _mounted,
+        "for a gateway (`https`): file on each executor with the authorities, in PEM, that its"
+        " certificate may come from",
+    ),
+    Option(
+        "tokenFile",
+        "token_file",
+        "none",
+        _mounted,
+        "for a gateway (`https`): file on each executor with the service-account token to show;"
+        " read anew for each request",
     ),
     Option(
         "className",

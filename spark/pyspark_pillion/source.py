@@ -131,8 +131,8 @@ def publish_partition(batches: Iterable[Any], job: Job) -> TaskCounts:
     Raises a PublishError.
     """
     options = job.options
-    host, port = options.address(os.environ)
-    deliverer = Deliverer(host=host, port=port, timeout=options.timeout)
+    address = options.address(os.environ)
+    deliverer = Deliverer(address, timeout=options.timeout, access=options.access)
     attempt = Attempt.current(job)
     rejects = _rejects(options, attempt)
     sender = Sender(

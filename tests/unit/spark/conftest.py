@@ -31,8 +31,7 @@ def make_sender(deliverer: FakeDeliverer, pace: FakePace) -> Iterator[MakeSender
 
     def make(*, rejects: Rejects | None = None, **given: str) -> Sender:
         options = make_options(deliverer, **given)
-        host, port = options.address({})
-        connection = Deliverer(host=host, port=port, timeout=options.timeout)
+        connection = Deliverer(options.address({}), timeout=options.timeout)
         connections.append(connection)
         return Sender(
             connection,

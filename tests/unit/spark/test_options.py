@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_pillion.access import Access, Address
 from pyspark_pillion.errors import ConfigurationError
 from pyspark_pillion.options import DEFAULT_URL, TABLE, parse_options
 
@@ -70,7 +71,7 @@ def test_sparks_own_options_are_tolerated() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["127.0.0.1:8288", "https://host:1", "http://", "http://h:99999", "http://h/x", "http://u@h"],
+    ["127.0.0.1:8288", "ftp://host:1", "https://", "http://h:99999", "http://h/x", "http://u@h"],
 )
 def test_a_url_that_is_no_intake_address_is_refused(url: str) -> None:
     assert problems(source="s", url=url)[0].startswith(f"option url is {url!r}")
@@ -79,11 +80,30 @@ def test_a_url_that_is_no_intake_address_is_refused(url: str) -> None:
 def test_a_task_finds_the_deliverer_by_option_then_environment_then_default() -> None:
     environ = {"PILLION_URL": "http://gateway:81"}
 
-    assert parse_options({"source": "s"}).address({}) == ("127.0.0.1", 8288)
+    assert parse_options({"source": "s"}).address({}) == Address("127.0.0.1", 8288)
     assert DEFAULT_URL == "http://127.0.0.1:8288"
-    assert parse_options({"source": "s"}).address(environ) == ("gateway", 81)
+    assert parse_options({"source": "s"}).address(environ) == Address("gateway", 81)
     given = parse_options({"source": "s", "url": "http://[::1]:82"})
-    assert given.address(environ) == ("::1", 82)
+    assert given.address(environ) == Address("::1", 82)
+
+
+def test_a_gateway_is_an_https_url_with_what_gets_in_there() -> None:
+    given = parse_options(
+        {"source": "s", "url": "https://gateway", "caFile": "/ca.crt", "tokenFile": "/token"}
+    )
+    assert given.address({}) == Address("gateway", 443, encrypted=True)
+    assert given.access == Access(ca_file="/ca.crt", token_file="/token")
+    at = parse_options({"source": "s", "tokenFile": "/token"})
+    assert at.address({"PILLION_URL": "https://gateway:8288"}).port == 8288
+    with pytest.raises(ConfigurationError, match="option tokenFile is given: it is for a gateway"):
+        at.address({})
+
+
+def test_a_token_that_stands_where_its_file_should_is_not_repeated() -> None:
+    for given in ({"tokenFile": "eyJhbGciOi.secret.x"}, {"token": "eyJhbGciOi.secret.x"}):
+        (problem,) = problems(source="s", url="https://gateway", **given)
+        assert "tokenFile" in problem
+        assert "secret" not in problem
 
 
 def test_a_bad_address_in_the_environment_is_named() -> None:
