@@ -19,7 +19,7 @@ from cluster.fixtures import CRDS
 from cluster.image_base import ImagesUnavailable
 from cluster.kubectl import Kubectl, KubectlFailed
 from cluster.leftovers import read_record, remove, remove_folder
-from cluster.machine import ImportFailed, ctr
+from cluster.machine import ImportFailed, import_image
 from cluster.network import NetworkFailed
 from cluster.node_cluster import IndexTaken, NodeCluster, clean
 from cluster.processes import ProcessFailed
@@ -124,7 +124,7 @@ def node_import(chosen: argparse.Namespace) -> None:
         raise ImportFailed(f"no cluster {chosen.index} runs; start it with node-up")
     for archive in chosen.archives:
         for socket in sorted(record.folder.glob("nodes/*/run/containerd.sock")):
-            say(ctr(socket, "images", "import", str(archive)).rstrip())
+            say(import_image(socket, archive).rstrip())
 
 
 def _background(chosen: argparse.Namespace) -> BackgroundCluster:

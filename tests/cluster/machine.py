@@ -1,9 +1,11 @@
 """One node: a namespace with containerd, kubelet and kube-proxy of its own."""
 
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster import image_archive
 from cluster.leftovers import hierarchies
 from cluster.network import NetworkFailed, run
 from cluster.node_files import (
@@ -97,6 +99,10 @@ class Machine:
 
     def import_image(self, archive: Path) -> None:
         """Take an image from an OCI archive; layers that are there need not be in it."""
+        import_image(self.socket, archive)
+
+    def import_images(self, archive: Path) -> None:
+        """Take all images of an archive that another node exported."""
         ctr(self.socket, "images", "import", str(archive))
 
     def images(self) -> set[str]:
@@ -188,6 +194,17 @@ class Machine:
             wait_until(held, within=CONTAINERD_START, what=running.name)
         except TimeoutError as error:
             raise running.failed("was not ready in time") from error
+
+
+def import_image(socket: Path, archive: Path) -> str:
+    """Have a containerd take an image, but read only those layers that it has not."""
+    having = set(ctr(socket, "content", "list", "--quiet").split())
+    if having.isdisjoint(image_archive.contents(archive).layers):
+        return ctr(socket, "images", "import", str(archive))
+    with tempfile.TemporaryDirectory(prefix="pillion-image-") as folder:
+        lacking = Path(folder) / "image.tar"
+        image_archive.thin(archive, into=lacking, having=having)
+        return ctr(socket, "images", "import", str(lacking))
 
 
 def ctr(socket: Path, *arguments: str) -> str:

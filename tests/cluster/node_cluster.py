@@ -140,7 +140,7 @@ class NodeCluster(ControlPlane):
         added = self._new_node(name)
         added.machine.start_containerd()
         archive = others[0].machine.export_images(self.folder / "images.tar")
-        added.machine.import_image(archive)
+        added.machine.import_images(archive)
         archive.unlink()
         added.join(others)
         return added
@@ -163,12 +163,7 @@ class NodeCluster(ControlPlane):
     def _import_own(self) -> None:
         programs = {PROBE_IMAGE: self._binaries.probe(), COREDNS_IMAGE: self._binaries.coredns()}
         for name, program in programs.items():
-            archive = self.folder / f"{program.name}.tar"
-            inside = f"/{program.name}"
-            write_image(
-                archive, name, {inside: program}, entrypoint=[inside], machine=platform.machine()
-            )
-            self.import_image(archive)
+            self.import_image(write_own(name, program, self.folder))
 
     def _new_node(self, name: str) -> Node:
         taken = {node.number for node in self._nodes.values()}
@@ -228,6 +223,18 @@ class NodeCluster(ControlPlane):
             owner=None if self._outlives else process(os.getpid()),
             processes={name: one for name, one in found.items() if one is not None},
         )
+
+
+def write_own(name: str, program: Path, folder: Path) -> Path:
+    """Write the image of a program of the test bed's own, and return its archive."""
+    inside = f"/{program.name}"
+    return write_image(
+        folder / f"{program.name}.tar",
+        name,
+        {inside: program},
+        entrypoint=[inside],
+        machine=platform.machine(),
+    )
 
 
 def clean(index: int, folder: Path | None = None) -> None:

@@ -17,7 +17,8 @@ from cluster.binaries import BinariesUnavailable, find_binaries
 from cluster.existing import ExistingCluster, existing_cluster
 from cluster.kubectl import Kubectl
 from cluster.machine import ImportFailed
-from cluster.node_cluster import NodeCluster, free_index
+from cluster.node_cluster import NodeCluster, free_index, write_own
+from cluster.node_files import PROBE_IMAGE
 from cluster.report import FILE, Report
 from cluster.requirements import RequirementsMissing, check_requirements
 
@@ -106,13 +107,16 @@ def report(pytestconfig: pytest.Config) -> Report:
 
 
 @pytest.fixture(scope="session")
-def node_cluster(report: Report) -> Iterator[Nodes]:
+def node_cluster(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     """A cluster with a node: one of our own, or the one that the environment names."""
     if os.environ.get(SKIP):
         pytest.skip(SKIPPED)
     found = existing_cluster(os.environ)
     if found is not None:
-        yield ExistingNodes(found)
+        nodes = ExistingNodes(found)
+        probe = find_binaries(os.environ).probe()
+        nodes.import_image(write_own(PROBE_IMAGE, probe, tmp_path_factory.mktemp("probe")))
+        yield nodes
         return
     folder = Path(tempfile.mkdtemp(prefix="pillion-node-"))
     cluster = NodeCluster(folder, find_binaries(os.environ), index=free_index(folder), audit=True)
