@@ -1,5 +1,5 @@
-"""Tokens that were found good: known by their digests until they expire, so that the next request
-with the same one is let in without a look at its signature."""
+"""Headers whose tokens were found good: known by their digests until these expire, so that the next
+request with the same one is let in without a look at its signature."""
 
 from collections import OrderedDict
 from hashlib import blake2b
@@ -21,10 +21,10 @@ class Remembered:
     def __len__(self) -> int:
         return len(self._tokens)
 
-    def find(self, token: str, *, now: float) -> Verified | None:
-        """Return what is known of a token that is still good; ``now`` in seconds since the
+    def find(self, header: str, *, now: float) -> Verified | None:
+        """Return what is known of a header whose token is still good; ``now`` in seconds since the
         epoch."""
-        digest = _digest(token)
+        digest = _digest(header)
         found = self._tokens.get(digest)
         if found is None:
             return None
@@ -34,9 +34,9 @@ class Remembered:
         self._tokens.move_to_end(digest)
         return found
 
-    def keep(self, token: str, verified: Verified) -> None:
-        """Remember a token that is good."""
-        self._tokens[_digest(token)] = verified
+    def keep(self, header: str, verified: Verified) -> None:
+        """Remember a header whose token is good."""
+        self._tokens[_digest(header)] = verified
         if len(self._tokens) > self._maximum:
             self._tokens.popitem(last=False)
 
@@ -45,5 +45,5 @@ class Remembered:
         self._tokens.clear()
 
 
-def _digest(token: str) -> bytes:
-    return blake2b(token.encode("utf-8", "surrogatepass"), digest_size=32).digest()
+def _digest(header: str) -> bytes:
+    return blake2b(header.encode("utf-8", "surrogatepass"), digest_size=32).digest()
