@@ -25,19 +25,21 @@ from pillion_operator.events import EventRecorder
 from pillion_operator.gathering.client import DelivererClient
 from pillion_operator.gathering.gatherer import Asks, Gatherer
 from pillion_operator.gathering.issuing import IssuerKeeper
+from pillion_operator.gathering.targets import has_ended
 from pillion_operator.injection.gateways import GatewayAuthority
 from pillion_operator.injection.repair import Repair as Evictions
 from pillion_operator.injection.search import MissedInjections
 from pillion_operator.names import DELIVERER_LABEL
 from pillion_operator.poking import PodPoker
 from pillion_operator.reconciling.engine import Engine
+from pillion_operator.reconciling.losses import Losses
 from pillion_operator.reconciling.news import DeliveryNews
-from pillion_operator.reconciling.readiness import deliverer_pods
+from pillion_operator.reconciling.readiness import deliverer_pods, ending_pods
 from pillion_operator.reconciling.states import ServiceStates
 from pillion_operator.reconciling.triggers import labelled, status_of, triggered
 from pillion_operator.resync import Resync
 from pillion_operator.settings import OperatorSettings
-from pillion_operator.store import Change, Key, Store, key_of
+from pillion_operator.store import Change, Key, Store, key_of, uid_of
 from pillion_operator.telemetry.metrics import Family, Metrics
 from pillion_operator.tokens import token_key
 from pillion_operator.workqueue import WorkQueue
@@ -87,6 +89,7 @@ class Leader:
             clock=clock,
             dropped=metrics.events_dropped.inc,
         )
+        self._losses = Losses(store=store, recorder=self._recorder, metrics=metrics, clock=clock)
         self._applier = Applier(api, clock=clock, repaired=self._repaired)
         self._poker = PodPoker(
             api,
@@ -235,7 +238,7 @@ class Leader:
         self._parsing.follow(change)
         if change.key.kind == "Pod":
             for service in _served(change):
-                self._pods_changed(service, gatherer)
+                self._pods_changed(service, gatherer, change)
         if change.after is not None and self._applier.wrote(change.after):
             # The echo of a write: the service was evaluated for it a moment ago.
             return
@@ -247,9 +250,19 @@ class Leader:
         for key in list(self._store.keys(SERVICE)):
             self._queue.add(key)
 
-    def _pods_changed(self, service: Key, gatherer: Gatherer) -> None:
+    def _pods_changed(self, service: Key, gatherer: Gatherer, change: Change | None = None) -> None:
         pods = deliverer_pods(self._store, service)
-        gatherer.pods_changed(service.namespace, service.name, pods)
+        ending = ending_pods(self._store, service)
+        departures = gatherer.pods_changed(service.namespace, service.name, pods, ending=ending)
+        # The last state of a pod that is gone, or of one that has ended and is still there.
+        last = [] if change is None else [change.before, change.after]
+        known = {uid_of(pod): pod for pod in last if pod is not None}
+        for departure in departures:
+            pod = known.get(departure.uid)
+            there = None if pod is None else self._store.get(key_of(pod))
+            # One that is still there, and has not ended, has merely lost its label.
+            if there is None or has_ended(there) or uid_of(there) != departure.uid:
+                self._losses.tell(service, departure, pod=pod)
 
     def _repaired(self, repair: Repair) -> None:
         self._metrics.drift.labels(repair.kind).inc()

@@ -46,6 +46,9 @@ TOKEN_AUDIENCE = "pillion"
 TLS_VOLUME = "pillion-tls"
 TLS_PATH = "/etc/pillion/tls"
 
+#: The volume for a deliverer's journal.
+DATA_VOLUME = "pillion-data"
+
 #: The type of the Secrets with a rendered configuration, and what their credentials label says.
 CONFIGURATION_TYPE = "pillion.dev/configuration"
 RENDERED = "rendered"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pillion_operator.cluster.types import Object
-from pillion_operator.names import RENDERED
+from pillion_operator.names import CONTAINER, DATA_VOLUME, RENDERED
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL, GROUP
 
 #: Objects of which it is remembered that they went: more than may go while an answer is under way.
@@ -208,10 +208,30 @@ def slimmed(body: Object) -> Object:
         slim["data"] = None
     if body["kind"] == "Pod":
         status = body.get("status") or {}
-        slim["spec"] = {}
+        slim["spec"] = _claimed(body)
         slim["status"] = {
             name: status[name]
             for name in ("phase", "podIP", "conditions", "reason")
             if name in status
-        }
+        } | _end_of_deliverer(status)
     return slim
+
+
+def _claimed(pod: Object) -> dict[str, Any]:
+    """Of a pod's spec, whether its deliverer's journal lies in a claim, which outlives the pod."""
+    volumes = [
+        volume
+        for volume in (pod.get("spec") or {}).get("volumes") or ()
+        if volume.get("name") == DATA_VOLUME and "persistentVolumeClaim" in volume
+    ]
+    return {"volumes": volumes} if volumes else {}
+
+
+def _end_of_deliverer(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a pod's containers, how the deliverer has ended."""
+    for field in ("initContainerStatuses", "containerStatuses"):
+        for container in status.get(field) or ():
+            state = container.get("state") or {}
+            if container.get("name") == CONTAINER and "terminated" in state:
+                return {field: [{"name": CONTAINER, "state": state}]}
+    return {}

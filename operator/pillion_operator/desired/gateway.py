@@ -19,7 +19,6 @@ from pillion_operator.cluster.types import (
 from pillion_operator.desired.metadata import managed
 from pillion_operator.desired.sidecar_policy import port, telemetry_rule
 from pillion_operator.injection.container import (
-    DATA_VOLUME,
     INTAKE_PORT,
     INTAKE_PORT_NAME,
     TELEMETRY_PORT,
@@ -30,7 +29,7 @@ from pillion_operator.injection.container import (
     termination_grace_seconds,
     tls_volume,
 )
-from pillion_operator.names import DELIVERER_LABEL, gateway, headless
+from pillion_operator.names import DATA_VOLUME, DELIVERER_LABEL, gateway, headless
 from pillion_operator.settings import DelivererDefaults, NetworkSettings
 
 #: What a gateway's volume holds where its service names a class but no size: a fifth is left free

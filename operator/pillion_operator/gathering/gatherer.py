@@ -12,24 +12,23 @@ from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
-from weakref import WeakValueDictionary
 
 from pillion_operator.clock import Clock, within
 from pillion_operator.cluster.types import Object
 from pillion_operator.gathering.agenda import Turns
 from pillion_operator.gathering.client import MOST_CONNECTIONS
+from pillion_operator.gathering.known import Deliverer, Departure, Service, last_seen
 from pillion_operator.gathering.news import News, news
 from pillion_operator.gathering.pace import (
     CALM,
-    HURRY_FOR,
+    HURRY_MOST,
     RATE,
-    Pace,
     calm,
     fair_share,
     jittered,
 )
-from pillion_operator.gathering.reports import DelivererReport, QueueReport, Unreachable
-from pillion_operator.gathering.targets import Target, target_of
+from pillion_operator.gathering.reports import DelivererReport, Unreachable
+from pillion_operator.gathering.targets import Target, targets_of
 
 #: The port of a deliverer's /v1/queues on its pod's address.
 TELEMETRY_PORT = 8289
@@ -53,45 +52,6 @@ class GatheringMetrics(Protocol):
 
     def asked(self, *, reachable: bool, seconds: float) -> None:
         """A deliverer was asked: whether it answered, and how long that took."""
-
-
-class Deliverer:
-    """One pod, as the gatherer keeps it."""
-
-    __slots__ = ("asking", "gone", "pace", "report", "service", "target")
-
-    def __init__(self, service: "_Service", target: Target, *, now: float) -> None:
-        self.service = service
-        self.target = target
-        self.pace = Pace(now + HURRY_FOR)
-        self.report: DelivererReport | Unreachable | None = None
-        self.asking = False
-        #: No longer there, or replaced: an answer that is still to come is nobody's.
-        self.gone = False
-
-
-class _Service:
-    __slots__ = ("_queues", "deliverers", "gathered", "key", "revision", "told_at")
-
-    def __init__(self, key: tuple[str, str]) -> None:
-        self.key = key
-        self.deliverers: dict[str, Deliverer] = {}
-        self.revision: str | None = None
-        self.told_at = -math.inf
-        #: Whether every deliverer has been asked once.
-        self.gathered = False
-        #: What some deliverer says of each queue, as long as a report holds it.
-        self._queues: WeakValueDictionary[str, QueueReport] = WeakValueDictionary()
-
-    def shared(self, queue: QueueReport) -> QueueReport:
-        """The same, as one object for all deliverers that say just that. Most queues are idle, and
-        many queues of many deliverers would fill the memory with copies."""
-        known = self._queues.get(queue.name)
-        if known == queue:
-            return known
-        if queue.last_attempt_time is None:
-            self._queues[queue.name] = queue
-        return queue
 
 
 class Gatherer:
@@ -130,7 +90,7 @@ class Gatherer:
         self._port = port
         self._rate = rate
         self._interval = interval
-        self._services: dict[tuple[str, str], _Service] = {}
+        self._services: dict[tuple[str, str], Service] = {}
         self._turns: Turns[Deliverer] = Turns(most=MOST_AT_ONCE)
         #: The deliverers of each namespace, and what ``fair_share`` makes of them; None when they
         #: have changed since.
@@ -145,28 +105,59 @@ class Gatherer:
 
     # ------------------------------------------------------------------ what it is told
 
-    def pods_changed(self, namespace: str, service: str, pods: Iterable[Object]) -> None:
-        """All the pods that are now labelled as deliverers of a service; none forgets them."""
+    def pods_changed(
+        self, namespace: str, service: str, pods: Iterable[Object], *, ending: Iterable[Object] = ()
+    ) -> list[Departure]:
+        """All the pods that are now labelled as deliverers of a service; none forgets them.
+
+        ``ending`` are those that have been told to end and have not yet. Returned is what is known
+        of those that are gone.
+        """
         key = (namespace, service)
-        known = self._services.setdefault(key, _Service(key))
-        targets = [target for pod in pods if (target := target_of(pod)) is not None]
-        told = News.NONE
-        for name in known.deliverers.keys() - {target.name for target in targets}:
-            gone = known.deliverers.pop(name)
-            self._drop(gone)
-            if gone.report is not None or not known.gathered:
+        known = self._services.setdefault(key, Service(key))
+        present = list(pods)
+        there = {pod["metadata"].get("uid") or "" for pod in present}
+        targets, parting = targets_of(present), targets_of(ending, ending=True)
+        told, departed = News.NONE, []
+        for deliverer in list(known.deliverers.values()):
+            uid = deliverer.target.uid
+            if uid in targets:
+                continue
+            del known.deliverers[deliverer.target.name]
+            if uid in parting:
+                self._see_off(deliverer)
+            else:
+                self._drop(deliverer)
+                departed += [] if uid in there else [deliverer.departure()]
+            if deliverer.report is not None or not known.gathered:
                 told = News.TURNED
-        for target in targets:
+        for uid in known.ending.keys() - parting.keys():
+            gone = known.ending.pop(uid)
+            self._drop(gone)
+            departed.append(gone.departure())
+        for uid in parting.keys() - known.ending.keys():
+            # It was ending before anybody here knew it.
+            self._count(known, 1)
+            self._see_off(Deliverer(known, parting[uid], now=self._clock.monotonic()))
+        for target in targets.values():
             self._take(known, target)
         if told is not News.NONE:
             self._note(known, told, self._clock.monotonic())
         self._forget_unused(known)
         self._woken.set()
+        return departed
+
+    def _see_off(self, deliverer: Deliverer) -> None:
+        """Ask it to its last: what it could not deliver then goes with its volume."""
+        deliverer.ending = True
+        deliverer.service.ending[deliverer.target.uid] = deliverer
+        if not deliverer.asking:
+            self._put(deliverer, self._clock.monotonic())
 
     def rendered(self, namespace: str, service: str, revision: str) -> None:
         """A configuration is out; who does not report it yet is asked at once, and often."""
         key = (namespace, service)
-        known = self._services.setdefault(key, _Service(key))
+        known = self._services.setdefault(key, Service(key))
         if known.revision == revision:
             return
         known.revision = revision
@@ -218,12 +209,11 @@ class Gatherer:
 
     # ------------------------------------------------------------------ inside
 
-    def _forget_unused(self, service: _Service) -> None:
-        unused = not service.deliverers and service.revision is None
-        if unused and service.key not in self._untold:
+    def _forget_unused(self, service: Service) -> None:
+        if service.unused and service.key not in self._untold:
             del self._services[service.key]
 
-    def _take(self, service: _Service, target: Target) -> None:
+    def _take(self, service: Service, target: Target) -> None:
         before = service.deliverers.get(target.name)
         if before is not None and before.target == target:
             return
@@ -246,14 +236,14 @@ class Gatherer:
         lost = isinstance(deliverer.report, Unreachable)
         self._turns.put(deliverer, due, group=(deliverer.service.key[0], lost))
 
-    def _count(self, service: _Service, more: int) -> None:
+    def _count(self, service: Service, more: int) -> None:
         namespace, _ = service.key
         self._pods[namespace] += more
         if not self._pods[namespace]:
             del self._pods[namespace]
         self._share = None
 
-    def _calm(self, service: _Service) -> float:
+    def _calm(self, service: Service) -> float:
         if self._share is None:
             self._share = fair_share(self._pods.values(), rate=self._rate, least=self._interval)
         namespace, _ = service.key
@@ -309,9 +299,13 @@ class Gatherer:
     ) -> DelivererReport | Unreachable:
         before = deliverer.report
         if isinstance(answer, Unreachable):
+            pending, heard = last_seen(before)
+            since, held = answer.since, frozenset[str]()
             if isinstance(before, Unreachable):
-                return replace(answer, since=before.since, held=before.held)
-            return replace(answer, held=frozenset(before.queues if before else ()))
+                since, held = before.since, before.held
+            elif before is not None:
+                held = frozenset(before.queues)
+            return replace(answer, since=since, held=held, pending=pending, heard=heard)
         service = deliverer.service
         namespace, _ = service.key
         queues = (
@@ -336,16 +330,25 @@ class Gatherer:
         service = deliverer.service
         told = news(deliverer.report, answer)
         deliverer.report = answer
-        self._note(service, told, now)
+        if not deliverer.ending:
+            self._note(service, told, now)
+        self._put(deliverer, now + jittered(self._wait(deliverer, answer, now), self._draw))
+
+    def _wait(
+        self, deliverer: Deliverer, answer: DelivererReport | Unreachable, now: float
+    ) -> float:
+        """Seconds until it is asked again."""
+        service, pace = deliverer.service, deliverer.pace
         calm_wait = self._calm(service)
         if isinstance(answer, Unreachable):
-            wait = deliverer.pace.after_silence(calm=calm_wait)
-        else:
-            behind = service.revision is not None and answer.revision != service.revision
-            wait = deliverer.pace.after_report(behind=behind, now=now, calm=calm_wait)
-        self._put(deliverer, now + jittered(wait, self._draw))
+            return pace.after_silence(calm=calm_wait)
+        behind = service.revision is not None and answer.revision != service.revision
+        wait = pace.after_report(behind=behind, now=now, calm=calm_wait)
+        # One whose pod is no longer ready may be about to end by itself, as executors do.
+        leaving = not deliverer.target.ready and now < pace.hurry_until and last_seen(answer)[0]
+        return min(wait, HURRY_MOST) if deliverer.ending or leaving else wait
 
-    def _note(self, service: _Service, told: News, now: float) -> None:
+    def _note(self, service: Service, told: News, now: float) -> None:
         """Have it told that a deliverer has answered, or is gone."""
         if not service.gathered:
             # One call for all of the first round: a thousand pods would make a thousand.

@@ -9,6 +9,7 @@ from pillion_operator.names import (
     CONFIGURATION_PATH,
     CONFIGURATION_VOLUME,
     CONTAINER,
+    DATA_VOLUME,
     GATEWAY_CA,
     OPERATOR_TOKEN,
     TLS_PATH,
@@ -35,8 +36,7 @@ ADMINISTRATION_PORT = 8290
 TELEMETRY_PORT_NAME = "pillion-metrics"
 INTAKE_PORT_NAME = "pillion-intake"
 
-#: The volume for a deliverer's journal, and where the container finds it.
-DATA_VOLUME = "pillion-data"
+#: Where the container finds the volume for its journal.
 DATA_PATH = "/var/lib/pillion"
 
 #: Seconds for which a sidecar's token for gateways is valid. The kubelet writes another one at four

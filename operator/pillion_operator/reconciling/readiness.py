@@ -9,6 +9,9 @@ from pillion_operator.evaluation.parsing import Parsing
 from pillion_operator.evaluation.references import SERVICE, SUBSCRIPTION, References
 from pillion_operator.evaluation.relaying import shared_by
 from pillion_operator.gathering.reports import DelivererReport
+from pillion_operator.gathering.targets import has_ended
+from pillion_operator.injection.decision import labels_of
+from pillion_operator.names import DELIVERER_LABEL
 from pillion_operator.reconciling.ports import Answer, Deliverers
 from pillion_operator.reconciling.states import ServiceState, ServiceStates
 from pillion_operator.status.conditions import Condition
@@ -170,6 +173,17 @@ def deliverer_pods(store: Store, service: Key) -> list[Object]:
     """The pods that have a deliverer of a service."""
     pods = store.all("Pod", service.namespace).values()
     return [pod for pod in pods if is_deliverer(pod, service.name)]
+
+
+def ending_pods(store: Store, service: Key) -> list[Object]:
+    """The pods with a deliverer of a service that have been told to end, and have not yet."""
+    return [
+        pod
+        for pod in store.all("Pod", service.namespace).values()
+        if pod["metadata"].get("deletionTimestamp")
+        and labels_of(pod).get(DELIVERER_LABEL) == service.name
+        and not has_ended(pod)
+    ]
 
 
 def running_on(answers: Iterable[Answer]) -> frozenset[str | None]:

@@ -86,6 +86,13 @@ _RECONCILING = (
         "A pod could not be annotated. Its kubelet brings the configuration later by itself.",
         ("namespace", "pod"),
     ),
+    LogEvent(
+        "deliverer-lost-pending",
+        "WARNING",
+        "A deliverer has ended together with its volume while indications waited there: exactly as "
+        "many where it said so at its end, else as many as it was last seen to hold.",
+        ("namespace", "service", "pod", "pending", "exact"),
+    ),
     LogEvent("event-dropped", "INFO", "A Kubernetes Event could not be published."),
 )
 

@@ -132,6 +132,13 @@ class Metrics:
             "Deliverers that were asked for their queues, by result: answered, unreachable.",
             "result",
         )
+        self.lost_pending = self._counter(
+            "lost_deliverer_pending",
+            "Indications that waited at deliverers which ended together with their volumes: as the "
+            "deliverer said at its end, else as it was last seen.",
+            "namespace",
+            "service",
+        )
         self.gathering_seconds = Histogram(
             "pillion_operator_deliverer_answer_seconds",
             "How long a deliverer took to answer, or not to.",

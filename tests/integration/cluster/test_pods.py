@@ -21,13 +21,12 @@ from cluster.users import KUBELET
 from pillion_operator.cluster.api import Api
 from pillion_operator.cluster.types import POD, SECRET
 from pillion_operator.injection.container import (
-    DATA_VOLUME,
     configuration_volume,
     data_volume,
     deliverer_container,
     token_volume,
 )
-from pillion_operator.names import REVISION_ANNOTATION
+from pillion_operator.names import DATA_VOLUME, REVISION_ANNOTATION
 from pillion_operator.settings import DelivererDefaults
 from pillion_sidecar.config.rendered import Rendered, pack, render
 from support.resources import alert_filter, destination, service, subscription

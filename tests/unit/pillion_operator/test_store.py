@@ -96,7 +96,7 @@ def test_of_a_pod_what_nobody_reads_is_not_kept() -> None:
         "kind": "Pod",
         "metadata": {"name": "a", "managedFields": [1]},
         "spec": {"containers": [1]},
-        "status": {"phase": "Running", "podIP": "10.0.0.1", "containerStatuses": [1]},
+        "status": {"phase": "Running", "podIP": "10.0.0.1", "containerStatuses": [{"name": "app"}]},
     }
     assert slimmed(pod) == {
         "kind": "Pod",

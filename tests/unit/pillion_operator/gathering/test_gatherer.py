@@ -581,3 +581,83 @@ async def test_news_that_had_to_wait_are_told_without_another_asking(bench: Benc
 
     assert bench.deliverers.moments() == [0.0, 0.5]
     assert [at for at, _, _ in bench.changed] == [0.0, 1.0]
+
+
+# ---------------------------------------------------------------- the end of a deliverer
+
+
+def ending(number: int = 1, **changes: Any) -> dict[str, Any]:
+    body = pod(number, **changes)
+    return {**body, "metadata": {**body["metadata"], "deletionTimestamp": "2026-01-31T12:00:00Z"}}
+
+
+def departed(bench: Bench, *pods: dict[str, Any], parting: tuple[dict[str, Any], ...] = ()) -> Any:
+    found = bench.gatherer.pods_changed("shop", "default", pods, ending=parting)
+    return [(one.pod, dict(one.pending)) for one in found]
+
+
+async def test_a_deliverer_that_ends_is_asked_to_its_last(bench: Bench) -> None:
+    bench.deliverers.queues["10.0.0.1"] = replace(PAGER, depth=9)
+    bench.pods(pod())
+    async with bench.running():
+        assert departed(bench, parting=(ending(),)) == []
+        # Statuses are about those that serve.
+        assert bench.reports == ()
+        asked = len(bench.deliverers.asked)
+        for depth in (8, 5, 2):
+            bench.deliverers.queues["10.0.0.1"] = replace(PAGER, depth=depth)
+            await bench.clock.advance(1.0)
+        assert len(bench.deliverers.asked) >= asked + 3
+        # Its door is shut before its pod is gone.
+        bench.deliverers.silent.add("10.0.0.1")
+        await bench.clock.advance(1.0)
+        assert departed(bench) == [(pod()["metadata"]["name"], {"pager": 2})]
+        asked = len(bench.deliverers.asked)
+        await bench.clock.advance(100.0)
+        assert len(bench.deliverers.asked) == asked
+
+
+async def test_a_deliverer_that_vanishes_is_told_of_by_what_it_last_held(bench: Bench) -> None:
+    bench.deliverers.queues["10.0.0.1"] = replace(PAGER, depth=9)
+    bench.pods(pod(), pod(2))
+    async with bench.running():
+        assert departed(bench, pod(2)) == [(pod()["metadata"]["name"], {"pager": 9})]
+        assert departed(bench, pod(2)) == []
+
+
+async def test_one_that_was_ending_already_when_this_began_is_asked_too(bench: Bench) -> None:
+    bench.deliverers.queues["10.0.0.1"] = replace(PAGER, depth=4)
+    assert departed(bench, parting=(ending(),)) == []
+    async with bench.running():
+        assert departed(bench) == [(pod()["metadata"]["name"], {"pager": 4})]
+
+
+async def test_a_pod_without_an_address_for_a_moment_has_not_ended(bench: Bench) -> None:
+    bench.deliverers.queues["10.0.0.1"] = replace(PAGER, depth=4)
+    bench.pods(pod())
+    async with bench.running():
+        starting = pod()
+        assert departed(bench, {**starting, "status": {"phase": "Running"}}) == []
+
+
+async def test_another_pod_of_the_same_name_is_another_deliverer(bench: Bench) -> None:
+    bench.deliverers.queues["10.0.0.1"] = replace(PAGER, depth=4)
+    bench.pods(pod())
+    async with bench.running():
+        again = pod()
+        again["metadata"]["uid"] = "another"
+        assert departed(bench, again) == [(pod()["metadata"]["name"], {"pager": 4})]
+
+
+async def test_one_that_is_no_longer_ready_and_holds_something_is_asked_often(bench: Bench) -> None:
+    bench.deliverers.queues["10.0.0.1"] = replace(PAGER, depth=4)
+    bench.pods(pod())
+    async with bench.running():
+        unready = pod()
+        unready["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+        bench.pods(unready)
+        await bench.clock.advance(0.0)
+        asked = len(bench.deliverers.asked)
+        for _ in range(5):
+            await bench.clock.advance(1.0)
+        assert len(bench.deliverers.asked) >= asked + 5
