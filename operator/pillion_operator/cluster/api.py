@@ -102,7 +102,8 @@ class Api:
 
     async def document(self, path: str) -> bytes:
         """What the API server answers under a path that is no object's."""
-        return await self._answer("get", path)
+        # Keys of tokens are application/jwk-set+json, which plain JSON does not stand for.
+        return await self._answer("get", path, header_params={"Accept": "*/*"})
 
     async def apply(self, body: Object) -> Object:
         """Make the object so, by server-side apply; what others own is taken over."""
