@@ -107,6 +107,8 @@ class Deliverer:
         self._make_callbacks()
         self._make_rooms()
         self._listeners = Listeners()
+        #: How many indications it left behind at its end; None before that.
+        self.left: int | None = None
         #: Where intake, telemetry and administration listen, once ``started`` is set.
         self.intake_url = ""
         self.telemetry_url = ""
@@ -288,6 +290,7 @@ class Deliverer:
             left = await self.delivery.drain(
                 service.shutdown_grace_period_seconds, hand_over_to=gateway
             )
+        self.left = left
         logger.info(
             "delivery ends with %d indications left",
             left,

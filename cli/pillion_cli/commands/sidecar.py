@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pillion_cli.collecting import uncollected
+from pillion_cli.ending import leave_word
 from pillion_cli.exits import CommandFailed, Exit
 from pillion_cli.gateways import add_gateway_arguments, gateway_access, intake_tls, token_keys
 from pillion_cli.serving import (
@@ -191,6 +192,7 @@ async def _serve(settings: Settings, *, log_records_dropped: Callable[[], int]) 
             # Raised below, since here it would become part of an exception group.
             failure = error
         announcement.cancel()
+    leave_word(deliverer.left)
     if failure is not None:
         raise failure
 
