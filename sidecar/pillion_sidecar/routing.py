@@ -1,6 +1,7 @@
 """Routing: who is subscribed to an indication. Filters are compiled once, when a revision comes."""
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from operator import attrgetter
 
 from pillion_cim.filters import Filter, compile_filter
@@ -21,11 +22,13 @@ class Aim:
 
     __slots__ = ("repeat_key", "target")
 
-    def __init__(self, subscription: IndicationSubscription) -> None:
+    def __init__(self, subscription: IndicationSubscription, *, relayed: bool = False) -> None:
+        """``relayed``: whether its destination is left to a gateway."""
         self.target = Target(
             subscription=subscription.name,
             filter_name=subscription.filter_name,
             destination=subscription.destination_name,
+            relayed=relayed,
         )
         repeat = subscription.repeat_notification
         self.repeat_key = None if repeat.policy is RepeatPolicy.NONE else repeat.key
@@ -34,12 +37,7 @@ class Aim:
         """Return the target of an instance."""
         if self.repeat_key is None:
             return self.target
-        return Target(
-            subscription=self.target.subscription,
-            filter_name=self.target.filter_name,
-            destination=self.target.destination,
-            event=_event(instance, self.repeat_key),
-        )
+        return replace(self.target, event=_event(instance, self.repeat_key))
 
 
 class Route:
@@ -54,12 +52,13 @@ class Route:
         position: int,
         compiled: Filter,
         source_namespaces: Sequence[str],
+        relayed: bool = False,
     ) -> None:
         """``position`` is its place among all routes: targets come in this order."""
         self.position = position
         self.filter = compiled
         self.namespaces = frozenset(namespace.casefold() for namespace in source_namespaces)
-        self._aim = Aim(subscription)
+        self._aim = Aim(subscription, relayed=relayed)
         self.target = self._aim.target
 
     @property
@@ -94,12 +93,18 @@ class Router:
             )
             for name, resource in configuration.filters.items()
         }
+        relayed = {
+            name
+            for name, destination in configuration.destinations.items()
+            if destination.relay_to is not None
+        }
         self._routes = [
             Route(
                 subscription,
                 position=position,
                 compiled=compiled[subscription.filter_name],
                 source_namespaces=configuration.filters[subscription.filter_name].source_namespaces,
+                relayed=subscription.destination_name in relayed,
             )
             for position, subscription in enumerate(configuration.subscriptions.values())
         ]

@@ -122,6 +122,7 @@ class Bed:
         idle: float | None = None,
         body: bytes = b"{}",
         relayed_after: float | None = None,
+        passes_gaps: bool = False,
     ) -> Guard:
         """Have a member accepted, as intake does; return what was found out about it.
 
@@ -140,6 +141,7 @@ class Bed:
             size=len(body),
             moment=moment,
             accepted=None if relayed_after is None else accepted,
+            passes_gaps=passes_gaps,
         )
         self.decision = decision = examined.decision
         if decision.ready is not Guard.ACCEPTABLE:
@@ -168,6 +170,7 @@ class Bed:
                     accepted_at=accepted.monotonic + self.offset,
                     expires=expires,
                     relayed_at=None if relayed_after is None else moment.monotonic + self.offset,
+                    held=decision.process is not Guard.IN_SEQUENCE,
                 )
             )
         )

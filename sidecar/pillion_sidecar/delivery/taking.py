@@ -9,6 +9,7 @@ from pillion_sidecar.config.resources import DeliverThrough
 from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.heaviest import Heaviest
 from pillion_sidecar.delivery.keeping import Keeping, Queued
+from pillion_sidecar.delivery.parting import part
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.settling import Settlements
@@ -64,9 +65,11 @@ class Taking:
             return CLOSED
         resolved = self._table.resolve(targets, ended=indication.relayed is not None)
         refusal = self._refusal(indication, resolved)
-        if refusal is not None:
-            return refusal
-        entries = self._entries(indication, resolved)
+        if refusal is None:
+            self._queue(indication, self._entries(indication, resolved))
+        return refusal
+
+    def _queue(self, indication: Indication, entries: list[Queued]) -> None:
         for queue, entry in entries:
             entry.number = queue.sequence.number()
         if self._keeping.in_memory:
@@ -75,7 +78,6 @@ class Taking:
                 self._enqueue_or_discard(queue, entry)
         else:
             self._keeping.stage(indication, entries)
-        return None
 
     def hold(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
         """See ``intake.ports.Queues``."""
@@ -85,8 +87,22 @@ class Taking:
         # One place is left for the predecessor that it waits for.
         refusal = self._refusal(indication, resolved, beside=1)
         if refusal is None:
-            self._keeping.hold(indication, self._entries(indication, resolved))
+            entries = self._entries(indication, resolved)
+            relayed = [entry for entry in entries if entry[0].relay_to is not None]
+            if relayed:
+                self._relay_now(indication, relayed)
+                entries = [entry for entry in entries if entry[0].relay_to is None]
+            self._keeping.hold(indication, entries)
         return refusal
+
+    def _relay_now(self, indication: Indication, relayed: list[Queued]) -> None:
+        """Queue what is relayed of an indication that is held."""
+        held = indication.unsettled - len(relayed)
+        going = part(indication, held=held, relayed=len(relayed))
+        self._queue(
+            going,
+            [(queue, QueueEntry(going, one.subscription, NO_NUMBER)) for queue, one in relayed],
+        )
 
     def release(self, indication: Indication) -> None:
         """See ``intake.ports.Queues``."""

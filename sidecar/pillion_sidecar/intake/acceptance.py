@@ -152,11 +152,13 @@ class Submission:
             if original is not None:
                 self._reject(Guard.DUPLICATE, line, original=(digest, original))
                 return
+        targets = rooms.routes.route(decoded.class_name, decoded.instance, decoded.source_namespace)
         examined = None
         if moment is not None and decoded.member is not None:
             group = scoped(self._namespace, decoded.group)
             assert group is not None
-            examined = self._examine(decoded, source, group, moment, line)
+            passes_gaps = bool(targets) and all(target.relayed for target in targets)
+            examined = self._examine(decoded, source, group, moment, line, passes_gaps=passes_gaps)
             if examined is None:
                 return
             digest = digest or examined.digest
@@ -173,7 +175,6 @@ class Submission:
             languages=self._languages,
             trackers=self._trackers,
         )
-        targets = rooms.routes.route(decoded.class_name, decoded.instance, decoded.source_namespace)
         if self._offer(indication, targets, examined, line):
             self._remember(indication, moment, examined)
 
@@ -201,9 +202,10 @@ class Submission:
         line: int,
         *,
         accepted: Moment | None = None,
+        passes_gaps: bool = False,
     ) -> Examined | None:
         """Ask its group about a member; None where that rejects it. ``accepted``: when a sidecar
-        accepted it that relays it."""
+        accepted it that relays it; ``passes_gaps``: whether gateways alone get it."""
         groups, member = self._rooms.groups, decoded.member
         assert member is not None
         refused = self._closed_groups.get((source, group)) if self._closed_groups else None
@@ -218,6 +220,7 @@ class Submission:
             size=len(decoded.body),
             moment=moment,
             accepted=accepted,
+            passes_gaps=passes_gaps,
         )
         decision = examined.decision
         if step(State.READY, decision.ready).transition is Transition.ACCEPT:

@@ -20,6 +20,9 @@ class Target:
     #: What makes two indications repeats of each other, where the subscription has a
     #: RepeatNotificationPolicy.
     event: Hashable = None
+    #: Whether a gateway gets it for that destination. It holds and orders the members of groups,
+    #: those that others publish too, so they are relayed past gaps (S1.5).
+    relayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,8 @@ class Queues(Protocol):
 
     def hold(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
         """Keep an indication for all its targets or, with a Refusal, for none, and deliver it only
-        when it is released (S1.5): its places in the queues are reserved.
+        when it is released (S1.5): its places in the queues are reserved. To the targets that are
+        relayed it goes at once.
 
         Sets ``indication.id`` and ``unsettled``.
         """

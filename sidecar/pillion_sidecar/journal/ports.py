@@ -199,6 +199,8 @@ class GroupRecord:
     #: ``Clock.monotonic()`` when a sidecar relayed it, which had accepted it before; None where its
     #: publisher gave it to this deliverer.
     relayed_at: float | None = None
+    #: Whether it had to wait for its predecessors.
+    held: bool = False
 
 
 @dataclass(slots=True)

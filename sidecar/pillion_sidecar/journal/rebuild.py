@@ -218,6 +218,7 @@ class Rebuild:
                 accepted_at=accepted_at - self.offset,
                 expires=expires or None,
                 relayed_at=relayed_at,
+                held=bool(frame.flags & _HELD),
             )
         )
 

@@ -114,16 +114,18 @@ class Groups:
         size: int,
         moment: Moment,
         accepted: Moment | None = None,
+        passes_gaps: bool = False,
     ) -> Examined:
         """Decide on a member with a body of ``size`` bytes that became ready at ``moment``.
 
-        ``accepted``: when a sidecar accepted it that relays it now.
+        ``accepted``: when a sidecar accepted it that relays it now. ``passes_gaps``: it goes to
+        gateways alone.
         """
         self._times.follow_clock(moment)
         name = self._names.find((source, group))
         # A timer may be late; the member is judged as if it were not.
         self._times.lapse(name, moment)
-        decision = self._decide(name, member, accepted, moment)
+        decision = self._decide(name, member, accepted, moment, passes_gaps=passes_gaps)
         if decision.ready is Guard.ACCEPTABLE:
             reason = None
             if decision.process is Guard.PREDECESSORS_MISSING:
@@ -137,16 +139,22 @@ class Groups:
         return Examined(name, member, moment, decision, digest, begins=state is None)
 
     def _decide(
-        self, name: Name, member: GroupMember, accepted: Moment | None, moment: Moment
+        self,
+        name: Name,
+        member: GroupMember,
+        accepted: Moment | None,
+        moment: Moment,
+        *,
+        passes_gaps: bool,
     ) -> Decision:
-        decision = decide(name.live, name.past, member)
+        decision = decide(name.live, name.past, member, passes_gaps=passes_gaps)
         if decision.ready is Guard.ACCEPTABLE or accepted is None or name.live is None:
             return decision
         how = outlived(name.live, accepted)
         if how is None:
             return decision
         self._times.terminate(name, how, moment)
-        return decide(name.live, name.past, member)
+        return decide(name.live, name.past, member, passes_gaps=passes_gaps)
 
     def original_digest(self, examined: Examined) -> bytes:
         """Return the identity under which a duplicate's original is remembered, as far as known."""
@@ -219,7 +227,7 @@ class Groups:
         if live is None:
             self._names.leave(name)
             self._generation += 1
-        before = 0 if live is None else len(live.received)
+        before = 0 if live is None else len(live.received) + len(live.passed)
         taken = take(
             live,
             member,
@@ -234,7 +242,7 @@ class Groups:
             name.live = taken.state
             self._names.enter(name)
         else:
-            self._names.lengthened(len(live.received) - before)
+            self._names.lengthened(len(live.received) + len(live.passed) - before)
         return taken
 
     # ------------------------------------------------------------------ over restarts
@@ -304,7 +312,9 @@ class Groups:
             moment = Moment(record.relayed_at, record.relayed_at + self._offset)
         name = self._names.find((record.source, record.group))
         self._times.lapse(name, moment)
-        decision = self._decide(name, member, accepted, moment)
+        # What was queued at once though something was missing went to gateways alone.
+        passes_gaps = not record.held
+        decision = self._decide(name, member, accepted, moment, passes_gaps=passes_gaps)
         if decision.ready is not Guard.ACCEPTABLE:
             # The group is not what it was, because records of it are damaged.
             return
@@ -360,4 +370,5 @@ def _forget_lost(name: Name, moment: Moment) -> None:
     received = Intervals((0, expected) if expected else ())
     for sequence in sorted(name.held):
         received.add(sequence)
+    received.merge(live.passed)
     live.received = received

@@ -56,7 +56,8 @@ class Name:
     def weight(self) -> int:
         """The bytes that it takes in a snapshot, at most."""
         return self.key_bytes + sum(
-            STATE_BYTES + INTERVAL_BYTES * len(state.received) for state in self.states
+            STATE_BYTES + INTERVAL_BYTES * (len(state.received) + len(state.passed))
+            for state in self.states
         )
 
     def next_due(self, moment: Moment) -> tuple[Due, GroupState] | None:

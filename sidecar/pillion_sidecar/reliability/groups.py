@@ -64,6 +64,8 @@ class GroupState:
     #: GroupMaxIdleTime.
     max_idle_seconds: float | None
     received: Intervals = field(default_factory=Intervals)
+    #: Those of them that gateways alone were given past a gap: nothing held stands for them.
+    passed: Intervals = field(default_factory=Intervals)
     last: int | None = None
     #: ``Clock.monotonic()`` at the acceptance of the member that was accepted last.
     received_at: float = 0.0
@@ -113,9 +115,16 @@ class Decision:
     original: GroupState | None = None
 
 
-def decide(live: GroupState | None, past: list[GroupState], member: GroupMember) -> Decision:
+def decide(
+    live: GroupState | None,
+    past: list[GroupState],
+    member: GroupMember,
+    *,
+    passes_gaps: bool = False,
+) -> Decision:
     """Decide on a member: ``past`` are the terminated groups of its name whose state is still
-    there (S1.7), ``live`` the one that goes on.
+    there (S1.7), ``live`` the one that goes on. ``passes_gaps``: it goes to gateways alone, which
+    put it in order.
 
     What was due before the member must have been done to both.
     """
@@ -134,7 +143,7 @@ def decide(live: GroupState | None, past: list[GroupState], member: GroupMember)
         if sequence in live.received:
             return Decision(Guard.DUPLICATE, original=live)
         expected = live.next_expected
-    if not member.ordered or sequence == expected:
+    if not member.ordered or sequence == expected or passes_gaps:
         return Decision(Guard.ACCEPTABLE, Guard.IN_SEQUENCE)
     if member.expires is None and member.max_idle_seconds is None:
         return Decision(Guard.ACCEPTABLE, Guard.HOPELESS)
@@ -193,6 +202,8 @@ def take(
         expires=member.expires,
         max_idle_seconds=member.max_idle_seconds,
     )
+    if state.ordered and decision.process is Guard.IN_SEQUENCE:
+        _note_passed(state, member.sequence)
     state.received.add(member.sequence)
     # What several sidecars relay is not in the order of its acceptance.
     state.received_at = at if live is None else max(state.received_at, at)
@@ -208,6 +219,14 @@ def take(
     if state.ordered and decision.process is Guard.IN_SEQUENCE:
         released = range(member.sequence + 1, state.next_expected)
     return Taken(state, released, _ending(state, member, decision))
+
+
+def _note_passed(state: GroupState, sequence: int) -> None:
+    """Note where a gap is passed; forget what was once none is left below it."""
+    if sequence > state.next_expected:
+        state.passed.add(sequence)
+    elif state.passed.highest < state.next_expected:
+        state.passed = Intervals()
 
 
 def _ending(state: GroupState, member: GroupMember, decision: Decision) -> Termination | None:

@@ -42,6 +42,7 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
     received: tuple[int, ...]
     #: Journal time; None where no member was relayed.
     relayed_at: float | None = None
+    passed: tuple[int, ...] = ()
 
 
 class Name(msgspec.Struct, frozen=True, array_like=True):
@@ -106,6 +107,7 @@ def _written(state: GroupState, offset: float) -> Group:
         0 if state.terminated is None else _TERMINATIONS.index(state.terminated) + 1,
         state.received.bounds,
         None if state.relayed_at is None else state.relayed_at + offset,
+        state.passed.bounds,
     )
 
 
@@ -116,6 +118,7 @@ def _read(group: Group, offset: float) -> GroupState:
         expires=group.expires,
         max_idle_seconds=group.max_idle_seconds,
         received=Intervals(group.received),
+        passed=Intervals(group.passed),
         last=group.last,
         received_at=group.received_at - offset,
         remembered_until=group.remembered_until,

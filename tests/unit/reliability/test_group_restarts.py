@@ -26,6 +26,8 @@ class Member:
     group: str
     sequence: int
     last: bool = False
+    #: Whether gateways alone get it, which put it in order.
+    passes: bool = False
 
 
 #: A member, or seconds that pass.
@@ -34,6 +36,7 @@ Event = Member | float
 _EVENTS = st.one_of(
     st.builds(Member, st.sampled_from(sorted(KINDS)), st.integers(0, 4), st.booleans()),
     st.builds(Member, st.sampled_from(sorted(KINDS)), st.integers(0, 4)),
+    st.builds(Member, st.sampled_from(sorted(KINDS)), st.integers(0, 4), passes=st.booleans()),
     st.sampled_from([1.0, 10.0, 30.0, 1000.0]),
 )
 
@@ -48,7 +51,13 @@ def play(bed: Bed, events: list[Event]) -> list[Guard | None]:
                 found.append(None)
                 continue
             found.append(
-                bed.submit(event.sequence, group=event.group, last=event.last, **KINDS[event.group])
+                bed.submit(
+                    event.sequence,
+                    group=event.group,
+                    last=event.last,
+                    passes_gaps=event.passes,
+                    **KINDS[event.group],
+                )
             )
         else:
             bed.time.advance(event)
