@@ -120,8 +120,11 @@ def node_down(chosen: argparse.Namespace) -> None:
 
 def node_import(chosen: argparse.Namespace) -> None:
     record = read_record(chosen.index)
-    if record is None or not record.alive():
+    if record is None:
         raise ImportFailed(f"no cluster {chosen.index} runs; start it with node-up")
+    if record.ended():
+        ended = ", ".join(record.ended())
+        raise ImportFailed(f"{ended} ended; see the logs in {record.folder}, then node-up")
     for archive in chosen.archives:
         for socket in sorted(record.folder.glob("nodes/*/run/containerd.sock")):
             say(import_image(socket, archive).rstrip())

@@ -98,6 +98,12 @@ class ControlPlane:
             self._running.pop(name).stop()
         self._spawner.close()
 
+    def check(self) -> None:
+        """Raise ProcessFailed, with the end of its log, where a component has ended."""
+        for one in self._running.values():
+            if one.exit_code() is not None:
+                raise one.failed(f"ended with {one.exit_code()}")
+
     def detach(self) -> None:
         """Leave what ``outlives`` to itself."""
         self._running.clear()
@@ -181,9 +187,7 @@ class ControlPlane:
         rest = self.rest
 
         def served() -> bool:
-            for one in self._running.values():
-                if one.exit_code() is not None:
-                    raise one.failed(f"ended with {one.exit_code()}")
+            self.check()
             return rest.ready()
 
         try:

@@ -87,7 +87,11 @@ class Record:
         """Whether somebody still uses it."""
         if self.owner is not None:
             return self.owner.runs()
-        return bool(self.processes) and all(one.runs() for one in self.processes.values())
+        return bool(self.processes) and not self.ended()
+
+    def ended(self) -> list[str]:
+        """The names of its processes that do not run any more."""
+        return [name for name, one in self.processes.items() if not one.runs()]
 
     def write(self, records: Path = RECORDS) -> None:
         """Keep it."""

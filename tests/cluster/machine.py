@@ -1,5 +1,6 @@
 """One node: a namespace with containerd, kubelet and kube-proxy of its own."""
 
+import contextlib
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -218,9 +219,18 @@ def ctr(socket: Path, *arguments: str) -> str:
 def make_control_groups(name: str) -> None:
     """Make the group below which a kubelet keeps its pods, in every hierarchy."""
     for hierarchy in hierarchies():
+        if (hierarchy / "cgroup.controllers").exists():
+            _delegate(hierarchy)
         group = hierarchy / name
         group.mkdir(exist_ok=True)
         # A new cpuset of version 1 allows nothing until it is told.
         for setting in ("cpuset.cpus", "cpuset.mems"):
-            if (group / setting).exists() and not (hierarchy / "cgroup.controllers").exists():
+            if (group / setting).exists() and not (group / "cgroup.controllers").exists():
                 (group / setting).write_text((hierarchy / setting).read_text())
+
+
+def _delegate(root: Path) -> None:
+    """Let the groups of version 2 below the root have its controllers: a kubelet asks for them."""
+    for controller in (root / "cgroup.controllers").read_text().split():
+        with contextlib.suppress(OSError):  # the kernel keeps some to itself
+            (root / "cgroup.subtree_control").write_text(f"+{controller}")

@@ -18,7 +18,7 @@ from cluster.leftovers import (
     remove,
     remove_folder,
 )
-from cluster.machine import Home, Machine
+from cluster.machine import KUBELET, Home, Machine
 from cluster.network import CLUSTERS, NODES, Addresses, Network
 from cluster.node_files import (
     COREDNS_IMAGE,
@@ -115,7 +115,7 @@ class NodeCluster(ControlPlane):
                 importing.result()
             first.join([])
             self._install((storage_class(), *dns_objects(self.addresses.dns)))
-            self.rest.until(DNS, lambda found: bool(found.get("status", {}).get("readyReplicas")))
+            self._until_names_are_found(first)
         except BaseException:
             self.stop()
             raise
@@ -202,6 +202,14 @@ class NodeCluster(ControlPlane):
             outlives=self._outlives,
         )
         self._spawned()
+
+    def _until_names_are_found(self, node: Node) -> None:
+        try:
+            self.rest.until(DNS, lambda found: bool(found.get("status", {}).get("readyReplicas")))
+        except TimeoutError as error:
+            self.check()
+            node.machine.check()
+            raise node.machine.running[KUBELET].failed("did not start CoreDNS") from error
 
     def _install(self, objects: tuple[Object, ...]) -> None:
         for one in objects:

@@ -5,11 +5,12 @@ from typing import Any
 
 from cluster.control_plane import ControlPlane
 from cluster.leftovers import end_nodes, process
-from cluster.machine import Machine
+from cluster.machine import KUBELET, Machine
 from cluster.network import Network
 from cluster.node_files import FIRST_NODE, Object
 from cluster.rest import TIMEOUT
-from cluster.users import KUBELET, kubeconfig, node_user, write_kubeconfig
+from cluster.users import KUBELET as KUBELET_USER
+from cluster.users import kubeconfig, node_user, write_kubeconfig
 
 #: Seconds for a node to be Ready or NotReady, on a machine that is busy.
 WITHIN = 90.0
@@ -38,8 +39,8 @@ class Node:
         content = kubeconfig(
             server=plane.url,
             ca=plane.ca,
-            user=KUBELET.name,
-            token=plane.token(KUBELET.name),
+            user=KUBELET_USER.name,
+            token=plane.token(KUBELET_USER.name),
             acting_as=node_user(self.name),
         )
         write_kubeconfig(home.kubelet_kubeconfig, content)
@@ -102,14 +103,17 @@ class Node:
         return _ready_condition(node).get("lastHeartbeatTime")
 
     def _until(self, condition: Callable[[Object], bool]) -> Any:
-        """Watch the node until a condition holds, and its processes meanwhile."""
+        """Watch the node until a condition holds, and all processes meanwhile."""
         path = f"/api/v1/nodes?fieldSelector=metadata.name={self.name}"
-        for _try in range(int(WITHIN / TIMEOUT) - 1):
+        for _try in range(int(WITHIN / TIMEOUT)):
             try:
                 return self._plane.rest.until(path, condition)
             except TimeoutError:
+                self._plane.check()
                 self.machine.check()
-        return self._plane.rest.until(path, condition)
+        raise self.machine.running[KUBELET].failed(
+            f"of {self.name} did not bring the node to where it was waited for in {WITHIN:g} s"
+        )
 
 
 def _ready_condition(node: Object) -> Object:
