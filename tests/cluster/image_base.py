@@ -2,6 +2,8 @@
 its own Python, by debootstrap. Made once for all checkouts of this user.
 """
 
+import hashlib
+import json
 import shutil
 import subprocess
 import tempfile
@@ -28,7 +30,8 @@ class ImagesUnavailable(Exception):
 
 def base_key() -> str:
     """What tells one base from another, for names and digests."""
-    return "-".join((SUITE, *PACKAGES))
+    made_of = json.dumps([SUITE, PACKAGES, LEFT_BEHIND, DOCKERFILE])
+    return f"{SUITE}-{hashlib.sha256(made_of.encode()).hexdigest()[:12]}"
 
 
 def make_base(folder: Path, *, say: Say) -> Path:

@@ -5,7 +5,6 @@ changed one never hides behind an old name. What is built is kept outside the ch
 """
 
 import fcntl
-import hashlib
 import os
 import tempfile
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -15,7 +14,8 @@ from pathlib import Path
 
 from cluster import image_archive
 from cluster.binaries import Say, cache_folder, say
-from cluster.image_base import DOCKERFILE, base_key, make_base, run
+from cluster.image_base import DOCKERFILE, ImagesUnavailable, base_key, make_base, run
+from cluster.image_recipes import DELIVERER, PYWBEM_LISTENER, SPARK, WEATHER, Recipe, digest
 from cluster.package_index import secrets
 
 ROOT = Path(__file__).parents[2]
@@ -23,76 +23,10 @@ ROOT = Path(__file__).parents[2]
 KEPT = 4
 #: Intermediate images after which buildah's store is begun anew, for it never forgets one.
 STORE_LIMIT = 600
-#: The two values that do not belong to an image's identity, as tests have them.
+#: Builds after which sources that change meanwhile are given up.
+TRIES = 5
+#: When an image was made does not belong to its identity.
 CREATED = "1970-01-01T00:00:00Z"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """What an image is made of: its Dockerfile, and what of the repository that copies."""
-
-    repository: str
-    dockerfile: str
-    sources: tuple[str, ...]
-    #: Another image that it stands on, and the argument of the Dockerfile that names it.
-    on: "tuple[str, Recipe] | None" = None
-
-    @property
-    def ignorefile(self) -> str:
-        return f"{self.dockerfile}.dockerignore"
-
-
-DELIVERER = Recipe(
-    repository="localhost/pillion",
-    dockerfile="images/deliverer/Dockerfile",
-    sources=(
-        "images/build-requirements.txt",
-        "images/bytecode.py",
-        "images/deliverer",
-        "images/prune.py",
-        "images/sbom.py",
-        "LICENSE",
-        "README.md",
-        "pyproject.toml",
-        "cim",
-        "cli",
-        "operator",
-        "sidecar",
-        "spark",
-    ),
-)
-SPARK = Recipe(
-    repository="localhost/pillion-spark",
-    dockerfile="images/spark/Dockerfile",
-    sources=(
-        "images/build-requirements.txt",
-        "images/bytecode.py",
-        "images/prune.py",
-        "images/sbom.py",
-        "images/spark",
-        "LICENSE",
-        "README.md",
-        "pyproject.toml",
-        "spark",
-    ),
-)
-PYWBEM_LISTENER = Recipe(
-    repository="localhost/pywbem-listener",
-    dockerfile="tests/images/pywbem-listener/Dockerfile",
-    sources=("images/build-requirements.txt", "tests/images/pywbem-listener"),
-)
-WEATHER = Recipe(
-    repository="localhost/pillion-weather",
-    dockerfile="examples/spark-on-kubernetes/Dockerfile",
-    sources=("examples/spark-on-kubernetes/weather_stream.py", "examples/spark-weather"),
-    on=("SPARK", SPARK),
-)
-RECIPES: dict[str, Recipe] = {
-    "deliverer": DELIVERER,
-    "spark": SPARK,
-    "pywbem-listener": PYWBEM_LISTENER,
-    "weather": WEATHER,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,17 +88,31 @@ class Images:
 
         Raises :class:`cluster.image_base.ImagesUnavailable` where it cannot be built here.
         """
+        for _ in range(TRIES):
+            found = self._named(recipe)
+            if not found.archive.exists():
+                self._folder.mkdir(parents=True, exist_ok=True)
+                with _locked(self._folder / "lock"):
+                    self._make(recipe, found)
+            # Somebody may have edited what was being copied.
+            if found == self._named(recipe):
+                os.utime(found.archive)
+                return found
+            found.archive.unlink(missing_ok=True)
+        raise ImagesUnavailable(f"{recipe.dockerfile}: its sources change faster than it is built")
+
+    def _named(self, recipe: Recipe) -> Image:
         name = f"{recipe.repository}:{digest(recipe, root=ROOT)}"
         archive = self._folder / f"{name.rpartition('/')[2].replace(':', '-')}.tar"
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with _locked(self._folder / "lock"):
-            if not archive.exists():
-                self._bound_store()
-                self._build(recipe, name)
-                self._export(name, archive)
-                self._forget_old(recipe)
-            os.utime(archive)
         return Image(name=name, archive=archive)
+
+    def _make(self, recipe: Recipe, image: Image) -> None:
+        # Another process may have made it while this one waited for the lock.
+        if not image.archive.exists():
+            self._bound_store()
+            self._build(recipe, image.name)
+            self._export(image.name, image.archive)
+            self._forget_old(recipe)
 
     def _build(self, recipe: Recipe, name: str) -> None:
         arguments = {"BASE": self._base(), "CREATED": CREATED, "REVISION": name.partition(":")[2]}
@@ -199,7 +147,8 @@ class Images:
                 dockerfile = Path(work) / "Dockerfile"
                 dockerfile.write_text(DOCKERFILE.format(tar=tar.name))
                 context = str(tar.parent)
-                self._buildah("bud", "--timestamp", "0", "-f", str(dockerfile), "-t", name, context)
+                # Files keep their times: byte code that Debian made is bound to them.
+                self._buildah("bud", "-f", str(dockerfile), "-t", name, context)
         return name
 
     def _stored(self, name: str) -> bool:
@@ -228,32 +177,6 @@ class Images:
 def _options(option: str, values: Iterable[str]) -> Iterator[str]:
     for value in values:
         yield from (option, value)
-
-
-def digest(recipe: Recipe, *, root: Path) -> str:
-    """The tag of an image: a digest of its Dockerfile, of what that copies, and of its base."""
-    below = base_key() if recipe.on is None else digest(recipe.on[1], root=root)
-    found = hashlib.sha256(f"{base_key()} {below}\n".encode())
-    for path in inputs(recipe, root=root):
-        content = path.read_bytes()
-        executable = os.access(path, os.X_OK)
-        found.update(f"{path.relative_to(root)} {executable} {len(content)}\n".encode() + content)
-    return found.hexdigest()[:16]
-
-
-def inputs(recipe: Recipe, *, root: Path) -> list[Path]:
-    """The files that go into an image, sorted."""
-    names = (recipe.dockerfile, recipe.ignorefile, *recipe.sources)
-    return sorted({path for name in names for path in _files(root / name)})
-
-
-def _files(path: Path) -> Iterator[Path]:
-    if path.is_file():
-        yield path
-        return
-    for found in path.rglob("*"):
-        if found.is_file() and "__pycache__" not in found.parts and found.suffix != ".pyc":
-            yield found
 
 
 @contextmanager
