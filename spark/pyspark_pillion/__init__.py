@@ -5,7 +5,7 @@ it known where it is not.
 """
 
 from pyspark_pillion.errors import ConfigurationError, PillionError, PublishError
-from pyspark_pillion.publishing import Published, indications, publish
+from pyspark_pillion.publishing import Published, Value, indications, publish
 from pyspark_pillion.source import DefaultSource, register
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "PillionError",
     "PublishError",
     "Published",
+    "Value",
     "indications",
     "publish",
     "register",

@@ -6,6 +6,8 @@ from types import ModuleType
 
 RECORDS = 26_115
 ALERTS = 514
+#: Of a severity of 5 and more.
+MAJOR_ALERTS = 204
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark-weather" / "weather_alerts.py"
 
 

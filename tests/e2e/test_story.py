@@ -1,0 +1,172 @@
+"""The story that docs/spark-on-kubernetes.md tells, on a node: from ``helm install`` to alerts from
+Spark's executors at listeners that are up, and a listener that is down."""
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.kubectl import Kubectl
+from cluster.report import Report
+from cluster.rest import wait_until
+from cluster.story import (
+    EXAMPLE,
+    Arrival,
+    CloudEventsListener,
+    Installation,
+    PywbemListener,
+    submitted,
+)
+from cluster.story_fixtures import in_namespace, restricted_namespace
+from support.weather import ALERTS, MAJOR_ALERTS
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
+
+ALERTS_JOB = "local:///opt/pillion/jobs/weather_alerts.py"
+STREAM_JOB = "local:///opt/pillion/jobs/weather_stream.py"
+COPIES = 10
+
+
+@pytest.fixture(scope="module")
+def weather(
+    pillion: Installation, deliverer_image: str, pywbem_image: str, report: Report
+) -> Iterator[Kubectl]:
+    """The example's namespace, with its resources and listeners, all of it ready."""
+    name = f"weather-{uuid.uuid4().hex[:6]}"
+    kubectl = in_namespace(pillion.kubectl, name)
+    kubectl.apply(json.dumps(restricted_namespace(name)))
+    with report.step("listeners, and the example's resources until all are Ready"):
+        flight_board(kubectl).deploy(deliverer_image)
+        operations(kubectl).deploy(pywbem_image)
+        kubectl.apply(EXAMPLE / "resources")
+        kubectl.wait(
+            "indicationservices,listenerdestinations,indicationsubscriptions",
+            *("--all", "--for=condition=Ready"),
+            within=90,
+        )
+    yield kubectl
+    kubectl.run("delete", "namespace", name, "--wait=false")
+
+
+def flight_board(kubectl: Kubectl) -> CloudEventsListener:
+    return CloudEventsListener(kubectl=kubectl, name="flight-board")
+
+
+def operations(kubectl: Kubectl) -> PywbemListener:
+    return PywbemListener(kubectl=kubectl, name="operations-listener")
+
+
+def depth(kubectl: Kubectl, destination: str) -> int:
+    """Return what waits for a destination, as its status says."""
+    found = kubectl.json("get", "listenerdestination", destination)
+    return int(found["status"].get("depth", 0))
+
+
+def in_order(arrivals: list[Arrival]) -> None:
+    """Nothing was held, late or given up, and numbers rise by one in each context."""
+    assert Counter(one.verdict for one in arrivals) == {"delivered": len(arrivals)}
+    last: dict[str, int] = {}
+    for one in arrivals:
+        assert one.context is not None
+        assert one.number is not None
+        assert one.number == last.get(one.context, -1) + 1
+        last[one.context] = one.number
+
+
+def test_a_batch_job_reaches_every_listener(
+    weather: Kubectl, weather_image: str, tmp_path: Path, report: Report
+) -> None:
+    with (
+        report.step(f"a Spark job in cluster mode: {ALERTS * COPIES:,} alerts by 2 executors"),
+        submitted(
+            weather, ALERTS_JOB, "--copies", str(COPIES), image=weather_image, folder=tmp_path
+        ) as job,
+    ):
+        executors = job.executors(2)
+        for executor in executors:
+            pod = weather.json("get", "pod", executor)
+            assert [one["name"] for one in pod["spec"]["initContainers"]] == ["pillion-deliverer"]
+        driver = weather.json("get", "pod", job.driver())
+        assert not driver["spec"].get("initContainers")
+        printed = job.wait()
+    assert f"accepted={ALERTS * COPIES}," in printed
+
+    # The gateway alone delivers there: once for each alert, in one order.
+    arrived = flight_board(weather).wait_for(ALERTS * COPIES)
+    in_order(arrived)
+    assert len({one.identifier for one in arrived}) == ALERTS * COPIES == len(arrived)
+    assert len({one.context for one in arrived}) == 1
+
+    # Each executor's deliverer delivers there: at least once, a repeat under the same identifier.
+    told = operations(weather).wait_for(MAJOR_ALERTS * COPIES)
+    assert len(set(told)) == MAJOR_ALERTS * COPIES
+
+    # What goes to the one that is down waits in the gateway, and costs the others nothing.
+    wait_until(
+        lambda: depth(weather, "archive") == ALERTS * COPIES,
+        within=60,
+        what="the archive's depth in its status",
+    )
+    # Executors end by themselves, their sidecars with them.
+    wait_until(lambda: not job.pods("executor"), within=90, what="the end of the executors")
+
+
+def test_what_was_published_is_not_delivered_again(
+    weather: Kubectl, weather_image: str, tmp_path: Path, report: Report
+) -> None:
+    """The gateway knows what other executors, of another run, have published."""
+    before = flight_board(weather).summary()["received"]
+    with (
+        report.step("the same job again: the gateway delivers nothing twice"),
+        submitted(weather, ALERTS_JOB, image=weather_image, folder=tmp_path) as job,
+    ):
+        job.wait()
+    # Another year's number: these have not been there before.
+    flight_board(weather).wait_for(before + ALERTS)
+    with submitted(weather, ALERTS_JOB, image=weather_image, folder=tmp_path) as job:
+        printed = job.wait()
+    assert f"accepted={ALERTS}," in printed, "each executor is new, and so is its memory"
+    assert flight_board(weather).summary()["received"] == before + ALERTS
+
+
+def test_a_stream_goes_on_where_it_was_stopped(
+    weather: Kubectl, weather_image: str, tmp_path: Path, report: Report
+) -> None:
+    """Its checkpoint and its files are on a claim; the batch that was cut off is told by its
+    identities."""
+    options = ("--folder", "/data/weather", "--checkpoint", "/data/checkpoint", "--fill")
+    claim = {
+        f"spark.kubernetes.{role}.volumes.persistentVolumeClaim.data.{what}": value
+        for role in ("driver", "executor")
+        for what, value in (("options.claimName", "weather"), ("mount.path", "/data"))
+    }
+    listener = flight_board(weather)
+    before = listener.summary()["received"]
+    with (
+        report.step("a stream, stopped in the middle"),
+        submitted(
+            weather, STREAM_JOB, *options, image=weather_image, folder=tmp_path, settings=claim
+        ) as job,
+    ):
+        listener.wait_for(before + 50, within=120)
+        weather.run("delete", "pod", job.driver(), "--grace-period=5")
+    stopped = listener.summary()["received"]
+    assert stopped < before + ALERTS
+    with (
+        report.step("and resumed from its checkpoint, to the end"),
+        submitted(
+            weather,
+            STREAM_JOB,
+            *(*options, "--stop-when-read"),
+            image=weather_image,
+            folder=tmp_path,
+            settings=claim,
+        ) as job,
+    ):
+        job.wait()
+    arrived = [one.identifier for one in listener.wait_for(before + ALERTS)]
+    assert len(arrived) == before + ALERTS
+    assert len(arrived) == len(set(arrived))
