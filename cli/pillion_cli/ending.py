@@ -11,8 +11,8 @@ TERMINATION_LOG = Path("/dev/termination-log")
 def leave_word(left: int | None, *, path: Path = TERMINATION_LOG) -> None:
     """Say how many indications a deliverer leaves behind, where anybody looks for it.
 
-    The operator reads it: of a deliverer whose volume goes with its pod nothing else tells. ``left``
-    is None where it does not know, as it never got as far as to deliver.
+    The operator reads it: of a deliverer whose volume goes with its pod nothing else tells it.
+    ``left`` is None where that is not known, as where it never got as far as to deliver.
     """
     if left is None or not path.exists():
         return

@@ -63,7 +63,11 @@ class Losses:
         body = self._store.get(service)
         if body is not None:
             self._recorder.publish(
-                body, type="Warning", reason="DelivererLost", note=note, action="Observe"
+                body,
+                type="Warning",
+                reason="DelivererLost",
+                note=note,
+                action="Observe",
             )
 
     def _note(self, departure: Departure, *, left: int | None, lost: int) -> str:

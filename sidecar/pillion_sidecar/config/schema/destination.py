@@ -202,8 +202,11 @@ _CONDITIONS = (
     "can be reached runs on it. Delivering: the last attempt of every deliverer was a success; "
     "Unknown until something was sent. Backlogged: a queue is nearly full, or its oldest "
     "indication waits for long. ListenerUnreachable: no deliverer gets anything through; the "
-    "message says how it fails. Draining: the resource was deleted and what is queued is still "
-    "delivered; the message says how much is left."
+    "message says how it fails. What is relayed to a gateway, the gateway delivers: Delivering "
+    "and ListenerUnreachable are about that. RelayFailing, where sidecars relay: their last attempts to relay failed, and what "
+    "is to be relayed waits with them. SequenceIdentifiersShared, with sequenceIdentifiers Send: "
+    "several deliverers lead to this URL. Draining: the resource was deleted and what is queued is "
+    "still delivered; the message says how much is left."
 )
 
 LISTENER_DESTINATION = Kind(
@@ -235,7 +238,11 @@ LISTENER_DESTINATION = Kind(
         rules=(*_ORDER_RULES, *SECURITY_RULES),
     ),
     status=status(
-        count("depth", "How many indications wait for this listener, over all deliverers."),
+        count(
+            "depth",
+            "How many indications wait for this listener, over all deliverers, those to be relayed "
+            "to a gateway included.",
+        ),
         count(
             "highWater",
             "The most that have waited in the queue of one deliverer since it was started.",
@@ -259,6 +266,7 @@ LISTENER_DESTINATION = Kind(
             "When the next attempt after a failure is due. Absent: no deliverer waits for one.",
         ),
         count("deliverers", "How many deliverers told the operator about this destination."),
+        count("relays", "How many of them leave delivery to a gateway. Absent: none does."),
         conditions=_CONDITIONS,
     ),
     columns=(
@@ -292,6 +300,9 @@ LISTENER_DESTINATION = Kind(
             path=".spec.destination",
             description="The URL of the listener.",
             priority=1,
+        ),
+        condition_column(
+            "RelayFailing", "Whether sidecars fail to relay to their gateway.", priority=1
         ),
         Column(
             name="Next Attempt",

@@ -28,7 +28,7 @@ from pillion_sidecar.config.schema.rules import (
     object_name,
     reference,
 )
-from pillion_sidecar.config.schema.status import AGE, READY, count, status, word
+from pillion_sidecar.config.schema.status import AGE, READY, condition_column, count, status, word
 from pillion_sidecar.config.schema.urls import PREFIX
 
 _RETRY = (
@@ -244,7 +244,8 @@ _CONDITIONS = (
     "Accepted: it is valid. Ready: every deliverer that can be reached runs on this "
     "configuration. InjectionComplete: every pod that should have a sidecar has one; the message "
     "names those that have none. SelectorsOverlap: another service's podSelector selects the same "
-    "pods; the older service serves them."
+    "pods; the older service serves them. GatewayReady, where gatewayRef or handOverTo is set: the "
+    "gateways that they name are there, can be gateways, and run; the message says what is wrong."
 )
 
 INDICATION_SERVICE = Kind(
@@ -331,6 +332,15 @@ INDICATION_SERVICE = Kind(
             path=".status.injected",
             description="How many pods have a sidecar of it.",
             priority=1,
+        ),
+        Column(
+            name="Gateway",
+            path=".spec.gatewayRef.name",
+            description="The gateway that its sidecars relay to.",
+            priority=1,
+        ),
+        condition_column(
+            "GatewayReady", "Whether the gateways that it names can be relayed to.", priority=1
         ),
         Column(
             name="Revision",
