@@ -63,11 +63,10 @@ class ServingTLS:
 
     def _choose(
         self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _: ssl.SSLContext
-    ) -> int | None:
-        if self._current is None:
-            return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
-        connection.context = self._current.context
-        return None
+    ) -> None:
+        # With no certificate there is nothing to agree on, and openssl refuses the handshake.
+        if self._current is not None:
+            connection.context = self._current.context
 
 
 def _context() -> ssl.SSLContext:

@@ -58,6 +58,14 @@ def test_a_key_that_can_verify_no_token_is_left_out(
         parse_keys(issuer.document(keys=[bad]), name="keys")
 
 
+def test_a_key_for_an_algorithm_that_is_not_taken_is_left_out() -> None:
+    issuer = TokenIssuer()
+    issuer.add("pss", "RS256")
+    pss = {**issuer.jwk("pss"), "alg": "PS256"}
+    keys = parse_keys(issuer.document(keys=[pss, issuer.jwk("first")]), name="keys")
+    assert set(keys.keys) == {"first"}
+
+
 @pytest.mark.parametrize("bits", [1024, 8200])
 def test_a_key_too_short_or_too_long_is_left_out(issuer: TokenIssuer, bits: int) -> None:
     key = issuer.jwk("first") | {"kid": "rsa", "kty": "RSA", "alg": "RS256", "e": "AQAB"}
