@@ -88,6 +88,8 @@ class NodeCluster(ControlPlane):
             ),
         )
         self._nodes: dict[str, Node] = {}
+        #: Until then it is this process's, so that what a kill leaves is known to be nobody's.
+        self._started = False
 
     @property
     def host(self) -> str:
@@ -113,9 +115,11 @@ class NodeCluster(ControlPlane):
                 super().start()
                 self._start_provisioner()
                 importing.result()
-            first.join([])
+            first.join()
             self._install((storage_class(), *dns_objects(self.addresses.dns)))
             self._until_names_are_found(first)
+            self._started = True
+            self._spawned()
         except BaseException:
             self.stop()
             raise
@@ -136,20 +140,13 @@ class NodeCluster(ControlPlane):
 
     def add_node(self, name: str) -> Node:
         """Add a node with all the images of the first; returns when it is Ready."""
-        others = list(self._nodes.values())
         added = self._new_node(name)
         added.machine.start_containerd()
-        archive = others[0].machine.export_images(self.folder / "images.tar")
+        archive = self._nodes[FIRST_NODE].machine.export_images(self.folder / "images.tar")
         added.machine.import_images(archive)
         archive.unlink()
-        added.join(others)
+        added.join()
         return added
-
-    def remove_node(self, name: str) -> None:
-        """End a node, and its pods with it, and make the cluster forget it."""
-        self._nodes[name].remove([one for one in self._nodes.values() if one.name != name])
-        del self._nodes[name]
-        self._spawned()
 
     def import_image(self, archive: Path) -> None:
         """Take an image into every node, those that come later too: see ``Machine``."""
@@ -186,7 +183,9 @@ class NodeCluster(ControlPlane):
             outlives=self._outlives,
         )
         machine = Machine(home, self._spawner, self._spawned)
-        self._nodes[name] = made = Node(machine, number, self._network, self)
+        self._nodes[name] = made = Node(
+            machine, number, network=self._network, plane=self, nodes=self._nodes
+        )
         return made
 
     def _start_provisioner(self) -> None:
@@ -228,7 +227,7 @@ class NodeCluster(ControlPlane):
         return Record(
             index=self.addresses.index,
             folder=self.folder,
-            owner=None if self._outlives else process(os.getpid()),
+            owner=None if self._outlives and self._started else process(os.getpid()),
             processes={name: one for name, one in found.items() if one is not None},
         )
 

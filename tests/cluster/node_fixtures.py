@@ -19,7 +19,7 @@ from cluster.kubectl import Kubectl
 from cluster.machine import ImportFailed
 from cluster.node_cluster import NodeCluster, free_index, write_own
 from cluster.node_files import PROBE_IMAGE
-from cluster.report import FILE, Report
+from cluster.report import FILE, Report, table
 from cluster.requirements import RequirementsMissing, check_requirements
 
 SKIP = "PILLION_SKIP_NODE"
@@ -92,12 +92,24 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if os.environ.get(SKIP):
         terminalreporter.write_line(f"TESTS ON A NODE SKIPPED: {SKIPPED}", yellow=True, bold=True)
     lines = terminalreporter.config.stash[REPORT].lines()
+    lines += ["", *times_of_tests(terminalreporter)] if lines else []
     if lines:
         terminalreporter.section("what was done on the node")
         terminalreporter.write_line("\n".join(lines))
         FILE.parent.mkdir(exist_ok=True)
         FILE.write_text("# The last run on a node\n\n" + "\n".join(lines) + "\n")
         terminalreporter.write_line(f"this report is {FILE}; logs are in {LOGS}")
+
+
+def times_of_tests(terminalreporter: pytest.TerminalReporter) -> list[str]:
+    """Each test with its time, fixtures included, as a table."""
+    took: dict[str, float] = {}
+    for outcome in ("passed", "failed", ""):  # what only prepares or clears up passes as ""
+        for one in terminalreporter.getreports(outcome):
+            if isinstance(one, pytest.TestReport):
+                name = one.nodeid.rpartition("/")[2]
+                took[name] = took.get(name, 0.0) + one.duration
+    return table(("test", "seconds"), [(name, f"{took[name]:.1f}") for name in took])
 
 
 @pytest.fixture(scope="session")

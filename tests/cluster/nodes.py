@@ -20,12 +20,20 @@ class Node:
     """One node. The first one has the control plane in it, and cannot be cut off or removed."""
 
     def __init__(
-        self, machine: Machine, number: int, network: Network, plane: ControlPlane
+        self,
+        machine: Machine,
+        number: int,
+        *,
+        network: Network,
+        plane: ControlPlane,
+        nodes: "dict[str, Node]",
     ) -> None:
+        """``nodes`` are the cluster's, by their names; what is removed leaves it."""
         self.machine = machine
         self.number = number
         self._network = network
         self._plane = plane
+        self._nodes = nodes
         #: Its pods' addresses, once it has joined.
         self.pods: str | None = None
 
@@ -33,7 +41,7 @@ class Node:
     def name(self) -> str:
         return self.machine.name
 
-    def join(self, others: "list[Node]") -> None:
+    def join(self) -> None:
         """Make the machine a node of the cluster; containerd must run. Returns when it is Ready."""
         plane, home = self._plane, self.machine.home
         content = kubeconfig(
@@ -48,6 +56,7 @@ class Node:
         self.machine.start_proxy()
         known = self._until(lambda node: bool(node["spec"].get("podCIDR")))
         self.pods = str(known["spec"]["podCIDR"])
+        others = self._others()
         self._network.route(self.pods, self.number, among=[one.name for one in others])
         for other in others:
             if other.pods is not None:
@@ -78,7 +87,7 @@ class Node:
         """Wait until the control plane has not heard of it for too long."""
         self._until(lambda node: _status(node) != "True")
 
-    def remove(self, others: "list[Node]") -> None:
+    def remove(self) -> None:
         """End it, and its pods with it, and make the cluster forget it."""
         self._refuse_first("removed")
         running = self.machine.running
@@ -91,9 +100,13 @@ class Node:
         self.machine.reap()
         self._plane.rest.request("DELETE", f"/api/v1/nodes/{self.name}")
         if self.pods is not None:
-            names = [one.name for one in others]
+            names = [one.name for one in self._others()]
             self._network.route(self.pods, self.number, among=names, verb="delete")
         self._network.remove_node(self.name, self.number)
+        del self._nodes[self.name]
+
+    def _others(self) -> "list[Node]":
+        return [one for one in self._nodes.values() if one is not self]
 
     def _refuse_first(self, what: str) -> None:
         if self.name == FIRST_NODE:

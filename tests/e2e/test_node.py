@@ -21,8 +21,8 @@ from cluster.leftovers import (
     mounts_below,
     read_record,
 )
-from cluster.network import Addresses
-from cluster.node_cluster import NodeCluster, clean, free_index
+from cluster.network import CLUSTERS, Addresses
+from cluster.node_cluster import IndexTaken, NodeCluster, clean, free_index
 from cluster.node_files import PROBE_IMAGE
 from cluster.nodes import Node
 from cluster.probes import DATA, Probes, claim, container, pod, server, service
@@ -45,7 +45,7 @@ def second(own_nodes: NodeCluster, report: Report) -> Iterator[Node]:
         added = own_nodes.add_node("node-2")
     yield added
     with report.step("remove it"):
-        own_nodes.remove_node("node-2")
+        added.remove()
 
 
 def test_a_restricted_pod_with_a_native_sidecar_runs(probes: Probes, report: Report) -> None:
@@ -182,8 +182,8 @@ STARTS = """
 import os, sys
 from pathlib import Path
 from cluster.binaries import find_binaries
-from cluster.network import Addresses
-from cluster.node_cluster import NodeCluster, clean, free_index
+from cluster.network import CLUSTERS, Addresses
+from cluster.node_cluster import IndexTaken, NodeCluster, clean, free_index
 folder = Path(sys.argv[1])
 NodeCluster(folder, find_binaries(os.environ), index=(index := free_index(folder))).start()
 print(index, flush=True)
@@ -205,6 +205,38 @@ def test_what_a_killed_session_leaves_is_removed_by_the_next_start(short_path: P
     assert [one for one in processes if one.runs()] == []
     assert left_of(index, short_path) == []
     assert not short_path.exists()
+
+
+def test_a_cluster_in_the_background_is_for_whoever_asks_for_it(short_path: Path) -> None:
+    index = CLUSTERS - 1
+    up = command_line("node-up", f"--index={index}", f"--folder={short_path}")
+    try:
+        kubeconfig = Path(up.removeprefix("export KUBECONFIG=").strip())
+        kubectl = Kubectl(program=find_binaries(os.environ).kubectl(), kubeconfig=kubeconfig)
+        kubectl.wait("node/node-1", "--for=condition=Ready")
+        # It runs already.
+        assert command_line("node-up", f"--index={index}") == up
+        with pytest.raises(IndexTaken, match=f"cluster {index} runs from {short_path}"):
+            clean(index)
+    finally:
+        processes = processes_of(index)
+        command_line("node-down", f"--index={index}")
+    assert [one for one in processes if one.runs()] == []
+    assert left_of(index, short_path) == []
+    assert not short_path.exists()
+
+
+def command_line(*arguments: str) -> str:
+    """Run ``python -m cluster`` and return what it prints for a shell."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "cluster", *arguments],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
 
 
 def processes_of(index: int) -> list[Process]:
