@@ -27,6 +27,7 @@ _METRIC = re.compile(r"\bpillion_[a-z_]+")
 #: Families of the operator that are read when Prometheus asks.
 READ = {
     "pillion_operator_api_writes_total",
+    "pillion_operator_queue_depth",
     "pillion_operator_unreachable_deliverers",
     "pillion_operator_watch_stalled",
 }
@@ -85,7 +86,8 @@ def test_the_schema_knows_every_value_and_no_other() -> None:
 
 def test_every_section_of_the_values_is_read_by_a_template() -> None:
     # A value that no template reads would be a promise that nobody keeps.
-    templates = "".join(path.read_text() for path in (CHART / "templates").iterdir())
+    files = [path for path in (CHART / "templates").rglob("*") if path.is_file()]
+    templates = "".join(path.read_text() for path in files)
     assert {name for name in VALUES if f".Values.{name}" not in templates} == set()
 
 
@@ -122,26 +124,40 @@ def test_every_alert_says_how_bad_it_is_and_what_has_happened() -> None:
         assert rule["expr"].count("{") == rule["expr"].count("}")
 
 
+def rules() -> list[Any]:
+    return [rule for group in ALERTS["groups"] for rule in group["rules"]]
+
+
 def test_the_manual_lists_every_alert() -> None:
-    alerts = [rule["alert"] for group in ALERTS["groups"] for rule in group["rules"]]
-    assert [codes(row[0])[0] for row in table("helm.md", "alert of the chart")] == alerts
+    listed = [codes(row[0])[0] for row in table("operating.md", "alert")]
+    assert listed == [rule["alert"] for rule in rules()]
 
 
-def test_alerts_about_the_journal_are_those_of_the_manual() -> None:
-    (page,) = (block for block in blocks(DOCS / "operating.md", "yaml") if "groups:" in block)
-    stated = asked_about_the_journal(yaml.safe_load(page))
-    assert asked_about_the_journal(ALERTS) == stated
-    assert len(stated) == 4
+def test_every_alert_has_a_section_of_the_manual_to_which_it_leads() -> None:
+    sections = re.findall(r"^### (Pillion\w+)$", text_of("operating.md"), flags=re.MULTILINE)
+    assert sections == [rule["alert"] for rule in rules()]
+    for rule in rules():
+        # The manual's pages have anchors of this form for their headings.
+        anchor = f"docs/operating.md#{rule['alert'].lower()}"
+        assert rule["annotations"]["runbook_url"] == anchor
 
 
-def asked_about_the_journal(document: Any) -> dict[str, tuple[list[str], str]]:
-    """By alert: the metrics that it asks for, and the comparison that it ends in."""
-    rules = [rule for group in document["groups"] for rule in group["rules"]]
-    return {
-        rule["alert"]: (_METRIC.findall(rule["expr"]), " ".join(rule["expr"].split()[-2:]))
-        for rule in rules
-        if "pillion_journal_" in rule["expr"]
-    }
+#: What says where it is: an alert without one of these is about the whole installation.
+_PLACES = ("destination", "pod", "service", "kind", "namespace", "job")
+
+
+def test_every_alert_says_in_words_what_its_labels_are_about() -> None:
+    for rule in rules():
+        text = rule["annotations"]["summary"] + rule["annotations"]["description"]
+        assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
+        grouped = re.search(r"by \(([a-z, ]+)\)", rule["expr"])
+        labels = set(grouped[1].split(", ")) if grouped else {"namespace", "pod"}
+        if rule["alert"] == "PillionOperatorAbsent":
+            continue
+        narrowest = next(place for place in _PLACES if place in labels)
+        assert f"$labels.{narrowest} " in text, rule["alert"]
+        named = set(re.findall(r"\$labels\.(\w+)", text))
+        assert named <= labels | {"namespace", "pod"}, rule["alert"]
 
 
 def set_by(path: str, part: Any) -> Iterator[str]:

@@ -4,7 +4,6 @@ import re
 from array import array
 
 import pytest
-import yaml
 
 from pillion_cim.filters.parser import MAX_DEPTH as FILTER_DEPTH
 from pillion_cim.filters.syntax import Function
@@ -65,7 +64,7 @@ from pillion_sidecar.telemetry.administration import (
 )
 from pillion_sidecar.telemetry.definitions import METRICS
 from pillion_sidecar.telemetry.events import EVENTS
-from support.manual import DOCS, blocks, codes, numbers, table, text_of
+from support.manual import codes, numbers, table, text_of
 
 LIMITS = IntakeLimits()
 SERVICE = IndicationService()
@@ -257,9 +256,3 @@ def test_metrics_and_events_that_a_page_names_exist() -> None:
         text = text_of(page)
         assert set(re.findall(r"\bpillion_(?!sidecar\.)[a-z_]+", text)) <= series
     assert first_codes("operating.md", "event") <= events
-
-
-def test_every_alert_of_the_table_is_in_the_rule_file_and_the_other_way_round() -> None:
-    (rules,) = (block for block in blocks(DOCS / "operating.md", "yaml") if "groups:" in block)
-    named = [rule["alert"] for rule in yaml.safe_load(rules)["groups"][0]["rules"]]
-    assert named == [codes(row[0])[0] for row in table("operating.md", "alert")]
