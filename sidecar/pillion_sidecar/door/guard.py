@@ -11,7 +11,7 @@ from aiohttp.typedefs import Handler, Middleware
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import AllowedPublisher
 from pillion_sidecar.door.keys import TokenKeys
-from pillion_sidecar.door.principal import PRINCIPAL, Principal
+from pillion_sidecar.door.principal import IS_OF_GATEWAY, PRINCIPAL, Principal
 from pillion_sidecar.door.remembering import Remembered
 from pillion_sidecar.door.tokens import BadToken, verify
 from pillion_sidecar.telemetry.door import Turned
@@ -60,6 +60,8 @@ class Guard:
         self._publishers = publishers
         self._observer = observer
         self._keys: TokenKeys | None = None
+        # The gateway's own.
+        self._namespace: str | None = None
         self._remembered = Remembered()
         self._unread = 0
 
@@ -71,6 +73,7 @@ class Guard:
     def take_keys(self, keys: TokenKeys) -> None:
         """Let in by these keys from now on, and by no others."""
         self._keys = keys
+        self._namespace = keys.namespace
         self._remembered.clear()
 
     # ------------------------------------------------------------------ before the body
@@ -84,6 +87,7 @@ class Guard:
             found = self._examine(request)
             if isinstance(found, Principal):
                 request[PRINCIPAL] = found
+                request[IS_OF_GATEWAY] = found.namespace == self._namespace
                 return await handler(request)
             await found.prepare(request)
             await found.write_eof()

@@ -33,6 +33,16 @@ class Principal:
 #: Who sends a request. There is none where nobody is asked for a token.
 PRINCIPAL = web.RequestKey("principal", Principal)
 
+#: Whether it is of the gateway's own namespace.
+IS_OF_GATEWAY = web.RequestKey("is_of_gateway", bool)
+
+
+def may_relay(request: web.BaseRequest) -> bool:
+    """Return whether a request may come from a sidecar of this gateway: those are of its own
+    namespace. What is relayed goes to a subscription past all filters, so no other publisher may.
+    """
+    return IS_OF_GATEWAY not in request or request[IS_OF_GATEWAY]
+
 
 def namespace_of(request: web.BaseRequest) -> str | None:
     """Return the namespace of whoever sends a request; None where nobody is asked for a token."""

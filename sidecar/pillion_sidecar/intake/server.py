@@ -12,7 +12,7 @@ from aiohttp import web
 
 from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Timers
-from pillion_sidecar.door.principal import namespace_of
+from pillion_sidecar.door.principal import may_relay, namespace_of
 from pillion_sidecar.intake import answers, cimxml
 from pillion_sidecar.intake.acceptance import Rooms, Submission
 from pillion_sidecar.intake.acknowledging import Acknowledging
@@ -43,6 +43,10 @@ CIM_XML_PATHS = ("/CIMListener", "/CIMListener/{consumer:.*}", "/cimom", "/")
 NO_GATEWAY = (
     "nothing can be relayed here: this deliverer is no gateway; name in gatewayRef or handOverTo an"
     " IndicationService whose deliverer.mode is Gateway"
+)
+NOT_OURS = (
+    "only sidecars of the gateway's own namespace relay, past all filters; publish at"
+    " /v1/indications"
 )
 
 if TYPE_CHECKING:
@@ -172,6 +176,8 @@ class _Intake:
         """POST /v1/relay: what sidecars have accepted, for this gateway to deliver."""
         if not self._rooms.routes.takes_relayed:
             return answers.refusal(404, NO_GATEWAY)
+        if not may_relay(request):
+            return answers.refusal(403, NOT_OURS)
         refusal = _refuse_media(request, relayed=True)
         if refusal is not None:
             return refusal

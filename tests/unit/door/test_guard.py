@@ -508,6 +508,17 @@ async def test_a_receipt_is_its_namespaces_own(shared: Gateway) -> None:
         assert (await door.get(path, shared.bearer()))[0] == 202
 
 
+async def test_only_the_gateways_own_namespace_relays_past_all_filters(shared: Gateway) -> None:
+    shared.door.routes.takes_relayed = True
+    async with shared.door.open() as door:
+        for namespace, expected in (("others", 403), ("team", 200)):
+            bearer = shared.bearer(namespace=namespace)
+            status, document, _ = await door.post(b"", path="/v1/relay", headers=bearer)
+            assert status == expected
+            assert ("only sidecars" in str(document)) is (expected == 403)
+        assert door.queues.taken == []
+
+
 # ---------------------------------------------------------------------- telemetry
 
 
