@@ -25,6 +25,8 @@ REQUEST_TIMEOUT = 30
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
+#: What documents come as; a set of keys in nothing but the latter.
+DOCUMENTS = "application/json, application/jwk-set+json"
 
 
 class ApiError(Exception):

@@ -173,6 +173,7 @@ async def test_the_token_of_the_pods_service_account_is_not_the_deliverers(bench
     assert {one["name"] for one in sidecar["volumeMounts"]} == {
         "pillion-configuration",
         "pillion-data",
+        "pillion-token",
     }
 
 

@@ -1,0 +1,215 @@
+"""Authority, certificates and keys of gateways, on a real API server."""
+
+import base64
+import json
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from prometheus_client import Counter, Gauge
+
+from pillion_operator.cluster.api import Api
+from pillion_operator.cluster.applier import Applied, Applier, Repair
+from pillion_operator.cluster.types import CONFIG_MAP, SECRET, SERVICE_ACCOUNT, Object, our_type
+from pillion_operator.desired.trust import hosts
+from pillion_operator.gathering.issuing import IssuerKeeper
+from pillion_operator.injection.authority import (
+    CA_SECONDS,
+    OVERLAP,
+    SERVING_SECONDS,
+    must_be_signed,
+    not_after,
+)
+from pillion_operator.injection.gateways import GatewayAuthority
+from pillion_operator.injection.tls import KeyPair
+from pillion_operator.names import SERVICE_LABEL
+from pillion_operator.reconciling.wanted import Wanted
+from pillion_operator.store import key_of
+from pillion_sidecar.config.rendered import pack, render
+from pillion_sidecar.door.keys import TokenKeys, parse_keys
+from pillion_sidecar.door.tokens import BadToken, verify
+from support.desired import DEFAULTS
+from support.operator_time import FakeClock
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("crds")]
+
+KIND = our_type("IndicationService")
+NAME = "shared"
+
+
+class Leader:
+    """What of a leader has to do with the trust between publishers and gateways."""
+
+    def __init__(self, api: Api, namespace: str, clock: FakeClock) -> None:
+        self.api, self.namespace, self.clock = api, namespace, clock
+        self.repairs: list[Repair] = []
+        self.authority = GatewayAuthority(
+            api=api,
+            namespace=namespace,
+            secret="pillion-gateways",
+            given=None,
+            clock=clock,
+            changed=lambda: None,
+            expiry=Gauge("expiry", "", registry=None),
+        )
+        self.issuer = IssuerKeeper(
+            api=api,
+            clock=clock,
+            draw=lambda: 0.5,
+            changed=lambda: None,
+            reads=Counter("reads", "", ("result",), registry=None),
+        )
+        self._wanted = Wanted(
+            token_key=b"k" * 32,
+            defaults=DEFAULTS,
+            authority=self.authority,
+            issuer=self.issuer,
+            clock=clock,
+        )
+        self._applier = Applier(api, clock=clock, repaired=self.repairs.append)
+
+    async def reconcile(self, service: Object) -> Applied:
+        """Look at what time has made due, and write what is desired now."""
+        await self.authority.look()
+        await self.issuer.look()
+        live = [
+            {**body, "apiVersion": kind.api_version, "kind": kind.kind}
+            for kind in (SECRET, CONFIG_MAP)
+            for body in await self.api.list(
+                kind, self.namespace, label_selector=f"{SERVICE_LABEL}={NAME}"
+            )
+        ]
+        wanted = self._wanted.of(key_of(service), service, rendered=pack(render([])), live=live)
+        objects = [body for body in wanted.objects if body["kind"] in ("Secret", "ConfigMap")]
+        return await self._applier.sync(service, desired=objects, live=live)
+
+    async def files(self, name: str) -> Mapping[str, bytes]:
+        secret = await self.api.get(SECRET, self.namespace, name)
+        assert secret is not None
+        return {key: base64.b64decode(value) for key, value in secret["data"].items()}
+
+    async def serving(self) -> KeyPair:
+        found = await self.files(f"pillion-{NAME}-tls")
+        return KeyPair(certificate=found["tls.crt"], key=found["tls.key"])
+
+    async def trusted(self) -> str:
+        """What a publisher without a sidecar goes by."""
+        found = await self.api.get(CONFIG_MAP, self.namespace, f"pillion-{NAME}")
+        assert found is not None
+        return str(found["data"]["ca.crt"])
+
+
+async def made(api: Api, namespace: str, mode: str = "Gateway") -> Object:
+    return await api.create(
+        {
+            "apiVersion": KIND.api_version,
+            "kind": KIND.kind,
+            "metadata": {"name": NAME, "namespace": namespace},
+            "spec": {"deliverer": {"mode": mode}},
+        }
+    )
+
+
+def issued_by(serving: KeyPair, trusted: str, service: Object, *, now: float) -> bool:
+    """Whether one of the authorities has signed the certificate, for the names of the gateway."""
+    end = "-----END CERTIFICATE-----\n"
+    authorities = [part + end for part in trusted.split(end) if part]
+    assert ssl.create_default_context(cadata=trusted).cert_store_stats()["x509_ca"]
+    return any(
+        not must_be_signed(
+            serving, KeyPair(certificate=one.encode(), key=b""), hosts=hosts(service), now=now
+        )
+        for one in authorities
+    )
+
+
+async def test_a_certificate_is_made_renewed_and_repaired(api: Api, namespace: str) -> None:
+    clock = FakeClock()
+    leader, service = Leader(api, namespace, clock), await made(api, namespace)
+    assert (await leader.reconcile(service)).written == 3
+    first = await leader.serving()
+    assert issued_by(first, await leader.trusted(), service, now=clock.time())
+    secret = await api.get(SECRET, namespace, f"pillion-{NAME}-tls")
+    assert secret is not None
+    assert secret["type"] == "kubernetes.io/tls"
+
+    # The next leader finds everything as it should be.
+    assert await Leader(api, namespace, clock).reconcile(service) == Applied()
+
+    await api.delete(SECRET, namespace, f"pillion-{NAME}-tls")
+    await leader.reconcile(service)
+    assert await leader.serving() == first
+    assert [repair.name for repair in leader.repairs] == [f"pillion-{NAME}-tls"]
+
+    clock.skip(SERVING_SECONDS * 0.67)
+    await leader.reconcile(service)
+    renewed = await leader.serving()
+    assert not_after(renewed.certificate) > not_after(first.certificate)
+    assert issued_by(renewed, await leader.trusted(), service, now=clock.time())
+
+
+async def test_authorities_overlap_so_that_whoever_has_either_bundle_trusts(
+    api: Api, namespace: str
+) -> None:
+    clock = FakeClock()
+    leader, service = Leader(api, namespace, clock), await made(api, namespace)
+    await leader.reconcile(service)
+    old = await leader.trusted()
+    clock.skip(CA_SECONDS * 0.67)
+    await leader.reconcile(service)
+    both = await leader.trusted()
+    assert both.startswith(old)
+    assert both != old
+    # Publishers that have not heard yet trust what is shown.
+    assert issued_by(await leader.serving(), old, service, now=clock.time())
+    assert (await leader.files(f"pillion-{NAME}-0"))["gateway-ca.crt"].decode() == both
+    clock.skip(OVERLAP)
+    await leader.reconcile(service)
+    shown = await leader.serving()
+    assert not issued_by(shown, old, service, now=clock.time())
+    assert issued_by(shown, both, service, now=clock.time())
+
+
+async def issued(api: Api, namespace: str, *, audience: str = "pillion") -> str:
+    """A token that the API server has issued to the namespace's default service account."""
+    account = SERVICE_ACCOUNT.path(namespace, "default")
+    answer = await api.create(
+        {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "metadata": {"namespace": namespace},
+            "spec": {"audiences": [audience], "expirationSeconds": 600},
+        },
+        path=f"{account}/token",
+    )
+    return str(answer["status"]["token"])
+
+
+async def test_a_gateway_verifies_by_its_file_what_the_api_server_issues(
+    api: Api, namespace: str
+) -> None:
+    leader, service = Leader(api, namespace, FakeClock()), await made(api, namespace)
+    await leader.reconcile(service)
+    content = (await leader.files(f"pillion-{NAME}-0"))["token-keys.json"]
+    assert json.loads(content)["namespace"] == namespace
+    keys: TokenKeys = parse_keys(content, name="token-keys.json")
+
+    def principal(token: str) -> Any:
+        claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
+        found = verify(token, keys, now=float(claims["iat"])).principal
+        return found.namespace, found.service_account
+
+    assert principal(await issued(api, namespace)) == (namespace, "default")
+    # Whether another namespace may publish is for the door to say; who it is, is known.
+    assert principal(await issued(api, "default")) == ("default", "default")
+    with pytest.raises(BadToken, match="audience"):
+        principal(await issued(api, namespace, audience="https://elsewhere"))
+
+
+async def test_a_service_of_sidecars_gets_authorities_and_no_keys(api: Api, namespace: str) -> None:
+    leader, service = Leader(api, namespace, FakeClock()), await made(api, namespace, "Sidecar")
+    assert (await leader.reconcile(service)).written == 1
+    found = await leader.files(f"pillion-{NAME}-0")
+    assert found["gateway-ca.crt"] == leader.authority.bundle()
+    assert "token-keys.json" not in found
