@@ -118,6 +118,7 @@ class Leader:
             services=self._services,
             namespaces=settings.namespaces,
             operator_namespace=settings.namespace,
+            namespace_selector=settings.namespace_selector,
             clock=clock,
             leads=lambda: True,
             recorder=self._recorder,

@@ -82,6 +82,9 @@ class OperatorSettings:
     deliverer: DelivererDefaults
     #: The namespaces to serve; empty: all of them.
     namespaces: tuple[str, ...] = ()
+    #: Of which namespaces the API server asks the webhook, as a label selector in the form that a
+    #: request takes; None: of all.
+    namespace_selector: str | None = None
     #: Where the operator itself lives: its Lease, its Secrets.
     namespace: str = "pillion-system"
     #: Who this process is among its replicas.

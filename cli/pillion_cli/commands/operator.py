@@ -17,6 +17,7 @@ from pillion_cli.serving import (
     start_logging,
 )
 from pillion_operator.app import Operator, StartFailed
+from pillion_operator.injection.selectors import rendered
 from pillion_operator.leadership import LeadershipLost
 from pillion_operator.settings import (
     Address,
@@ -146,6 +147,14 @@ def _add_webhook(group: "argparse._ArgumentGroup") -> None:
         help="where the injecting webhook listens [0.0.0.0:9443]",
     )
     group.add_argument("--no-webhook", action="store_true", help="inject nothing")
+    group.add_argument(
+        "--namespace-selector",
+        metavar="JSON",
+        type=_selector,
+        help="the webhook's namespaceSelector, such as "
+        '{"matchLabels": {"pillion": "yes"}}: pods of other namespaces are not missed '
+        "[all namespaces]",
+    )
     group.add_argument(
         "--webhook-service",
         metavar="NAME",
@@ -277,6 +286,24 @@ def _peers(text: str) -> tuple[dict[str, Any], ...]:
     return tuple(value)
 
 
+def _selector(text: str) -> str | None:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"is not JSON: {error}") from error
+    if not isinstance(value, dict) or not set(value) <= {"matchLabels", "matchExpressions"}:
+        raise argparse.ArgumentTypeError("is no object with matchLabels and matchExpressions")
+    try:
+        found = rendered(value)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise argparse.ArgumentTypeError("is no label selector") from error
+    if found is None and any(value.values()):
+        raise argparse.ArgumentTypeError(
+            "has an operator that is none of In, NotIn, Exists and DoesNotExist"
+        )
+    return found
+
+
 def _resources(text: str) -> dict[str, dict[str, str]]:
     try:
         value = json.loads(text)
@@ -313,6 +340,7 @@ def settings_of(args: argparse.Namespace) -> OperatorSettings:
     return OperatorSettings(
         deliverer=defaults,
         namespaces=tuple(args.namespace),
+        namespace_selector=args.namespace_selector,
         namespace=args.operator_namespace,
         identity=args.identity or f"{socket.gethostname()}-{os.getpid()}",
         lease=None if args.no_leader_election else args.lease,

@@ -31,6 +31,7 @@ class ResourceType:
 
 OURS = tuple(ResourceType(f"{GROUP}/{VERSION}", kind.name, kind.plural) for kind in KINDS)
 
+NAMESPACE = ResourceType("v1", "Namespace", "namespaces")
 POD = ResourceType("v1", "Pod", "pods")
 SECRET = ResourceType("v1", "Secret", "secrets")
 CONFIG_MAP = ResourceType("v1", "ConfigMap", "configmaps")

@@ -9,7 +9,7 @@ from prometheus_client import Gauge
 
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import FAILURES, Api
-from pillion_operator.cluster.types import POD, Object
+from pillion_operator.cluster.types import NAMESPACE, POD, Object
 from pillion_operator.injection.missed import (
     ASKING,
     MissedPod,
@@ -63,10 +63,12 @@ class MissedInjections:
         changed: Callable[[Key], None],
         gauge: Gauge,
         repair: Repair,
+        namespace_selector: str | None = None,
         interval: float = INTERVAL,
     ) -> None:
-        """``namespaces``: empty for all. ``changed`` is told the service whose pods are others
-        than before. ``gauge`` has the labels namespace and service."""
+        """``namespaces``: empty for all. ``namespace_selector`` selects, by their labels, those of
+        whose pods the webhook is asked; None: all. ``changed`` is told the service whose pods are
+        others than before. ``gauge`` has the labels namespace and service."""
         self._api = api
         self._services = services
         self._namespaces = tuple(namespaces)
@@ -77,6 +79,7 @@ class MissedInjections:
         self._changed = changed
         self._gauge = gauge
         self._repair = repair
+        self._namespace_selector = namespace_selector
         self._interval = interval
         self._missed: dict[Key, tuple[str, ...]] = {}
         #: The uids of pods that an Event has told of.
@@ -105,14 +108,28 @@ class MissedInjections:
             self._take_over(())
             self._told.clear()
             return
+        asked_about = await self._asked_about()
+        candidates = await self._candidates()
         missed = missed_pods(
-            await self._candidates(),
+            [
+                pod
+                for pod in candidates
+                if asked_about is None or pod["metadata"]["namespace"] in asked_about
+            ],
             services={name: self._services.services(name) for name in self._services.namespaces()},
             operator_namespace=self._operator_namespace,
         )
         self._take_over(missed)
         self._tell(missed)
         await self._repair.round(missed)
+
+    async def _asked_about(self) -> set[str] | None:
+        """The namespaces of whose pods the webhook is asked; None: all. In the others nobody means
+        a pod to have a deliverer."""
+        if self._namespace_selector is None:
+            return None
+        found = await self._api.list(NAMESPACE, None, label_selector=self._namespace_selector)
+        return {namespace["metadata"]["name"] for namespace in found}
 
     async def _candidates(self) -> list[Object]:
         """Every pod that may have been missed, once."""

@@ -55,6 +55,17 @@ def test_without_options_the_settings_are_the_defaults() -> None:
         ("--kubeconfig /x/y", "kubeconfig", Path("/x/y")),
         ("--context other", "context", "other"),
         ("--no-poke", "poke", False),
+        ("--namespace-selector {}", "namespace_selector", None),
+        (
+            '--namespace-selector {"matchLabels":{"a":"b"}}',
+            "namespace_selector",
+            "a=b",
+        ),
+        (
+            '--namespace-selector {"matchExpressions":[{"key":"a","operator":"Exists"}]}',
+            "namespace_selector",
+            "a",
+        ),
         ("--resync-interval 60", "resync_interval", 60),
         ("--resync-interval 1", "resync_interval", 1),
         ("--resync-interval 86400", "resync_interval", 86_400),
@@ -267,3 +278,22 @@ def test_of_what_nobody_has_foreseen_the_trace_is_shown(monkeypatch: pytest.Monk
     with pytest.raises(ExceptionGroup) as failed:
         operator.run(parsed())
     assert failed.value is wanted
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "pillion=yes",
+        "[]",
+        '{"labels": {}}',
+        '{"matchLabels": 7}',
+        '{"matchExpressions": [{}]}',
+        '{"matchExpressions": [{"key": "a", "operator": "Like"}]}',
+    ],
+)
+def test_a_namespace_selector_that_is_none_is_refused(
+    selector: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parsed("--namespace-selector", selector)
+    assert "--namespace-selector" in capsys.readouterr().err

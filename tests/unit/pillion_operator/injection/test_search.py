@@ -19,7 +19,7 @@ WEB = Key("IndicationService", "shop", "web")
 
 
 class Bench:
-    def __init__(self, *namespaces: str) -> None:
+    def __init__(self, *namespaces: str, selector_of_namespaces: str | None = None) -> None:
         self.api = MemoryApi()
         self.clock = FakeClock()
         self.metrics = Metrics(version="1")
@@ -34,6 +34,7 @@ class Bench:
             services=self.services,
             namespaces=namespaces,
             operator_namespace=OPERATOR_NAMESPACE,
+            namespace_selector=selector_of_namespaces,
             clock=self.clock,
             leads=lambda: self.leads,
             recorder=self,
@@ -146,3 +147,15 @@ async def test_an_outage_is_told_and_the_last_answer_stays(
     assert bench.search.missed(WEB) == ()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize(("found", "missed"), [([], ()), (["shop"], ("web",))])
+async def test_in_a_namespace_that_the_webhook_is_not_asked_about_nothing_is_missed(
+    found: list[str], missed: tuple[str, ...]
+) -> None:
+    bench = Bench(selector_of_namespaces="team=a")
+    bench.selected(web())
+    bench.api.lists[None, "team=a"] = [{"metadata": {"name": name}} for name in found]
+    await bench.search.look()
+    assert bench.search.missed(WEB) == missed
+    assert len(bench.events) == len(missed)
