@@ -5,6 +5,7 @@ Nothing is answered before it is true: ``accepted`` means in the queues, ``durab
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,10 @@ NOT_OURS = (
 if TYPE_CHECKING:
     # It loads what verifies tokens, which a sidecar does without.
     from pillion_sidecar.door.guard import Guard
+
+#: How many times as long as a publisher's a relayed line may be: a sidecar had accepted it, and
+#: wrote it anew, with more beside it.
+RELAYED_GROWTH = 2
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -128,6 +133,8 @@ class _Intake:
 
     def _body_intake(self, *, is_relayed: bool) -> BodyIntake:
         limits = self._limits
+        if is_relayed:
+            limits = replace(limits, line_bytes=RELAYED_GROWTH * limits.line_bytes)
         return BodyIntake(
             decoder=LineDecoder(
                 self._schema, maximum_line_bytes=limits.line_bytes, is_relayed=is_relayed
