@@ -134,7 +134,7 @@ async def test_the_command_publishes_through_the_door(gateway: Gateway, tmp_path
             (gateway.token(namespace="others"), 1, "may not publish here"),
         ):
             token.write_text(content)
-            ended, said = await _run(*command, "--token-file", str(token), "--source", content[-8:])
+            ended, said = await _run(*command, "--token-file", str(token), "--source", f"s{code}")
             gateway.told += said
             assert (ended, says in said) == (code, True)
         ended, said = await _run(*command)
