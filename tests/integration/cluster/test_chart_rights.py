@@ -172,7 +172,7 @@ def test_the_operator_needs_no_other_right(
     arguments = arguments_of(helm, *values)
     kubectl.apply(json.dumps(DELIVERING))
     kubectl.apply(json.dumps(MISSED))
-    kubectl.wait("pod", "-lapp=a", "--for=create")
+    until_there(kubectl, "pod", "-lapp=a")
     missed = kubectl.run("get", "pod", "-lapp=a", "-oname").strip()
 
     with operator(plane, arguments, tmp_path / "operator.log") as process:
@@ -180,7 +180,10 @@ def test_the_operator_needs_no_other_right(
         for kind in ("indicationservice", "listenerdestination", "indicationsubscription"):
             kubectl.wait(kind, "--all", "--for=condition=Accepted", within=WITHIN)
         until_there(kubectl, "secret", "pillion-default-0")
-        for kind in ("statefulset", "service", "serviceaccount", "pdb", "networkpolicy"):
+        until_there(kubectl, "secret", "pillion-shared-tls")
+        for kind in (
+            *("configmap", "statefulset", "service", "serviceaccount", "pdb", "networkpolicy"),
+        ):
             until_there(kubectl, kind, "pillion-shared")
         wait_until(
             lambda: annotation(kubectl, "delivering") is not None, within=WITHIN, what="the poke"
@@ -206,7 +209,7 @@ def test_the_operator_needs_no_other_right(
     assert {
         *(("pods", "patch"), ("pods/eviction", "create"), ("secrets", "patch")),
         *(("statefulsets", "patch"), ("listenerdestinations", "patch"), ("leases", "update")),
-        ("mutatingwebhookconfigurations", "patch"),
+        *(("mutatingwebhookconfigurations", "patch"), ("configmaps", "patch")),
     } <= {(request.resource, request.verb) for request in asked}
 
 
