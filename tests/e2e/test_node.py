@@ -160,8 +160,8 @@ def test_containers_run_on_while_the_api_server_is_away(
 
 
 @pytest.fixture
-def short_path() -> Iterator[Path]:
-    """A folder for a cluster: the paths of sockets are at most 107 characters long."""
+def short_path(own_nodes: NodeCluster) -> Iterator[Path]:
+    """A folder for another cluster: the paths of sockets are at most 107 characters long."""
     with tempfile.TemporaryDirectory(prefix="pillion-node-") as folder:
         yield Path(folder) / "cluster"
 
@@ -170,7 +170,8 @@ def test_nothing_is_left_of_a_cluster_that_was_ended(short_path: Path, report: R
     cluster = NodeCluster(short_path, find_binaries(os.environ), index=free_index(short_path))
     with report.step("start another cluster beside the first"):
         cluster.start()
-    processes = processes_of(cluster.addresses.index)
+    cluster.add_node("far").cut_off()
+    processes = processes_of(cluster.addresses.index, nodes=2)
     with report.step("end it, with its pods"):
         cluster.stop()
     assert [one for one in processes if one.runs()] == []
@@ -239,11 +240,11 @@ def command_line(*arguments: str) -> str:
     return ran.stdout
 
 
-def processes_of(index: int) -> list[Process]:
-    """The processes of a cluster that runs: control plane, node, volumes."""
+def processes_of(index: int, *, nodes: int = 1) -> list[Process]:
+    """The processes of a cluster that runs: control plane, volumes, and three of each node."""
     record = read_record(index)
     assert record is not None
-    assert len(record.processes) == 8
+    assert len(record.processes) == 5 + 3 * nodes
     return list(record.processes.values())
 
 
