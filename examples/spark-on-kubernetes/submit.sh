@@ -27,6 +27,10 @@ driver=weather-$(date +%s)-driver
 
 # spark-submit ends with 0 even where the driver has failed.
 phase=$(kubectl get pod "$driver" -o jsonpath='{.status.phase}')
-kubectl logs "$driver" --container spark-kubernetes-driver | grep -E "^Published|pyspark_pillion" || true
+if [ "$phase" = Succeeded ]; then
+  kubectl logs "$driver" --container spark | grep "^Published" || true
+else
+  kubectl logs "$driver" --container spark --tail=50 >&2
+fi
 echo "$driver: $phase"
 [ "$phase" = Succeeded ]

@@ -292,7 +292,13 @@ class SparkJob:
                 if "deletionTimestamp" not in pod["metadata"] and _is_ready(pod)
             ]
 
-        wait_until(lambda: len(ready()) >= count, within=within, what=f"{count} ready executors")
+        def is_over() -> bool:
+            return self._process.poll() is not None
+
+        what = f"{count} ready executors"
+        wait_until(lambda: is_over() or len(ready()) >= count, within=within, what=what)
+        if is_over():
+            raise AssertionError(f"it ended before it had {what}: {self.printed[-4000:]}")
         return ready()
 
     def wait(self, *, within: float = 240.0) -> str:
