@@ -129,3 +129,40 @@ def test_a_build_that_failed_leaves_nothing_that_looks_built(
         found.command("etcd")
     assert [path for path in (tmp_path / "cache").rglob("*") if path.name == "components"] == []
     assert list((tmp_path / "cache").rglob("making-*")) == []
+
+
+@pytest.mark.usefixtures("go")
+def test_prometheus_and_its_tool_are_two_programs_of_one_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builds = Builds()
+    monkeypatch.setattr("cluster.binaries.subprocess.run", builds.run)
+    found = Binaries(cache=tmp_path / "cache", say=lambda _line: None)
+    server, tool = found.prometheus(), found.promtool()
+    assert server.parent == tool.parent
+    assert [command[-1].rpartition("/")[2] for command in builds.commands] == [
+        "prometheus",
+        "promtool",
+    ]
+    # All other kinds of discovery are most of its size.
+    assert all("enable_kubernetes_sd" in " ".join(command) for command in builds.commands)
+
+
+@pytest.mark.usefixtures("go")
+def test_what_a_node_needs_is_made_before_the_first_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def install(self: Binaries, module: str, link: Sequence[str], target: Path) -> None:
+        program(target)
+
+    monkeypatch.setattr("cluster.binaries.subprocess.run", Builds().run)
+    monkeypatch.setattr(Binaries, "_install", install)
+    told: list[str] = []
+    found = Binaries(cache=tmp_path / "cache", say=told.append)
+    found.prepare_node()
+    before = list(told)
+    assert len(before) == 3
+    found.command("kubelet")
+    found.probe()
+    found.coredns()
+    assert told == before
