@@ -7,8 +7,8 @@ import logging
 import os
 import socket
 from pathlib import Path
-from typing import Any
 
+from pillion_cli.deliverer_network import add_gateways, add_network, network_of
 from pillion_cli.exits import CommandFailed, Exit
 from pillion_cli.serving import (
     add_logging_arguments,
@@ -22,9 +22,7 @@ from pillion_operator.leadership import LeadershipLost
 from pillion_operator.settings import (
     Address,
     DelivererDefaults,
-    NetworkSettings,
     OperatorSettings,
-    SidecarPolicy,
     WebhookSettings,
 )
 from pillion_sidecar.config.addresses import AddressPolicy
@@ -57,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_cluster(parser.add_argument_group("the cluster"))
     _add_deliverers(parser.add_argument_group("deliverers"))
     _add_webhook(parser.add_argument_group("injection"))
-    _add_gateways(parser.add_argument_group("gateways"))
-    _add_network(parser.add_argument_group("network policies"))
+    add_gateways(parser.add_argument_group("gateways"))
+    add_network(parser.add_argument_group("network policies"))
     _add_process(parser.add_argument_group("the process"))
 
 
@@ -195,42 +193,6 @@ def _add_webhook(group: "argparse._ArgumentGroup") -> None:
     )
 
 
-def _add_gateways(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument(
-        "--gateway-secret",
-        metavar="NAME",
-        default="pillion-gateways",
-        help="the Secret with the authority of gateways' certificates that the operator keeps; "
-        "made where it is missing [%(default)s]",
-    )
-    group.add_argument(
-        "--gateway-authority",
-        metavar="NAME",
-        help="the Secret, in the operator's namespace, of an authority to take instead of one of "
-        "its own: tls.crt and tls.key, as cert-manager writes them",
-    )
-
-
-def _add_network(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--no-network-policies", action="store_true", help="make none for gateways")
-    group.add_argument(
-        "--sidecar-network-policy",
-        choices=[policy.value for policy in SidecarPolicy],
-        default=SidecarPolicy.NONE.value,
-        help="open the port of metrics of pods with a sidecar. A pod that no other policy selects "
-        "is closed by it to all else, so: SparkExecutors where Spark closes its executors (4.2 "
-        "and newer), All where every pod is closed [%(default)s]",
-    )
-    group.add_argument(
-        "--telemetry-from",
-        metavar="JSON",
-        type=_peers,
-        default=(),
-        help="who reaches the metrics of deliverers, as a list of peers of a NetworkPolicy "
-        "[anybody in the cluster]",
-    )
-
-
 def _add_process(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--telemetry",
@@ -276,16 +238,6 @@ def _interval(text: str) -> int:
     return int(text)
 
 
-def _peers(text: str) -> tuple[dict[str, Any], ...]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"is not JSON: {error}") from error
-    if not isinstance(value, list) or not all(isinstance(peer, dict) for peer in value):
-        raise argparse.ArgumentTypeError("is no list of peers")
-    return tuple(value)
-
-
 def _selector(text: str) -> str | None:
     try:
         value = json.loads(text)
@@ -322,11 +274,7 @@ def settings_of(args: argparse.Namespace) -> OperatorSettings:
         addresses=AddressPolicy(
             allow_loopback=args.allow_loopback, allow_link_local=args.allow_link_local
         ),
-        network=NetworkSettings(
-            gateways=not args.no_network_policies,
-            sidecars=SidecarPolicy(args.sidecar_network_policy),
-            telemetry_from=args.telemetry_from,
-        ),
+        network=network_of(args),
         **({} if args.deliverer_resources is None else {"resources": args.deliverer_resources}),
     )
     webhook = WebhookSettings(

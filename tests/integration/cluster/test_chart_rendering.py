@@ -308,6 +308,15 @@ def test_the_webhook_keeps_to_the_scope_and_to_the_selector_of_the_values(render
     assert len(webhook["namespaceSelector"]["matchExpressions"]) == 2
 
 
+def test_the_operator_goes_by_the_selector_of_the_webhook(render: Render) -> None:
+    def lists(case: str) -> bool:
+        return any("namespaces" in rule["resources"] for rule in rules(render(case)))
+
+    assert settings(render("fail")).namespace_selector == "team=a,env in (prod)"
+    assert settings(render("default")).namespace_selector is None
+    assert (lists("fail"), lists("default")) == (True, False)
+
+
 @pytest.mark.parametrize("case", sorted(MATRIX.keys() - {"no-injection", "nothing-cluster-wide"}))
 def test_the_webhook_leads_to_the_port_that_the_operator_listens_on(
     render: Render, case: str
