@@ -13,7 +13,7 @@ JOBS ?= 2
 .PHONY: help
 help: ## Show this help
 	@echo "Pillion: needs Python >= 3.11 (with venv), a JDK >= 17 and make; the rest it sets up itself."
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .venv/.complete: tools/set-up pyproject.toml requirements/constraints.txt
 	@tools/set-up
