@@ -168,7 +168,13 @@ class Check:
     # ------------------------------------------------------------------ the door
 
     async def _shut(self) -> None:
-        await self._until(self._not_shut, look="The gateway's log says what its door waits for.")
+        namespace = self._plan.namespace
+        await self._until(
+            self._not_shut,
+            look="The gateway's log says what its door waits for: its pod is ready, and behind its "
+            "Service, only once the operator has told it the API server's keys of tokens. See "
+            f"`kubectl --namespace {namespace} logs {gateway(self._plan.name)}-0`.",
+        )
 
     async def _not_shut(self) -> str | None:
         name = gateway(self._plan.name)

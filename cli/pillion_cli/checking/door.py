@@ -42,6 +42,9 @@ class HTTPSDoor:
             ):
                 text = await answer.text(errors="replace")
                 return Reply(status=answer.status, text=text[:SHOWN], document=_document(text))
+        except aiohttp.ClientConnectorError as error:
+            # The outer one shows what it was connected with, which tells nobody anything.
+            raise OSError(str(error.os_error)) from error
         except (aiohttp.ClientError, TimeoutError) as error:
             raise OSError(str(error) or type(error).__name__) from error
 
