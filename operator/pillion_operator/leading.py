@@ -97,22 +97,7 @@ class Leader:
             enabled=settings.poke,
             done=lambda result: metrics.pokes.labels(result).inc(),
         )
-        self._authority = GatewayAuthority(
-            api=api,
-            namespace=settings.namespace,
-            secret=settings.gateway_secret,
-            given=settings.gateway_authority,
-            clock=clock,
-            changed=self._render_all,
-            expiry=metrics.gateway_ca_expiry,
-        )
-        self._issuer = IssuerKeeper(
-            api=api,
-            clock=clock,
-            draw=random.random,
-            changed=self._render_all,
-            reads=metrics.token_keys_read,
-        )
+        self._authority, self._issuer = self._trusted(), self._issuing()
         self._missed = MissedInjections(
             api=api,
             services=self._services,
@@ -180,6 +165,26 @@ class Leader:
                 await self._clock.sleep(KEY_RETRY)
 
     # ------------------------------------------------------------------ building
+
+    def _trusted(self) -> GatewayAuthority:
+        return GatewayAuthority(
+            api=self._api,
+            namespace=self._settings.namespace,
+            secret=self._settings.gateway_secret,
+            given=self._settings.gateway_authority,
+            clock=self._clock,
+            changed=self._render_all,
+            expiry=self._metrics.gateway_ca_expiry,
+        )
+
+    def _issuing(self) -> IssuerKeeper:
+        return IssuerKeeper(
+            api=self._api,
+            clock=self._clock,
+            draw=random.random,
+            changed=self._render_all,
+            reads=self._metrics.token_keys_read,
+        )
 
     def _gatherer(self, client: Asks, key: bytes) -> Gatherer:
         def changed(namespace: str, service: str) -> None:
