@@ -20,6 +20,8 @@ DEFAULT_SERVICE = "default"
 #: The fields by which a service names gateways: who delivers for it, and who takes what is left.
 GATEWAY_REF = "gatewayRef"
 HAND_OVER_TO = "handOverTo"
+#: Destinations at one URL beyond which they are not told of each other at once.
+MOST_AT_ONE_URL = 100
 _GATEWAY_FIELDS = (GATEWAY_REF, HAND_OVER_TO)
 
 
@@ -145,8 +147,12 @@ class References:
         return frozenset(self._at.get((namespace, url), ()))
 
     def senders_at(self, namespace: str, url: str) -> set[Key]:
-        """Of the destinations that lead to a URL, those with sequenceIdentifiers Send."""
-        return self._senders & self._at.get((namespace, url), set())
+        """Of the destinations that lead to a URL, those with sequenceIdentifiers Send.
+
+        None of very many: each change of one would have all others looked at again.
+        """
+        there = self._at.get((namespace, url), set())
+        return self._senders & there if len(there) <= MOST_AT_ONE_URL else set()
 
     def senders_beside(self, destination: Key) -> set[Key]:
         """The destinations with sequenceIdentifiers Send that lead where this one does."""

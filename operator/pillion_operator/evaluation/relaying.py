@@ -7,6 +7,7 @@ told nothing, it would discard what it holds.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.namespace import Namespace, being_deleted
@@ -26,6 +27,8 @@ from pillion_operator.evaluation.verdict import ACCEPTED, Verdict
 from pillion_operator.store import Key
 from pillion_sidecar.config.resources import DeliverThrough, Durability
 
+#: Subscriptions at one URL that are looked at to name the services that deliver there.
+_MOST_LOOKS = 1_000
 #: Reasons of a gateway that cannot be relayed to.
 GATEWAY_NOT_FOUND = "GatewayNotFound"
 GATEWAY_NOT_USABLE = "GatewayNotUsable"
@@ -156,9 +159,10 @@ def shared_by(destination: Object, *, namespace: Namespace, references: Referenc
     """Of a destination whose URL has several deliverers: the services that deliver there; empty
     where it has one alone, through this destination."""
     url = url_of(destination)
-    services = sorted(delivering_to(url, namespace=namespace, references=references))
-    used = [key for key in references.at(namespace.name, url) if references.subscriptions_to(key)]
+    found = islice(_deliverers(url, namespace, references), _MOST_LOOKS)
+    services = sorted(set(found))
+    used = (key for key in references.at(namespace.name, url) if references.naming(key))
     alone = len(services) == 1 and delivered_alone(
         services[0], url, namespace=namespace, references=references
     )
-    return [] if not services or (alone and len(used) < 2) else services
+    return [] if not services or (alone and len(list(islice(used, 2))) < 2) else services

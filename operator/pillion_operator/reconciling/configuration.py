@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cache, partial
 
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import FAILURES, ApiError
@@ -176,8 +176,11 @@ class ConfigurationReconciler:
             self._come_again(service, LINGERING_AGAIN)
         return Surroundings(
             relayed=relayed | left,
-            alone=partial(
-                delivered_alone, service.name, namespace=namespace, references=self._references
+            # Once for each URL: very many destinations may lead to one.
+            alone=cache(
+                partial(
+                    delivered_alone, service.name, namespace=namespace, references=self._references
+                )
             ),
         )
 

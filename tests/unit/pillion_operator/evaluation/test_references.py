@@ -6,11 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pillion_operator.evaluation.references import References, named_by, secrets_of, service_of
-from pillion_operator.store import Key, Store
+from pillion_operator.evaluation.references import (
+    MOST_AT_ONE_URL,
+    References,
+    named_by,
+    secrets_of,
+    service_of,
+)
+from pillion_operator.store import Change, Key, Store, key_of
 from support.operator_objects import (
     DESTINATION,
     FILTER,
+    NAMESPACE,
     SECRET,
     SERVICE,
     SUBSCRIPTION,
@@ -214,3 +221,76 @@ def test_after_any_history_the_references_are_those_of_what_is_there(
                     }
     assert set(references._from) == {key for key, body in there.items() if uses(body)}
     assert all(references._to.values())
+
+
+# ---------------------------------------------------------------- gateways
+
+
+Body = dict[str, Any]
+
+
+def gateway(name: str = "hub") -> Body:
+    return service(name, deliverer={"mode": "Gateway"})
+
+
+HUB = other(SERVICE, "hub")
+
+
+def known(*bodies: Body) -> References:
+    references = References()
+    for body in bodies:
+        references.follow(Change(key_of(body), None, body))
+    return references
+
+
+def test_a_service_names_its_gateways_and_what_it_uses_is_used_by_them() -> None:
+    naming = service(gatewayRef={"name": "hub"}, handOverTo={"name": "hub"})
+    assert list(named_by(naming)) == [HUB]
+    references = known(naming, gateway(), destination(), subscription())
+    assert references.guests(HUB) == {SERVICE}
+    assert references.gateways_of(SERVICE) == {HUB}
+    assert references.gateways(NAMESPACE) == {HUB}
+    assert references.services_using(DESTINATION) == {SERVICE, HUB}
+    assert references.served_by(HUB) == {SUBSCRIPTION, DESTINATION, FILTER}
+    assert references.subscriptions_to(HUB) == set()
+
+
+def test_a_service_that_names_itself_is_no_guest_of_its_own() -> None:
+    references = known(service(gatewayRef={"name": "default"}))
+    assert references.guests(SERVICE) == set()
+    assert references.gateways_of(SERVICE) == set()
+
+
+def test_a_gateway_that_becomes_none_and_a_guest_that_leaves_are_forgotten() -> None:
+    naming = service(gatewayRef={"name": "hub"})
+    references = known(naming, gateway())
+    references.follow(Change(HUB, gateway(), service("hub")))
+    assert references.gateways(NAMESPACE) == frozenset()
+    references.follow(Change(SERVICE, naming, service()))
+    assert references.guests(HUB) == set()
+    references.follow(Change(HUB, service("hub"), None))
+    assert not references._to
+    assert not references._gateways
+
+
+def test_destinations_are_known_by_their_urls_and_forgotten_with_them() -> None:
+    one, two = destination(sequenceIdentifiers="Send"), destination("e")
+    references = known(one, two)
+    url = "https://one.example.org/"
+    assert references.at(NAMESPACE, url) == {DESTINATION, other(DESTINATION, "e")}
+    assert references.senders_beside(other(DESTINATION, "e")) == {DESTINATION}
+    moved = destination(destination="https://two.example.org/")
+    references.follow(Change(DESTINATION, one, moved))
+    assert references.at(NAMESPACE, url) == {other(DESTINATION, "e")}
+    assert references.senders_at(NAMESPACE, "https://two.example.org/") == set()
+    for body in (moved, two):
+        references.follow(Change(key_of(body), body, None))
+    assert not references._at
+    assert not references._urls
+    assert not references._senders
+
+
+def test_of_very_many_at_one_url_none_is_told_of_the_others() -> None:
+    many = [destination(f"d{n}", sequenceIdentifiers="Send") for n in range(MOST_AT_ONE_URL + 1)]
+    assert known(*many).senders_beside(key_of(many[0])) == set()
+    assert len(known(*many[1:]).senders_beside(key_of(many[1]))) == MOST_AT_ONE_URL

@@ -78,12 +78,14 @@ def test_an_older_deliverer_is_understood() -> None:
     # The field itself is missing: the last failure is all that is known.
     assert queue.failing_since == 100.0
     assert (queue.suspended, queue.draining) == (False, False)
+    assert queue.relay_to is None
 
 
 def test_what_newer_deliverers_say_is_read() -> None:
     newer = {
         **OLD_QUEUE,
         "draining": True,
+        "relayTo": "hub",
         "oldestIndicationTime": "1970-01-01T00:00:20Z",
         "failingSince": "1970-01-01T00:00:50+00:00",
         "somethingOfTheFuture": [{}],
@@ -94,6 +96,7 @@ def test_what_newer_deliverers_say_is_read() -> None:
 
     (queue,) = read.queues
     assert (queue.draining, queue.oldest_indication_time, queue.failing_since) == (True, 20.0, 50.0)
+    assert queue.relay_to == "hub"
     assert [(one.name, one.reason, one.uid) for one in read.ended] == [
         ("alerts", "FatalError", "u-1")
     ]
@@ -138,6 +141,8 @@ def test_a_detail_is_one_bounded_line() -> None:
         {"highWater": 10**40},
         {"suspended": "no"},
         {"draining": 0},
+        {"relayTo": True},
+        {"relayTo": "Not A Name"},
         {"lastResult": "error"},
         {"lastResult": {"result": "perhaps"}},
         {"lastResult": {"result": ["error"]}},

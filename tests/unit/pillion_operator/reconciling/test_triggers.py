@@ -288,3 +288,46 @@ def test_what_is_made_for_a_service_reaches_the_service(kind: str) -> None:
     assert asked(ours, theirs) == {SERVICE: SETTLE, x(SERVICE): SETTLE}
     assert asked(None, made(key)) == {}
     assert asked(None, changed(made(key), labels=None)) == {}
+
+
+# ---------------------------------------------------------------- gateways
+
+HUB = x(SERVICE, "hub")
+GUEST = service(gatewayRef={"name": "hub"})
+GATEWAY = service("hub", deliverer={"mode": "Gateway"})
+RELAYING = (
+    GUEST,
+    GATEWAY,
+    filter_of(),
+    destination(credentials=bearer("token"), deliverThrough="Gateway"),
+    subscription(),
+)
+
+
+@pytest.mark.parametrize("body", RELAYING, ids=lambda body: body["metadata"]["name"])
+def test_whatever_a_gateway_is_told_of_reaches_it(body: Body) -> None:
+    known = references(*RELAYING)
+    for before, after in ((body, anew(body)), (None, body), (body, None)):
+        assert asked(before, after, known=known)[HUB] == SETTLE
+
+
+def test_the_secret_of_what_is_relayed_reaches_the_gateway() -> None:
+    known = references(*RELAYING)
+    assert asked(secret(), changed(secret(), resourceVersion="2"), known=known)[HUB] == SETTLE
+
+
+def test_a_gateway_reaches_those_that_name_it() -> None:
+    known = references(*RELAYING)
+    assert asked(GATEWAY, anew(GATEWAY), known=known)[SERVICE] == SETTLE
+    assert SERVICE not in asked(GATEWAY, with_status(GATEWAY, deliverers=1), known=known)
+
+
+def test_whoever_delivers_where_identifiers_are_forced_reaches_that_destination() -> None:
+    forced = destination("forced", sequenceIdentifiers="Send")
+    known = references(*RELAYING, forced)
+    told = x(DESTINATION, "forced")
+    assert asked(None, subscription(), known=known)[told] == 2 * SETTLE
+    assert asked(GUEST, anew(GUEST), known=known)[told] == 2 * SETTLE
+    assert asked(None, destination(), known=known)[told] == 2 * SETTLE
+    elsewhere = destination("e", destination="https://two.example.org/")
+    assert told not in asked(None, elsewhere, known=known)

@@ -1,0 +1,119 @@
+"""Statuses of services that relay and of what they relay, as an operator writes them."""
+
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from pillion_operator.store import Key
+from support.operator_fakes import run_virtually
+from support.operator_world import NAMESPACE, World, settled
+
+HUB = {"name": "hub"}
+GATEWAY = {"deliverer": {"mode": "Gateway"}}
+LISTENER = {
+    "destination": "https://listener.example.org/",
+    "protocol": "CloudEvents",
+    "deliverThrough": "Gateway",
+}
+
+
+def virtually(scenario: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+    async def work() -> None:
+        world = World(random.Random(1))
+        world.calm()
+        async with world.leader():
+            world.resource("IndicationService", "default", {"gatewayRef": HUB})
+            world.resource("IndicationService", "hub", GATEWAY)
+            world.resource(
+                "IndicationFilter", "all", {"query": "SELECT * FROM CIM_AlertIndication"}
+            )
+            world.resource("ListenerDestination", "pager", LISTENER)
+            world.resource(
+                "IndicationSubscription",
+                "all",
+                {"filterRef": {"name": "all"}, "destinationRef": {"name": "pager"}},
+            )
+            world.pod("sidecar", service="default")
+            await settled(world)
+            await scenario(world)
+
+    run_virtually(work())
+
+
+def condition(world: World, kind: str, name: str, wanted: str) -> tuple[str, str]:
+    status = world.api.objects[Key(kind, NAMESPACE, name)]["status"]
+    found = [one for one in status["conditions"] if one["type"] == wanted]
+    return (found[0]["status"], found[0]["reason"]) if found else ("", "")
+
+
+def test_a_gateway_without_a_pod_does_not_serve_and_with_one_it_does() -> None:
+    async def scenario(world: World) -> None:
+        service = ("IndicationService", "default", "GatewayReady")
+        assert condition(world, *service) == ("False", "GatewayNotRunning")
+        world.pod("hub-0", service="hub")
+        await settled(world)
+        assert condition(world, *service) == ("True", "GatewayServes")
+        assert condition(world, "IndicationSubscription", "all", "Ready") == ("True", "InForce")
+        world.pods["hub-0"].silent = True
+        await settled(world)
+        assert condition(world, *service) == ("Unknown", "Unreachable")
+        world.remove_pod("hub-0")
+        await settled(world)
+        assert condition(world, *service) == ("False", "GatewayNotRunning")
+        # Without a name there is nothing to say, of that service or of the gateway.
+        world.resource("IndicationService", "default", {})
+        await settled(world)
+        assert condition(world, *service) == ("", "")
+        assert condition(world, "IndicationService", "hub", "GatewayReady") == ("", "")
+
+    virtually(scenario)
+
+
+def test_a_subscription_is_ready_once_the_gateway_runs_on_it_too() -> None:
+    async def scenario(world: World) -> None:
+        world.pod("hub-0", service="hub")
+        await settled(world)
+        world.pods["hub-0"].stuck = True
+        spec = {
+            "filterRef": {"name": "all"},
+            "destinationRef": {"name": "pager"},
+            "onFatalErrorPolicy": "Disable",
+        }
+        world.resource("IndicationSubscription", "all", spec)
+        await settled(world)
+        ready = ("IndicationSubscription", "all", "Ready")
+        assert condition(world, *ready) == ("False", "RollingOut")
+        world.pods["hub-0"].stuck = False
+        await settled(world)
+        assert condition(world, *ready) == ("True", "InForce")
+
+    virtually(scenario)
+
+
+def test_what_the_gateway_cannot_deliver_to_is_said_of_the_subscription() -> None:
+    async def scenario(world: World) -> None:
+        secret = {"bearer": {"secretRef": {"name": "token"}}}
+        world.resource("ListenerDestination", "pager", {**LISTENER, "credentials": secret})
+        await settled(world)
+        accepted = ("IndicationSubscription", "all", "Accepted")
+        assert condition(world, *accepted) == ("False", "DestinationNotAccepted")
+        delivering = ("ListenerDestination", "pager", "Delivering")
+        assert condition(world, *delivering) == ("False", "CredentialsMissing")
+
+    virtually(scenario)
+
+
+def test_identifiers_that_are_forced_where_several_deliver_are_told_of() -> None:
+    async def scenario(world: World) -> None:
+        shared = ("ListenerDestination", "pager", "SequenceIdentifiersShared")
+        assert condition(world, *shared) == ("", "")
+        world.resource("ListenerDestination", "pager", {**LISTENER, "sequenceIdentifiers": "Send"})
+        await settled(world)
+        assert condition(world, *shared) == ("False", "OneDeliverer")
+        world.resource(
+            "IndicationService", "hub", {"deliverer": {"mode": "Gateway", "replicas": 2}}
+        )
+        await settled(world)
+        assert condition(world, *shared) == ("True", "SeveralDeliverers")
+
+    virtually(scenario)
