@@ -462,6 +462,12 @@ def test_the_policies_of_deliverers_are_what_the_values_say(render: Render) -> N
     )
 
 
+def test_values_of_a_release_from_before_there_were_gateways_will_do(helm: Helm) -> None:
+    # What `helm upgrade --reuse-values` comes to.
+    found = settings(helm.template("gateways=null", "networkPolicy.deliverers=null"))
+    assert (found.gateway_authority, found.deliverer.network) == (None, NetworkSettings())
+
+
 def test_the_right_to_evict_is_a_value(render: Render) -> None:
     def evicts(case: str) -> bool:
         return any("pods/eviction" in rule["resources"] for rule in rules(render(case)))
