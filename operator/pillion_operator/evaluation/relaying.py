@@ -99,6 +99,13 @@ def _problem(body: Object, namespace: Namespace) -> str | None:
             f"has durability {body['spec']['durability']}, so it takes nothing over for good. Set "
             "it to Disk there."
         )
+    namespace_name = body["metadata"]["namespace"]
+    publishers = body["spec"].get("publishers") or ()
+    if publishers and all(one.get("namespace") != namespace_name for one in publishers):
+        return (
+            f"has publishers that are all of other namespaces, so sidecars of {namespace_name} are "
+            f"refused. Add {namespace_name} there."
+        )
     return None
 
 

@@ -170,3 +170,41 @@ def test_what_goes_with_a_pod_is_told(world: World, operators: Operators, kubele
     world.until(lambda: "DelivererLost" in world.reasons(), "an Event tells of it")
     lost = [one for one in operator.records() if one.get("event") == "deliverer-lost-pending"]
     assert [(one["pod"], one["pending"]) for one in lost] == [("publisher", 3)]
+
+
+def test_what_waits_to_be_relayed_outlives_every_change_of_the_gateway(
+    world: World, operators: Operators, kubelet: Kubelet
+) -> None:
+    operators.start("--no-webhook", "--gather-interval", "1")
+    world.apply(
+        # There is none of that name.
+        service(gatewayRef=HUB),
+        filter_(),
+        through(),
+        subscription(),
+        deliverer_pod(namespace=world.namespace),
+    )
+    url = kubelet.ready("publisher").url(8288)
+
+    def waits(**expected: Any) -> None:
+        def holds() -> bool:
+            told = queue(url, "operations")
+            return all(told.get(name) == value for name, value in expected.items())
+
+        wait_until(holds, within=WITHIN, what=f"the sidecar's queue says {expected}")
+
+    world.until(lambda: DESTINATION in content(world, "default"), "it is rendered")
+    waits(relayTo="hub", depth=0)
+    publish(url, count=3, ack="durable")
+    waits(relayTo="hub", depth=3)
+    world.becomes(*SUBSCRIPTION, "Accepted", "False", "GatewayNotFound")
+    world.becomes(*DESTINATION, "RelayFailing", "True", "GatewayFailing")
+    world.until(lambda: world.status(*DESTINATION).get("depth") == 3, "status counts them")
+    assert world.condition(*DESTINATION, "ListenerUnreachable")[0] == "Unknown"
+
+    # No gateway is named at all; then one is again.
+    world.patch(*SERVICE, {"spec": {"gatewayRef": None}})
+    waits(suspended=True, depth=3)
+    world.becomes(*DESTINATION, "Delivering", "False", "GatewayMissing")
+    world.patch(*SERVICE, {"spec": {"gatewayRef": HUB}})
+    waits(suspended=False, relayTo="hub", depth=3)

@@ -196,6 +196,7 @@ def test_two_services_relay_to_one_gateway_beside_its_own_subscriptions(
         (service("hub"), "GatewayNotUsable", "mode Gateway"),
         (gateway(deliverer={"replicas": 2}), "GatewayNotUsable", "replicas to 1"),
         (gateway(durability="Memory"), "GatewayNotUsable", "to Disk"),
+        (gateway(publishers=[{"namespace": "b"}]), "GatewayNotUsable", f"Add {NAMESPACE}"),
         (gateway(deliveryRetryAttempts="many"), "GatewayNotUsable", "not accepted"),
         (changed(gateway(), deletionTimestamp="2026-01-31T12:00:00Z"), "GatewayNotUsable", "anew"),
     ],
@@ -212,6 +213,13 @@ def test_a_gateway_that_is_none_is_told_of_and_takes_nothing_from_the_sidecars(
     assert "gatewayRef" in evaluation.subscriptions["s"].message
     assert evaluation.gateways["gatewayRef"].reason == reason
     assert evaluation.content == right.content
+
+
+def test_a_gateway_whose_publishers_are_of_its_namespace_too_can_be_one(judge: Judge) -> None:
+    own = {"namespace": NAMESPACE, "serviceAccount": "spark"}
+    hub = gateway(publishers=[{"namespace": "b"}, own])
+    shop = Shop((RELAYING[0], hub, *RELAYING[2:]), judge)
+    assert shop.evaluated("default").subscriptions["s"].accepted
 
 
 def test_a_service_that_names_itself_has_no_gateway(judge: Judge) -> None:
