@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -29,6 +29,10 @@ GREATEST_SEQUENCE = (1 << 63) - 2
 #: Characters of the source and the group of a line with a ``sequence``: they are kept with the
 #: state of the group.
 MAXIMUM_GROUP_TEXT = 1024
+#: Of a relayed line: characters of a subscription's uid and of a context, the greatest number.
+MAXIMUM_UID = 256
+MAXIMUM_CONTEXT = 1024
+GREATEST_NUMBER = (1 << 63) - 1
 _KNOWN = frozenset({"class", "properties", *ENVELOPE, *MEMBERSHIP})
 _MAXIMUM_PROBLEMS_TOLD = 3
 
@@ -47,16 +51,18 @@ class InvalidLine(Exception):
         self.field = field
 
 
-class RelayOrigin(msgspec.Struct, frozen=True, gc=False):
+class RelayOrigin(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", forbid_unknown_fields=True
+):
     """What a sidecar says of an indication that it relays."""
 
     #: The subscription's uid.
-    subscription: str
+    subscription: Annotated[str, msgspec.Meta(min_length=1, max_length=MAXIMUM_UID)]
     #: When the sidecar accepted it, in seconds since the epoch.
-    accepted_at: float
+    accepted_at: Annotated[float, msgspec.Meta(ge=0)]
     #: Its place in the sidecar's queue.
-    context: str
-    number: int
+    context: Annotated[str, msgspec.Meta(min_length=1, max_length=MAXIMUM_CONTEXT)]
+    number: Annotated[int, msgspec.Meta(ge=0, le=GREATEST_NUMBER)]
 
 
 class Decoded(msgspec.Struct, frozen=True, gc=False):

@@ -6,7 +6,7 @@ instances, reals, stated types, other spellings, escaped control characters.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Required, TypedDict, Union
 
 import msgspec
@@ -42,15 +42,12 @@ _GREATEST = (1 << 63) - 1
 class FastPath:
     """Decodes lines of the classes that it was compiled for."""
 
-    def __init__(self, schema: Schema, *, beside: Sequence[tuple[str, Any, Any]] = ()) -> None:
-        """Compile a decoder for the classes of ``schema``: some milliseconds.
-
-        ``beside``: further members of a line, with their types and defaults.
-        """
+    def __init__(self, schema: Schema) -> None:
+        """Compile a decoder for the classes of ``schema``: some milliseconds."""
         self._classes: dict[type, _FastClass] = {}
         for known in schema:
             if not known.abstract:
-                found = _FastClass(known, beside)
+                found = _FastClass(known)
                 self._classes[found.line] = found
         # Not a static type: the union of what was compiled.
         union: Any = Union[tuple(self._classes)]  # noqa: UP007
@@ -63,25 +60,6 @@ class FastPath:
         Raises :class:`InvalidLine` for an ``expires`` that is not a time, and for a place in a
         group that is none.
         """
-        parsed = self.parse(line)
-        if parsed is None:
-            return None
-        values = parsed.properties
-        found = self._classes[type(parsed)]
-        # The decoder ignores unknown members and lets the last of two equal ones win. An object
-        # has one colon for each member, so as many colons as members known prove that there is
-        # neither.
-        if line.count(b":") != 2 + len(values):
-            return self.decode_unusual(line, parsed)
-        return Decoded(
-            line,
-            found.name,
-            _Instance(found, values),
-            values.get("IndicationIdentifier") or None,
-        )
-
-    def parse(self, line: bytes) -> Any:
-        """Return what the compiled decoder makes of a line; None where it is unusual."""
         try:
             parsed = self._decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -90,22 +68,31 @@ class FastPath:
             return None
         if not line.isascii() and any(bad in line for bad in _NONCHARACTERS):
             return None
-        return parsed
+        values = parsed.properties
+        found = self._classes[type(parsed)]
+        # The decoder ignores unknown members and lets the last of two equal ones win. An object
+        # has one colon for each member, so as many colons as members known prove that there is
+        # neither.
+        if line.count(b":") != 2 + len(values):
+            return self._decode_unusual(line, parsed, found)
+        return Decoded(
+            line,
+            found.name,
+            _Instance(found, values),
+            values.get("IndicationIdentifier") or None,
+        )
 
-    def decode_unusual(self, line: bytes, parsed: Any, *, further: int = 0) -> Decoded | None:
-        """A line with members beside the two, or with colons in its text.
-
-        ``further``: how many members it has, and they have, that an ordinary line has not.
-        """
-        found, values = self._classes[type(parsed)], parsed.properties
+    def _decode_unusual(self, line: bytes, parsed: Any, found: "_FastClass") -> Decoded | None:
+        """A line with members beside the two, or with colons in its text."""
+        values = parsed.properties
         given = [value for name in ENVELOPE if (value := getattr(parsed, name)) is not None]
         # In text a quote is always escaped, so ``":`` there is an escaped quote and a colon, which
         # can only make the count too high; space before a colon would make it too low.
-        more = line.count(b'":') - 2 - len(values) - len(given) - further
-        membership = _membership(parsed) if more else {}
+        more = line.count(b'":') - 2 - len(values) - len(given)
+        membership = membership_of(parsed) if more else {}
         if len(membership) != more or _space_before_colon(line):
             return None
-        if not given and not membership and not further:
+        if not given and not membership:
             body = line
         elif "" in given:
             return None
@@ -130,7 +117,7 @@ class FastPath:
 
 
 #: How the members of a group's members are decoded.
-_MEMBERSHIP_TYPES: Mapping[str, Any] = {
+MEMBERSHIP_TYPES: Mapping[str, Any] = {
     "sequence": Annotated[int, msgspec.Meta(ge=0, le=GREATEST_SEQUENCE)],
     "last": bool,
     "ordered": bool,
@@ -139,7 +126,8 @@ _MEMBERSHIP_TYPES: Mapping[str, Any] = {
 }
 
 
-def _membership(parsed: Any) -> dict[str, Any]:
+def membership_of(parsed: Any) -> dict[str, Any]:
+    """Return the members of ``MEMBERSHIP`` that a line has."""
     return {name: value for name in MEMBERSHIP if (value := getattr(parsed, name)) is not None}
 
 
@@ -152,7 +140,7 @@ class _FastClass:
 
     __slots__ = ("arrays", "datetimes", "line", "name", "name_bytes", "types")
 
-    def __init__(self, known: CIMClass, beside: Sequence[tuple[str, Any, Any]]) -> None:
+    def __init__(self, known: CIMClass) -> None:
         self.name = known.name
         self.name_bytes = known.name.encode()
         self.types = known.types
@@ -162,7 +150,7 @@ class _FastClass:
             for name, declared in known.types.items()
             if declared.cim_type is CIMType.DATETIME and not declared.is_array
         ]
-        self.line = _line_type(known, beside)
+        self.line = _line_type(known)
 
     def convert(self, values: Mapping[str, Any]) -> CIMInstance:
         converted: dict[str, CIMValue] = dict(values)
@@ -187,7 +175,7 @@ class _Instance(msgspec.Struct, frozen=True, gc=False):
         return self.found.convert(self.values)
 
 
-def _line_type(known: CIMClass, beside: Sequence[tuple[str, Any, Any]]) -> type:
+def _line_type(known: CIMClass) -> type:
     fields: dict[str, Any] = {}
     for name, declared in known.types.items():
         json_type = None if name in OF_A_DELIVERY else _json_type(declared)
@@ -203,8 +191,7 @@ def _line_type(known: CIMClass, beside: Sequence[tuple[str, Any, Any]]) -> type:
         [
             ("properties", typed_dict(f"{known.name}Properties", fields, total=False)),
             *((name, str | None, None) for name in ENVELOPE),
-            *((name, Union[_MEMBERSHIP_TYPES[name], None], None) for name in MEMBERSHIP),  # noqa: UP007
-            *beside,
+            *((name, Union[MEMBERSHIP_TYPES[name], None], None) for name in MEMBERSHIP),  # noqa: UP007
         ],
         tag=known.name,
         tag_field="class",

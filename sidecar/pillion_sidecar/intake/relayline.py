@@ -3,61 +3,115 @@
 could send anything."""
 
 import math
-from typing import Annotated, Any
+from typing import Any, Union
 
 import msgspec
 
 from pillion_cim.schema import Schema
 from pillion_cim.values import ILLEGAL_IN_XML, is_language_tag
-from pillion_sidecar.intake.decoding import Decoded, InvalidLine, RelayOrigin, decode_object
-from pillion_sidecar.intake.fastpath import FastPath
+from pillion_sidecar.intake.decoding import (
+    ENVELOPE,
+    GREATEST_NUMBER,
+    MAXIMUM_CONTEXT,
+    MAXIMUM_UID,
+    MEMBERSHIP,
+    Decoded,
+    InvalidLine,
+    RelayOrigin,
+    decode_object,
+    parse_expires,
+    parse_member,
+)
+from pillion_sidecar.intake.fastpath import (
+    MEMBERSHIP_TYPES,
+    FastPath,
+    membership_of,
+)
 
-#: Characters of a subscription's uid, and of a context.
-MAXIMUM_UID = 256
-MAXIMUM_CONTEXT = 1024
-#: The greatest number, and the most languages of a line.
-GREATEST_NUMBER = (1 << 63) - 1
+#: The most languages of a line.
 MAXIMUM_LANGUAGES = 16
 
 _MEMBERS = ("subscription", "acceptedAt", "context", "number")
+#: Those of ``relay``, its four members, and their two texts.
+_QUOTES_OF_RELAY = 2 * (1 + 4 + 2)
+#: What a line has beside class and properties.
+_BESIDE: Any = msgspec.defstruct(
+    "Beside",
+    [
+        ("relay", RelayOrigin),
+        ("languages", list[str] | None, None),
+        *((name, str | None, None) for name in ENVELOPE),
+        *((name, Union[MEMBERSHIP_TYPES[name], None], None) for name in MEMBERSHIP),  # noqa: UP007
+    ],
+    forbid_unknown_fields=True,
+    frozen=True,
+    gc=False,
+)
 
 
-class _Origin(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    subscription: Annotated[str, msgspec.Meta(min_length=1, max_length=MAXIMUM_UID)]
-    acceptedAt: Annotated[float, msgspec.Meta(ge=0)]
-    context: Annotated[str, msgspec.Meta(min_length=1, max_length=MAXIMUM_CONTEXT)]
-    number: Annotated[int, msgspec.Meta(ge=0, le=GREATEST_NUMBER)]
-
-
-class RelayFastPath(FastPath):
-    """The shorter way for the usual relayed line."""
+class RelayFastPath:
+    """The shorter way for a line as sidecars write it: class and properties, then the rest, and
+    ``relay`` last. Gives None for every other."""
 
     def __init__(self, schema: Schema) -> None:
         """Compile a decoder for the classes of ``schema``: some milliseconds."""
-        super().__init__(
-            schema,
-            beside=(("languages", list[str] | None, None), ("relay", _Origin | None, None)),
-        )
+        self._decode_body = FastPath(schema).decode
+        self._decode_beside = msgspec.json.Decoder(_BESIDE).decode
 
     def decode(self, line: bytes) -> Decoded | None:
         """See :meth:`FastPath.decode`."""
-        parsed = self.parse(line)
-        if parsed is None or parsed.relay is None:
+        # An object ends and a member follows: once, after the properties. Where it stands in a text
+        # instead, what is before it is no JSON.
+        end = line.find(b'},"')
+        if end < 0 or line.find(b'},"', end + 3) >= 0:
             return None
-        origin, languages = parsed.relay, parsed.languages
+        body = line[: end + 1] + b"}"
+        decoded = self._decode_body(body)
+        if decoded is None or decoded.body is not body:
+            return None
+        return self._decode_rest(decoded, b"{" + line[end + 2 :])
+
+    def _decode_rest(self, plain: Decoded, rest: bytes) -> Decoded | None:
+        if b"\\" in rest or not rest.isascii():
+            return None
+        try:
+            parsed = self._decode_beside(rest)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+        languages: list[str] | None = parsed.languages
         if languages is not None and not _are_languages(languages):
             return None
-        # ``relay`` with its four members, and ``languages``.
-        further = 1 + len(_MEMBERS) + (languages is not None)
-        decoded = self.decode_unusual(line, parsed, further=further)
-        if decoded is None:
+        source, group, expires = parsed.source, parsed.group, parsed.expires
+        envelope = (source, parsed.sourceNamespace, group, expires)
+        if "" in envelope:
             return None
-        return msgspec.structs.replace(
-            decoded,
-            languages=() if languages is None else tuple(languages),
-            relay=RelayOrigin(
-                origin.subscription, origin.acceptedAt, origin.context, origin.number
-            ),
+        # The decoder lets the last of two equal members win. Without a backslash each name and each
+        # text has two quotes, so as many quotes as those of what it gave prove that none is there
+        # twice: here the names of the envelope with their texts, then the rest.
+        quotes = rest.count(b'"') - 4 * (4 - envelope.count(None)) - _QUOTES_OF_RELAY
+        if languages is not None:
+            quotes -= 2 + 2 * len(languages)
+        membership: dict[str, Any] = {}
+        if quotes:
+            membership = membership_of(parsed)
+            if quotes != 2 * len(membership) + 2 * ("groupExpires" in membership):
+                return None
+        expires_at = None if expires is None else parse_expires(expires)
+        return Decoded(
+            plain.body,
+            plain.class_name,
+            plain.instance,
+            plain.identifier,
+            source,
+            parsed.sourceNamespace,
+            group,
+            expires_at,
+            None,
+            parse_member(membership, group=group, source=source, expires=expires_at)
+            if membership
+            else None,
+            () if languages is None else tuple(languages),
+            parsed.relay,
         )
 
 

@@ -1,8 +1,11 @@
 """Whatever the requests are that a stream of relayed lines comes in, and whatever of their answers
 is lost: each line is taken once, in order."""
 
+import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,16 +13,19 @@ from hypothesis import strategies as st
 from pillion_cim.schema import load_schema
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.intake.acceptance import Rooms
+from pillion_sidecar.intake.decoding import InvalidLine
 from pillion_sidecar.intake.lines import LineDecoder
 from pillion_sidecar.intake.ports import Refusal, Target
 from pillion_sidecar.intake.relaying import RelaySubmission
+from pillion_sidecar.intake.relayline import RelayFastPath
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.grouping import Groups
 from pillion_sidecar.testing import FakeTime
-from support.intake import HeldQueues, ScriptedRoutes, target
+from support.intake import HeldQueues, ScriptedRoutes, alert, target
 from support.relay_lines import UID, compact, relayed, statuses
 
 DECODER = LineDecoder(load_schema(), maximum_line_bytes=1 << 20, is_relayed=True)
+FAST = RelayFastPath(load_schema())
 #: What is relayed of the lines of a stream, besides identified ones.
 BROKEN = b"{"
 
@@ -123,3 +129,51 @@ def send(gateway: Gateway, left: list[list[bytes]], request: Request) -> None:
     assert [one == 400 for one in found[:stop]] == [one == BROKEN for one in lines[:stop]]
     if request.is_answered:
         del left[request.sidecar][:stop]
+
+
+_TEXT = st.text(alphabet='a},":{[ \\ü\t', min_size=1, max_size=8)
+_BESIDE = st.fixed_dictionaries(
+    {},
+    optional={
+        "source": _TEXT,
+        "group": _TEXT,
+        "sourceNamespace": _TEXT,
+        "expires": st.sampled_from(["2001-01-01T00:00:00Z", "soon"]),
+        "languages": st.lists(st.sampled_from(["de", "en-GB", "?"]), max_size=3),
+        "sequence": st.integers(-1, 3),
+        "last": st.booleans(),
+        "ordered": st.booleans(),
+        "groupExpires": st.just("2002-01-01T00:00:00Z"),
+        "groupMaxIdleSeconds": st.floats(-1, 5),
+    },
+)
+
+
+@given(
+    beside=_BESIDE,
+    message=_TEXT,
+    context=_TEXT,
+    escaped=st.booleans(),
+    again=st.sampled_from(["", ',"source":"s"', ',"ordered":true', ',"languages":["de"]']),
+)
+def test_the_shorter_way_finds_what_the_complete_one_does(
+    beside: dict[str, Any], message: str, context: str, escaped: bool, again: str
+) -> None:
+    given = alert("x", Message=message) | beside
+    line = relayed(given, context=context, source=None)
+    text = json.dumps(line, separators=(",", ":"), ensure_ascii=escaped)
+    text = text.replace(',"relay":', again + ',"relay":')
+    expected = found = None
+    with suppress(InvalidLine):
+        expected = DECODER.decode_complete(text.encode())
+    try:
+        found = FAST.decode(text.encode())
+    except InvalidLine:
+        assert expected is None
+    if found is not None:
+        assert expected is not None
+        assert json.loads(found.body) == json.loads(expected.body)
+        assert found.instance() == expected.instance()
+        for name in found.__struct_fields__:
+            if name not in ("body", "instance"):
+                assert getattr(found, name) == getattr(expected, name)

@@ -145,6 +145,67 @@ def test_what_is_wrong_with_a_relayed_line_is_told_by_field(
     assert error.value.field.startswith(field)
 
 
+def written(*members: str, last: str = "", properties: str = "") -> bytes:
+    """A line as text: members between properties and ``relay``, and behind it."""
+    origin = '"subscription":"u","acceptedAt":1,"context":"c","number":1'
+    given = f'"AlertType":6,"PerceivedSeverity":5,"ProbableCause":52{properties}'
+    between = "".join(f",{one}" for one in members)
+    return (
+        f'{{"class":"CIM_AlertIndication","properties":{{{given}}}{between}'
+        f',"relay":{{{origin}{last}}}}}'
+    ).encode()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        written('"source":"a"', '"source":"b"'),
+        written('"source" :"a"', '"source":"b"'),
+        written('"sequence":1', '"group":"g"', '"sequence" : 2'),
+        written('"languages":["de"]', '"languages":["en"]'),
+        written(last=',"number":2'),
+        written(last=',"context" :"d"'),
+        written('"relay":{"subscription":"u","acceptedAt":1,"context":"c","number":2}'),
+        written(properties=',"Message":"a","Message":"b"'),
+        written('"class":"CIM_AlertIndication"'),
+        written('"properties":{}'),
+    ],
+)
+def test_a_member_that_is_given_twice_is_not_overlooked(line: bytes) -> None:
+    decoder = LineDecoder(load_schema(), maximum_line_bytes=1 << 20, is_relayed=True)
+    with pytest.raises(InvalidLine, match="given twice"):
+        decoder.decode(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "source", "message"),
+    [
+        (written('"source":"a},"', properties=',"Message":"m"'), "a},", "m"),
+        (written('"source":"a"', properties=',"Message":"m},"'), "a", "m},"),
+        (written('"source":"a\\":b"', properties=',"Message":"}\\""'), 'a":b', '}"'),
+        (written('"source":"grün"', properties=',"Message":"ü"'), "grün", "ü"),
+        (written('"source":" : "', properties=',"Message":"{},{}"'), " : ", "{},{}"),
+        (written('"source":"a"').replace(b'},"', b'} ,"'), "a", None),
+        (b"  " + written('"source":"a"') + b" ", "a", None),
+    ],
+)
+def test_what_stands_in_a_text_ends_no_member(
+    line: bytes, source: str, message: str | None
+) -> None:
+    decoder = LineDecoder(load_schema(), maximum_line_bytes=1 << 20, is_relayed=True)
+    decoded = decoder.decode(line)
+    assert decoded.source == source
+    assert json.loads(decoded.body)["properties"].get("Message") == message
+    assert json.loads(decoded.body).keys() == {"class", "properties"}
+
+
+def test_what_xml_cannot_carry_is_refused_in_a_relayed_line_too() -> None:
+    decoder = LineDecoder(load_schema(), maximum_line_bytes=1 << 20, is_relayed=True)
+    for text in ("\\u0001", "\ufffe"):
+        with pytest.raises(InvalidLine, match="XML"):
+            decoder.decode(written(f'"source":"{text}"'))
+
+
 async def test_an_ordinary_request_cannot_say_where_it_comes_from(gateway: Door) -> None:
     status, document, _ = await gateway.post(compact(relayed("x")))
     assert status == 400
