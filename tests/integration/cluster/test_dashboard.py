@@ -3,10 +3,9 @@
 No cluster: discovery tells what Kubernetes would, and the rest is the chart's own configuration.
 """
 
-import json
 import math
-import threading
-import urllib.request
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ import yaml
 from cluster.helm import CHART, MATRIX, find_helm, only
 from cluster.monitoring import Prometheus, running_prometheus
 from cluster.rest import wait_until
+from support import steady_publisher
 from support.dashboard import Query, load, queries, variables
 from support.processes import SidecarProcess, listener_process, sidecar_process
 from support.resources import alert_filter, destination, service, subscription
@@ -34,7 +34,6 @@ ALL = dict.fromkeys(variables(DASHBOARD), ".*")
 #: Short, so that rates are there soon.
 INTERVAL = "10s"
 WITHIN = 60.0
-ALERT = {"AlertType": 5, "PerceivedSeverity": 6, "ProbableCause": 94}
 
 
 def has_data(prometheus: Prometheus, query: Query, values: dict[str, str]) -> bool:
@@ -57,27 +56,13 @@ def resources(good: str, dead: str) -> list[Any]:
 @contextmanager
 def traffic(*sidecars: SidecarProcess) -> Iterator[None]:
     """Publish to all of them, again and again, while the context lasts."""
-    ended = threading.Event()
-
-    def publish() -> None:
-        number = 0
-        while not ended.wait(0.1):
-            for sidecar in sidecars:
-                properties = {"IndicationIdentifier": f"alert-{number}", **ALERT}
-                body = {"class": "CIM_AlertIndication", "properties": properties}
-                url = f"{sidecar.url}/v1/indications?source=test&ack=durable"
-                request = urllib.request.Request(url, data=json.dumps(body).encode())
-                request.add_header("Content-Type", "application/json")
-                with urllib.request.urlopen(request, timeout=30):
-                    number += 1
-
-    thread = threading.Thread(target=publish)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+    command = [sys.executable, steady_publisher.__file__, *(one.url for one in sidecars)]
+    with subprocess.Popen(command) as process:
+        try:
+            yield
+            assert process.poll() is None, "the publisher has ended"
+        finally:
+            process.terminate()
 
 
 def target(sidecar: SidecarProcess, number: int) -> dict[str, Any]:
