@@ -47,6 +47,7 @@ IN_SERVED: dict[tuple[str, str], tuple[str, ...]] = {
     ("", "secrets"): MANAGED,
     ("", "pods"): ("get", "list", "watch", "patch"),
     ("", "pods/eviction"): ("create",),
+    ("", "configmaps"): MANAGED,
     ("", "services"): MANAGED,
     ("", "serviceaccounts"): MANAGED,
     ("apps", "statefulsets"): MANAGED,
@@ -61,7 +62,7 @@ IN_HOME: dict[tuple[str, str], tuple[str, ...]] = {
 }
 #: What it never has: asked for all the same, so that a right too many is seen.
 NEVER: tuple[tuple[str, str], ...] = (
-    *(("", name) for name in ("configmaps", "namespaces", "nodes", "events", "pods/exec")),
+    *(("", name) for name in ("namespaces", "nodes", "events", "pods/exec")),
     *(("", name) for name in ("pods/status", "pods/ephemeralcontainers", "serviceaccounts/token")),
     ("apps", "deployments"),
     ("batch", "jobs"),
@@ -319,8 +320,9 @@ def test_what_the_operator_keeps_for_itself_is_named(plane: ControlPlane, helm: 
     webhooks = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations")
     own = allowed(plane, OPERATOR, HOME, OPERATOR)
     assert own == {secrets: ("get", "create", "patch"), leases: ("get", "create", "update")}
-    own = allowed(plane, OPERATOR, HOME, "pillion-webhook")
-    assert own == {secrets: ("get", "create", "update"), leases: ("create",)}
+    for kept in ("pillion-webhook", "pillion-gateways"):
+        own = allowed(plane, OPERATOR, HOME, kept)
+        assert own == {secrets: ("get", "create", "update"), leases: ("create",)}
     injector = f"pillion-{HOME}-injector"
     assert allowed(plane, OPERATOR, None, injector) == {webhooks: ("get", "patch")}
 
