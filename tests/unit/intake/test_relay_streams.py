@@ -82,9 +82,9 @@ class Gateway:
             groups=Groups(clock=time, timers=time, queues=self.queues, window_seconds=3600),
         )
 
-    def relay(self, lines: Sequence[bytes]) -> list[int]:
+    def relay(self, lines: Sequence[bytes], *, namespace: str | None = None) -> list[int]:
         """Take one request; return the status of each of its lines."""
-        submission = RelaySubmission(rooms=self.rooms)
+        submission = RelaySubmission(rooms=self.rooms, namespace=namespace)
         assert DECODER.submit(lines, first=0, submission=submission) == len(lines)
         refused = [{"line": one.line, "status": one.status} for one in submission.refused]
         assert submission.accepted + submission.duplicate + len(refused) == len(lines)
@@ -131,21 +131,42 @@ def send(gateway: Gateway, left: list[list[bytes]], request: Request) -> None:
         del left[request.sidecar][:stop]
 
 
-_TEXT = st.text(alphabet='a},":{[ \\ü\t', min_size=1, max_size=8)
-_BESIDE = st.fixed_dictionaries(
-    {},
-    optional={
-        "source": _TEXT,
-        "group": _TEXT,
-        "sourceNamespace": _TEXT,
-        "expires": st.sampled_from(["2001-01-01T00:00:00Z", "soon"]),
-        "languages": st.lists(st.sampled_from(["de", "en-GB", "?"]), max_size=3),
-        "sequence": st.integers(-1, 3),
-        "last": st.booleans(),
-        "ordered": st.booleans(),
-        "groupExpires": st.just("2002-01-01T00:00:00Z"),
-        "groupMaxIdleSeconds": st.floats(-1, 5),
-    },
+def test_what_sidecars_of_two_namespaces_relay_is_each_ones_own() -> None:
+    gateway = Gateway()
+    lines = [
+        line(1, 0, 0),
+        compact(relayed(None, 1)).strip(),
+        compact(relayed("2", 2, group="g", sequence=0)).strip(),
+    ]
+    for namespace in ("plant", "lab", "plant"):
+        assert gateway.relay(lines, namespace=namespace) == [200, 200, 200]
+    assert gateway.queues.identifiers == ["1", None, "2"] * 2
+    assert [one.group for one in gateway.queues.taken if one.group] == [
+        f"plant/{UID}/g",
+        f"lab/{UID}/g",
+    ]
+    # Listeners are told the source as it was given.
+    assert {one.source for one in gateway.queues.taken} == {"s"}
+
+
+_PLAIN = st.text(alphabet="a},:{[ ", min_size=1, max_size=8)
+_TEXT = _PLAIN | _PLAIN | _PLAIN | st.text(alphabet='a},":\\ü\t', min_size=1, max_size=8)
+_ENVELOPE: dict[str, Any] = {
+    "source": _TEXT,
+    "group": _TEXT,
+    "sourceNamespace": _TEXT,
+    "expires": st.sampled_from(["2001-01-01T00:00:00Z"] * 5 + ["soon"]),
+    "languages": st.lists(st.sampled_from(["de", "en-GB"] * 5 + ["?"]), max_size=3),
+}
+_MEMBERSHIP: dict[str, Any] = {
+    "last": st.booleans(),
+    "ordered": st.booleans(),
+    "groupExpires": st.just("2002-01-01T00:00:00Z"),
+    "groupMaxIdleSeconds": st.integers(0, 5) | st.floats(0.5, 5),
+}
+_BESIDE = st.fixed_dictionaries({}, optional=_ENVELOPE) | st.fixed_dictionaries(
+    {"group": _PLAIN, "sequence": st.integers(0, 3)},
+    optional={name: one for name, one in _ENVELOPE.items() if name != "group"} | _MEMBERSHIP,
 )
 
 
@@ -154,7 +175,7 @@ _BESIDE = st.fixed_dictionaries(
     message=_TEXT,
     context=_TEXT,
     escaped=st.booleans(),
-    again=st.sampled_from(["", ',"source":"s"', ',"ordered":true', ',"languages":["de"]']),
+    again=st.sampled_from(["", "", "", ',"source":"s"', ',"ordered":true', ',"languages":["de"]']),
 )
 def test_the_shorter_way_finds_what_the_complete_one_does(
     beside: dict[str, Any], message: str, context: str, escaped: bool, again: str
