@@ -33,8 +33,8 @@ class _Answer(msgspec.Struct, rename="camel"):
     refused: list[_Refused] = []
     #: The first line that was not read.
     unread_from: int | None = None
-    #: False: taken, and not on disk yet.
-    durable: bool | None = None
+    #: Whether all that was taken is on disk.
+    durable: bool = False
     #: Why a request was not taken up.
     reason: str = ""
 
@@ -55,11 +55,11 @@ def line_outcomes(
     if status not in _TELLING or answer is None:
         reason = f": {answer.reason}" if answer is not None and answer.reason else ""
         return [_back(f"the gateway answered HTTP {status}{reason}", status, wait)] * lines
-    if answer.durable is False:
-        return [_back("the gateway has not secured it yet", status, wait)] * lines
     if not _adds_up(answer, lines):
         told = answer.reason or "its answer does not say what became of each line"
         return [_back(f"the gateway answered HTTP {status}: {told}", status, wait)] * lines
+    if (answer.accepted or answer.duplicate) and not answer.durable:
+        return [_back("the gateway does not say that it is on its disk", status, wait)] * lines
     return _of_lines(answer, lines, status=status, wait=wait)
 
 
