@@ -25,7 +25,8 @@ URL; the last, at Ctrl-C or SIGTERM, is a summary.
 
 It can be as bad as a real listener. --fail N limits any bad behaviour to the first N requests (by
 itself it means status 503). A behaviour can be changed while it runs: POST the options as JSON to
-/-/behaviour ({} is good behaviour). GET /-/summary counts.
+/-/behaviour ({} is good behaviour). GET /-/summary counts; GET /-/arrivals?after=0 gives what came,
+a JSON object a line, each with the index to go on after.
 
 examples:
   pillion listen --port 5990
@@ -41,6 +42,9 @@ exit codes: 0 ended by --count or a signal, 1 it cannot listen, 2 a wrong comman
 
 #: Seconds: 3 attempts, 30 s apart, times 10, as DSP1054's defaults have it.
 LIFETIME = 900.0
+#: Indications that can be read back, and the most of them.
+KEPT = 1000
+MOST_KEPT = 1_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,6 +61,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", choices=("text", "json"), default="text", help="how to print [text]"
     )
     parser.add_argument("--count", type=int, metavar="N", help="end once N are delivered")
+    parser.add_argument(
+        "--keep",
+        type=int,
+        default=KEPT,
+        metavar="N",
+        help="keep the last N for /-/arrivals [1000]",
+    )
     parser.add_argument(
         "--lifetime",
         type=float,
@@ -111,6 +122,7 @@ def _check(args: argparse.Namespace) -> None:
     for name, value, low, high in (
         ("--port", args.port, 0, 65535),
         ("--count", args.count, 1, None),
+        ("--keep", args.keep, 0, MOST_KEPT),
         ("--lifetime", args.lifetime, 0, None),
     ):
         # Written so that a lifetime of NaN does not pass.
@@ -192,6 +204,7 @@ async def _listen(
         sequencer=Sequencer(lifetime=args.lifetime),
         behaviour=behaviour,
         count=args.count,
+        keep=args.keep,
     )
     output.on_lost = listener.finished.set
     heed_signals(listener.finished)

@@ -67,6 +67,24 @@ class Reporter(Protocol):
         """The listener ends."""
 
 
+def outcome_as_json(outcome: Outcome[Arrival]) -> dict[str, Any]:
+    """What is told of an indication to programs."""
+    arrival, identifier = outcome.item, outcome.identifier
+    return {
+        "verdict": outcome.verdict,
+        "reason": outcome.reason,
+        "class": arrival.class_name,
+        "identifier": arrival.text("IndicationIdentifier"),
+        "context": identifier.context if identifier else None,
+        "number": identifier.number if identifier else None,
+        "missing": outcome.missing,
+        "filter": arrival.text("IndicationFilterName"),
+        "protocol": arrival.protocol,
+        "path": arrival.path,
+        "properties": dict(arrival.properties),
+    }
+
+
 class JSONReporter:
     """One JSON object a line; a line for each outcome of an indication, none for refused requests.
 
@@ -80,22 +98,7 @@ class JSONReporter:
         self._line({"listening": url})
 
     def happened(self, outcome: Outcome[Arrival]) -> None:
-        arrival, identifier = outcome.item, outcome.identifier
-        self._line(
-            {
-                "verdict": outcome.verdict,
-                "reason": outcome.reason,
-                "class": arrival.class_name,
-                "identifier": arrival.text("IndicationIdentifier"),
-                "context": identifier.context if identifier else None,
-                "number": identifier.number if identifier else None,
-                "missing": outcome.missing,
-                "filter": arrival.text("IndicationFilterName"),
-                "protocol": arrival.protocol,
-                "path": arrival.path,
-                "properties": dict(arrival.properties),
-            }
-        )
+        self._line(outcome_as_json(outcome))
 
     def answered(self, what: str, *, path: str) -> None:
         """Nothing: each line is about an indication. The summary counts it."""

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from pillion_cim.schema import Schema
 from pillion_cli.listener.arrival import Arrival, ArrivalError, read_cloud_event
+from pillion_cli.listener.arrivals import MOST_AT_ONCE, Arrivals
 from pillion_cli.listener.behaviour import Behaviour, BehaviourError
 from pillion_cli.listener.export import Export, ExportRefusedError, read_export
 from pillion_cli.listener.report import Reporter, Summary
@@ -35,6 +36,7 @@ class Listener:
     """Takes indications, or treats requests as badly as it is told to.
 
     ``count``: :attr:`finished` is set once so many indications are delivered; None for never.
+    ``keep``: so many of the last ones can be read back.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Listener:
         sequencer: Sequencer[Arrival],
         behaviour: Behaviour,
         count: int | None = None,
+        keep: int = 0,
     ) -> None:
         self._schema = schema
         self._clock = clock
@@ -54,6 +57,7 @@ class Listener:
         self._reporter = reporter
         self._sequencer = sequencer
         self._count = count
+        self._arrivals = Arrivals(keep=keep)
         self._armed: Timer | None = None
         self._closing = asyncio.Event()
         self.behaviour = behaviour
@@ -66,6 +70,7 @@ class Listener:
         application.router.add_get("/-/behaviour", self._show_behaviour)
         application.router.add_post("/-/behaviour", self._change_behaviour)
         application.router.add_get("/-/summary", self._show_summary)
+        application.router.add_get("/-/arrivals", self._show_arrivals)
         application.router.add_post("/{path:.*}", self._receive)
         application.on_shutdown.append(self._shut_down)
         return application
@@ -122,6 +127,7 @@ class Listener:
     def _tell(self, outcomes: list[Outcome[Arrival]]) -> None:
         for outcome in outcomes:
             self.summary.add(outcome)
+            self._arrivals.add(outcome)
             self._reporter.happened(outcome)
         self.summary.held = self._sequencer.held
         if self._count is not None and self.summary.delivered >= self._count:
@@ -224,6 +230,17 @@ class Listener:
 
     async def _show_summary(self, _request: web.Request) -> web.Response:
         return web.json_response(self.summary.as_json())
+
+    async def _show_arrivals(self, request: web.Request) -> web.Response:
+        asked = {"after": 0, "limit": MOST_AT_ONCE}
+        for name in asked:
+            text = request.query.get(name, str(asked[name]))
+            # int() takes more than digits, and is slow for long ones.
+            if not (text.isascii() and text.isdigit() and len(text) < 16):
+                return web.json_response({"error": f"{name}: {text!r} is no count"}, status=400)
+            asked[name] = int(text)
+        body = self._arrivals.after(asked["after"], limit=asked["limit"])
+        return web.Response(body=body, content_type="application/x-ndjson")
 
 
 class CannotListenError(Exception):

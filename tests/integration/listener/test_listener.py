@@ -91,6 +91,11 @@ class Peer:
         async with self.session.post(self.url + "/-/behaviour", json=changes) as answer:
             assert answer.status == 200, await answer.text()
 
+    async def arrivals(self, query: str = "") -> list[dict[str, Any]]:
+        async with self.session.get(f"{self.url}/-/arrivals?{query}") as answer:
+            assert answer.status == 200
+            return [json.loads(line) for line in (await answer.text()).splitlines()]
+
     def reports(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.told.lines]
 
@@ -130,7 +135,7 @@ def event_body(**properties: Any) -> bytes:
 
 @asynccontextmanager
 async def listening(
-    time: FakeTime, behaviour: Behaviour, *, count: int | None = None
+    time: FakeTime, behaviour: Behaviour, *, count: int | None = None, keep: int = 0
 ) -> AsyncIterator[Peer]:
     told = Reports()
     listener = Listener(
@@ -141,6 +146,7 @@ async def listening(
         sequencer=Sequencer(lifetime=LIFETIME),
         behaviour=behaviour,
         count=count,
+        keep=keep,
     )
     async with serve(listener, address="127.0.0.1", port=0) as url:
         peer = Peer(listener, url, told)
@@ -437,3 +443,25 @@ async def test_the_behaviour_can_be_seen_and_changed(peer: Peer) -> None:
     assert (await peer.export("i0", 0))[0] == 200
     async with peer.session.get(peer.url + "/-/summary") as answer:
         assert (await answer.json())["delivered"] == 1
+
+
+async def test_what_came_can_be_read_back_from_where_one_was() -> None:
+    async with listening(FakeTime(), Behaviour(), keep=3) as peer:
+        for number in range(4):
+            assert (await peer.export(f"i{number}", number))[0] == 200
+        assert [(one["index"], one["identifier"]) for one in await peer.arrivals()] == [
+            (2, "i1"),
+            (3, "i2"),
+            (4, "i3"),
+        ]
+        assert [one["index"] for one in await peer.arrivals("after=2&limit=1")] == [3]
+        assert await peer.arrivals("after=4") == []
+        (last,) = await peer.arrivals("after=3")
+        assert (last["verdict"], last["context"], last["number"]) == ("delivered", "A", 3)
+
+
+@pytest.mark.parametrize("query", ["after=-1", "after=x", "limit=1e3", f"after={'9' * 5000}"])
+async def test_a_place_that_is_no_count_is_refused(peer: Peer, query: str) -> None:
+    async with peer.session.get(f"{peer.url}/-/arrivals?{query}") as answer:
+        assert answer.status == 400
+        assert "is no count" in (await answer.json())["error"]
