@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import GroupMember, Indication
+from pillion_sidecar.indication import GroupMember, Indication, Relayed
 from pillion_sidecar.journal.files import Buffer, File
 from pillion_sidecar.journal.ports import NO_NUMBER, Place, QueueState
 from pillion_sidecar.journal.records import (
@@ -291,8 +291,11 @@ class Hand:
         origin: int = 0,
         record_id: int | None = None,
         kind: str = "indication",
+        relayed: Relayed | None = None,
+        expires: float | None = None,
     ) -> Written:
-        """Write any INDICATION; its body says its id."""
+        """Write any INDICATION; its body says its id. It was accepted now; a ``relayed`` one came
+        ``at`` seconds later."""
         if record_id is None:
             self.last_id += 1
             record_id = self.last_id
@@ -306,6 +309,8 @@ class Hand:
             member=member,
             digest=digest,
             id=record_id,
+            relayed=relayed,
+            expires=expires,
         )
         record = encode_indication(
             indication, places, accepted_at=self.time, flags=flags, origin=origin

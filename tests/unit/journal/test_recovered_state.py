@@ -3,7 +3,7 @@
 import pytest
 
 from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import GroupMember
+from pillion_sidecar.indication import GroupMember, Relayed
 from pillion_sidecar.journal.identities import StoredIdentity, write_identities
 from pillion_sidecar.journal.ports import RecoveredSubscription
 from pillion_sidecar.journal.records import DELIVERED, LOST, REASON_CODES, THROUGH, Flag, Names
@@ -130,6 +130,28 @@ def test_times_are_told_on_the_clock_of_this_run(files: MemoryFiles, hand: Hand)
     assert identities.times[b"d" * 16] == (-49.0, None, "")
     assert [record.accepted_at for record in recovery.recovered.members] == [-49.0]
     assert [held.accepted_at for held, _ in recovery.recovered.held] == [-49.0]
+
+
+def test_a_relayed_one_was_accepted_before_it_came(files: MemoryFiles, hand: Hand) -> None:
+    hand.time = 1_700_000_000.0 - 60
+    hand.commit()
+    member, until = GroupMember(sequence=4), 1_800_000_000.0
+    # The commit came a second later; this one 100 seconds after its acceptance.
+    relayed = Relayed(100.0, until)
+    hand.indication(
+        [hand.place(1)], digest=b"d" * 16, member=member, relayed=relayed, expires=1_600_000_000.0
+    )
+    hand.indication([hand.place(1)], flags=Flag.HELD, kind="hold", relayed=relayed)
+    identities = Identities()
+    recovery = open_again(files, identities, clock=FakeTime(now=10.0))
+    # Its identity is remembered from when it came, its lifetime and its group count from before.
+    assert identities.times[b"d" * 16] == (51.0, until, "")
+    (record,) = recovery.recovered.members
+    assert (record.accepted_at, record.relayed_at) == (-49.0, 51.0)
+    assert record.expires == 1_600_000_000.0
+    ((held, _),) = recovery.recovered.held
+    assert (held.accepted_at, held.expires) == (-49.0, None)
+    assert held.relayed == Relayed(51.0, until)
 
 
 # ---------------------------------------------------------------------- groups
