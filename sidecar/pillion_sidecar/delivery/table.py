@@ -272,7 +272,8 @@ class DestinationTable:
             queue.replace_handler(handler)
             # Another listener, or this one met in another way: worth an attempt at once.
             queue.next_attempt_at = None
-        if listener_of(before) != listener_of(destination) or begins_to_send:
+        moved = listener_of(before) != listener_of(destination)
+        if moved or begins_to_send:
             # A listener that has seen no number of this context expects 0, and would wait for it.
             queue.renumber()
         now = self._clock.monotonic()
