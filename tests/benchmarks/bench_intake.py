@@ -48,6 +48,12 @@ _TARGETS = (Target("all", "every", "siem"),)
 class OneRoute:
     """Everything goes to one destination."""
 
+    #: Whether this is a gateway.
+    takes_relayed = False
+
+    def relayed(self, subscription: str, instance: InstanceSource) -> Target | None:
+        return _TARGETS[0]
+
     def route(
         self, class_name: str, instance: InstanceSource, source_namespace: str | None
     ) -> Sequence[Target]:
