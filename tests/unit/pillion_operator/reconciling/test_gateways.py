@@ -53,7 +53,14 @@ def test_a_gateway_without_a_pod_does_not_serve_and_with_one_it_does() -> None:
         world.pod("hub-0", service="hub")
         await settled(world)
         assert condition(world, *service) == ("True", "GatewayServes")
-        assert condition(world, "IndicationSubscription", "all", "Ready") == ("True", "InForce")
+        # What is rendered otherwise than it stands in its resource is in force all the same.
+        for kind, name in (
+            ("IndicationSubscription", "all"),
+            ("ListenerDestination", "pager"),
+            ("IndicationFilter", "all"),
+            ("IndicationService", "hub"),
+        ):
+            assert condition(world, kind, name, "Ready") == ("True", "InForce")
         world.pods["hub-0"].silent = True
         await settled(world)
         assert condition(world, *service) == ("Unknown", "Unreachable")
