@@ -84,7 +84,8 @@ def test_a_destination_that_drains_stays_until_everything_is_delivered(
     operator = operators.start("--no-webhook")
     looked(operator)
     assert finalizers(world) == [DRAIN_FINALIZER]
-    assert queue(pod.url(8288), "operations")["draining"] is True
+    # The deliverer may have been told a moment ago.
+    world.until(lambda: queue(pod.url(8288), "operations")["draining"] is True, "it drains")
 
     listener.behave()
     world.until(lambda: finalizers(world) is None, "the destination is gone")
