@@ -86,11 +86,12 @@ class RelaySubmission(Submission):
         assert origin is not None
         # A sidecar's clock may be ahead of this one.
         wall = min(origin.accepted_at, moment.wall)
-        accepted = Moment(moment.of_date(wall), wall)
+        accepted_at = moment.of_date(wall)
         group, examined = decoded.group, None
         if group is not None:
             group = scoped(self._namespace, f"{origin.subscription}/{group}")
             if decoded.member is not None:
+                accepted = Moment(accepted_at, wall)
                 examined = self._examine(
                     decoded, decoded.source, group, moment, line, accepted=accepted
                 )
@@ -102,7 +103,7 @@ class RelaySubmission(Submission):
         indication = Indication(
             body=decoded.body,
             class_name=decoded.class_name,
-            accepted_at=accepted.monotonic,
+            accepted_at=accepted_at,
             source=decoded.source,
             identifier=decoded.identifier,
             group=group,
