@@ -73,6 +73,8 @@ class Surroundings:
 
     #: The subscriptions of other services that are relayed, or handed over, to it.
     relayed: Collection[str] = ()
+    #: Destinations that are being deleted, and that sidecars still relay what they have left for.
+    draining: Collection[str] = ()
     #: Whether the gateways that it names can be, by the field that names them.
     gateways: Mapping[str, Verdict] = field(default_factory=dict)
     #: Whether it has one deliverer, which alone delivers to a URL.
@@ -171,8 +173,11 @@ class _Candidate:
     def _key(self, kind: str, name: str) -> Key:
         return Key(kind, self._namespace.name, name)
 
-    def consider(self, name: str, *, chosen: bool) -> Verdict:
-        """Judge a subscription, and take it in with what it needs if it is ``chosen``."""
+    def consider(self, name: str, *, chosen: bool, draining: Collection[str] = ()) -> Verdict:
+        """Judge a subscription, and take it in with what it needs if it is ``chosen``.
+
+        ``draining`` are the destinations that it may have although they are being deleted.
+        """
         parsed = self._namespace.parsed(SUBSCRIPTION, name)
         assert parsed is not None
         if parsed.resource is None or parsed.problems:
@@ -182,7 +187,8 @@ class _Candidate:
         for kind, reference in ((FILTER, "filterRef"), (DESTINATION, "destinationRef")):
             target = self._key(kind, spec[reference]["name"])
             verdict = self._available(target)
-            if not verdict.accepted:
+            drains = target.name in draining and verdict.reason == "DestinationBeingDeleted"
+            if not verdict.accepted and not drains:
                 return verdict
             needed.append(target)
         if chosen:
@@ -196,7 +202,7 @@ class _Candidate:
 
     def take_over(self, name: str, *, chosen: bool) -> Verdict:
         """The same for a subscription of another service, which the gateway is to know too."""
-        verdict = self.consider(name, chosen=chosen)
+        verdict = self.consider(name, chosen=chosen, draining=self._around.draining)
         if name in self._needs:
             parsed = self._chosen[self._key(SUBSCRIPTION, name)]
             assert parsed.resource is not None

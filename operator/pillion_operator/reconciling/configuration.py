@@ -172,10 +172,12 @@ class ConfigurationReconciler:
             return Surroundings(gateways=gateways_named(body, namespace=namespace))
         relayed = relayed_to(service, namespace=namespace, references=self._references)
         left = self._lingering.of(service, relayed=relayed)
-        if left:
+        drains = self._lingering.draining(service)
+        if left or drains:
             self._come_again(service, LINGERING_AGAIN)
         return Surroundings(
             relayed=relayed | left,
+            draining=drains,
             # Once for each URL: very many destinations may lead to one.
             alone=cache(
                 partial(

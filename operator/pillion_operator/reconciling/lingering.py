@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.types import Object
-from pillion_operator.evaluation.namespace import being_deleted
+from pillion_operator.evaluation.namespace import being_deleted, draining
 from pillion_operator.evaluation.parsing import Parsing
 from pillion_operator.evaluation.references import (
     DESTINATION,
@@ -21,7 +21,7 @@ from pillion_operator.evaluation.references import (
     References,
     service_of,
 )
-from pillion_operator.gathering.reports import DelivererReport
+from pillion_operator.gathering.reports import DelivererReport, Unreachable
 from pillion_operator.names import CONFIGURATION_PARTS, OPERATOR_TOKEN, configuration_secret
 from pillion_operator.reconciling.readiness import Readiness
 from pillion_operator.reconciling.states import ServiceStates, spec_of
@@ -70,6 +70,31 @@ class Lingering:
         if kept:
             self._quiet[gateway] = kept
         return left
+
+    def draining(self, gateway: Key) -> set[str]:
+        """The destinations that are being deleted, and of which a sidecar that relays to the
+        gateway may still hold something: it drains them by relaying, so the gateway comes last."""
+        kept = set()
+        for key in draining(self._store, gateway.namespace):
+            holding = (self._may_drain(key, guest) for guest in self._references.guests(gateway))
+            if any(holding):
+                kept.add(key.name)
+        return kept
+
+    def _may_drain(self, destination: Key, service: Key) -> bool:
+        state = self._states.get(service)
+        if state is None or destination in state.rollout:
+            return True
+        for answer in self._readiness.answers(service):
+            if isinstance(answer, Unreachable):
+                if destination.name in answer.held:
+                    return True
+            elif destination.name in answer.queues or answer.revision not in (
+                None,
+                state.rollout.revision,
+            ):
+                return True
+        return False
 
     def _rendered(self, gateway: Key) -> set[str]:
         """The subscriptions in the gateway's configuration, whoever has rendered it."""

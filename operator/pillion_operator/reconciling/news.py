@@ -48,8 +48,7 @@ class DeliveryNews:
         for destination in sorted(now.keys() | before.keys()):
             if now.get(destination) != before.get(destination):
                 self._enqueue(Key(DESTINATION, namespace, destination))
-        for key in sorted(draining(self._store, namespace)):
-            self._enqueue(key)
+        self._drained(service)
         for report in reports:
             if isinstance(report, DelivererReport):
                 for ended in report.ended:
@@ -60,6 +59,14 @@ class DeliveryNews:
         for guest in sorted(self._references.guests(service)):
             # Theirs says whether their gateway runs.
             self._enqueue(status_of(guest))
+
+    def _drained(self, service: Key) -> None:
+        held = sorted(draining(self._store, service.namespace))
+        for key in held:
+            self._enqueue(key)
+        for gateway in sorted(self._references.gateways_of(service)) if held else ():
+            # It drains what its guests have relayed, after them.
+            self._enqueue(gateway)
 
     def _concerned(self, service: Key, reports: Sequence[Answer]) -> frozenset[Key]:
         """The objects of which the status may say something else, whatever their queues do."""

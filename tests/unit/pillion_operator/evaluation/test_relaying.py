@@ -335,3 +335,26 @@ def test_a_url_is_shared_by_all_that_deliver_there(judge: Judge) -> None:
     # Two destinations have numbers of their own, whoever delivers.
     two = (through("e"), subscription("t", destination="e"))
     assert shared(*RELAYING, *two) == ["hub"]
+
+
+def test_a_gateway_keeps_what_sidecars_still_drain_by_relaying(judge: Judge) -> None:
+    going = changed(
+        through(removalPolicy="Drain"),
+        deletionTimestamp="2026-01-31T12:00:00Z",
+        finalizers=["pillion.dev/drain"],
+    )
+    own = subscription("own", service="hub")
+    shop = Shop((*RELAYING[:3], going, subscription(), own), judge)
+    for draining, kept in (((), False), (("d",), True)):
+        evaluation = evaluate_service(
+            "hub",
+            namespace=shop.namespace,
+            judge=judge,
+            subscriptions=["own"],
+            ended=(),
+            surroundings=Surroundings(relayed={"s"}, draining=draining),
+        )
+        assert (SUBSCRIPTION in evaluation.content) is kept
+        # What the gateway takes from its own publishers goes as ever.
+        assert evaluation.subscriptions["own"].reason == "DestinationBeingDeleted"
+        assert Key(SUBSCRIPTION.kind, NAMESPACE, "own") not in evaluation.content

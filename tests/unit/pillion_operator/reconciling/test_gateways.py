@@ -124,3 +124,40 @@ def test_identifiers_that_are_forced_where_several_deliver_are_told_of() -> None
         assert condition(world, *shared) == ("True", "SeveralDeliverers")
 
     virtually(scenario)
+
+
+def test_a_relayed_destination_drains_in_the_sidecars_and_then_at_the_gateway() -> None:
+    async def scenario(world: World) -> None:
+        world.pod("hub-0", service="hub")
+        world.resource("ListenerDestination", "pager", {**LISTENER, "removalPolicy": "Drain"})
+        await settled(world)
+        sidecar, hub = world.pods["sidecar"], world.pods["hub-0"]
+        sidecar.backlog["pager"] = hub.backlog["pager"] = 5
+        key = Key("ListenerDestination", NAMESPACE, "pager")
+        world.api.remove(key)
+        await settled(world)
+        # The gateway takes what the sidecar has left.
+        assert sidecar.draining == {"pager"}
+        assert "pager" in hub.destinations
+        sidecar.backlog["pager"] = 0
+        await settled(world)
+        assert hub.draining == {"pager"}
+        assert key in world.api.objects
+        hub.backlog["pager"] = 0
+        await settled(world)
+        assert key not in world.api.objects
+
+    virtually(scenario)
+
+
+def test_without_a_sidecar_a_relayed_destination_drains_at_the_gateway_alone() -> None:
+    async def scenario(world: World) -> None:
+        world.remove_pod("sidecar")
+        world.resource("ListenerDestination", "pager", {**LISTENER, "removalPolicy": "Drain"})
+        await settled(world)
+        key = Key("ListenerDestination", NAMESPACE, "pager")
+        world.api.remove(key)
+        await settled(world)
+        assert key not in world.api.objects
+
+    virtually(scenario)

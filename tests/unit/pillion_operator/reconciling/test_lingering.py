@@ -196,3 +196,40 @@ async def test_a_new_leader_reads_what_the_one_before_has_rendered(
 def test_nothing_is_left_over_where_nothing_was_rendered(bench: Bench) -> None:
     bench.states.forget(HUB)
     assert bench.left() == set()
+
+
+# ---------------------------------------------------------------- what drains by relaying
+
+
+def going(bench: Bench) -> None:
+    """The service names the gateway, and the destination is being deleted with Drain."""
+    bench.put(
+        changed(service(gatewayRef={"name": "hub"}), generation=2, resourceVersion="2"),
+        changed(
+            destination(removalPolicy="Drain"),
+            resourceVersion="2",
+            deletionTimestamp="2026-01-31T12:00:00Z",
+            finalizers=["pillion.dev/drain"],
+        ),
+    )
+
+
+def test_the_gateway_comes_after_its_guests_when_a_destination_drains(bench: Bench) -> None:
+    assert bench.lingering.draining(HUB) == set()
+    going(bench)
+    # The sidecars are not told of it yet.
+    assert bench.lingering.draining(HUB) == {"d"}
+    state = bench.states.get(SERVICE)
+    assert state is not None
+    state.rollout.advance("s2", {})
+    # One is on the revision before, then one drains, then one that did cannot be reached.
+    bench.says("default", "p", revision="s1")
+    assert bench.lingering.draining(HUB) == {"d"}
+    bench.says("default", "p", revision="s2", depth=4)
+    assert bench.lingering.draining(HUB) == {"d"}
+    lost = Unreachable(pod="p", reason="x", since=0.0, held=frozenset({"d"}))
+    bench.deliverers.said["default"] = (lost,)
+    assert bench.lingering.draining(HUB) == {"d"}
+    told = DelivererReport(pod="p", revision="s2", queues={}, at=0.0)
+    bench.deliverers.said["default"] = (told,)
+    assert bench.lingering.draining(HUB) == set()
