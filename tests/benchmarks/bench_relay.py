@@ -115,7 +115,7 @@ class Way:
 
     def __init__(self, stack: ExitStack, folder: Path, *, url: str, relayed: bool) -> None:
         folder.mkdir()
-        resources = write_resources(folder / "resources", documents(url, relayed=relayed))
+        resources = write_resources(folder / "resources", list(documents(url, relayed=relayed)))
         self.gateway: Sidecar | None = None
         journal = folder / "journal"
         options = ["--service", "default", "--journal", str(journal)]

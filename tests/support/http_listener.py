@@ -8,7 +8,7 @@ from typing import Any
 
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.handlers.http.connector import Connector
-from pillion_sidecar.handlers.http.exchange import Failure, Headers
+from pillion_sidecar.handlers.http.exchange import USUAL, Failure, Headers, Reading
 from pillion_sidecar.handlers.http.sender import HTTPSender
 from pillion_sidecar.handlers.http.target import parse_target
 from pillion_sidecar.handlers.resolver import Resolver
@@ -143,6 +143,7 @@ async def sending(
     idle_seconds: float = 60.0,
     address_policy: AddressPolicy | None = None,
     nameservers: tuple[str, ...] = (),
+    reading: Reading = USUAL,
 ) -> AsyncIterator[HTTPSender]:
     """A sender to ``url`` on fake time."""
     resolver = Resolver(nameservers=nameservers)
@@ -159,6 +160,7 @@ async def sending(
         buffer=memoryview(bytearray(16 * 1024)),
         timeout=seconds,
         idle_seconds=idle_seconds,
+        reading=reading,
     )
     try:
         yield sender

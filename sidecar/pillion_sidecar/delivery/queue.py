@@ -263,8 +263,9 @@ class DestinationQueue:
         """Take the entry to attempt next; None where order allows none."""
         if not self.waiting.front or len(self.flying) >= self.max_in_flight:
             return None
-        if self.retiring and self._in_order:
-            # What another handler began may come back, and is before all that waits.
+        if self._in_order and self.flying and (self.retiring or self.failing_since is not None):
+            # What another handler began may come back, and is before all that waits; and one is
+            # enough to see whether a gateway takes anything again.
             return None
         if self._by_group:
             entry = self._take_of_free_group()

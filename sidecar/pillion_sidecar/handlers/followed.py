@@ -11,11 +11,7 @@ class UnreadableFile(Exception):
 
 
 class FollowedFile:
-    """Gives the content of one file.
-
-    Read on the event loop: these are mounted from memory, a few kilobytes long, and looked at once
-    for each request or connection.
-    """
+    """Gives the content of one file. It is read in a thread: no event loop waits for a disk."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -9,6 +9,7 @@ from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import DeliverThrough, ListenerDestination, TLSOptions
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
 from pillion_sidecar.handlers.followed import FollowedFile, UnreadableFile
+from pillion_sidecar.handlers.gatewaytoken import GatewayToken
 from pillion_sidecar.handlers.http.channel import ConnectError
 from pillion_sidecar.handlers.http.connector import Connector, NameResolver
 from pillion_sidecar.handlers.http.exchange import Reading
@@ -54,7 +55,9 @@ class Gateways:
         self._pace = pace
         self._buffer = buffer
         self._idle_seconds = idle_seconds
-        self._token = None if access.token is None else FollowedFile(access.token)
+        self._token = None
+        if access.token is not None:
+            self._token = GatewayToken(FollowedFile(access.token), clock=clock)
         self._authorities = None if access.ca is None else FollowedFile(access.ca)
 
     def create_handler(self, destination: ListenerDestination) -> Handler:
@@ -132,15 +135,15 @@ class GatewayConnector:
     async def connect(self, wire: Wire, stage: Callable[[str], None]) -> None:
         """See ``Connect``."""
         try:
-            connector = self._current()
+            connector = await self._current()
         except (UnreadableFile, InvalidDestinationError) as error:
             raise ConnectError(f"the authorities of its certificate: {error}") from None
         await connector.connect(wire, stage)
 
-    def _current(self) -> Connector:
+    async def _current(self) -> Connector:
         pem = None
         if self._target.tls and self._authorities is not None:
-            pem = self._authorities.read()
+            pem = await asyncio.to_thread(self._authorities.read)
         if self._connector is None or pem != self._pem:
             options = TLSOptions(ca_certificates=pem)
             self._connector = Connector(

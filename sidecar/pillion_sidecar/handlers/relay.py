@@ -7,19 +7,16 @@ When a request fails, everything in it and behind it comes back in order, and no
 it.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.config.resources import Credentials
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
-from pillion_sidecar.handlers.followed import FollowedFile, UnreadableFile
+from pillion_sidecar.handlers.gatewaytoken import GatewayToken, NoToken
 from pillion_sidecar.handlers.http.exchange import Failure, Headers, Sender
-from pillion_sidecar.handlers.http.fields import authorization
 from pillion_sidecar.handlers.http.outcome import later
-from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError
+from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.handlers.relayanswer import failed_outcome, line_outcomes, unsent_outcome
 from pillion_sidecar.handlers.relayline import render_line
 from pillion_sidecar.indication import Indication
@@ -45,7 +42,7 @@ class RelayHandler:
         *,
         sender: Sender,
         target: HTTPTarget,
-        token: FollowedFile | None,
+        token: GatewayToken | None,
         clock: Clock,
         in_group: bool,
     ) -> None:
@@ -90,17 +87,21 @@ class RelayHandler:
     def _send(self) -> None:
         """Send what waits, as much as one request takes."""
         self._busy = True
+        if self._token is None:
+            self._send_with(b"")
+        else:
+            self._token.ask(self._send_with)
+
+    def _send_with(self, authorization: bytes | NoToken) -> None:
+        if self._closed:
+            return
         lines = self._batch()
-        try:
-            head = self._head + self._authorization()
-        except (UnreadableFile, InvalidDestinationError) as error:
-            outcomes = [unsent_outcome(f"the token for the gateway: {error}")] * len(lines)
-            # Not from within ``deliver``: delivery is still in the middle of its own turn.
-            asyncio.get_running_loop().call_soon(self._conclude, lines, outcomes)
+        if isinstance(authorization, NoToken):
+            self._conclude(lines, [unsent_outcome(str(authorization))] * len(lines))
             return
         body = b"".join([line.text for line in lines])
-        request = b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
-        self._sender.send(request, _Request(self, lines))
+        head = b"%b%bContent-Length: %d\r\n\r\n" % (self._head, authorization, len(body))
+        self._sender.send(head + body, _Request(self, lines))
 
     def _batch(self) -> list[_Line]:
         waiting = self._waiting
@@ -112,12 +113,6 @@ class RelayHandler:
                 break
             lines.append(waiting.popleft())
         return lines
-
-    def _authorization(self) -> bytes:
-        if self._token is None:
-            return b""
-        token = self._token.read().decode("latin-1")
-        return authorization(Credentials(bearer_token=token))
 
     # ------------------------------------------------------------------ what became of a request
 

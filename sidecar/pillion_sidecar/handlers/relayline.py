@@ -31,10 +31,10 @@ def render_line(delivery: Delivery, *, epoch: float, in_group: bool) -> bytes:
         ValueError: a text that UTF-8 cannot carry.
     """
     indication = delivery.indication
-    return b'%b%b,"relay":{"subscription":"%b","acceptedAt":%.6f,"context":%b,"number":%d}}\n' % (
+    return b'%b%b,"relay":{"subscription":%b,"acceptedAt":%.6f,"context":%b,"number":%d}}\n' % (
         indication.body[:-1],
         _envelope(indication, in_group=in_group),
-        delivery.subscription.encode(),
+        _text(delivery.subscription),
         indication.accepted_at + epoch,
         _text(delivery.sequence_context or ""),
         delivery.sequence_number or 0,

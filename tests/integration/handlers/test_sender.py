@@ -2,6 +2,7 @@
 
 import asyncio
 
+from pillion_sidecar.handlers.http.exchange import BODY_LIMIT, Reading
 from pillion_sidecar.testing import FakeTime
 from support.http_listener import Peer, Recorder, listening, ok, request, send, sending
 
@@ -217,3 +218,54 @@ async def test_closing_abandons_what_is_under_way(fake_time: FakeTime) -> None:
         assert not recorder.future.done()
         assert not connecting.future.done()
         assert fake_time.next_due() is None
+
+
+async def test_the_answer_of_a_gateway_is_read_whatever_its_status(fake_time: FakeTime) -> None:
+    refused = b'{"reason":"no room"}'
+
+    async def script(peer: Peer) -> None:
+        while True:
+            await peer.request()
+            head = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: %d\r\n\r\n" % len(refused)
+            await peer.send(head + refused)
+
+    async with (
+        listening(script) as listener,
+        sending(listener.url, fake_time, reading=Reading(errors=True)) as sender,
+    ):
+        for _ in range(3):
+            status, _, body = await (await send(sender)).answer()
+            assert (status, body) == (429, refused)
+        assert listener.connections == 1
+
+
+async def test_an_error_that_does_not_say_where_it_ends_is_told_at_once(
+    fake_time: FakeTime,
+) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(b"HTTP/1.1 503 Service Unavailable\r\n\r\nand so on")
+        await peer.closed()
+
+    async with (
+        listening(script) as listener,
+        sending(listener.url, fake_time, reading=Reading(errors=True)) as sender,
+    ):
+        assert (await (await send(sender)).answer())[0] == 503
+
+
+async def test_an_answer_may_be_as_long_as_its_reader_says(fake_time: FakeTime) -> None:
+    body = b"x" * (BODY_LIMIT + 1)
+
+    async def script(peer: Peer) -> None:
+        while True:
+            await peer.request()
+            await peer.send(ok(body))
+
+    async with (
+        listening(script) as listener,
+        sending(listener.url, fake_time, reading=Reading(body=2 * BODY_LIMIT)) as sender,
+        sending(listener.url, fake_time) as usual,
+    ):
+        assert (await (await send(sender)).answer())[2] == body
+        assert "longer than" in (await (await send(usual)).failure()).detail

@@ -120,6 +120,7 @@ def test_a_gateway_that_is_away_spends_no_attempt_and_order_holds() -> None:
         made.advance(0.01)
         # One is sent ahead: the gateway may still be away.
         assert [line["relay"]["number"] for line in made.gateway.waiting[0].lines] == [0]
+        assert made.queue("siem").in_flight == 1
     made.answer_all()
     assert made.gateway.identifiers == [str(number) for number in range(10)]
     assert made.queue("siem").depth == 0
@@ -268,7 +269,7 @@ class Whims:
         self.hopeless: set[str] = set()
 
     def publish(self) -> None:
-        for _ in range(self.chance.choice([0, 1, 3, 40, 300])):
+        for _ in range(self.chance.choice([0, 0, 1, 1, 3, 3, 40, 40, 300])):
             if self.chance.random() < 0.02:
                 self.hopeless.add(str(self.published))
             assert self.made.publish(str(self.published)) is None
@@ -312,10 +313,10 @@ class Whims:
                 self.made.run()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(24))
 def test_whatever_a_gateway_answers_order_holds_and_nothing_is_lost(seed: int) -> None:
     whims = Whims(seed)
-    for _ in range(80):
+    for _ in range(60):
         whims.go_on()
     whims.finish()
     made, taken = whims.made, [int(one) for one in whims.made.gateway.identifiers]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,12 +11,14 @@ import trustme
 from pillion_cim.schema import load_schema
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.resources import Credentials, ListenerDestination, Protocol, TLSOptions
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.handlers.cimxml import CIMXMLHandler
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler
 from pillion_sidecar.handlers.http.target import InvalidDestinationError
 from pillion_sidecar.handlers.http.tls import TLSContexts, build_context
 from pillion_sidecar.handlers.registry import HandlerRegistry
+from pillion_sidecar.handlers.relay import RelayHandler
+from pillion_sidecar.settings import GatewayAccess
 from pillion_sidecar.testing import FakeTime
 from support.handlers import delivery
 
@@ -110,3 +113,60 @@ def test_a_key_that_is_not_the_certificates_is_refused() -> None:
     )
     with pytest.raises(InvalidDestinationError, match="key values mismatch"):
         build_context(options)
+
+
+# ---------------------------------------------------------------------- gateways
+
+
+async def told(handler: Handler) -> DeliveryOutcome:
+    """What comes of one attempt."""
+    outcome: asyncio.Future[DeliveryOutcome] = asyncio.get_running_loop().create_future()
+    handler.deliver(delivery(), outcome.set_result)
+    assert not outcome.done()
+    return await outcome
+
+
+async def test_what_is_to_be_relayed_waits_where_there_is_no_way_to_a_gateway(
+    registry: HandlerRegistry,
+) -> None:
+    outcome = await told(registry.create_handler(destination(relay_to="shared")))
+    assert outcome.result is DeliveryResult.ERROR
+    assert not outcome.spends_attempt
+    assert "--gateway" in outcome.detail
+
+
+@pytest.fixture
+def ca(tmp_path: Path) -> Path:
+    return tmp_path / "ca.crt"
+
+
+@pytest.fixture
+def relaying(fake_time: FakeTime, ca: Path) -> HandlerRegistry:
+    return HandlerRegistry(
+        clock=fake_time,
+        timers=fake_time,
+        resolver=NoResolver(),
+        address_policy=AddressPolicy(),
+        schema=load_schema(),
+        service_name="default",
+        gateway=GatewayAccess(url="https://{service}.example", ca=ca),
+    )
+
+
+@pytest.fixture(params=["missing", "empty"])
+def no_authorities(ca: Path, request: pytest.FixtureRequest) -> None:
+    if request.param == "empty":
+        ca.write_text("")
+
+
+@pytest.mark.usefixtures("no_authorities")
+async def test_what_is_to_be_relayed_waits_for_the_authorities_of_its_gateway(
+    relaying: HandlerRegistry,
+) -> None:
+    handler = relaying.create_handler(destination(relay_to="shared"))
+    assert isinstance(handler, RelayHandler)
+    outcome = await told(handler)
+    assert outcome.result is DeliveryResult.ERROR
+    assert not outcome.spends_attempt
+    assert "authorities" in outcome.detail
+    handler.close()

@@ -11,6 +11,7 @@ import pytest
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
 from pillion_sidecar.handlers.followed import FollowedFile, UnreadableFile
 from pillion_sidecar.handlers.gateway import relay_target
+from pillion_sidecar.handlers.gatewaytoken import GatewayToken
 from pillion_sidecar.handlers.http.exchange import Failure
 from pillion_sidecar.handlers.http.target import InvalidDestinationError, parse_target
 from pillion_sidecar.handlers.relay import MOST_BYTES, MOST_LINES, RelayHandler
@@ -53,7 +54,7 @@ class Told:
 
 
 def handler(
-    sender: FakeSender, fake_time: FakeTime, *, token: FollowedFile | None = None
+    sender: FakeSender, fake_time: FakeTime, *, token: GatewayToken | None = None
 ) -> RelayHandler:
     return RelayHandler(
         sender=sender, target=parse_target(RELAY_URL), token=token, clock=fake_time, in_group=True
@@ -306,44 +307,90 @@ def test_a_text_that_no_json_can_carry_is_fatal(sender: FakeSender, fake_time: F
 # ---------------------------------------------------------------------- the token
 
 
+class Turning:
+    """A token in a file, and a handler that shows it."""
+
+    def __init__(self, path: Path, sender: FakeSender, fake_time: FakeTime) -> None:
+        self.path = path
+        self.sender = sender
+        token = GatewayToken(FollowedFile(path), clock=fake_time)
+        self.handler = handler(sender, fake_time, token=token)
+        self.told = Told(self.handler)
+
+    def write(self, text: str, *, looks_the_same: bool = False) -> None:
+        before = self.path.stat() if looks_the_same else None
+        self.path.write_text(text)
+        if before is not None:
+            os.utime(self.path, ns=(before.st_mtime_ns, before.st_mtime_ns))
+
+    async def shown(self, number: int) -> str:
+        """Relay one; the line that shows the token."""
+        sent = len(self.sender.sent)
+        self.told.deliver(number)
+        while len(self.sender.sent) == sent:  # noqa: ASYNC110 - a thread looks at the file
+            await asyncio.sleep(0)
+        return next(line for line in self.sender.heads[-1] if line.startswith("Authorization"))
+
+
+@pytest.fixture
+def turning(tmp_path: Path, sender: FakeSender, fake_time: FakeTime) -> Turning:
+    return Turning(tmp_path / "token", sender, fake_time)
+
+
 def test_the_token_is_read_again_when_it_changes_and_after_a_401(
-    tmp_path: Path, sender: FakeSender, fake_time: FakeTime
+    turning: Turning, sender: FakeSender, fake_time: FakeTime
 ) -> None:
-    path = tmp_path / "token"
-    path.write_text("first\n")
-    before = path.stat()
-    relay = handler(sender, fake_time, token=FollowedFile(path))
-    told = Told(relay)
-    told.deliver(0)
-    assert "Authorization: Bearer first" in sender.heads[0]
-    # Of the same length, and not newer, as far as the file system tells.
-    path.write_text("other\n")
-    os.utime(path, ns=(before.st_mtime_ns, before.st_mtime_ns))
-    answer(sender, {"reason": "expired"}, 401)
-    told.deliver(0)
-    assert "Authorization: Bearer other" in sender.heads[1]
-    answer(sender, TAKEN)
-    path.write_text("another\n")
-    told.deliver(1)
-    assert "Authorization: Bearer another" in sender.heads[2]
-    assert "other" not in f"{relay!r}{vars(relay)!r}"
+    async def rotate() -> None:
+        assert await turning.shown(0) == "Authorization: Bearer first"
+        turning.write("other\n", looks_the_same=True)
+        answer(sender, {"reason": "expired"}, 401)
+        assert await turning.shown(0) == "Authorization: Bearer other"
+        answer(sender, TAKEN)
+        turning.write("another\n")
+        assert await turning.shown(1) == "Authorization: Bearer other"
+        answer(sender, TAKEN)
+        fake_time.advance(1.0)
+        assert await turning.shown(2) == "Authorization: Bearer another"
+
+    turning.write("first\n")
+    asyncio.run(rotate())
+    assert "another" not in f"{turning.handler!r}{vars(turning.handler)!r}"
 
 
+@pytest.mark.parametrize("content", [None, "", "two words"])
 def test_without_its_token_nothing_is_sent_and_all_comes_back_later(
-    tmp_path: Path, sender: FakeSender, fake_time: FakeTime
+    turning: Turning, sender: FakeSender, content: str | None
 ) -> None:
-    async def deliver() -> list[tuple[int, DeliveryOutcome]]:
-        told = Told(handler(sender, fake_time, token=FollowedFile(tmp_path / "token")))
-        told.deliver(0, 1)
-        assert not told.outcomes
-        await asyncio.sleep(0)
-        return told.outcomes
+    async def deliver() -> None:
+        turning.told.deliver(0, 1)
+        assert not turning.told.outcomes
+        while not turning.told.outcomes:  # noqa: ASYNC110 - a thread looks at the file
+            await asyncio.sleep(0)
 
-    outcomes = asyncio.run(deliver())
+    if content is not None:
+        turning.write(content)
+    asyncio.run(deliver())
+    outcomes = turning.told.outcomes
     assert [number for number, _ in outcomes] == [0, 1]
-    assert all(str(tmp_path / "token") in outcome.detail for _, outcome in outcomes)
+    assert all("the token for the gateway" in outcome.detail for _, outcome in outcomes)
+    assert not any("words" in outcome.detail for _, outcome in outcomes)
     assert not any(outcome.spends_attempt for _, outcome in outcomes)
     assert not sender.sent
+
+
+def test_nothing_is_sent_for_a_handler_that_was_closed_meanwhile(
+    turning: Turning, sender: FakeSender
+) -> None:
+    async def deliver() -> None:
+        turning.told.deliver(0)
+        turning.handler.close()
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+    turning.write("first")
+    asyncio.run(deliver())
+    assert not sender.sent
+    assert not turning.told.outcomes
 
 
 def test_a_followed_file_that_is_too_long_is_not_taken(tmp_path: Path) -> None:
