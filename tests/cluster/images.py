@@ -25,8 +25,10 @@ KEPT = 4
 STORE_LIMIT = 600
 #: Builds after which sources that change meanwhile are given up.
 TRIES = 5
-#: When an image was made does not belong to its identity.
+#: When an image was made and of which commit does not belong to its identity; and buildah takes a
+#: label from its cache though the argument in it has another value.
 CREATED = "1970-01-01T00:00:00Z"
+REVISION = "of-a-working-tree"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +117,7 @@ class Images:
             self._forget_old(recipe)
 
     def _build(self, recipe: Recipe, name: str) -> None:
-        arguments = {"BASE": self._base(), "CREATED": CREATED, "REVISION": name.partition(":")[2]}
+        arguments = {"BASE": self._base(), "CREATED": CREATED, "REVISION": REVISION}
         if recipe.on is not None:
             argument, other = recipe.on
             arguments[argument] = f"{other.repository}:{digest(other, root=ROOT)}"

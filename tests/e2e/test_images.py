@@ -5,6 +5,7 @@ They run by runc alone: with a read-only root, no capability, and as the user th
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import tomllib
@@ -20,7 +21,7 @@ from cluster import images
 from cluster.containers import Unpacked, unpack
 from support.house import ROOT
 
-pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.node, pytest.mark.timeout(1800)]
 
 #: Bytes over its base that the deliverer's image may have.
 LARGEST = 120e6
@@ -63,13 +64,19 @@ for name in ("pip", "setuptools", "ensurepip", "wheel", "hatchling"):
 
 
 @pytest.fixture(scope="module")
-def deliverer(tmp_path_factory: pytest.TempPathFactory) -> Unpacked:
-    return unpack(images.deliverer(), tmp_path_factory.mktemp("deliverer"))
+def deliverer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Unpacked]:
+    yield from _unpacked(images.deliverer(), tmp_path_factory.mktemp("deliverer"))
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Unpacked:
-    return unpack(images.spark(), tmp_path_factory.mktemp("spark"))
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Unpacked]:
+    yield from _unpacked(images.spark(), tmp_path_factory.mktemp("spark"))
+
+
+def _unpacked(image: images.Image, folder: Path) -> Iterator[Unpacked]:
+    yield unpack(image, folder)
+    # pytest keeps the folders of its last runs, and these are large.
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(params=["deliverer", "spark"])
@@ -85,7 +92,7 @@ def test_an_image_says_what_it_is(shipped: tuple[str, Unpacked]) -> None:
     project = tomllib.loads(ROOT.joinpath("pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert labels[f"{TITLE}version"] == project["version"]
     assert labels[f"{TITLE}licenses"] == project["license"]
-    assert labels[f"{TITLE}revision"] == image.image.tag
+    assert labels[f"{TITLE}revision"] == images.REVISION
     assert labels[f"{TITLE}created"] == images.CREATED
     assert {labels[f"{TITLE}{key}"] for key in ("title", "description", "source")} - {""}
 
