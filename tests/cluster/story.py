@@ -122,7 +122,7 @@ class CloudEventsListener:
 
     def deploy(self, image: str, *options: str) -> None:
         """Run it, and wait until it listens; ``options`` are those of ``pillion listen``."""
-        command = ("listen", "--address", "0.0.0.0", "--port", str(self.port), "--output", "json")
+        command = ("listen", "--address", "0.0.0.0", "--port", str(self.port), "--keep", "1000000")
         deployed(
             self.kubectl,
             self.name,
@@ -155,18 +155,21 @@ class CloudEventsListener:
 
     def arrivals(self) -> list[Arrival]:
         """Return what arrived, in that order."""
-        said = self.kubectl.run("logs", f"deployment/{self.name}", "--tail=-1")
-        lines = (json.loads(line) for line in said.splitlines() if line.startswith("{"))
-        return [
-            Arrival(
-                identifier=line["identifier"],
-                context=line.get("context"),
-                number=line.get("number"),
-                verdict=line["verdict"],
-            )
-            for line in lines
-            if "verdict" in line
-        ]
+        found: list[Arrival] = []
+        while True:
+            path = f"-/arrivals?after={len(found)}"
+            said = proxied(self.kubectl, f"{self.name}:{self.port}", path)
+            if not said:
+                return found
+            for line in map(json.loads, said.splitlines()):
+                found.append(
+                    Arrival(
+                        identifier=line["identifier"],
+                        context=line["context"],
+                        number=line["number"],
+                        verdict=line["verdict"],
+                    )
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
