@@ -57,9 +57,9 @@ class Helm:
         """Render the chart, with ``--set`` for each of ``values``; no cluster is asked. ``tests``:
         what `helm test` makes is among it.
         """
-        command = ("template", RELEASE, str(self.chart), f"--namespace={namespace}")
+        command = ["template", RELEASE, str(self.chart), f"--namespace={namespace}"]
         if not tests:
-            command += ("--skip-tests",)
+            command.append("--skip-tests")
         printed = self.run(*command, f"--kube-version={version}", *settings(values))
         return [found for found in yaml.safe_load_all(printed) if found]
 

@@ -138,7 +138,12 @@ class MemoryApi(Api):
         return self.lists.get((namespace, label_selector), [])
 
     async def create(
-        self, body: Any, *, namespace: str | None = None, path: str | None = None
+        self,
+        body: Any,
+        *,
+        namespace: str | None = None,
+        path: str | None = None,
+        dry_run: bool = False,
     ) -> Any:
         self._refuse()
         metadata = body["metadata"]
