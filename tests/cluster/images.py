@@ -1,4 +1,5 @@
-"""The images of the tests, built from the project's own Dockerfiles on a local base.
+"""The images of the tests, built from the project's own Dockerfiles on a local base:
+``python -m cluster.images [NAME…]`` builds those that are not there, and prints where they are.
 
 Each is named after a digest of all that goes into it, so an unchanged one is there at once and a
 changed one never hides behind an old name. What is built is kept outside the checkout.
@@ -6,6 +7,7 @@ changed one never hides behind an old name. What is built is kept outside the ch
 
 import fcntl
 import os
+import sys
 import tempfile
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,12 +17,20 @@ from pathlib import Path
 from cluster import image_archive
 from cluster.binaries import Say, cache_folder, say
 from cluster.image_base import DOCKERFILE, ImagesUnavailable, base_key, make_base, run
-from cluster.image_recipes import DELIVERER, PYWBEM_LISTENER, SPARK, WEATHER, Recipe, digest
+from cluster.image_recipes import (
+    DELIVERER,
+    PYWBEM_LISTENER,
+    RECIPES,
+    SPARK,
+    WEATHER,
+    Recipe,
+    digest,
+)
 from cluster.package_index import secrets
 
 ROOT = Path(__file__).parents[2]
-#: Archives of one image that are kept: of this checkout, and of a few others.
-KEPT = 4
+#: Archives of one image that are kept: they are large.
+KEPT = 3
 #: Intermediate images after which buildah's store is begun anew, for it never forgets one.
 STORE_LIMIT = 600
 #: Builds after which sources that change meanwhile are given up.
@@ -186,3 +196,22 @@ def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def main(names: list[str]) -> int:
+    """Build images by name, or all of them."""
+    if unknown := set(names) - set(RECIPES):
+        say(f"no image {', '.join(sorted(unknown))}: there are {', '.join(RECIPES)}")
+        return 2
+    try:
+        for name in names or RECIPES:
+            image = Images().image(RECIPES[name])
+            print(f"{image.name} {image.archive}", flush=True)
+    except ImagesUnavailable as error:
+        say(str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

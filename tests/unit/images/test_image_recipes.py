@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster import images
 from cluster.image_recipes import RECIPES, SPARK, Recipe, digest, inputs
 from support.house import ROOT
 
@@ -79,3 +80,11 @@ def test_a_dockerfile_stands_on_a_base_of_ones_choice_and_no_user_is_root(name: 
         assert "USER" not in text
     # No version of Python in a path: the base brings its own.
     assert "python3." not in text
+
+
+def test_an_image_that_is_not_there_is_told_with_those_that_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert images.main(["delivery"]) == 2
+    told = capsys.readouterr().err
+    assert told == f"no image delivery: there are {', '.join(RECIPES)}\n"
