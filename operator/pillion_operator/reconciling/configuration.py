@@ -42,8 +42,6 @@ PAUSE = 0.25
 #: How much longer than it took a service is not evaluated again: one with tens of thousands of
 #: objects, which takes a second, leaves time for all others.
 REST = 3.0
-#: Seconds after which it is looked again whether a gateway still has what nobody relays any more.
-LINGERING_AGAIN = 15.0
 #: Seconds after which an object that could not be made is tried again.
 REFUSED_AGAIN = 30.0
 #: Seconds for which writing may fail before statuses speak of it. What is forbidden (by a quota, a
@@ -142,6 +140,7 @@ class ConfigurationReconciler:
         state = self._states.forget(service)
         self._deliverers.service_gone(service.namespace, service.name)
         self._applier.forget(service.namespace, service.name)
+        self._lingering.forget(service)
         self._wanted.forget(service)
         served = self._references.served_by(service)
         rendered = state.rollout.keys if state is not None else frozenset()
@@ -173,8 +172,9 @@ class ConfigurationReconciler:
         relayed = relayed_to(service, namespace=namespace, references=self._references)
         left = self._lingering.of(service, relayed=relayed)
         drains = self._lingering.draining(service)
-        if left or drains:
-            self._come_again(service, LINGERING_AGAIN)
+        again = self._lingering.again(service, kept=bool(left or drains))
+        if again is not None:
+            self._come_again(service, again)
         return Surroundings(
             relayed=relayed | left,
             draining=drains,

@@ -28,6 +28,11 @@ from pillion_operator.reconciling.states import ServiceStates, spec_of
 from pillion_operator.store import Key, Store
 from pillion_sidecar.config.rendered import CorruptRevision, is_part, items, unpack
 
+#: Seconds after which it is looked again whether a gateway still has what nobody relays any more:
+#: at first, and, twice as many each time, at most.
+FIRST_LOOK = 15.0
+LONGEST_LOOK = 300.0
+
 
 class Lingering:
     """Says which subscriptions a gateway has to keep."""
@@ -51,6 +56,8 @@ class Lingering:
         #: By gateway and subscription: since when nobody can relay for it, in seconds since the
         #: epoch.
         self._quiet: dict[Key, dict[str, float]] = {}
+        #: By gateway: when (monotonic) it is to be looked again, and the wait until then.
+        self._looks: dict[Key, tuple[float, float]] = {}
 
     def of(self, gateway: Key, *, relayed: Iterable[str]) -> set[str]:
         """The names of subscriptions that the gateway has, and that are not in ``relayed``, and
@@ -70,6 +77,24 @@ class Lingering:
         if kept:
             self._quiet[gateway] = kept
         return left
+
+    def forget(self, gateway: Key) -> None:
+        """A service is gone."""
+        self._quiet.pop(gateway, None)
+        self._looks.pop(gateway, None)
+
+    def again(self, gateway: Key, *, kept: bool) -> float | None:
+        """Seconds until the gateway is to be looked at again; None where nothing is ``kept``."""
+        if not kept:
+            self._looks.pop(gateway, None)
+            return None
+        now = self._clock.monotonic()
+        due, wait = self._looks.get(gateway, (now, FIRST_LOOK / 2))
+        if now >= due:
+            wait = min(2 * wait, LONGEST_LOOK)
+            due = now + wait
+            self._looks[gateway] = (due, wait)
+        return due - now
 
     def draining(self, gateway: Key) -> set[str]:
         """The destinations that are being deleted, and of which a sidecar that relays to the

@@ -233,3 +233,18 @@ def test_the_gateway_comes_after_its_guests_when_a_destination_drains(bench: Ben
     told = DelivererReport(pod="p", revision="s2", queues={}, at=0.0)
     bench.deliverers.said["default"] = (told,)
     assert bench.lingering.draining(HUB) == set()
+
+
+async def test_it_is_looked_at_ever_more_rarely(bench: Bench) -> None:
+    waits = []
+    for _ in range(7):
+        wait = bench.lingering.again(HUB, kept=True)
+        assert wait is not None
+        # Who looks sooner, for another reason, changes nothing.
+        await bench.clock.advance(wait / 2)
+        assert bench.lingering.again(HUB, kept=True) == wait / 2
+        await bench.clock.advance(wait / 2)
+        waits.append(wait)
+    assert waits == [15, 30, 60, 120, 240, 300, 300]
+    assert bench.lingering.again(HUB, kept=False) is None
+    assert bench.lingering.again(HUB, kept=True) == 15
