@@ -76,9 +76,11 @@ class House:
         *names: str,
         through: str = "Gateway",
         publishers: list[JSON] | None = None,
+        direct: tuple[str, ...] = (),
         **spec: object,
     ) -> None:
-        """Write what both read: a CloudEvents destination for each name."""
+        """Write what both read: a CloudEvents destination for each name, and for those that the
+        sidecar delivers to itself whatever the others do."""
         chosen: JSON = {"shutdownGracePeriodSeconds": 6, "durability": "Disk"}
         by_gateway = {"gatewayRef": {"name": "shared"}, "handOverTo": {"name": "shared"}}
         shared: JSON = {"deliverer": {"mode": "Gateway"}, "shutdownGracePeriodSeconds": 1}
@@ -89,9 +91,11 @@ class House:
             service("shared", durability="Disk", **shared),
             alert_filter(),
         ]
-        for name in names:
+        for name in (*names, *direct):
             retry = {"attempts": 10_000, "intervalSeconds": 1}
             given = {"protocol": "CloudEvents", "deliverThrough": through, "retry": retry, **spec}
+            if name in direct:
+                given["deliverThrough"] = "Deliverer"
             url = f"{self.listener.url}{name}"
             documents.append(destination(name, destination=url, **given))
             documents.append(subscription(f"alerts-to-{name}", name))

@@ -140,3 +140,28 @@ async def test_over_tls_with_a_token_that_rotates_and_an_authority_that_changes(
 async def detail(house: Any) -> str:
     """What the last attempt came to."""
     return str(((await queue(house))["lastResult"] or {}).get("detail", ""))
+
+
+async def test_members_that_wait_here_and_are_relayed_are_each_delivered_once_over_a_crash(
+    house: Any,
+) -> None:
+    house.configure("siem", direct=("ops",))
+    await house.start_gateway()
+    await house.start_sidecar()
+    member = {"group": "run", "ordered": True, "groupMaxIdleSeconds": 3600}
+    late = [{**alert(str(number)), **member, "sequence": number} for number in (2, 1)]
+    answer = await house.sidecar.publish(*late, query="ack=durable&timeout=60")
+    assert answer.document["accepted"] == 2
+    while (await queue(house))["delivered"] < 2:
+        pass
+    assert house.listener.arrived == {}
+    await house.kill(house.sidecar)
+    await house.start_sidecar()
+    again = await house.sidecar.publish(*late, query="ack=durable&timeout=60")
+    assert again.document["duplicate"] == 2
+    first = {**alert("0"), **member, "sequence": 0}
+    answer = await house.sidecar.publish(first, query="ack=delivered&timeout=60")
+    assert answer.document["delivered"] == 1
+    for name in ("ops", "siem"):
+        await house.listener.until(lambda name=name: len(house.listener.at(name)) >= 3)
+        assert house.listener.at(name) == expected(3)
