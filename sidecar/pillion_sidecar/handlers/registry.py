@@ -8,6 +8,7 @@ from pillion_sidecar.config.resources import ListenerDestination, Protocol
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.handlers.cimxml import CIM_XML_PORT, CIM_XML_TLS_PORT, CIMXMLHandler
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler
+from pillion_sidecar.handlers.discretion import DiscreetHandler
 from pillion_sidecar.handlers.gateway import Gateways, UnreachableHandler
 from pillion_sidecar.handlers.http.connector import AddressCheck, Connector, NameResolver
 from pillion_sidecar.handlers.http.fields import authorization
@@ -61,9 +62,12 @@ class HandlerRegistry:
         if make is None:
             return UnsupportedHandler(f"protocol {destination.protocol!r} is not supported")
         try:
-            return make(destination)
+            handler = make(destination)
         except InvalidDestinationError as error:
             return UnsupportedHandler(str(error))
+        if destination.credentials is None:
+            return handler
+        return DiscreetHandler(handler, credentials=destination.credentials)
 
     def _relay(self, destination: ListenerDestination) -> Handler:
         if self._gateways is None:

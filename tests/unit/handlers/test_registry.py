@@ -14,6 +14,7 @@ from pillion_sidecar.config.resources import Credentials, ListenerDestination, P
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.handlers.cimxml import CIMXMLHandler
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler
+from pillion_sidecar.handlers.discretion import DiscreetHandler
 from pillion_sidecar.handlers.http.target import InvalidDestinationError
 from pillion_sidecar.handlers.http.tls import TLSContexts, build_context
 from pillion_sidecar.handlers.registry import HandlerRegistry
@@ -57,6 +58,15 @@ def test_each_protocol_has_its_handler(registry: HandlerRegistry) -> None:
     events = registry.create_handler(destination(protocol=Protocol.CLOUD_EVENTS))
     assert isinstance(cim, CIMXMLHandler)
     assert isinstance(events, CloudEventsHandler)
+
+
+@pytest.mark.parametrize("protocol", [Protocol.CIM_XML, Protocol.CLOUD_EVENTS])
+def test_where_credentials_are_sent_answers_are_not_shown_as_they_are(
+    registry: HandlerRegistry, protocol: Protocol
+) -> None:
+    sent = Credentials(username="a", password="planted-password")
+    given = destination(protocol=protocol, credentials=sent)
+    assert isinstance(registry.create_handler(given), DiscreetHandler)
 
 
 @pytest.mark.parametrize(
