@@ -38,7 +38,7 @@ lint: .venv/.complete ## ruff (rules and format), mypy --strict, import contract
 	@$(BIN)/ruff check --quiet --output-format concise .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary $(ROOTS) tools tests/support tests/cluster tests/benchmarks \
-	  tests/conftest.py
+	  tests/conftest.py images/*.py tests/images/pywbem-listener/listener.py
 	@$(BIN)/lint-imports --no-logo --cache-dir .cache/import-linter | tail -n 3
 
 .PHONY: unit
@@ -100,6 +100,10 @@ rows: java cluster-binaries ## Break each worked requirement's line of source an
 soak: .venv/.complete ## Kill points by the million, and an hour of chaos (both end sooner by PILLION_… variables)
 	@PILLION_KILL_POINTS=$${PILLION_KILL_POINTS:-1000000} PILLION_CHAOS_ROUNDS=$${PILLION_CHAOS_ROUNDS:-1000} \
 	  $(PY) -m pytest -q -n $(JOBS) tests/unit/journal/test_kill_points.py tests/integration/chaos
+
+.PHONY: images
+images: .venv/.complete ## Build all images on a local base, into the cache (as root; minutes the first time)
+	@PYTHONPATH=tests $(PY) -m cluster.images
 
 .PHONY: bench
 bench: java cluster-binaries ## Measure against nginx and wrk (Debian packages nginx-light, wrk)

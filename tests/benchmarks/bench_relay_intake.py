@@ -15,8 +15,7 @@ import subprocess
 import sys
 import time
 
-from bench_intake import BATCH, OneRoute, line, publish, serve
-
+from benchmarks.bench_intake import BATCH, OneRoute, line, publish, serve
 from support.bench import report
 
 RUNS = 5

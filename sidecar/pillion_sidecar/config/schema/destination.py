@@ -203,10 +203,11 @@ _CONDITIONS = (
     "Unknown until something was sent. Backlogged: a queue is nearly full, or its oldest "
     "indication waits for long. ListenerUnreachable: no deliverer gets anything through; the "
     "message says how it fails. What is relayed to a gateway, the gateway delivers: Delivering "
-    "and ListenerUnreachable are about that. RelayFailing, where sidecars relay: their last attempts to relay failed, and what "
-    "is to be relayed waits with them. SequenceIdentifiersShared, with sequenceIdentifiers Send: "
-    "several deliverers lead to this URL. Draining: the resource was deleted and what is queued is "
-    "still delivered; the message says how much is left."
+    "and ListenerUnreachable are about that. RelayFailing, where sidecars relay: their last "
+    "attempts to relay failed, and what is to be relayed waits with them. "
+    "SequenceIdentifiersShared, with sequenceIdentifiers Send: several deliverers lead to this "
+    "URL. Draining: the resource was deleted and what is queued is still delivered; the message "
+    "says how much is left."
 )
 
 LISTENER_DESTINATION = Kind(
