@@ -17,6 +17,10 @@ from pillion_sidecar.indication import Indication
 
 #: Content languages that a gateway takes.
 MOST_LANGUAGES = 16
+#: The last that RFC 3339 can say, in seconds since the epoch: with an offset a publisher says an
+#: hour of the year 10000. A group expires later than its members, still.
+LATEST_EXPIRES = 253_402_300_798.0
+LATEST_GROUP_EXPIRES = 253_402_300_799.0
 
 _encode = msgspec.json.encode
 
@@ -49,7 +53,7 @@ def _envelope(indication: Indication, *, in_group: bool) -> bytes:
     if indication.member is not None and in_group:
         given += _membership(indication)
     if indication.expires is not None:
-        given += b',"expires":"%b"' % _rfc3339(indication.expires)
+        given += b',"expires":"%b"' % _rfc3339(min(indication.expires, LATEST_EXPIRES))
     if indication.languages:
         given += b',"languages":' + _encode(indication.languages[:MOST_LANGUAGES])
     return given
@@ -75,7 +79,7 @@ def _membership(indication: Indication) -> bytes:
     if member.ordered:
         given["ordered"] = True
     if member.expires is not None:
-        given["groupExpires"] = _rfc3339(member.expires).decode()
+        given["groupExpires"] = _rfc3339(min(member.expires, LATEST_GROUP_EXPIRES)).decode()
     if member.max_idle_seconds is not None:
         given["groupMaxIdleSeconds"] = member.max_idle_seconds
     return b"," + _encode(given)[1:-1]

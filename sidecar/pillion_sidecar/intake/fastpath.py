@@ -68,6 +68,8 @@ class FastPath:
             return None
         if not line.isascii() and any(bad in line for bad in _NONCHARACTERS):
             return None
+        # Handlers splice the body: it begins and ends with its braces.
+        line = line.strip()
         values = parsed.properties
         found = self._classes[type(parsed)]
         # The decoder ignores unknown members and lets the last of two equal ones win. An object

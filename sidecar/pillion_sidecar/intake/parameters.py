@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pillion_cim.values import is_language_tag
+from pillion_cim.values import ILLEGAL_IN_XML, is_language_tag
 from pillion_sidecar.config.resources import Acknowledgement, Durability
 from pillion_sidecar.reliability.allowed import BadCallback, check_callback
 
@@ -50,6 +50,8 @@ def parse_parameters(
     source = query.get("source")
     if source is not None and not 0 < len(source) <= MAXIMUM_TEXT:
         raise BadParameter(f"source: give 1 to {MAXIMUM_TEXT} characters")
+    if source is not None and ILLEGAL_IN_XML.search(source) is not None:
+        raise BadParameter("source: has a character that XML cannot carry")
     publisher = headers.get("Pillion-Publisher")
     if publisher is not None and not 0 < len(publisher) <= MAXIMUM_TEXT:
         raise BadParameter(f"Pillion-Publisher: give 1 to {MAXIMUM_TEXT} characters")

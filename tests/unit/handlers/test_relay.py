@@ -287,6 +287,15 @@ def test_a_line_is_the_body_and_what_a_gateway_must_know(fake_time: FakeTime) ->
     }
 
 
+def test_a_time_after_the_last_that_a_line_can_say_goes_as_that() -> None:
+    # 9999-12-31T23:59:59.5-01:00, and half a second later.
+    member = GroupMember(3, expires=253_402_304_400.0)
+    sent = relayed(7, group="run", member=member, expires=253_402_304_399.5)
+    line = json.loads(render_line(sent, epoch=0.0, in_group=True))
+    assert line["expires"] == "9999-12-31T23:59:58Z"
+    assert line["groupExpires"] == "9999-12-31T23:59:59Z"
+
+
 def test_what_was_ordered_here_goes_without_its_place_in_the_group() -> None:
     sent = relayed(7, group="run", member=GroupMember(3, ordered=True))
     line = json.loads(render_line(sent, epoch=0.0, in_group=False))

@@ -127,6 +127,15 @@ def test_a_damaged_line_is_decoded_or_refused(line: bytes, at: int, damage: byte
     assert json.loads(decoded.body).keys() == {"class", "properties"}
 
 
+@pytest.mark.parametrize("beside", [{}, {"source": "s"}, {"sourceNamespace": "root/cimv2"}])
+def test_a_body_begins_and_ends_with_its_braces(beside: dict[str, str]) -> None:
+    line = json.dumps(alert("x", Message="a:b") | beside).encode()
+    for written in (line + b" ", b"\t " + line, line + b"\r", b" " + line + b"  "):
+        decoded = FAST.decode(written)
+        assert decoded is not None
+        assert (decoded.body[:1], decoded.body[-1:]) == (b"{", b"}")
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -286,6 +286,7 @@ async def test_a_body_of_another_form_is_415(headers: dict[str, str], says: str)
         ("timeout=nan", "timeout"),
         ("timeout=1e9", "timeout"),
         ("source=", "source"),
+        ("source=a%01b", "source: has a character that XML cannot carry"),
     ],
 )
 async def test_a_wrong_parameter_is_400_with_the_remedy(query: str, says: str) -> None:
