@@ -1,7 +1,7 @@
 r"""Raises alerts for dangerous weather as its records arrive: by a stream, with a checkpoint.
 
 Watches a folder for CSV files of hourly records, one file to a micro-batch. With --fill it first
-puts the year 2013 there, a file for each week, unless some are there already. Stopped at whatever
+puts the year 2013 there, a file for each month, unless some are there already. Stopped at whatever
 moment and started again with the same checkpoint, it goes on where it was; what a batch had
 published before it was cut off is recognised by its identity.
 
@@ -12,7 +12,6 @@ published before it was cut off is recognised by its identity.
 import argparse
 import csv
 import itertools
-from datetime import date
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -24,28 +23,27 @@ from pyspark_pillion import publish
 SOURCE = "weather.nyc.stream"
 
 
-def week_of(record: dict[str, str]) -> int:
-    """Return the number of the week in its year, from 0."""
-    day = date(int(record["year"]), int(record["month"]), int(record["day"]))
-    return (day.timetuple().tm_yday - 1) // 7
+def month_of(record: dict[str, str]) -> int:
+    """Return the month of a record, from 1."""
+    return int(record["month"])
 
 
 def fill(folder: Path) -> None:
-    """Put the year into a folder, by weeks; each file appears whole."""
+    """Put the year into a folder, by months; each file appears whole."""
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.glob("*.csv")):
         return
     with find_data().open(newline="") as file:
         reader = csv.DictReader(file)
-        records = sorted(reader, key=week_of)
+        records = sorted(reader, key=month_of)
         names = list(reader.fieldnames or ())
-    for week, of_week in itertools.groupby(records, key=week_of):
-        hidden = folder / f".week-{week:02}.csv"
+    for month, of_month in itertools.groupby(records, key=month_of):
+        hidden = folder / f".{month:02}.csv"
         with hidden.open("w", newline="") as written:
             writer = csv.DictWriter(written, names)
             writer.writeheader()
-            writer.writerows(of_week)
-        hidden.rename(folder / f"week-{week:02}.csv")
+            writer.writerows(of_month)
+        hidden.rename(folder / f"{month:02}.csv")
 
 
 def main() -> None:
@@ -58,13 +56,8 @@ def main() -> None:
     if arguments.fill:
         fill(arguments.folder)
     spark = SparkSession.builder.appName("weather-stream").getOrCreate()
-    weather = spark.readStream.csv(
-        str(arguments.folder),
-        schema=records_schema(),
-        header=True,
-        nullValue="NA",
-        maxFilesPerTrigger=1,
-    )
+    files = spark.readStream.option("maxFilesPerTrigger", 1)
+    weather = files.csv(str(arguments.folder), schema=records_schema(), header=True, nullValue="NA")
     writer = publish(
         dangerous(weather),
         source=SOURCE,

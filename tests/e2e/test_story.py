@@ -151,7 +151,7 @@ def test_a_stream_goes_on_where_it_was_stopped(
             weather, STREAM_JOB, *options, image=weather_image, folder=tmp_path, settings=claim
         ) as job,
     ):
-        listener.wait_for(before + 50, within=120)
+        listener.wait_for(before + 50, within=240)
         weather.run("delete", "pod", job.driver(), "--grace-period=5")
     stopped = listener.summary()["received"]
     assert stopped < before + ALERTS
