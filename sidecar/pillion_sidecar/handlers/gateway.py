@@ -28,6 +28,10 @@ RELAY_PATH = "/v1/relay"
 RELAY_QUERY = "ack=durable"
 #: An answer tells of each line that is refused.
 RELAY_ANSWER = Reading(body=1024 * 1024, errors=True)
+#: Seconds after which a gateway whose host acknowledges nothing is given up. While its pod is
+#: replaced, its Service may lead to an address where nobody is any more, which answers nothing at
+#: all; the next connection is led to the new one. A gateway that lives has a kernel that answers.
+SILENCE = 5.0
 #: What the name of a gateway's service looks like (RFC 1123): it becomes part of a host name.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
@@ -123,7 +127,9 @@ class GatewayConnector:
         pace: OpeningPace,
         tls_contexts: TLSContexts,
         authorities: FollowedFile | None,
+        silence_seconds: float = SILENCE,
     ) -> None:
+        self._silence_seconds = silence_seconds
         self._target = target
         self._resolver = resolver
         self._pace = pace
@@ -152,6 +158,7 @@ class GatewayConnector:
                 address_policy=_AnyAddress(),
                 pace=self._pace,
                 tls=self._tls_contexts.context(options) if self._target.tls else None,
+                silence_seconds=self._silence_seconds,
             )
             self._pem = pem
         return self._connector

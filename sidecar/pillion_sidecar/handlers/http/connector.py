@@ -50,14 +50,20 @@ class Connector:
         pace: OpeningPace | None = None,
         tls: ssl.SSLContext | None = None,
         server_name: str | None = None,
+        silence_seconds: float | None = None,
     ) -> None:
-        """``pace`` is shared by all connectors that must not crowd each other out."""
+        """``pace`` is shared by all connectors that must not crowd each other out.
+
+        ``silence_seconds``: a connection whose other end acknowledges nothing for so long, from the
+        first packet on, is given up by the system (TCP_USER_TIMEOUT, where there is that).
+        """
         self._target = target
         self._pace = pace or OpeningPace()
         self._resolver = resolver
         self._address_policy = address_policy
         self._tls = tls
         self._server_name = server_name or target.host
+        self._silence_seconds = silence_seconds
         #: The address that the last attempt did not get beyond. Tried last, so that one that
         #: swallows everything costs a name with several addresses one attempt, not each.
         self._suspect: str | None = None
@@ -97,6 +103,9 @@ class Connector:
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
+            if self._silence_seconds is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
+                milliseconds = int(self._silence_seconds * 1000)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
             await loop.sock_connect(sock, (address, self._target.port))
             if self._tls is None:
                 await loop.create_connection(lambda: wire, sock=sock)
