@@ -267,7 +267,7 @@ def test_the_api_server_is_away(
         own_nodes.stop_api_server()
         try:
             for publisher in both:
-                publisher.until_told_more(*BOTH, count=50)
+                publisher.until_told_more(*BOTH, count=20)
         finally:
             own_nodes.start_api_server()
     once_each(days.board.taken(RELAYED)[before:])
