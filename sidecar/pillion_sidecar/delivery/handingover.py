@@ -63,7 +63,9 @@ class HandOver:
     def begin(self, queues: list[DestinationQueue]) -> None:
         """Begin with those that hold anything; what is relayed anyway is on its way."""
         for queue in queues:
-            if queue.depth and queue.relay_to is None and not queue.draining:
+            # What was accepted last may still be on its way to the disk.
+            holds = queue.depth or queue.reserved
+            if holds and queue.relay_to is None and not queue.draining:
                 self._courses[queue] = _Course(
                     queue.destination, queue.sends_identifiers, queue.delivered
                 )

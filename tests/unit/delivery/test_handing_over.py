@@ -10,6 +10,7 @@ import pytest
 from pillion_sidecar.config.resources import Ordering, RemovalPolicy
 from pillion_sidecar.delivery.reasons import DiscardReason
 from support.delivery import ERROR, SUCCESS, destination
+from support.fake_journal import FakeJournal
 from support.relaying import RelayingDeliverer, relayed
 
 GRACE = 20.0
@@ -175,6 +176,21 @@ async def test_a_listener_that_fails_then_too_is_not_asked_in_turns_with_the_gat
         deliverer.advance(GRACE)
         assert not deliverer.gateway.waiting
         assert await draining == 1
+
+
+async def test_what_came_last_and_is_on_disk_only_then_is_handed_over_too() -> None:
+    journal = FakeJournal()
+    deliverer = RelayingDeliverer(journal=journal)
+    deliverer.answer = None
+    deliverer.apply([destination("dead")])
+    publish(deliverer, 0, 1)
+    async with ending(deliverer) as draining:
+        journal.commit()
+        deliverer.run()
+        deliverer.answer_held("dead", ERROR)
+        deliverer.answer_all()
+        assert deliverer.gateway.identifiers == ["0", "1"]
+        assert await draining == 0
 
 
 async def test_what_is_relayed_anyway_or_was_removed_is_not_handed_over(
