@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_pillion.access import Address
 from pyspark_pillion.deliverer import Deliverer
 from pyspark_pillion.options import parse_options
 from pyspark_pillion.rejects import FailOnInvalid, Rejects
@@ -66,7 +67,7 @@ class House:
     def connection(self) -> Deliverer:
         """A publisher's connection, by way of who stands between."""
         host, _, port = self.between.url.removeprefix("http://").partition(":")
-        connection = Deliverer(host=host, port=int(port), timeout=30)
+        connection = Deliverer(Address(host, int(port)), timeout=30)
         self._stack.callback(connection.close)
         return connection
 
