@@ -112,7 +112,8 @@ def running_prometheus(configuration: Mapping[str, Any], folder: Path) -> Iterat
     address = f"127.0.0.1:{_free_port()}"
     command: Sequence[str] = (
         str(find_binaries(os.environ).prometheus()),
-        f"--config.file={path}",
+        # Below its own folder, so that its pages name files as they are named here.
+        f"--config.file={path.name}",
         f"--storage.tsdb.path={folder / 'data'}",
         f"--web.listen-address={address}",
     )

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import platform
 import sys
 import time
 import urllib.request
@@ -19,7 +20,9 @@ def publish(url: str, number: int) -> None:
         "ProbableCause": 94,
     }
     body = json.dumps({"class": "CIM_AlertIndication", "properties": properties}).encode()
-    request = urllib.request.Request(f"{url}/v1/indications?source=steady&ack=durable", data=body)
+    # Each pod's own: what two of them publish is not the same.
+    query = f"source={platform.node()}&ack=durable"
+    request = urllib.request.Request(f"{url}/v1/indications?{query}", data=body)
     request.add_header("Content-Type", "application/json")
     with urllib.request.urlopen(request, timeout=30) as answer:
         answer.read()
