@@ -54,6 +54,7 @@ class CertificateKeeper:
         self._shown: KeyPair | None = None
         #: Looks in a row that have found no configuration of the webhook.
         self._absences = 0
+        self._led = False
 
     async def run(self) -> None:
         """Look again and again, for ever."""
@@ -66,7 +67,19 @@ class CertificateKeeper:
                     error,
                     extra={"event": "certificate-failed"},
                 )
-            await self._clock.sleep(self._wait())
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Wait for the next look: no longer than until this replica leads.
+
+        A new installation finds the Secret of the one before, and a configuration that trusts
+        nobody yet: until the leader has looked, nothing is injected.
+        """
+        left = self._wait()
+        while left > 0:
+            step = left if self._led else min(left, EAGER_INTERVAL)
+            await self._clock.sleep(step)
+            left = 0.0 if self._leads() else left - step
 
     def _wait(self) -> float:
         if self._shown is None:
@@ -83,7 +96,8 @@ class CertificateKeeper:
         """
         found = await self._kept.read()
         material = self._read(found)
-        if self._leads():
+        self._led = self._leads()
+        if self._led:
             material = await self._renew(found, material)
             if material is not None:
                 await self._publish(material.bundle())

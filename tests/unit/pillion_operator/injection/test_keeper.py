@@ -209,6 +209,50 @@ async def test_a_configuration_that_comes_a_moment_later_is_found_soon(
     await asyncio.gather(running, return_exceptions=True)
 
 
+async def test_whoever_becomes_the_leader_looks_at_once(api: MemoryApi, clock: FakeClock) -> None:
+    await Replica(api, clock).keeper.look()
+    # Installed anew: the Secret is still there, and the configuration trusts nobody.
+    api.objects[CONFIGURATION] = {"webhooks": [{"name": "a.pillion.dev", "clientConfig": {}}]}
+    replica = Replica(api, clock, leads=False)
+    task = asyncio.create_task(replica.keeper.run())
+    await clock.until_sleeping()
+    assert len(replica.shown) == 1
+    await clock.advance(EAGER_INTERVAL)
+    await clock.until_sleeping()
+    assert "caBundle" not in api.objects[CONFIGURATION]["webhooks"][0]["clientConfig"]
+    replica.leads = True
+    await clock.advance(EAGER_INTERVAL)
+    await clock.until_sleeping()
+    assert trusted(api) == {stored(api).bundle()}
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_standby_looks_as_seldom_as_the_leader(api: MemoryApi, clock: FakeClock) -> None:
+    await Replica(api, clock).keeper.look()
+    replica = Replica(api, clock, leads=False)
+    task = asyncio.create_task(replica.keeper.run())
+    await clock.until_sleeping()
+    api.objects[PLACE]["data"] = another(clock)
+    for _second in range(int(INTERVAL / EAGER_INTERVAL) - 1):
+        await clock.advance(EAGER_INTERVAL)
+        await clock.until_sleeping()
+    assert len(replica.shown) == 1
+    await clock.advance(EAGER_INTERVAL)
+    await clock.until_sleeping()
+    assert len(replica.shown) == 2
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def another(clock: FakeClock) -> dict[str, str]:
+    """Another certificate, as a Secret has it."""
+    made = renewed(None, hosts=("a.example",), now=clock.time())
+    return {key: base64.b64encode(value).decode() for key, value in to_data(made).items()}
+
+
 async def test_an_outage_is_told_and_survived(
     api: MemoryApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
