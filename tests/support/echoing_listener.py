@@ -1,9 +1,9 @@
 """A listener for pods, which tells in its answers whatever it was sent, as bad ones do.
 
 Arguments: a folder with certificates (``a.crt``, ``a.key``, ``b.crt``, ``b.key``), the port of
-HTTPS, and that of HTTP, for control. By HTTPS a POST to ``/401/…`` is answered so, with the
-credentials in reason, headers and body; ``/cim/…`` with a CIM error that quotes them, ``/garbage/…``
-with what is no HTTP; ``/taken/…`` is taken, of those whose credentials are known. By HTTP: POST of
+HTTPS, and that of HTTP, for control. By HTTPS a POST to ``/401/…`` is answered so, and the
+credentials told in reason, headers and body; ``/cim/…`` with a CIM error, and ``/garbage/…``
+with what is no HTTP; ``/taken/…`` takes, of those whose credentials are known. By HTTP: POST of
 ``{"certificate": "a" | "b", "known": [digest of an Authorization field, …] | null}``; GET tells
 how many were taken, by path and digest.
 """
