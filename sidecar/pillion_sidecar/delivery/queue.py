@@ -7,7 +7,7 @@ delivery service's.
 from collections import deque
 from itertools import islice
 
-from pillion_sidecar.clock import Timer
+from pillion_sidecar.clock import Clock, Timer
 from pillion_sidecar.config.durability import queue_capacity
 from pillion_sidecar.config.resources import (
     DeliverThrough,
@@ -209,12 +209,15 @@ class DestinationQueue:
         began = self.last_attempt_at if self.flying else None
         return began is None or now - began <= interval
 
-    def insert_back(self, entry: QueueEntry) -> QueueEntry | PackedEntries | None:
-        """Append a new entry; return the oldest one where the queue was full (S0.4).
+    def insert_back(self, entry: QueueEntry, *, clock: Clock) -> QueueEntry | PackedEntries | None:
+        """Append a new entry; return the oldest one where that gave way to it (S0.4).
 
-        The entries of one indication do not displace each other.
+        A queue that pushes back had a place for it; what was in flight may have come back
+        meanwhile, and then there is one too many for a while. The entries of one indication do not
+        displace each other.
         """
-        evicted = self.evict(entry) if self.waiting.count >= self.capacity else None
+        is_full = self.waiting.count >= self.capacity
+        evicted = self.evict(entry) if is_full and self.gives_way(now=clock.monotonic()) else None
         self.waiting.append(entry)
         self.note_depth()
         return evicted

@@ -182,7 +182,7 @@ class Taking:
         return entries
 
     def _enqueue(self, queue: DestinationQueue, entry: QueueEntry) -> None:
-        evicted = queue.insert_back(entry)
+        evicted = queue.insert_back(entry, clock=self._clock)
         if evicted is not None:
             self._settlements.discard_evicted(queue, evicted, DiscardReason.QUEUE_FULL)
         if queue.waiting.count == 1 or queue.max_in_flight > 1:

@@ -26,6 +26,7 @@ from pillion_sidecar.delivery.relaying import (
 )
 from pillion_sidecar.delivery.retry import lifetime
 from support.delivery import ERROR, SUCCESS, destination
+from support.fake_journal import FakeJournal
 from support.relaying import Refuse, RelayingDeliverer, relayed
 
 
@@ -149,6 +150,38 @@ def test_what_is_refused_for_good_is_discarded_and_nothing_else() -> None:
     made.answer_all()
     assert made.gateway.identifiers == ["1", "2", "4", "5"]
     assert made.settlements.discarded(DiscardReason.FATAL_ERROR) == ["0", "3"]
+
+
+@pytest.mark.parametrize("policy", [QueueFullPolicy.REJECT, QueueFullPolicy.ADAPTIVE])
+@pytest.mark.parametrize("is_relayed", [True, False])
+def test_what_comes_back_before_the_newest_is_on_disk_costs_nothing_for_want_of_room(
+    policy: QueueFullPolicy, is_relayed: bool
+) -> None:
+    journal = FakeJournal()
+    made = RelayingDeliverer(journal=journal)
+    made.answer = None
+    given = {"queue_size": 2, "queue_full_policy": policy}
+    made.apply([relayed("siem", **given) if is_relayed else destination("siem", **given)])
+    for number in range(2):
+        publish(made, number)
+        journal.commit()
+        made.run()
+        if not number and is_relayed:
+            made.gateway.answer()
+        elif not number:
+            made.answer_held("siem", SUCCESS)
+    # One is in flight; for these two there is room.
+    publish(made, 2, 3)
+    assert made.publish("4") is not None
+    if is_relayed:
+        made.gateway.refuse_connection()
+    else:
+        made.answer_held("siem", ERROR)
+    made.run()
+    journal.commit()
+    made.run()
+    assert not made.settlements.discarded(DiscardReason.QUEUE_FULL)
+    assert made.queue("siem").depth == 3
 
 
 def test_what_comes_back_finds_its_place_in_a_queue_that_has_filled_meanwhile() -> None:
