@@ -29,7 +29,7 @@ from support.cluster_resources import destination, filter_, service, subscriptio
 pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
 
 JSON = dict[str, Any]
-PATIENT = {"deliveryRetryAttempts": 10000}
+PATIENT: JSON = {"deliveryRetryAttempts": 10000}
 WITHIN = 90.0
 LEVELS = ("durable", "delivered")
 #: What the operator makes for a gateway, and what it makes for any service.
@@ -44,6 +44,12 @@ OF_GATEWAYS = (
     "persistentvolumeclaim/pillion-data-pillion-hub-0",
 )
 RENDERED = ("secret/pillion-hub-0", "secret/pillion-default-0")
+KINDS = (
+    "indicationservices",
+    "listenerdestinations",
+    "indicationfilters",
+    "indicationsubscriptions",
+)
 #: What the operator keeps in its own namespace.
 KEPT = ("secret/pillion-operator", "secret/pillion-webhook", "secret/pillion-gateways")
 
@@ -203,10 +209,8 @@ def test_deliverers_outlive_an_uninstallation(load: Load, report: Report) -> Non
     with report.step("helm uninstall, with publishers publishing on"):
         load.pillion.uninstall()
         load.goes_on()
-    kinds = ("indicationservices", "listenerdestinations")
-    kinds += ("indicationfilters", "indicationsubscriptions")
-    load.there(*(f"crd/{kind}.pillion.dev" for kind in kinds))
-    counts = [len(load.kubectl.json("get", kind)["items"]) for kind in kinds]
+    load.there(*(f"crd/{kind}.pillion.dev" for kind in KINDS))
+    counts = [len(load.kubectl.json("get", kind)["items"]) for kind in KINDS]
     assert counts == [2, 3, 1, 3]
     # What the operator has made belongs to the services, and so is still there as they are.
     load.there(*OF_GATEWAYS, *RENDERED)
