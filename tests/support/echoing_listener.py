@@ -74,7 +74,14 @@ class Quiet(BaseHTTPRequestHandler):
         self.wfile.write(sent)
 
     def body(self) -> str:
-        return self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+        found = b""
+        while size := int(self.rfile.readline(), 16):
+            found += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return found.decode()
 
 
 class Listener(Quiet):
