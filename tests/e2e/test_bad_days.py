@@ -228,16 +228,16 @@ def test_the_gateway_is_deleted_under_load(
     app, straight = both
     before = len(days.board.taken(RELAYED))
     uid = days.pod(GATEWAY)["metadata"]["uid"]
-    with report.step(f"bad days: the gateway is deleted {' '.join(options)} until it is back"):
+    how = "by force" if options else "in peace"
+    with report.step(f"bad days: the gateway is deleted {how}, until it is back"):
         days.delete(GATEWAY, *options)
         # The journal of the sidecar takes what is for the gateway.
         app.until_told_more("durable")
         days.kubectl.wait(f"pod/{GATEWAY}", "--for=create", within=60)
         days.kubectl.wait(f"pod/{GATEWAY}", "--for=condition=Ready", within=60)
     assert days.pod(GATEWAY)["metadata"]["uid"] != uid
-    with report.step("bad days: until publishers are told more"):
+    with report.step("bad days: until its publishers and sidecars get on"):
         straight.until_told_more(*BOTH)
-    with report.step("bad days: until sidecars have relayed what waited"):
         app.until_told_more(*BOTH)
     # A destination that may be tried twice has lost nothing to the time without a gateway.
     days.nothing_lost(app)
@@ -304,4 +304,4 @@ def test_a_node_is_cut_off(
     assert len(far.known()) > count
     assert days.restarts("far") == 0
     once_each(days.board.taken(RELAYED)[before:])
-    days.delete("far")
+    days.delete("far", "--grace-period=1")
