@@ -52,7 +52,8 @@ def main(arguments: Sequence[str]) -> None:
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        kubectl = prepared(chosen.cluster, folder)
+        # Prometheus runs in a folder of its own.
+        kubectl = prepared(chosen.cluster.absolute(), folder)
         with watching(kubectl, chosen.ui, folder) as prometheus:
             shoot_all(
                 kubectl, prometheus, find_camera(folder), minutes=chosen.minutes, to=chosen.into
