@@ -302,8 +302,10 @@ class DeliveryService:
     ) -> None:
         self._settlements.discard(queue, entry, DiscardReason.FATAL_ERROR)
         self._note_failure(queue, outcome, self._clock.monotonic())
-        policy = entry.subscription.resource.on_fatal_error_policy
-        self._table.subscriptions.act(entry.subscription, policy, SubscriptionEnd.FATAL_ERROR)
+        if queue.relay_to is None:
+            # What a gateway refuses says nothing of the listener.
+            policy = entry.subscription.resource.on_fatal_error_policy
+            self._table.subscriptions.act(entry.subscription, policy, SubscriptionEnd.FATAL_ERROR)
 
     # ------------------------------------------------------------------ settlement
 

@@ -25,7 +25,7 @@ from pillion_sidecar.delivery.relaying import (
     missing_gateway,
 )
 from pillion_sidecar.delivery.retry import lifetime
-from support.delivery import ERROR, SUCCESS, destination
+from support.delivery import ERROR, SUCCESS, destination, subscription
 from support.fake_journal import FakeJournal
 from support.relaying import Refuse, RelayingDeliverer, relayed
 
@@ -150,6 +150,18 @@ def test_what_is_refused_for_good_is_discarded_and_nothing_else() -> None:
     made.answer_all()
     assert made.gateway.identifiers == ["1", "2", "4", "5"]
     assert made.settlements.discarded(DiscardReason.FATAL_ERROR) == ["0", "3"]
+
+
+def test_what_a_gateway_refuses_for_good_ends_no_subscription() -> None:
+    made = RelayingDeliverer()
+    ends = subscription("ends", "siem", on_fatal_error_policy=RemovalAction.DISABLE)
+    made.apply([relayed("siem")], [ends])
+    publish(made, 0)
+    made.gateway.answer(lambda number, line: Refuse(400))
+    made.run()
+    publish(made, 1)
+    made.answer_all()
+    assert made.gateway.identifiers == ["1"]
 
 
 @pytest.mark.parametrize("policy", [QueueFullPolicy.REJECT, QueueFullPolicy.ADAPTIVE])
