@@ -199,3 +199,24 @@ def test_a_wire_that_was_closed_before_it_opened_closes() -> None:
     wire.connection_made(cast(asyncio.Transport, transport))
     assert transport.closed
     assert transport.written == b""
+
+
+class ClosedTransport(FakeTransport):
+    """As asyncio's over TLS in Python 3.11 once the listener has closed: it is not to be closed."""
+
+    def is_closing(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        raise AssertionError("it is closed already, and after another close() abort() raises")
+
+    def abort(self) -> None:
+        self.closed = True
+
+
+def test_a_transport_that_the_listener_closed_is_not_closed_again() -> None:
+    transport = ClosedTransport()
+    wire, owner, _ = opened(transport)
+    wire.connection_lost(None)
+    assert len(owner.losses) == 1
+    assert transport.closed

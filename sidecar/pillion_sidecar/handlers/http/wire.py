@@ -104,8 +104,10 @@ class Wire(asyncio.BufferedProtocol):
         self._busy = False
         transport, self._transport = self._transport, None
         if transport is not None:
-            # Over TLS, close() says good-bye and would then wait for the peer to do so too.
-            transport.close()
+            # Over TLS, close() says good-bye and would then wait for the peer to do so too. Called
+            # again, it leaves a transport of Python 3.11 that cannot be aborted.
+            if not transport.is_closing():
+                transport.close()
             transport.abort()
 
     def give_up(self, reason: str) -> Failure:
