@@ -312,9 +312,12 @@ def plant_credentials(hunt: Hunt) -> Iterator[Planted]:
         secret("basic", {"username": "pillion", "password": password}),
         secret("unusable", {"token": unusable}),
         secret("client-tls", {"tls.crt": chain, "tls.key": key.decode()}, kind=tls),
-        secret("bad-key", {"tls.crt": chain, "tls.key": bad_key}, kind=tls),
         secret("bad-ca", {"ca.crt": bad_ca}),
+        secret("listener-ca", {"ca.crt": authority(hunt.authorities["b"])}),
     )
+    # The API server warns of this one.
+    spoilt = secret("bad-key", {"tls.crt": chain, "tls.key": bad_key}, kind=tls)
+    hunt.kubectl.apply(json.dumps(spoilt))
     token = base64.b64decode(hunt.kubectl.json("get", "secret", "bearer")["data"]["token"])
     values = {
         "bearer": token,
@@ -380,8 +383,9 @@ def fail(hunt: Hunt) -> None:
 
     def attempted() -> bool:
         found = queues(hunt)
-        relayed = {"basic-relayed"}
-        return all(found[name]["attemptsByResult"] for name in FAILING.keys() - relayed)
+        # These wait, suspended, for Secrets that can be used.
+        suspended = {"bad-ca", "bad-key"}
+        return all(found[name]["attemptsByResult"] for name in FAILING.keys() - suspended)
 
     wait_until(attempted, within=WITHIN, what="an attempt at each")
     for name in ("bearer-401", "basic-403", "basic-relayed", "client"):
