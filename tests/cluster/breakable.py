@@ -122,11 +122,11 @@ class Breakable:
         found: JSON = next(one for one in every if one["name"] == name)
         return found
 
-    def restarts(self, pod: str) -> int:
-        """How often a pod's containers were started again."""
+    def ended(self, pod: str) -> dict[str, JSON]:
+        """The containers of a pod that were started again, and how they had ended."""
         status = self.pod(pod)["status"]
         every = status["containerStatuses"] + status.get("initContainerStatuses", [])
-        return sum(one["restartCount"] for one in every)
+        return {one["name"]: one["lastState"] for one in every if one["restartCount"]}
 
     def kill(self, pod: str, container: str) -> None:
         """``kill -9`` of a container's first process."""

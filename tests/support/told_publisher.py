@@ -11,6 +11,7 @@ publish one again, under the same identifier, until it is told to be so. Asked o
   once none is under way.
 """
 
+import http.client
 import http.server
 import itertools
 import json
@@ -60,7 +61,7 @@ class Deliverer:
         except urllib.error.HTTPError as error:
             with error:
                 return str(error.code)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             return type(error).__name__
         if status != 200 or document["accepted"] + document["duplicate"] != len(identifiers):
             return str(status)
