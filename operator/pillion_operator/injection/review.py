@@ -37,8 +37,8 @@ def parse_review(body: bytes) -> Review:
     review = _mapping(document, "the body")
     if review.get("apiVersion") != API_VERSION or review.get("kind") != "AdmissionReview":
         raise BadReview(
-            f"the body is {review.get('kind')!r} of {review.get('apiVersion')!r}, and an "
-            f"AdmissionReview of {API_VERSION} is expected: set admissionReviewVersions to [v1]"
+            # What it is instead is not told: this is logged, and anybody may have sent it.
+            f"the body is no AdmissionReview of {API_VERSION}: set admissionReviewVersions to [v1]"
         )
     request = _mapping(review.get("request"), "request")
     uid = request.get("uid")

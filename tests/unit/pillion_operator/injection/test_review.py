@@ -51,7 +51,7 @@ def test_what_is_no_creation_of_a_pod_has_no_pod(request_: dict[str, Any]) -> No
     [
         ([], "the body"),
         ({}, "AdmissionReview"),
-        ({**review(pod()), "apiVersion": "admission.k8s.io/v1beta1"}, "v1beta1"),
+        ({**review(pod()), "apiVersion": "admission.k8s.io/v1beta1"}, "admissionReviewVersions"),
         ({**review(pod()), "request": None}, "request"),
         (review(pod(), uid=""), "uid"),
         (review(None), "request.object"),
