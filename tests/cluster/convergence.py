@@ -247,14 +247,24 @@ def expected(service: str, bodies: Mapping[tuple[str, str], Object]) -> Content:
     for kind, name in list(wanted):
         if kind == "ListenerDestination":
             wanted |= {("Secret", secret) for secret in secrets_of(bodies[kind, name]["spec"])}
-    alone = _delivers_alone(bodies["IndicationService", service])
-    return {key: _rendered(bodies[key], alone=alone) for key in wanted}
+    return {key: _rendered(bodies[key], alone=_alone(service, key, bodies)) for key in wanted}
 
 
-def _delivers_alone(service: Object) -> bool:
-    """Whether one deliverer alone serves the listeners: no other service of these tests does."""
-    deliverer = (service.get("spec") or {}).get("deliverer") or {}
-    return deliverer.get("mode") == "Gateway" and deliverer.get("replicas", 1) == 1
+def _alone(service: str, key: tuple[str, str], bodies: Mapping[tuple[str, str], Object]) -> bool:
+    """Whether one deliverer alone serves a destination's listener: the only gateway that does."""
+    if key[0] != "ListenerDestination":
+        return False
+    url = bodies[key]["spec"]["destination"]
+    services = {
+        _service_of(body["spec"])
+        for (kind, _), body in bodies.items()
+        if kind == "IndicationSubscription"
+        and (to := bodies.get(("ListenerDestination", body["spec"]["destinationRef"]["name"])))
+        and to["spec"]["destination"] == url
+    }
+    deliverer = (bodies["IndicationService", service].get("spec") or {}).get("deliverer") or {}
+    one = deliverer.get("mode") == "Gateway" and deliverer.get("replicas", 1) == 1
+    return one and services <= {service}
 
 
 def _service_of(spec: Mapping[str, Any]) -> str:

@@ -82,7 +82,7 @@ def test_an_operator_that_is_killed_at_each_of_its_writes_is_followed_by_one_tha
     day.start()
     day.world.converges("shared")
     names = [one["metadata"]["name"] for one in day.world.all("Secret")]
-    assert sorted(names) == ["pillion-shared-0", "token"]
+    assert sorted(names) == ["pillion-shared-0", "pillion-shared-tls", "token"]
     names = [one["metadata"]["name"] for one in day.world.all("StatefulSet")]
     assert names == ["pillion-shared"]
     finalizers = (day.world.get("ListenerDestination", "operations") or {})["metadata"][
