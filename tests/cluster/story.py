@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -314,8 +315,8 @@ class SparkJob:
         return self.printed
 
     def kill(self) -> None:
-        """End the submitting process; the driver runs on."""
-        self._process.kill()
+        """End what submits, the JVM of spark-submit too; the driver runs on."""
+        os.killpg(self._process.pid, signal.SIGTERM)
         self._process.wait()
 
 
