@@ -4,8 +4,6 @@ Every doubt is decided against loss: only what the answer says was taken, and is
 disk, was. What comes back is sent again, and the gateway knows it by its identity.
 """
 
-from collections.abc import Sequence
-
 import msgspec
 
 from pillion_sidecar.clock import Clock
@@ -109,11 +107,7 @@ def _of_lines(
             outcomes[one.line] = DeliveryOutcome(DeliveryResult.FATAL_ERROR, reason, one.status)
     reason = for_now.reason if for_now is not None else "it did not read all"
     back = _back(f"the gateway refuses it for now: {reason}", status, wait)
-    return [*outcomes, *_repeat(back, lines - taken)]
-
-
-def _repeat(outcome: DeliveryOutcome, times: int) -> Sequence[DeliveryOutcome]:
-    return [outcome] * times
+    return outcomes + [back] * (lines - taken)
 
 
 def _back(detail: str, status: int, wait: float | None) -> DeliveryOutcome:
