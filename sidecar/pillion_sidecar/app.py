@@ -266,7 +266,7 @@ class Deliverer:
         # A gateway's certificate and keys that are there already count for whoever comes first.
         await self._doorway.look()
         self.intake_url = await self._listeners.serve(
-            intake, self._settings.intake, tls=self._doorway.tls
+            intake, self._settings.intake, entrance=self._doorway.entrance
         )
         self.administration_url = self.administration_url or self.intake_url
         self.started.set()

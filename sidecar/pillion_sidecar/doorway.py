@@ -2,7 +2,6 @@
 it shows. A sidecar has neither, and loads nothing of what they need."""
 
 import logging
-import ssl
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import AllowedPublisher
+from pillion_sidecar.door.entrance import Entrance
 from pillion_sidecar.door.following import Following, Unusable, look_again
 from pillion_sidecar.settings import Settings, TLSFiles
 from pillion_sidecar.telemetry.door import DoorMetrics
@@ -39,18 +39,22 @@ class Doorway:
         self._timers = timers
         self._metrics = metrics
         self._followed: list[Following[Any]] = []
-        self._tls: ServingTLS | None = None
         #: Stands before every route of intake; None: anybody may come in.
         self.guard: Guard | None = None
-        if settings.token_keys is not None:
-            self._ask_for_tokens(settings.token_keys, clock=clock, publishers=publishers)
-        if settings.intake_tls is not None:
-            self._encrypt(settings.intake_tls)
-
-    @property
-    def tls(self) -> ssl.SSLContext | None:
-        """What intake takes up connections with; None: plain HTTP."""
-        return None if self._tls is None else self._tls.context
+        #: Takes up intake's connections; None: there is no door.
+        self.entrance: Entrance | None = None
+        keys, files = settings.token_keys, settings.intake_tls
+        self._tls = None if files is None else self._encrypt(files)
+        if keys is not None or self._tls is not None:
+            self.entrance = Entrance(
+                clock=clock,
+                timers=timers,
+                observer=metrics,
+                tls=None if self._tls is None else self._tls.context,
+                asks_for_tokens=keys is not None,
+            )
+            if keys is not None:
+                self._ask_for_tokens(keys, self.entrance, clock=clock, publishers=publishers)
 
     @property
     def readiness(self) -> Mapping[str, Callable[[], str | None]]:
@@ -74,14 +78,23 @@ class Doorway:
     # ------------------------------------------------------------------ who may come in
 
     def _ask_for_tokens(
-        self, file: Path, *, clock: Clock, publishers: Callable[[], Sequence[AllowedPublisher]]
+        self,
+        file: Path,
+        entrance: Entrance,
+        *,
+        clock: Clock,
+        publishers: Callable[[], Sequence[AllowedPublisher]],
     ) -> None:
         # Here, since it takes 40 ms and 12 MB, which a sidecar is spared.
         from pillion_sidecar.door.guard import Guard
         from pillion_sidecar.door.keys import read_keys
 
         self.guard = Guard(
-            clock=clock, timers=self._timers, publishers=publishers, observer=self._metrics
+            clock=clock,
+            timers=self._timers,
+            publishers=publishers,
+            observer=self._metrics,
+            proven=entrance.prove,
         )
         self._followed.append(
             Following(
@@ -122,18 +135,19 @@ class Doorway:
 
     # ------------------------------------------------------------------ what it shows
 
-    def _encrypt(self, files: TLSFiles) -> None:
+    def _encrypt(self, files: TLSFiles) -> "ServingTLS":
         from pillion_sidecar.door.serving import ServingTLS, read_certificate
 
-        self._tls = ServingTLS()
+        tls = ServingTLS()
         self._followed.append(
             Following(
                 (files.certificate, files.key),
                 read=partial(read_certificate, files),
-                changed=partial(self._take_certificate, self._tls, files),
+                changed=partial(self._take_certificate, tls, files),
                 refused=partial(self._refuse_certificate, files),
             )
         )
+        return tls
 
     def _take_certificate(
         self, tls: "ServingTLS", files: TLSFiles, certificate: "Certificate"

@@ -2,21 +2,22 @@
 
 import asyncio
 import logging
-import ssl
+import socket
+from contextlib import ExitStack
 from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from pillion_sidecar.door.entrance import Entrance
 from pillion_sidecar.settings import Address
 
 #: Seconds that a publisher's connection is kept without a request.
 KEEPALIVE_SECONDS = 75.0
 #: Seconds that answers under way are given once delivery has stopped.
 ANSWER_SECONDS = 2.0
-#: Seconds that a TLS handshake may take, and the goodbye at the end.
-HANDSHAKE_SECONDS = 10.0
-GOODBYE_SECONDS = 2.0
+#: Headers of a request, of 8,190 bytes at most: they are held before anything says who sends them.
+MAXIMUM_HEADERS = 48
 #: Connections that wait to be taken up.
 BACKLOG = 128
 
@@ -33,6 +34,13 @@ class HTTPLog(logging.LoggerAdapter[logging.Logger]):
     What exactly is wrong quotes the request, and that may be a header with a token.
     """
 
+    def log(self, level: int, msg: Any, *args: Any, **kwargs: Any) -> None:
+        """See ``LoggerAdapter``. Asked whether or not anything is logged at a level."""
+        error = kwargs.get("exc_info")
+        if isinstance(error, HttpProcessingError):
+            _forget_frames(error)
+        super().log(level, msg, *args, **kwargs)
+
     def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
         """See ``LoggerAdapter``."""
         error = kwargs.get("exc_info")
@@ -42,17 +50,29 @@ class HTTPLog(logging.LoggerAdapter[logging.Logger]):
         return msg, kwargs
 
 
+def _forget_frames(error: BaseException | None) -> None:
+    """aiohttp keeps an error in the frames that it came through, which it refers to: a megabyte of
+    what was received would stay with each, until the garbage collector looks at everything."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__context__
+
+
 class Listeners:
     """Serves applications until it is closed."""
 
     def __init__(self) -> None:
         self._runners: list[web.AppRunner] = []
         self._servers: list[asyncio.Server] = []
+        self._entrances: list[Entrance] = []
 
     async def serve(
-        self, app: web.Application, address: Address, *, tls: ssl.SSLContext | None = None
+        self, app: web.Application, address: Address, *, entrance: Entrance | None = None
     ) -> str:
-        """Listen, over TLS where there is a context; return the URL. Raises AddressTaken."""
+        """Listen; return the URL. Connections are taken up by the entrance, where there is one.
+
+        Raises AddressTaken.
+        """
         runner = web.AppRunner(
             app,
             access_log=None,
@@ -60,31 +80,50 @@ class Listeners:
             keepalive_timeout=KEEPALIVE_SECONDS,
             auto_decompress=False,
             shutdown_timeout=ANSWER_SECONDS,
+            max_headers=MAXIMUM_HEADERS,
         )
         self._runners.append(runner)
         await runner.setup()
         assert runner.server is not None
         try:
-            # aiohttp's own way to listen leaves the bounds of a handshake as they are.
-            server = await asyncio.get_running_loop().create_server(
-                runner.server,
-                address.host,
-                address.port,
-                backlog=BACKLOG,
-                ssl=tls,
-                ssl_handshake_timeout=None if tls is None else HANDSHAKE_SECONDS,
-                ssl_shutdown_timeout=None if tls is None else GOODBYE_SECONDS,
-            )
+            if entrance is None:
+                server = await asyncio.get_running_loop().create_server(
+                    runner.server, address.host, address.port, backlog=BACKLOG
+                )
+                self._servers.append(server)
+                name = server.sockets[0].getsockname()
+            else:
+                sockets = await _bind(address)
+                entrance.open(sockets, runner.server)
+                self._entrances.append(entrance)
+                name = sockets[0].getsockname()
         except OSError as error:
             reason = error.strerror or error
             raise AddressTaken(f"cannot listen on {address}: {reason}") from error
-        self._servers.append(server)
-        host, port = server.sockets[0].getsockname()[:2]
-        return f"{'http' if tls is None else 'https'}://{Address(host, port)}"
+        host, port = name[:2]
+        encrypted = entrance is not None and entrance.tls is not None
+        return f"{'https' if encrypted else 'http'}://{Address(host, port)}"
 
     async def close(self) -> None:
         """Answer what is under way, and listen no more."""
         for server in self._servers:
             server.close()
+        # Before what serves its connections: from here on it gives none of them up.
+        for entrance in self._entrances:
+            await entrance.close()
         for runner in self._runners:
             await runner.cleanup()
+
+
+async def _bind(address: Address) -> list[socket.socket]:
+    """Return sockets that listen at all that an address stands for. Raises OSError."""
+    found = await asyncio.get_running_loop().getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    with ExitStack() as bound:
+        sockets = [
+            bound.enter_context(socket.create_server(where[:2], family=family, backlog=BACKLOG))
+            for family, _, _, _, where in found
+        ]
+        bound.pop_all()
+    return sockets

@@ -100,10 +100,18 @@ class Gateway:
                 return float(line.rsplit(" ", 1)[1])
         return None
 
-    async def shown(self) -> "Connection":
+    async def shown(self, *, tls: ssl.SSLContext | None = None) -> "Connection":
         """A new connection."""
-        port = int(self.process.intake.rsplit(":", 1)[1])
-        return Connection(*await asyncio.open_connection("127.0.0.1", port, ssl=self.context))
+        tls = tls or self.context
+        return Connection(*await asyncio.open_connection("127.0.0.1", self.port, ssl=tls))
+
+    async def silent(self) -> "Connection":
+        """A new connection of somebody who does not begin with the handshake."""
+        return Connection(*await asyncio.open_connection("127.0.0.1", self.port))
+
+    @property
+    def port(self) -> int:
+        return int(self.process.intake.rsplit(":", 1)[1])
 
 
 class Connection:
@@ -120,12 +128,29 @@ class Connection:
 
     async def ask(self, token: str) -> int:
         """The status of an answer on it."""
-        head = f"GET /v1/receipts/none HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer {token}\r\n\r\n"
-        self._writer.write(head.encode())
+        return await self._exchange("GET /v1/receipts/none", token)
+
+    async def publish(self, token: str) -> int:
+        """The status of what is answered to a line."""
+        return await self._exchange("POST /v1/indications?source=s", token, LINE)
+
+    async def _exchange(self, request: str, token: str, body: bytes = b"") -> int:
+        head = (
+            f"{request} HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer {token}\r\n"
+            f"Content-Type: application/x-ndjson\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        self._writer.write(head.encode() + body)
         answer = await self._reader.readuntil(b"\r\n\r\n")
         length = int(answer.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
         await self._reader.readexactly(length)
         return int(answer.split()[1])
+
+    async def ends(self) -> bool:
+        """Wait until the gateway has closed it."""
+        try:
+            return await self._reader.read() == b""
+        except ConnectionError:
+            return True
 
     def close(self) -> None:
         self._writer.close()

@@ -1,14 +1,23 @@
 """The addresses of a deliverer: taken, told, and given back."""
 
 import asyncio
+import gc
+import io
+import json
+import logging
 import socket
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from pillion_sidecar.listening import AddressTaken, Listeners
 from pillion_sidecar.settings import Address
+from pillion_sidecar.telemetry.bounding import MOST_LINES
+from pillion_sidecar.telemetry.logs import LogFormat, LogOutput
 
 
 def application(text: str) -> web.Application:
@@ -87,3 +96,64 @@ async def test_what_is_no_http_is_logged_without_what_it_says(
     assert "no HTTP that is taken here" in record.getMessage()
     assert record.exc_info is None
     assert "SECRET" not in caplog.text
+
+
+async def served_by_listeners(stack: AsyncExitStack) -> str:
+    listeners = Listeners()
+    stack.push_async_callback(listeners.close)
+    return await listeners.serve(application("a"), Address("127.0.0.1", 0))
+
+
+async def served_as_by_the_operator(stack: AsyncExitStack) -> str:
+    runner = web.AppRunner(application("a"), access_log=None)
+    stack.push_async_callback(runner.cleanup)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    return f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+
+@pytest.mark.parametrize("serve", [served_by_listeners, served_as_by_the_operator])
+async def test_a_flood_of_what_is_no_http_is_a_few_lines_and_a_count(
+    serve: Callable[[AsyncExitStack], Awaitable[str]],
+) -> None:
+    stream = io.StringIO()
+    output = LogOutput(log_format=LogFormat.JSON, stream=stream)
+    output.start()
+    root = logging.getLogger()
+    root.addHandler(output.handler)
+    async with AsyncExitStack() as stack:
+        url = await serve(stack)
+        for _ in range(MOST_LINES + 20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rsplit(":", 1)[1]))
+            writer.write(b"GET / HTTP/1.1\r\nno header\r\n\r\n")
+            assert (await reader.readline()).split()[1] == b"400"
+            writer.close()
+    await asyncio.to_thread(output.close)
+    *few, last = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["event"] for line in few] == [last["of"]] * MOST_LINES
+    assert (last["event"], last["count"]) == ("log-lines-left-out", 20)
+
+
+NO_HTTP = (
+    b"BAD" * 5000 + b"\r\n\r\n",
+    b"POST / HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+    b"GET / HTTP/1.1\r\nno header\r\n\r\n",
+)
+
+
+async def test_what_is_no_http_leaves_nothing_behind() -> None:
+    """A flood of it would take a gigabyte before the garbage collector comes by itself."""
+    gc.collect()
+    gc.disable()
+    try:
+        async with AsyncExitStack() as stack:
+            url = await served_by_listeners(stack)
+            for request in NO_HTTP:
+                port = int(url.rsplit(":", 1)[1])
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(request)
+                assert b" 400 " in await reader.read()
+                writer.close()
+        assert not [one for one in gc.get_objects() if isinstance(one, HttpProcessingError)]
+    finally:
+        gc.enable()

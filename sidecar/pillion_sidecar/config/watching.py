@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pillion_sidecar.config.loader import is_followed_file
+from pillion_sidecar.config.looking import Look, look_at
 from pillion_sidecar.config.problems import ConfigurationError
 from pillion_sidecar.config.resources import Configuration
 
@@ -20,8 +21,8 @@ LOOK_INTERVAL = 0.25
 #: Looks after which a folder that never comes to rest is loaded all the same.
 MOST_UNSETTLED_LOOKS = 40
 
-#: Name, device, inode, time of change (ns) and size of each resource file, behind any links.
-Snapshot = tuple[tuple[str, int, int, int, int], ...]
+#: The name of each resource file, and a look at it.
+Snapshot = tuple[tuple[str, Look], ...]
 
 
 class _Cancellable(Protocol):
@@ -41,8 +42,7 @@ class Timers(Protocol):
 def snapshot(path: Path) -> Snapshot:
     """What tells one content of the folder from another, without reading it.
 
-    Links are followed, so the swap of ``..data`` by which Kubernetes updates a volume shows in
-    every file. A folder or file that cannot be seen just now is left out.
+    A folder or file that cannot be seen just now is left out.
     """
     seen = []
     # os.scandir rather than pathlib: a look at 1,000 files is four times as cheap.
@@ -53,10 +53,9 @@ def snapshot(path: Path) -> Snapshot:
         return ()
     for entry in files:
         try:
-            status = os.stat(entry.path)
+            seen.append((entry.name, look_at(entry.path)))
         except OSError:
             continue
-        seen.append((entry.name, status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size))
     return tuple(sorted(seen))
 
 

@@ -2,20 +2,19 @@
 before stays until something good comes."""
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from pillion_sidecar.clock import Timers
+from pillion_sidecar.config.looking import Look, look_at
 
 #: Seconds between two looks at the files.
 LOOK_SECONDS = 1.0
 
 Content = TypeVar("Content")
-#: Device, inode, time of change (ns) and size of each file, behind any links, so that the swap of
-#: ``..data`` by which Kubernetes updates a volume shows; None for one that is not there.
-Seen = tuple[tuple[int, int, int, int] | None, ...]
+#: A look at each file; None for one that is not there.
+Seen = tuple[Look | None, ...]
 
 
 class Unusable(Exception):
@@ -93,9 +92,8 @@ def read_bounded(path: Path, *, maximum: int) -> bytes:
     return content
 
 
-def _status(path: Path) -> tuple[int, int, int, int] | None:
+def _status(path: Path) -> Look | None:
     try:
-        status = os.stat(path)
+        return look_at(path)
     except OSError:
         return None
-    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size

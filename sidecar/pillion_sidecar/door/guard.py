@@ -2,6 +2,7 @@
 among ``publishers``. Asked before anything of a body is read."""
 
 import re
+from asyncio import BaseProtocol
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -52,13 +53,16 @@ class Guard:
         timers: Timers,
         publishers: Callable[[], Sequence[AllowedPublisher]],
         observer: DoorObserver,
+        proven: Callable[[BaseProtocol], None],
     ) -> None:
         """``publishers``: those of the configuration in force; none: all service accounts of the
-        gateway's own namespace."""
+        gateway's own namespace. ``proven`` is told of each request that is let in by which
+        connection it came."""
         self._clock = clock
         self._timers = timers
         self._publishers = publishers
         self._observer = observer
+        self._proven = proven
         self._keys: TokenKeys | None = None
         # The gateway's own.
         self._namespace: str | None = None
@@ -86,11 +90,16 @@ class Guard:
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
             found = self._examine(request)
             if isinstance(found, Principal):
+                self._proven(request.protocol)
                 request[PRINCIPAL] = found
                 request[IS_OF_GATEWAY] = found.namespace == self._namespace
                 return await handler(request)
-            await found.prepare(request)
-            await found.write_eof()
+            try:
+                await found.prepare(request)
+                await found.write_eof()
+            except ConnectionError:
+                # Nobody waits for it. aiohttp notes that itself of what is returned.
+                return found
             await self._leave_unread(request.content)
             return found
 

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from pillion_sidecar.config.looking import Look, look_at
+
 #: Bytes of such a file that are taken at most.
 MOST_BYTES = 1024 * 1024
 
@@ -15,14 +17,13 @@ class FollowedFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen: tuple[int, ...] | None = None
+        self._seen: Look | None = None
         self._content = b""
 
     def read(self) -> bytes:
         """Return the content as it is now. Raises :class:`UnreadableFile`."""
         try:
-            status = self._path.stat()
-            seen = (status.st_mtime_ns, status.st_ino, status.st_dev, status.st_size)
+            seen = look_at(self._path)
             if seen != self._seen:
                 with self._path.open("rb") as file:
                     self._content = file.read(MOST_BYTES + 1)

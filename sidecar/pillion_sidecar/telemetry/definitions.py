@@ -242,6 +242,21 @@ TURNED_AWAY = Metric(
     "subject (401), forbidden (403).",
     ("reason",),
 )
+CONNECTIONS = Metric(
+    "pillion_intake_connections",
+    MetricType.GAUGE,
+    "Connections at a gateway's door, by how far they are: handshake (of TLS), unproven (no token "
+    "has let them in yet), proven.",
+    ("stage",),
+)
+CONNECTIONS_GIVEN_UP = Metric(
+    "pillion_intake_connections_given_up_total",
+    MetricType.COUNTER,
+    "Connections that a gateway's door closed, by reason: full (a newcomer, since publishers have "
+    "all places), handshake-crowded, unproven-crowded (a newcomer took the place), "
+    "handshake-failed, unproven-late.",
+    ("reason",),
+)
 TOKEN_KEYS = Metric(
     "pillion_token_keys",
     MetricType.GAUGE,
@@ -323,6 +338,8 @@ METRICS: tuple[Metric, ...] = (
     OPERATOR_REFUSED,
     CALLBACKS,
     TURNED_AWAY,
+    CONNECTIONS,
+    CONNECTIONS_GIVEN_UP,
     TOKEN_KEYS,
     TOKEN_KEYS_READ,
     CERTIFICATE_EXPIRY,

@@ -1,7 +1,7 @@
 """The metrics of a gateway's door, exported where it has one."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 
 from pillion_sidecar.telemetry import definitions
@@ -27,10 +27,31 @@ class Turned(StrEnum):
     FORBIDDEN = "forbidden"
 
 
+class GivenUp(StrEnum):
+    """Why a gateway closed a connection that was not known to be a publisher's."""
+
+    #: A newcomer: all places are taken by publishers.
+    FULL = "full"
+    #: The handshake was not done, and a newcomer took the place.
+    HANDSHAKE_CROWDED = "handshake-crowded"
+    #: No token had let it in, and a newcomer took the place.
+    UNPROVEN_CROWDED = "unproven-crowded"
+    #: The handshake failed, or took too long.
+    HANDSHAKE_FAILED = "handshake-failed"
+    #: No token had let it in for too long.
+    UNPROVEN_LATE = "unproven-late"
+
+
+#: How far a connection is, in the order of their counts.
+STAGES = ("handshake", "unproven", "proven")
+
+
 class DoorMetrics:
     """What is counted at the door, and what it has to work with."""
 
     def __init__(self) -> None:
+        self._given_up = Counter(dict.fromkeys(GivenUp, 0))
+        self._connections: Callable[[], tuple[int, int, int]] | None = None
         self._is_guarded = False
         self._is_encrypted = False
         self._turned_away = Counter(dict.fromkeys(Turned, 0))
@@ -42,6 +63,14 @@ class DoorMetrics:
     def turned_away(self, reason: Turned) -> None:
         """A request was not let in."""
         self._turned_away[reason] += 1
+
+    def connection_given_up(self, reason: GivenUp) -> None:
+        """A connection that nobody had proven to be a publisher's was closed."""
+        self._given_up[reason] += 1
+
+    def watch(self, connections: Callable[[], tuple[int, int, int]]) -> None:
+        """Ask here how many connections are in the handshake, unproven, and proven."""
+        self._connections = connections
 
     def keys_read(self, keys: int | None) -> None:
         """The file of keys was read: so many are in force; None: those before stay."""
@@ -60,6 +89,13 @@ class DoorMetrics:
 
     def samples(self) -> Iterator[str]:
         """Yield the metrics' text; nothing where anybody may come in."""
+        if self._connections is not None:
+            yield definitions.CONNECTIONS.header
+            for stage, number in zip(STAGES, self._connections(), strict=True):
+                yield definitions.CONNECTIONS.sample(number, stage)
+            yield definitions.CONNECTIONS_GIVEN_UP.header
+            for given_up, count in self._given_up.items():
+                yield definitions.CONNECTIONS_GIVEN_UP.sample(count, given_up)
         if self._is_guarded:
             yield definitions.TURNED_AWAY.header
             for reason, count in self._turned_away.items():

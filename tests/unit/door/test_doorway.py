@@ -48,7 +48,7 @@ async def test_a_sidecar_has_no_door(tmp_path: Path, fake_time: FakeTime) -> Non
     await opened.doorway.look()
     await opened.doorway.follow()
     assert opened.doorway.guard is None
-    assert opened.doorway.tls is None
+    assert opened.doorway.entrance is None
     assert opened.problems() == {}
     assert list(opened.metrics.samples()) == []
 
@@ -92,7 +92,8 @@ async def test_the_last_good_certificate_stays(
     files = TLSFiles(certificate=tmp_path / "tls.crt", key=tmp_path / "tls.key")
     opened = Opened(tmp_path, fake_time, intake_tls=files)
     doorway = opened.doorway
-    assert doorway.tls is not None
+    assert doorway.entrance is not None
+    assert doorway.entrance.tls is not None
     await doorway.look()
     assert opened.problems() == {"certificate": "there is no certificate yet to serve with"}
     assert opened.value("pillion_intake_certificate_expiry_timestamp_seconds") is None

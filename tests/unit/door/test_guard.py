@@ -5,7 +5,9 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp import web
 
 from pillion_sidecar.config.resources import AllowedPublisher
 from pillion_sidecar.delivery.reasons import DiscardReason
@@ -30,6 +32,8 @@ class Gateway:
         self.issuer = TokenIssuer()
         self.publishers: Sequence[AllowedPublisher] = ()
         self.metrics = DoorMetrics()
+        #: The connections of requests that were let in.
+        self.proven: list[asyncio.BaseProtocol] = []
         self.guard: Guard
         self.door = Door(guarding=self._guard)
         self.renew()
@@ -40,6 +44,7 @@ class Gateway:
             timers=time,
             publishers=lambda: self.publishers,
             observer=self.metrics,
+            proven=self.proven.append,
         )
         return self.guard
 
@@ -93,6 +98,19 @@ async def test_the_bearer_of_a_good_token_publishes(gateway: Gateway) -> None:
         headers = {"Authorization": f"bearer  {gateway.token()} "}
         assert (await gateway.door.post(LINES, headers=headers))[0] == 200
     assert gateway.turned_away() == {}
+
+
+async def test_a_connection_is_a_publishers_once_a_request_is_let_in(gateway: Gateway) -> None:
+    async with gateway.door.open():
+        assert (await gateway.door.post(LINES))[0] == 401
+        assert (await gateway.door.post(LINES, headers={"Authorization": "Bearer a.b.c"}))[0] == 401
+        # A good token alone is not enough: any pod of the cluster can have one.
+        assert (await gateway.publish(alert("a"), namespace="others"))[0] == 403
+        assert gateway.proven == []
+        # Whether or not what it asks for can be done.
+        await gateway.door.post(b"no line", headers=gateway.bearer())
+        await gateway.publish(alert("a"))
+    assert len(gateway.proven) == 2
 
 
 async def test_without_a_token_nobody_comes_in_and_is_told_what_to_send(gateway: Gateway) -> None:
@@ -243,14 +261,37 @@ async def test_publishers_says_who_comes_in_and_counts_at_once(
             assert status == (200 if (namespace, account) in allowed else 403)
 
 
+class Unwanted(web.Response):
+    """An answer to somebody who has left."""
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        assert request.transport is not None
+        request.transport.abort()
+        raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+
+
+async def test_whoever_does_not_wait_for_the_answer_is_no_error_of_ours(
+    gateway: Gateway, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard_module, "_answer", lambda *_: Unwanted())
+    async with gateway.door.open() as door:
+        with pytest.raises(aiohttp.ServerDisconnectedError):
+            await door.post(LINES)
+        assert (await gateway.publish(alert("a")))[0] == 200
+    assert caplog.records == []
+
+
 # ---------------------------------------------------------------------- keys
 
 
 async def test_before_the_keys_everybody_is_told_to_come_again() -> None:
     metrics = DoorMetrics()
+    proven: list[asyncio.BaseProtocol] = []
 
     def guarding(time: FakeTime) -> Guard:
-        return Guard(clock=time, timers=time, publishers=tuple, observer=metrics)
+        return Guard(
+            clock=time, timers=time, publishers=tuple, observer=metrics, proven=proven.append
+        )
 
     async with Door(guarding=guarding).open() as door:
         for headers in ({}, {"Authorization": "Bearer a.b.c"}):
@@ -258,6 +299,7 @@ async def test_before_the_keys_everybody_is_told_to_come_again() -> None:
             assert status == 503
             assert document["reason"] == "the keys that tokens are verified with have not come yet"
             assert answered["Retry-After"] == "5"
+    assert proven == []
 
 
 async def test_keys_are_rotated(gateway: Gateway) -> None:

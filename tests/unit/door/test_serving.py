@@ -17,11 +17,14 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from pillion_sidecar import listening
+from pillion_sidecar.door import entrance as entrance_module
+from pillion_sidecar.door.entrance import Entrance
 from pillion_sidecar.door.following import Unusable
 from pillion_sidecar.door.serving import ServingTLS, read_certificate
 from pillion_sidecar.listening import Listeners
 from pillion_sidecar.settings import Address, TLSFiles
+from pillion_sidecar.telemetry.door import DoorMetrics
+from pillion_sidecar.testing import FakeTime
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +102,11 @@ async def served(tls: ServingTLS) -> AsyncIterator[int]:
     app = web.Application()
     app.router.add_get("/", hello)
     listeners = Listeners()
-    url = await listeners.serve(app, Address("127.0.0.1", 0), tls=tls.context)
+    time = FakeTime()
+    entrance = Entrance(
+        clock=time, timers=time, observer=DoorMetrics(), tls=tls.context, asks_for_tokens=False
+    )
+    url = await listeners.serve(app, Address("127.0.0.1", 0), entrance=entrance)
     assert url.startswith("https://127.0.0.1:")
     try:
         yield int(url.rsplit(":", 1)[1])
@@ -180,7 +187,7 @@ def test_older_versions_of_tls_are_refused(authority: trustme.CA, files: TLSFile
 async def test_whoever_says_nothing_or_no_tls_keeps_nobody_waiting(
     authority: trustme.CA, files: TLSFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "HANDSHAKE_SECONDS", 0.2)
+    monkeypatch.setattr(entrance_module, "HANDSHAKE_SECONDS", 0.2)
     issue(authority, files)
     tls = ServingTLS()
     await renew(tls, files)

@@ -152,6 +152,7 @@ def test_every_metric_of_the_reference_is_exposed_and_no_other(fake_time: FakeTi
     # Those of its door a gateway alone has.
     metrics.door.keys_read(1)
     metrics.door.certificate_read(0.0)
+    metrics.door.watch(lambda: (0, 0, 0))
     text = "".join(metrics.exposition())
     for metric in METRICS:
         assert metric.header in text

@@ -1,0 +1,312 @@
+"""Takes up a gateway's connections, so that it can end them before their TLS handshake is done, as
+asyncio's server does not: whoever opens many and shows no token pushes out its own."""
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Protocol, cast
+
+from pillion_sidecar.clock import Clock, Timer, Timers
+from pillion_sidecar.door.places import Limits, Places
+from pillion_sidecar.telemetry.door import GivenUp
+
+#: Seconds that a TLS handshake may take, and the goodbye at the end.
+HANDSHAKE_SECONDS = 10.0
+GOODBYE_SECONDS = 2.0
+#: Seconds from the handshake to the first request with a token that lets it in.
+PROOF_SECONDS = 15.0
+#: Seconds without a look for connections, once one could not be taken up.
+PAUSE_SECONDS = 1.0
+#: Seconds between two records that connections are given up for want of places.
+QUIET_SECONDS = 60.0
+
+logger = logging.getLogger("pillion.door")
+
+
+class EntranceObserver(Protocol):
+    """Counts connections (telemetry's metrics)."""
+
+    def connection_given_up(self, reason: GivenUp) -> None:
+        """A connection that nobody had proven to be a publisher's was closed."""
+
+    def watch(self, connections: Callable[[], tuple[int, int, int]]) -> None:
+        """Ask here how many connections are in the handshake, unproven, and proven."""
+
+
+class Entrance:
+    """The connections of one listener."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        timers: Timers,
+        observer: EntranceObserver,
+        tls: ssl.SSLContext | None,
+        asks_for_tokens: bool,
+        limits: Limits | None = None,
+    ) -> None:
+        """Without ``tls`` it is plain. Where it asks for no tokens, whoever has shaken hands has
+        proven enough."""
+        self.tls = tls
+        self._clock = clock
+        self._timers = timers
+        self._observer = observer
+        self._asks_for_tokens = asks_for_tokens
+        self._places: Places[_Visitor] = Places(limits or Limits())
+        self._unproven: dict[asyncio.BaseProtocol, _Visitor] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listening: list[socket.socket] = []
+        # Those that are not looked at, since there is no place yet for whoever comes.
+        self._held: list[socket.socket] = []
+        self._releasing: Timer | None = None
+        self._factory: Callable[[], asyncio.Protocol]
+        self._closed = False
+        self._is_quiet = False
+        observer.watch(self._places.counts)
+
+    def open(
+        self, listening: Iterable[socket.socket], factory: Callable[[], asyncio.Protocol]
+    ) -> None:
+        """Take up what comes at these sockets, which it closes in the end. ``factory`` makes the
+        protocol of a connection once its handshake is done."""
+        self._factory = factory
+        for one in listening:
+            one.setblocking(False)
+            self._listening.append(one)
+            self._look(one)
+
+    def prove(self, protocol: asyncio.BaseProtocol) -> None:
+        """The connection of a protocol has shown a token that lets it in. Called for each request:
+        nothing happens where it had before."""
+        visitor = self._unproven.pop(protocol, None)
+        if visitor is not None:
+            visitor.limit.cancel()
+            self._places.prove(visitor)
+
+    async def close(self) -> None:
+        """Take up no more. Whoever is in the handshake is let go; the others belong to ``factory``,
+        and none is given up any more."""
+        self._closed = True
+        loop = asyncio.get_running_loop()
+        for one in self._listening:
+            loop.remove_reader(one)
+            one.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for visitor in self._unproven.values():
+            visitor.limit.cancel()
+        self._unproven.clear()
+
+    # ------------------------------------------------------------------ arriving
+
+    def _look(self, listening: socket.socket) -> None:
+        if not self._closed:
+            asyncio.get_running_loop().add_reader(listening, self._take_up, listening)
+
+    def _take_up(self, listening: socket.socket) -> None:
+        # One a turn of the loop: a handshake costs a hundred times what it costs to ask for one,
+        # and those who are in have their turn between two.
+        seconds = self._places.wait(now=self._clock.monotonic())
+        if seconds:
+            self._hold(listening, seconds)
+            return
+        try:
+            connection, _ = listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            self._pause(listening, error)
+            return
+        connection.setblocking(False)
+        visitor = _Visitor(self, connection)
+        leaving = self._places.arrive(visitor, now=self._clock.monotonic())
+        if leaving is visitor:
+            connection.close()
+            self._count(GivenUp.FULL)
+            return
+        if leaving is not None:
+            self._give_up(leaving)
+        visitor.shaking = task = asyncio.create_task(self._shake_hands(visitor))
+        self._tasks.add(task)
+        task.add_done_callback(lambda task: self._shaken(task, visitor))
+
+    def _hold(self, listening: socket.socket, seconds: float) -> None:
+        """Whoever comes stays in the system's queue for now, where it costs next to nothing."""
+        asyncio.get_running_loop().remove_reader(listening)
+        self._held.append(listening)
+        # One that is set is due before: whoever is the oldest now came later than the one then.
+        if self._releasing is None or self._releasing.cancelled:
+            self._releasing = self._timers.call_later(seconds, self._release)
+
+    def _release(self) -> None:
+        """There may be a place."""
+        while self._held:
+            self._look(self._held.pop())
+
+    def _pause(self, listening: socket.socket, error: OSError) -> None:
+        """Without descriptors or memory the connection stays where it is, and it would be tried
+        again at once."""
+        asyncio.get_running_loop().remove_reader(listening)
+        self._timers.call_later(PAUSE_SECONDS, lambda: self._look(listening))
+        reason = errno.errorcode.get(error.errno or 0, type(error).__name__)
+        logger.warning(
+            "no connection can be taken up for %g s: %s",
+            PAUSE_SECONDS,
+            reason,
+            extra={"event": "connections-not-taken", "reason": reason},
+        )
+
+    async def _shake_hands(self, visitor: "_Visitor") -> None:
+        encrypted = self.tls is not None
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: visitor,
+                visitor.connection,
+                ssl=self.tls,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS if encrypted else None,
+                ssl_shutdown_timeout=GOODBYE_SECONDS if encrypted else None,
+            )
+        except OSError as error:
+            # What it sent, and what openssl says of it, is nobody's concern here.
+            # A frame that it came through refers to it, and to the connection's buffers: until the
+            # garbage collector looks at everything they would stay, 300 kB of each that failed.
+            error.__traceback__ = None
+            self._observer.connection_given_up(GivenUp.HANDSHAKE_FAILED)
+
+    def _shaken(self, task: asyncio.Task[None], visitor: "_Visitor") -> None:
+        self._tasks.discard(task)
+        visitor.shaking = None
+        self._release()
+        if visitor.transport is None:
+            # A task that was cancelled before its first step has given the socket to nobody.
+            visitor.connection.close()
+            self._places.leave(visitor)
+        if not task.cancelled():
+            # What failed but a connection ends the deliverer: the loop is told.
+            task.result()
+
+    # ------------------------------------------------------------------ staying
+
+    def greet(self, visitor: "_Visitor") -> asyncio.Protocol:
+        """The handshake of a visitor is done. Return what handles its requests."""
+        handler = self._factory()
+        self._places.greet(visitor, now=self._clock.monotonic())
+        self._unproven[handler] = visitor
+        visitor.limit = self._timers.call_later(PROOF_SECONDS, lambda: self._expire(visitor))
+        if not self._asks_for_tokens:
+            self.prove(handler)
+        return handler
+
+    def leave(self, visitor: "_Visitor") -> None:
+        """A visitor's connection has ended."""
+        visitor.limit.cancel()
+        self._unproven.pop(visitor.handler, None)
+        self._places.leave(visitor)
+        self._release()
+
+    # ------------------------------------------------------------------ going
+
+    def _give_up(self, visitor: "_Visitor") -> None:
+        """Close the connection of somebody whose place another takes."""
+        if visitor.transport is None:
+            self._count(GivenUp.HANDSHAKE_CROWDED)
+            if visitor.shaking is not None:
+                visitor.shaking.cancel()
+        else:
+            self._count(GivenUp.UNPROVEN_CROWDED)
+            self._end(visitor)
+
+    def _expire(self, visitor: "_Visitor") -> None:
+        self._observer.connection_given_up(GivenUp.UNPROVEN_LATE)
+        self._places.leave(visitor)
+        self._end(visitor)
+
+    def _end(self, visitor: "_Visitor") -> None:
+        visitor.limit.cancel()
+        self._unproven.pop(visitor.handler, None)
+        assert visitor.transport is not None
+        if not visitor.transport.is_closing():
+            # Without a goodbye: it would wait for the other side, and the place is given away.
+            visitor.transport.abort()
+            return
+        # A transport of Python 3.11.2 that was closed twice raises when it is aborted. So its
+        # goodbye gets its end of file, or its writes an error.
+        with suppress(OSError):
+            visitor.connection.shutdown(socket.SHUT_RDWR)
+
+    def _count(self, reason: GivenUp) -> None:
+        """Count a connection that there was no place for, and say so from time to time."""
+        self._observer.connection_given_up(reason)
+        if self._is_quiet:
+            return
+        self._is_quiet = True
+        self._timers.call_later(QUIET_SECONDS, self._speak)
+        handshakes, unproven, proven = self._places.counts()
+        logger.warning(
+            "connections are given up for want of places: %d in the handshake, %d without a good"
+            " token, %d of publishers",
+            handshakes,
+            unproven,
+            proven,
+            extra={
+                "event": "connections-given-up",
+                "reason": reason.value,
+                "handshakes": handshakes,
+                "unproven": unproven,
+                "proven": proven,
+            },
+        )
+
+    def _speak(self) -> None:
+        self._is_quiet = False
+
+
+class _Visitor(asyncio.BaseProtocol):
+    """One connection. What it receives goes to its handler without a detour."""
+
+    __slots__ = (
+        "__weakref__",
+        "_entrance",
+        "connection",
+        "data_received",
+        "eof_received",
+        "handler",
+        "limit",
+        "shaking",
+        "transport",
+    )
+
+    data_received: Callable[[bytes], None]
+    eof_received: Callable[[], bool | None]
+    handler: asyncio.Protocol
+    limit: Timer
+
+    def __init__(self, entrance: Entrance, connection: socket.socket) -> None:
+        self._entrance = entrance
+        self.connection = connection
+        self.shaking: asyncio.Task[None] | None = None
+        #: None until the handshake is done.
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.handler = handler = self._entrance.greet(self)
+        self.data_received = handler.data_received
+        self.eof_received = handler.eof_received
+        handler.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._entrance.leave(self)
+        self.handler.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self.handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.handler.resume_writing()

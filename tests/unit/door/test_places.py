@@ -1,0 +1,145 @@
+"""Who goes where there are not places for all: what has shown nothing, for longest."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pillion_sidecar.door.places import Limits, Places
+
+LIMITS = Limits(handshakes=2, unproven=3, total=5, grace_seconds=10.0)
+
+
+def test_of_too_many_in_the_handshake_the_oldest_goes() -> None:
+    places: Places[str] = Places(LIMITS)
+    assert [places.arrive(name, now=0.0) for name in "abcd"] == [None, None, "a", "b"]
+    assert places.counts() == (2, 0, 0)
+
+
+def test_of_too_many_that_have_shown_nothing_the_oldest_goes() -> None:
+    places: Places[str] = Places(LIMITS)
+    leaving = []
+    for name in "abcde":
+        leaving.append(places.arrive(name, now=0.0))
+        places.greet(name, now=0.0)
+    assert leaving == [None, None, None, "a", "b"]
+    assert places.counts() == (0, 3, 0)
+
+
+def test_whoever_has_been_in_one_stage_for_longest_is_the_oldest() -> None:
+    places: Places[str] = Places(LIMITS)
+    places.arrive("a", now=0.0)
+    places.arrive("b", now=1.0)
+    places.greet("a", now=5.0)
+    places.arrive("c", now=6.0)
+    assert [places.arrive(name, now=7.0) for name in "de"] == ["b", "c"]
+    assert places.counts() == (2, 1, 0)
+    # One in the handshake where those are too many, though another is older.
+    assert places.arrive("f", now=8.0) == "d"
+    assert places.counts() == (2, 1, 0)
+
+
+def prove(places: Places[str], names: str) -> None:
+    for name in names:
+        assert places.arrive(name, now=0.0) is None
+        places.greet(name, now=0.0)
+        places.prove(name)
+
+
+def test_a_publisher_stays_whoever_comes() -> None:
+    places: Places[str] = Places(LIMITS)
+    prove(places, "abc")
+    for name in "defgh":
+        leaving = places.arrive(name, now=0.0)
+        assert leaving is None or leaving in "defgh"
+        places.greet(name, now=0.0)
+    assert places.counts() == (0, 2, 3)
+
+
+def test_beyond_all_places_whoever_has_shown_nothing_gives_way() -> None:
+    places: Places[str] = Places(LIMITS)
+    prove(places, "abcd")
+    assert places.arrive("e", now=2.0) is None
+    assert places.arrive("f", now=4.0) == "e"
+    places.greet("f", now=5.0)
+    assert places.arrive("g", now=6.0) == "f"
+    assert places.counts() == (1, 0, 4)
+
+
+def test_a_newcomer_waits_until_the_oldest_had_its_time() -> None:
+    places: Places[str] = Places(LIMITS)
+    assert places.wait(now=0.0) == 0.0
+    places.arrive("a", now=1.0)
+    assert places.wait(now=1.0) == 0.0
+    places.arrive("b", now=2.0)
+    assert [places.wait(now=now) for now in (2.0, 5.0, 11.0, 20.0)] == [9.0, 6.0, 0.0, 0.0]
+    assert places.arrive("c", now=11.0) == "a"
+    assert places.wait(now=11.0) == 1.0
+    places.greet("b", now=11.0)
+    assert places.wait(now=11.0) == 0.0
+
+
+def test_where_publishers_have_all_places_nobody_waits_to_be_told() -> None:
+    places: Places[str] = Places(LIMITS)
+    prove(places, "abcd")
+    places.arrive("e", now=0.0)
+    assert places.wait(now=0.0) == 10.0
+    places.greet("e", now=5.0)
+    assert places.wait(now=5.0) == 10.0
+    places.prove("e")
+    assert places.wait(now=5.0) == 0.0
+    assert places.arrive("f", now=5.0) == "f"
+
+
+def test_a_newcomer_is_refused_where_publishers_have_all_places() -> None:
+    places: Places[str] = Places(LIMITS)
+    prove(places, "abcde")
+    assert places.arrive("f", now=0.0) == "f"
+    assert places.counts() == (0, 0, 5)
+    places.leave("b")
+    assert places.arrive("f", now=0.0) is None
+    assert places.counts() == (1, 0, 4)
+
+
+def test_a_place_is_free_again_whatever_it_was() -> None:
+    places: Places[str] = Places(LIMITS)
+    prove(places, "a")
+    places.arrive("b", now=0.0)
+    places.greet("b", now=0.0)
+    places.arrive("c", now=0.0)
+    assert places.counts() == (1, 1, 1)
+    for name in "abcabz":
+        places.leave(name)
+    assert len(places) == 0
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(("arrive", "greet", "prove", "leave")), st.integers(0, 12)),
+        max_size=80,
+    )
+)
+def test_no_bound_is_passed_and_no_publisher_pushed_out(steps: list[tuple[str, int]]) -> None:
+    places: Places[int] = Places(LIMITS)
+    stage: dict[int, str] = {}
+    before = {"arrive": None, "greet": "arrive", "prove": "greet"}
+    for step, guest in steps:
+        if step == "leave":
+            places.leave(guest)
+            stage.pop(guest, None)
+            continue
+        if stage.get(guest) != before[step]:
+            continue
+        leaving = None
+        if step == "arrive":
+            leaving = places.arrive(guest, now=0.0)
+        elif step == "greet":
+            places.greet(guest, now=0.0)
+        else:
+            places.prove(guest)
+        stage[guest] = step
+        if leaving is not None:
+            assert stage.pop(leaving) != "prove"
+        handshakes, unproven, proven = places.counts()
+        assert handshakes <= LIMITS.handshakes
+        assert handshakes + unproven <= LIMITS.unproven
+        assert handshakes + unproven + proven == len(stage) <= LIMITS.total
+        assert proven == list(stage.values()).count("prove")
