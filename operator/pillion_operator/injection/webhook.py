@@ -15,7 +15,8 @@ from pillion_operator.injection.patch import injection_patch, port_clashes
 from pillion_operator.injection.review import BadReview, Review, answer, parse_review
 from pillion_operator.settings import DelivererDefaults
 
-logger = logging.getLogger("pillion.operator")
+#: Of its own: the deliverer's telemetry bounds its lines, since others decide how many there are.
+logger = logging.getLogger("pillion.operator.webhook")
 
 #: Bytes of a review. An object in etcd has 1.5 MiB at most, and an answer may double it.
 MOST_BYTES = 4 * 1024 * 1024

@@ -86,6 +86,19 @@ EVENTS: tuple[Event, ...] = (
         ("file",),
     ),
     Event(
+        "connections-given-up",
+        "WARNING",
+        "A gateway has no places for all connections: those that showed no good token for longest "
+        "are closed, and where publishers have all places, newcomers. Told once a minute at most.",
+        ("reason", "handshakes", "unproven", "proven"),
+    ),
+    Event(
+        "connections-not-taken",
+        "WARNING",
+        "The system refuses a gateway another connection, for want of descriptors or memory.",
+        ("reason",),
+    ),
+    Event(
         "indication-discarded",
         "WARNING",
         "An accepted indication was discarded undelivered. Exactly one record for each.",
@@ -210,5 +223,13 @@ EVENTS: tuple[Event, ...] = (
         "The last write before a crash was not complete, and was cut off the journal. Nothing that "
         "was acknowledged as durable was in it.",
         ("file", "begin", "end"),
+    ),
+    Event(
+        "log-lines-left-out",
+        "WARNING",
+        "Somebody sends again and again what is no HTTP, or what fails, or goes before the answer. "
+        "Of lines that say the same about requests or connections, five a minute are written; so "
+        "many more were not. The operator logs it, too.",
+        ("of", "count"),
     ),
 )

@@ -3,24 +3,28 @@ name.
 
 Lines are written by a thread, so that a reader who stalls does not stall the event loop. The buffer
 between is bounded. When it is full, records below WARNING are dropped and counted; a WARNING waits
-for room, since every discard must be logged (S0.11).
+for room, since every discard must be logged (S0.11). Lines whose number others decide are bounded
+(``telemetry.bounding``).
 """
 
 import json
 import logging
 import queue
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
 from logging.handlers import QueueHandler, QueueListener
 from typing import Any, TextIO
 
-from pillion_sidecar.clock import SystemClock
+from pillion_sidecar.clock import Clock, SystemClock
+from pillion_sidecar.telemetry.bounding import SECONDS, LeftOut, LineBound, kind_of
 from pillion_sidecar.telemetry.rolling import LogFile, RollingHandler
 
 #: Records that may wait to be written: some 5 MB.
 BUFFERED_RECORDS = 10_000
+
+logger = logging.getLogger("pillion.log")
 
 #: What every record of the logging module has; whatever else it has came by ``extra``.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -81,10 +85,42 @@ def _logfmt_value(value: object) -> str:
 class _BufferingHandler(QueueHandler):
     """Puts formatted lines into the buffer."""
 
-    def __init__(self, buffer: "queue.Queue[logging.LogRecord]") -> None:
+    def __init__(self, buffer: "queue.Queue[logging.LogRecord]", *, clock: Clock) -> None:
         super().__init__(buffer)
         self._buffer = buffer
+        self._clock = clock
+        self._bound = LineBound()
         self.dropped = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        now = self._clock.monotonic()
+        self._tell(self._bound.over(now=now))
+        kind = kind_of(record)
+        if kind is None or self._bound.admits(kind, now=now):
+            super().emit(record)
+
+    def finish(self) -> None:
+        """Tell what was left out until now."""
+        self.acquire()
+        try:
+            self._tell(self._bound.finish())
+        finally:
+            self.release()
+
+    def _tell(self, left_out: Iterable[LeftOut]) -> None:
+        for kind, count in left_out:
+            # Not by the logger: within a handler that may do nothing (Python 3.14).
+            told = logger.makeRecord(
+                logger.name,
+                logging.WARNING,
+                __file__,
+                0,
+                "%d more lines within %.0f s were left out: %s",
+                (count, SECONDS, kind.message.replace("%s", "…")),
+                None,
+                extra={"event": "log-lines-left-out", "of": kind.logger, "count": count},
+            )
+            super().emit(told)
 
     def enqueue(self, record: logging.LogRecord) -> None:
         if record.levelno >= logging.WARNING:
@@ -118,10 +154,11 @@ class LogOutput:
         stream: TextIO,
         file: RollingHandler | None = None,
         buffered_records: int = BUFFERED_RECORDS,
+        clock: Clock | None = None,
     ) -> None:
         """With a ``file`` nothing goes to ``stream``. It is closed with the output."""
         buffer: queue.Queue[logging.LogRecord] = queue.Queue(buffered_records)
-        self.handler = _BufferingHandler(buffer)
+        self.handler = _BufferingHandler(buffer, clock=clock or SystemClock())
         self.handler.setFormatter(StructuredFormatter(log_format))
         self._file = file
         self._writer = _Writer(buffer, file or logging.StreamHandler(stream))
@@ -138,6 +175,7 @@ class LogOutput:
     def close(self) -> None:
         """Write what is buffered, then end the thread. Records that come later are not ours."""
         logging.getLogger().removeHandler(self.handler)
+        self.handler.finish()
         self._writer.stop()
         if self._file is not None:
             self._file.close()
@@ -149,6 +187,7 @@ def configure_logging(
     *,
     stream: TextIO | None = None,
     file: LogFile | None = None,
+    clock: Clock | None = None,
 ) -> LogOutput:
     """Send everything that is logged in this process to ``file``, else to ``stream`` [standard
     error].
@@ -156,8 +195,11 @@ def configure_logging(
     ``level`` is a name such as INFO. The caller closes the returned output at the end. Raises
     OSError, and changes nothing, where the file cannot be opened.
     """
-    rolling = RollingHandler(file, clock=SystemClock()) if file else None
-    output = LogOutput(log_format=log_format, stream=stream or sys.stderr, file=rolling)
+    clock = clock or SystemClock()
+    rolling = RollingHandler(file, clock=clock) if file else None
+    output = LogOutput(
+        log_format=log_format, stream=stream or sys.stderr, file=rolling, clock=clock
+    )
     root = logging.getLogger()
     for handler in list(root.handlers):
         root.removeHandler(handler)

@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pillion_sidecar.telemetry.bounding import MOST_LINES, SECONDS
 from pillion_sidecar.telemetry.logs import (
     LogFormat,
     LogOutput,
     StructuredFormatter,
     configure_logging,
 )
+from pillion_sidecar.testing import FakeTime
 
 
 def _record(message: str = "hello", **extra: object) -> logging.LogRecord:
@@ -91,6 +93,50 @@ def test_what_was_logged_is_written_by_the_time_the_output_is_closed() -> None:
     output.close()
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [line["number"] for line in lines] == list(range(100))
+
+
+@pytest.mark.usefixtures("_own_logging")
+def test_a_flood_from_outside_is_a_few_lines_a_minute_and_a_count(fake_time: FakeTime) -> None:
+    stream = io.StringIO()
+    output = configure_logging(LogFormat.JSON, "info", stream=stream, clock=fake_time)
+    http, own = logging.getLogger("pillion.http"), logging.getLogger("pillion.test")
+    for number in range(1000):
+        http.error("Error handling request from %s", f"192.0.2.{number % 250}")
+        own.warning("a discard")
+    fake_time.advance(SECONDS)
+    own.info("later")
+    for _ in range(MOST_LINES + 2):
+        http.error("Error handling request from %s", "192.0.2.1")
+    output.close()
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["message"] for line in lines].count("a discard") == 1000
+    rest = [line for line in lines if line["logger"] != "pillion.test"]
+    assert [line["event"] for line in rest] == [
+        *["pillion.http"] * MOST_LINES,
+        "log-lines-left-out",
+        *["pillion.http"] * MOST_LINES,
+        "log-lines-left-out",
+    ]
+    first, last = [line for line in rest if line["logger"] == "pillion.log"]
+    assert (first["count"], first["of"], last["count"]) == (995, "pillion.http", 2)
+    assert first["message"] == (
+        "995 more lines within 60 s were left out: Error handling request from …"
+    )
+    assert lines[lines.index(first) + 1]["message"] == "later"
+
+
+@pytest.mark.usefixtures("_own_logging")
+def test_whoever_goes_before_the_answer_again_and_again_gets_a_few_lines(
+    fake_time: FakeTime,
+) -> None:
+    stream = io.StringIO()
+    output = configure_logging(LogFormat.JSON, "info", stream=stream, clock=fake_time)
+    for _ in range(1000):
+        logging.getLogger("asyncio").warning("SSL connection is closed")
+    output.close()
+    *written, last = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["message"] for line in written] == ["SSL connection is closed"] * MOST_LINES
+    assert (last["event"], last["of"], last["count"]) == ("log-lines-left-out", "asyncio", 995)
 
 
 class _StalledStream(io.StringIO):
