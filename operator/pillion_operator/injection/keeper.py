@@ -72,8 +72,8 @@ class CertificateKeeper:
     async def _pause(self) -> None:
         """Wait for the next look: no longer than until this replica leads.
 
-        A new installation finds the Secret of the one before, and a configuration that trusts
-        nobody yet: until the leader has looked, nothing is injected.
+        A configuration that trusts somebody else is the leader's to change, and until then nothing
+        is injected.
         """
         left = self._wait()
         while left > 0:
@@ -92,16 +92,17 @@ class CertificateKeeper:
     async def look(self) -> None:
         """Renew what is due where this replica leads, and show what the Secret holds.
 
-        Trust goes before use: caBundle is written before a new certificate is shown.
+        Trust goes before use, on every replica: a certificate is shown once caBundle has its CA.
         """
         found = await self._kept.read()
         material = self._read(found)
         self._led = self._leads()
         if self._led:
             material = await self._renew(found, material)
-            if material is not None:
-                await self._publish(material.bundle())
-        if material is not None and material.serving != self._shown:
+        if material is None:
+            return
+        trusted = await self._publish(material.bundle())
+        if trusted and material.serving != self._shown:
             await self._use(material.serving)
             self._shown = material.serving
 
@@ -134,11 +135,15 @@ class CertificateKeeper:
         )
         return new
 
-    async def _publish(self, bundle: bytes) -> None:
-        """Write caBundle where it differs."""
+    async def _publish(self, bundle: bytes) -> bool:
+        """Write caBundle where it differs; return whether the API server trusts it now.
+
+        One that is empty is any replica's to write: it was installed with this version, and an
+        older one, which may lead until this is ready, knows nothing of it.
+        """
         name = self._settings.configuration
         if name is None:
-            return
+            return True
         configuration = await self._api.get(MUTATING_WEBHOOK, None, name)
         if configuration is None:
             self._absences += 1
@@ -148,24 +153,35 @@ class CertificateKeeper:
                     name,
                     extra={"event": "no-webhook-configuration"},
                 )
-            return
+            return True
         self._absences = 0
         operations = bundle_patch(configuration, bundle=base64.b64encode(bundle).decode())
         if operations:
+            if not self._led and trusts_somebody(configuration):
+                return False
             await self._api.patch(MUTATING_WEBHOOK, None, name, operations)
+        return True
+
+
+def trusts_somebody(configuration: Object) -> bool:
+    """Whether any of its webhooks has a caBundle."""
+    return any(
+        webhook["clientConfig"].get("caBundle") for webhook in configuration.get("webhooks") or ()
+    )
 
 
 def bundle_patch(configuration: Object, *, bundle: str) -> list[Object]:
     """The JSON patch that gives each webhook of the configuration this caBundle (base64)."""
-    operations: list[Object] = []
-    for index, webhook in enumerate(configuration.get("webhooks") or ()):
-        if webhook["clientConfig"].get("caBundle") == bundle:
-            continue
-        path = f"/webhooks/{index}"
-        # Somebody may have written the list anew meanwhile: then none of it is done.
-        operations.append({"op": "test", "path": f"{path}/name", "value": webhook["name"]})
-        operations.append({"op": "add", "path": f"{path}/clientConfig/caBundle", "value": bundle})
-    return operations
+    writes: list[Object] = [
+        {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle}
+        for index, webhook in enumerate(configuration.get("webhooks") or ())
+        if webhook["clientConfig"].get("caBundle") != bundle
+    ]
+    if not writes:
+        return []
+    # Somebody may have written it anew meanwhile: then none of it is done.
+    version = configuration["metadata"]["resourceVersion"]
+    return [{"op": "test", "path": "/metadata/resourceVersion", "value": version}, *writes]
 
 
 class CertificateFolder:

@@ -55,13 +55,17 @@ def clock() -> FakeClock:
 @pytest.fixture
 def api() -> MemoryApi:
     api = MemoryApi()
-    api.objects[CONFIGURATION] = {
-        "webhooks": [
-            {"name": "a.pillion.dev", "clientConfig": {"url": "https://x"}},
-            {"name": "b.pillion.dev", "clientConfig": {"caBundle": "b2xk"}},
-        ]
-    }
+    api.objects[CONFIGURATION] = configuration("", "b2xk")
     return api
+
+
+def configuration(*bundles: str) -> Any:
+    """One with so many webhooks, which trust these."""
+    webhooks = [
+        {"name": f"{index}.pillion.dev", "clientConfig": {"caBundle": bundle} if bundle else {}}
+        for index, bundle in enumerate(bundles)
+    ]
+    return {"metadata": {"resourceVersion": "7"}, "webhooks": webhooks}
 
 
 def stored(api: MemoryApi) -> Any:
@@ -116,7 +120,7 @@ async def test_a_bundle_that_somebody_has_changed_is_repaired(
     del api.objects[CONFIGURATION]["webhooks"][0]["clientConfig"]["caBundle"]
     await replica.keeper.look()
     assert trusted(api) == {stored(api).bundle()}
-    assert [len(patch) for patch in api.patches] == [4, 2]
+    assert [len(patch) for patch in api.patches] == [3, 2]
 
 
 async def test_what_is_due_is_renewed_and_shown_by_every_replica(
@@ -194,14 +198,14 @@ async def test_without_its_configuration_the_certificate_is_shown_all_the_same(
 async def test_a_configuration_that_comes_a_moment_later_is_found_soon(
     api: MemoryApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    configuration = api.objects.pop(CONFIGURATION)
+    taken = api.objects.pop(CONFIGURATION)
     running = asyncio.create_task(Replica(api, clock).keeper.run())
     for wait in (EAGER_INTERVAL, 2 * EAGER_INTERVAL):
         await clock.until_sleeping()
         await clock.advance(wait)
     await clock.until_sleeping()
     assert caplog.text.count("nothing is injected") == 1
-    api.objects[CONFIGURATION] = configuration
+    api.objects[CONFIGURATION] = taken
     await clock.advance(4 * EAGER_INTERVAL)
     await clock.until_sleeping()
     assert trusted(api) == {stored(api).bundle()}
@@ -211,22 +215,56 @@ async def test_a_configuration_that_comes_a_moment_later_is_found_soon(
 
 async def test_whoever_becomes_the_leader_looks_at_once(api: MemoryApi, clock: FakeClock) -> None:
     await Replica(api, clock).keeper.look()
-    # Installed anew: the Secret is still there, and the configuration trusts nobody.
-    api.objects[CONFIGURATION] = {"webhooks": [{"name": "a.pillion.dev", "clientConfig": {}}]}
+    api.objects[CONFIGURATION] = configuration("b2xk")
     replica = Replica(api, clock, leads=False)
     task = asyncio.create_task(replica.keeper.run())
     await clock.until_sleeping()
-    assert len(replica.shown) == 1
     await clock.advance(EAGER_INTERVAL)
     await clock.until_sleeping()
-    assert "caBundle" not in api.objects[CONFIGURATION]["webhooks"][0]["clientConfig"]
+    # What somebody else trusts is the leader's to change, and until then this one is not ready:
+    # whoever waits for the installation would find that nothing is injected.
+    assert trusted(api) == {b"old"}
+    assert not replica.shown
     replica.leads = True
     await clock.advance(EAGER_INTERVAL)
     await clock.until_sleeping()
     assert trusted(api) == {stored(api).bundle()}
+    assert replica.shown == [stored(api).serving]
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_a_standby_shows_a_certificate_as_soon_as_it_is_trusted(
+    api: MemoryApi, clock: FakeClock
+) -> None:
+    leader = Replica(api, clock)
+    await leader.keeper.look()
+    api.objects[CONFIGURATION] = configuration("b2xk")
+    standby = Replica(api, clock, leads=False)
+    task = asyncio.create_task(standby.keeper.run())
+    await clock.until_sleeping()
+    assert not standby.shown
+    await leader.keeper.look()
+    await clock.advance(EAGER_INTERVAL)
+    await clock.until_sleeping()
+    assert standby.shown == [stored(api).serving]
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_configuration_that_trusts_nobody_is_anybodys_to_write(
+    api: MemoryApi, clock: FakeClock
+) -> None:
+    """Who leads may be of another version, which goes by another name, and stays until this one is
+    ready."""
+    await Replica(api, clock).keeper.look()
+    api.objects[CONFIGURATION] = configuration("", "")
+    standby = Replica(api, clock, leads=False)
+    await standby.keeper.look()
+    assert trusted(api) == {stored(api).bundle()}
+    assert standby.shown == [stored(api).serving]
 
 
 async def test_a_standby_looks_as_seldom_as_the_leader(api: MemoryApi, clock: FakeClock) -> None:
@@ -235,6 +273,9 @@ async def test_a_standby_looks_as_seldom_as_the_leader(api: MemoryApi, clock: Fa
     task = asyncio.create_task(replica.keeper.run())
     await clock.until_sleeping()
     api.objects[PLACE]["data"] = another(clock)
+    bundle = base64.b64encode(stored(api).bundle()).decode()
+    for webhook in api.objects[CONFIGURATION]["webhooks"]:
+        webhook["clientConfig"]["caBundle"] = bundle
     for _second in range(int(INTERVAL / EAGER_INTERVAL) - 1):
         await clock.advance(EAGER_INTERVAL)
         await clock.until_sleeping()
@@ -270,14 +311,8 @@ async def test_an_outage_is_told_and_survived(
 
 
 def test_a_bundle_is_written_only_to_the_webhook_that_was_read() -> None:
-    configuration = {
-        "webhooks": [
-            {"name": "a", "clientConfig": {"caBundle": "right"}},
-            {"name": "b", "clientConfig": {}},
-        ]
-    }
-    assert bundle_patch(configuration, bundle="right") == [
-        {"op": "test", "path": "/webhooks/1/name", "value": "b"},
+    assert bundle_patch(configuration("right", ""), bundle="right") == [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
         {"op": "add", "path": "/webhooks/1/clientConfig/caBundle", "value": "right"},
     ]
 
