@@ -38,6 +38,7 @@ from pillion_operator.reconciling.resources import (
     Subscriptions,
 )
 from pillion_operator.reconciling.service_status import ServiceStatusReconciler
+from pillion_operator.reconciling.serving import ServingCertificates
 from pillion_operator.reconciling.states import ServiceStates
 from pillion_operator.reconciling.statuses import StatusWriter
 from pillion_operator.reconciling.triggers import SERVICE_STATUS
@@ -176,7 +177,9 @@ class Assembly:
                 defaults=self.settings.deliverer,
                 authority=self.authority,
                 issuer=self.issuer,
-                clock=self.clock,
+                certificates=ServingCertificates(
+                    authority=self.authority, clock=self.clock, recorder=self.recorder
+                ),
             ),
             clock=self.clock,
             enqueue=self.queue.add,

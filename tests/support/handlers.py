@@ -15,9 +15,13 @@ class FakeSender:
     def __init__(self) -> None:
         self.sent: list[tuple[bytes, Exchange]] = []
         self.closed = False
+        self.renewals = 0
 
     def send(self, request: bytes, exchange: Exchange) -> None:
         self.sent.append((request, exchange))
+
+    def renew(self) -> None:
+        self.renewals += 1
 
     def close(self) -> None:
         self.closed = True

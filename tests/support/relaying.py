@@ -127,6 +127,9 @@ class GatewaySender:
         self._gateway.requests.append(lines)
         self._gateway.waiting.append(Request(lines, exchange, self))
 
+    def renew(self) -> None:
+        """There is no connection."""
+
     def close(self) -> None:
         self.closed = True
 

@@ -2,6 +2,7 @@
 
 A new CA is first only trusted, and signs after ``OVERLAP``; the old one stays trusted until it
 expires. So whichever certificate a server shows, and whichever bundle a client still has, they fit.
+One that is given up, since others may have its key, goes the same way in two steps of ``STEP``.
 """
 
 import datetime
@@ -26,12 +27,17 @@ SERVING_SECONDS = 365 * 86_400
 SKEW = 300
 #: Seconds for which a new CA is trusted before it signs.
 OVERLAP = 3600
+#: Seconds for which the next CA is trusted before it signs, and the one that is given up
+#: afterwards: several times what a kubelet takes to bring a Secret that has changed.
+STEP = 300
 #: Bytes of a CA that is given, with those that lead to it: three of them go into one Secret.
 MOST_CA_BYTES = 16 * 1024
 #: The keys of a Secret. ``SINCE`` is when the next CA came, in whole seconds since the epoch.
 CERTIFICATE, KEY, CA_CERTIFICATE, CA_KEY = "tls.crt", "tls.key", "ca.crt", "ca.key"
 NEXT_CERTIFICATE, NEXT_KEY, PREVIOUS_CERTIFICATE = "next-ca.crt", "next-ca.key", "previous-ca.crt"
 SINCE = "next-ca.since"
+#: Until when a CA that is given up is trusted, in whole seconds since the epoch.
+UNTIL = "previous-ca.until"
 
 _PEM = serialization.Encoding.PEM
 _SigningKey: TypeAlias = (
@@ -58,6 +64,8 @@ class Authority:
     since: int = 0
     #: The certificate of the CA that signed before.
     previous_ca: bytes | None = None
+    #: Until when a CA that is given up is trusted, in seconds since the epoch; 0: none is.
+    until: int = 0
 
     def bundle(self) -> bytes:
         """The CAs to trust, in PEM."""
@@ -76,12 +84,46 @@ def renewed_authority(
     """
     if authority is None or not_after(authority.ca.certificate) <= now:
         return Authority(ca=given or new_ca(name=name, now=now))
-    if authority.previous_ca is not None and not_after(authority.previous_ca) <= now:
+    if authority.previous_ca is not None and _is_over(authority, now=now):
         authority = replace(authority, previous_ca=None)
     authority = _with_next(authority, name=name, now=now, given=given)
-    if authority.next_ca is None or now < authority.since + OVERLAP:
+    if authority.until and authority.next_ca is None and authority.previous_ca is None:
+        authority = replace(authority, until=0)
+    overlap = STEP if authority.until else OVERLAP
+    if authority.next_ca is None or now < authority.since + overlap:
         return authority
-    return Authority(ca=authority.next_ca, previous_ca=authority.ca.certificate)
+    return Authority(
+        ca=authority.next_ca,
+        previous_ca=authority.ca.certificate,
+        # Counted anew: nobody may have led at the moment when it was due.
+        until=math.ceil(now) + STEP if authority.until else 0,
+    )
+
+
+def replaced_authority(
+    authority: Authority, *, name: str, now: float, given: KeyPair | None = None
+) -> Authority:
+    """The authority after it was given up at ``now``: others may have its key.
+
+    Another CA takes its place, and it is trusted for two steps more. Where it was being given up
+    already, nothing of it is trusted from now on. One that was ``given`` is replaced by whoever
+    gives it; what was trusted besides goes.
+    """
+    if authority.until or not_after(authority.ca.certificate) <= now:
+        return Authority(ca=given or new_ca(name=name, now=now))
+    start = math.ceil(now)
+    if given == authority.ca:
+        until = 0 if authority.previous_ca is None else start + STEP
+        return replace(authority, next_ca=None, since=0, until=until)
+    # Not one that was to be the next: its key lay beside the other.
+    following = given or new_ca(name=name, now=now)
+    return replace(authority, next_ca=following, since=start, until=start + 2 * STEP)
+
+
+def _is_over(authority: Authority, *, now: float) -> bool:
+    """Whether the previous CA need not be trusted any more."""
+    assert authority.previous_ca is not None
+    return 0 < authority.until <= now or not_after(authority.previous_ca) <= now
 
 
 def _with_next(authority: Authority, *, name: str, now: float, given: KeyPair | None) -> Authority:
@@ -199,6 +241,8 @@ def authority_to_data(authority: Authority) -> dict[str, bytes]:
         data[SINCE] = str(authority.since).encode()
     if authority.previous_ca is not None:
         data[PREVIOUS_CERTIFICATE] = authority.previous_ca
+    if authority.until:
+        data[UNTIL] = str(authority.until).encode()
     return data
 
 
@@ -219,6 +263,7 @@ def authority_from_data(data: Mapping[str, bytes]) -> Authority:
             next_ca=following,
             since=since,
             previous_ca=previous,
+            until=int(data.get(UNTIL, b"0")),
         )
     except KeyError as error:
         raise BadMaterial(f"the Secret has no {error}") from error

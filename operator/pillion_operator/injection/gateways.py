@@ -9,6 +9,7 @@ from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import FAILURES, Api
 from pillion_operator.cluster.types import SECRET
 from pillion_operator.injection.authority import (
+    STEP,
     Authority,
     BadMaterial,
     authority_from_data,
@@ -17,6 +18,7 @@ from pillion_operator.injection.authority import (
     must_be_signed,
     not_after,
     renewed_authority,
+    replaced_authority,
     serving_certificate,
 )
 from pillion_operator.injection.kept import Found, KeptSecret, decoded
@@ -93,7 +95,7 @@ class GatewayAuthority:
     async def _look(self) -> None:
         found = await self._kept.read()
         stored = self._stored(found)
-        # A Secret that somebody has deleted or spoilt is written again as it was.
+        # A Secret that somebody has spoilt is written again as it was.
         known = stored or self._authority
         given, problem = await self._given()
         if self._given_name is not None and given is None:
@@ -101,12 +103,34 @@ class GatewayAuthority:
             if known is None:
                 return
             given = known.next_ca or known.ca
-        new = renewed_authority(known, name=NAME, now=self._clock.time(), given=given)
+        # What was used was in the Secret once: whoever has deleted that gives the authority up.
+        deleted = self._authority if found.secret is None else None
+        now = self._clock.time()
+        if deleted is not None:
+            new = replaced_authority(deleted, name=NAME, now=now, given=given)
+        else:
+            new = renewed_authority(known, name=NAME, now=now, given=given)
         if new != stored and not await self._kept.write(found, authority_to_data(new)):
             return
+        if deleted is not None:
+            self._tell_replaced(new)
         if not problem:
             self._told = ""
         self._use(new)
+
+    def _tell_replaced(self, new: Authority) -> None:
+        if new.next_ca is not None:
+            what = f"another one signs in {STEP} s, and {STEP} s later it is no longer trusted"
+        elif new.until:
+            what = f"the one before is trusted for {STEP} s more"
+        else:
+            what = "only the one that signs now is trusted"
+        logger.warning(
+            "Secret %s was deleted, so its authority is given up: %s",
+            self._kept,
+            what,
+            extra={"event": "gateway-authority-replaced"},
+        )
 
     def _stored(self, found: Found) -> Authority | None:
         if not found.data:

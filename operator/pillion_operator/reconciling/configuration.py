@@ -94,6 +94,9 @@ class ConfigurationReconciler:
     def follow(self, change: Change) -> None:
         """Take a change of the store into account."""
         self._absent.discard(change.key)
+        service = self._wanted.follow(change)
+        if service is not None:
+            self._enqueue(service)
 
     async def reconcile(self, service: Key) -> None:
         """Bring one service's objects up to date, and ask for the statuses that follow."""

@@ -140,6 +140,19 @@ _GATEWAYS = (
         "The authority of gateways is known, at the start of a leader or after a renewal.",
     ),
     LogEvent(
+        "gateway-authority-replaced",
+        "WARNING",
+        "Somebody has deleted the Secret with the authority of gateways, and so given it up. "
+        "Another one takes its place.",
+    ),
+    LogEvent(
+        "gateway-certificate-replaced",
+        "INFO",
+        "Somebody has deleted the Secret with a gateway's certificate. The gateway gets another "
+        "key and certificate.",
+        ("namespace", "service"),
+    ),
+    LogEvent(
         "gateway-authority-failed",
         "WARNING",
         "The authority of gateways could not be read, renewed or taken from the Secret that was "

@@ -6,12 +6,10 @@ from collections.abc import Callable
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import TLSOptions
-from pillion_sidecar.handlers.http.connector import AddressCheck, Connector, NameResolver
+from pillion_sidecar.handlers.http.connector import AddressCheck, NameResolver
 from pillion_sidecar.handlers.http.exchange import Failure, Headers, Sender
-from pillion_sidecar.handlers.http.pace import OpeningPace
-from pillion_sidecar.handlers.http.sender import RECEIVE_BUFFER, HTTPSender
+from pillion_sidecar.handlers.http.shared import SharedParts
 from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError, parse_target
-from pillion_sidecar.handlers.http.tls import TLSContexts
 
 #: Seconds that one call may take, and that a connection is kept for the next.
 TIMEOUT_SECONDS = 10.0
@@ -31,14 +29,11 @@ class HTTPCallbackPoster:
         resolver: NameResolver,
         address_policy: AddressCheck,
     ) -> None:
-        self._clock = clock
-        self._timers = timers
-        self._resolver = resolver
         self._address_policy = address_policy
-        self._tls_contexts = TLSContexts()
         self._tls = TLSOptions()
-        self._pace = OpeningPace()
-        self._buffer = memoryview(bytearray(RECEIVE_BUFFER))
+        self._parts = SharedParts(
+            clock=clock, timers=timers, resolver=resolver, idle_seconds=IDLE_SECONDS
+        )
         self._places: OrderedDict[tuple[bool, str, int], _Place] = OrderedDict()
 
     @property
@@ -83,21 +78,10 @@ class HTTPCallbackPoster:
             self._places.pop(key).sender.close()
 
     def _sender(self, target: HTTPTarget) -> Sender:
-        connector = Connector(
-            target=target,
-            resolver=self._resolver,
-            address_policy=self._address_policy,
-            pace=self._pace,
-            tls=self._tls_contexts.context(self._tls) if target.tls else None,
+        connector = self._parts.connector(
+            target, address_policy=self._address_policy, tls=self._tls
         )
-        return HTTPSender(
-            connector=connector,
-            clock=self._clock,
-            timers=self._timers,
-            buffer=self._buffer,
-            timeout=TIMEOUT_SECONDS,
-            idle_seconds=IDLE_SECONDS,
-        )
+        return self._parts.sender(connector, timeout=TIMEOUT_SECONDS)
 
 
 class _Place:

@@ -5,18 +5,15 @@ import re
 from collections.abc import Callable
 from urllib.parse import urlsplit, urlunsplit
 
-from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import DeliverThrough, ListenerDestination, TLSOptions
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
 from pillion_sidecar.handlers.followed import FollowedFile, UnreadableFile
 from pillion_sidecar.handlers.gatewaytoken import GatewayToken
 from pillion_sidecar.handlers.http.channel import ConnectError
-from pillion_sidecar.handlers.http.connector import Connector, NameResolver
+from pillion_sidecar.handlers.http.connector import Connector
 from pillion_sidecar.handlers.http.exchange import Reading
-from pillion_sidecar.handlers.http.pace import OpeningPace
-from pillion_sidecar.handlers.http.sender import HTTPSender
+from pillion_sidecar.handlers.http.shared import SharedParts
 from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError, parse_target
-from pillion_sidecar.handlers.http.tls import TLSContexts
 from pillion_sidecar.handlers.http.wire import Wire
 from pillion_sidecar.handlers.relay import RelayHandler
 from pillion_sidecar.handlers.relayanswer import unsent_outcome
@@ -39,29 +36,12 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 class Gateways:
     """Makes the handlers of destinations that are relayed."""
 
-    def __init__(
-        self,
-        access: GatewayAccess,
-        *,
-        clock: Clock,
-        timers: Timers,
-        resolver: NameResolver,
-        tls_contexts: TLSContexts,
-        pace: OpeningPace,
-        buffer: memoryview,
-        idle_seconds: float,
-    ) -> None:
+    def __init__(self, access: GatewayAccess, *, parts: SharedParts) -> None:
         self._access = access
-        self._clock = clock
-        self._timers = timers
-        self._resolver = resolver
-        self._tls_contexts = tls_contexts
-        self._pace = pace
-        self._buffer = buffer
-        self._idle_seconds = idle_seconds
+        self._parts = parts
         self._token = None
         if access.token is not None:
-            self._token = GatewayToken(FollowedFile(access.token), clock=clock)
+            self._token = GatewayToken(FollowedFile(access.token), clock=parts.clock)
         self._authorities = None if access.ca is None else FollowedFile(access.ca)
 
     def create_handler(self, destination: ListenerDestination) -> Handler:
@@ -71,27 +51,15 @@ class Gateways:
             target = relay_target(self._access.url, destination.relay_to)
         except InvalidDestinationError as error:
             return UnreachableHandler(f"--gateway: {error}")
-        connector = GatewayConnector(
-            target=target,
-            resolver=self._resolver,
-            pace=self._pace,
-            tls_contexts=self._tls_contexts,
-            authorities=self._authorities,
-        )
-        sender = HTTPSender(
-            connector=connector,
-            clock=self._clock,
-            timers=self._timers,
-            buffer=self._buffer,
-            timeout=destination.timeout_seconds,
-            idle_seconds=self._idle_seconds,
-            reading=RELAY_ANSWER,
-        )
+        parts = self._parts
+        connector = GatewayConnector(target, parts=parts, authorities=self._authorities)
         return RelayHandler(
-            sender=sender,
+            sender=parts.sender(
+                connector, timeout=destination.timeout_seconds, reading=RELAY_ANSWER
+            ),
             target=target,
             token=self._token,
-            clock=self._clock,
+            clock=parts.clock,
             # What is only handed over at the end was ordered here (S1.5).
             in_group=destination.deliver_through is DeliverThrough.GATEWAY,
         )
@@ -121,19 +89,15 @@ class GatewayConnector:
 
     def __init__(
         self,
-        *,
         target: HTTPTarget,
-        resolver: NameResolver,
-        pace: OpeningPace,
-        tls_contexts: TLSContexts,
+        *,
+        parts: SharedParts,
         authorities: FollowedFile | None,
         silence_seconds: float = SILENCE,
     ) -> None:
         self._silence_seconds = silence_seconds
         self._target = target
-        self._resolver = resolver
-        self._pace = pace
-        self._tls_contexts = tls_contexts
+        self._parts = parts
         self._authorities = authorities
         self._connector: Connector | None = None
         self._pem: bytes | None = None
@@ -151,13 +115,10 @@ class GatewayConnector:
         if self._target.tls and self._authorities is not None:
             pem = await asyncio.to_thread(self._authorities.read)
         if self._connector is None or pem != self._pem:
-            options = TLSOptions(ca_certificates=pem)
-            self._connector = Connector(
-                target=self._target,
-                resolver=self._resolver,
+            self._connector = self._parts.connector(
+                self._target,
                 address_policy=_AnyAddress(),
-                pace=self._pace,
-                tls=self._tls_contexts.context(options) if self._target.tls else None,
+                tls=TLSOptions(ca_certificates=pem),
                 silence_seconds=self._silence_seconds,
             )
             self._pem = pem

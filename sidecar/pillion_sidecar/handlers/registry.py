@@ -10,13 +10,12 @@ from pillion_sidecar.handlers.cimxml import CIM_XML_PORT, CIM_XML_TLS_PORT, CIMX
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler
 from pillion_sidecar.handlers.discretion import DiscreetHandler
 from pillion_sidecar.handlers.gateway import Gateways, UnreachableHandler
-from pillion_sidecar.handlers.http.connector import AddressCheck, Connector, NameResolver
+from pillion_sidecar.handlers.http.connector import AddressCheck, NameResolver
 from pillion_sidecar.handlers.http.fields import authorization
 from pillion_sidecar.handlers.http.outcome import later
-from pillion_sidecar.handlers.http.pace import OpeningPace
-from pillion_sidecar.handlers.http.sender import IDLE_SECONDS, RECEIVE_BUFFER, HTTPSender
+from pillion_sidecar.handlers.http.sender import IDLE_SECONDS, HTTPSender
+from pillion_sidecar.handlers.http.shared import SharedParts
 from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError, parse_target
-from pillion_sidecar.handlers.http.tls import TLSContexts
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.settings import GatewayAccess
 
@@ -37,17 +36,13 @@ class HandlerRegistry:
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         """``gateway``: how what is relayed gets to its gateway; without it that waits."""
-        self._clock = clock
-        self._timers = timers
-        self._resolver = resolver
         self._address_policy = address_policy
         self._schema = schema
         self._service_name = service_name
-        self._idle_seconds = idle_seconds
-        self._tls_contexts = TLSContexts()
-        self._pace = OpeningPace()
-        self._buffer = memoryview(bytearray(RECEIVE_BUFFER))
-        self._gateways = None if gateway is None else self._make_gateways(gateway)
+        self._parts = SharedParts(
+            clock=clock, timers=timers, resolver=resolver, idle_seconds=idle_seconds
+        )
+        self._gateways = None if gateway is None else Gateways(gateway, parts=self._parts)
 
     def create_handler(self, destination: ListenerDestination) -> Handler:
         """Make the handler of a destination.
@@ -77,25 +72,13 @@ class HandlerRegistry:
             )
         return self._gateways.create_handler(destination)
 
-    def _make_gateways(self, access: GatewayAccess) -> Gateways:
-        return Gateways(
-            access,
-            clock=self._clock,
-            timers=self._timers,
-            resolver=self._resolver,
-            tls_contexts=self._tls_contexts,
-            pace=self._pace,
-            buffer=self._buffer,
-            idle_seconds=self._idle_seconds,
-        )
-
     def _cim_xml(self, destination: ListenerDestination) -> Handler:
         target = parse_target(destination.destination, port=CIM_XML_PORT, tls_port=CIM_XML_TLS_PORT)
         return CIMXMLHandler(
             sender=self._sender(destination, target),
             target=target,
             authorization=authorization(destination.credentials),
-            clock=self._clock,
+            clock=self._parts.clock,
             schema=self._schema,
         )
 
@@ -105,27 +88,15 @@ class HandlerRegistry:
             sender=self._sender(destination, target),
             target=target,
             authorization=authorization(destination.credentials),
-            clock=self._clock,
+            clock=self._parts.clock,
             service_name=self._service_name,
         )
 
     def _sender(self, destination: ListenerDestination, target: HTTPTarget) -> HTTPSender:
-        connector = Connector(
-            target=target,
-            resolver=self._resolver,
-            address_policy=self._address_policy,
-            pace=self._pace,
-            tls=self._tls_contexts.context(destination.tls) if target.tls else None,
-            server_name=destination.tls.server_name,
+        connector = self._parts.connector(
+            target, address_policy=self._address_policy, tls=destination.tls
         )
-        return HTTPSender(
-            connector=connector,
-            clock=self._clock,
-            timers=self._timers,
-            buffer=self._buffer,
-            timeout=destination.timeout_seconds,
-            idle_seconds=self._idle_seconds,
-        )
+        return self._parts.sender(connector, timeout=destination.timeout_seconds)
 
 
 class UnsupportedHandler:

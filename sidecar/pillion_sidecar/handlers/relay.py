@@ -24,6 +24,9 @@ from pillion_sidecar.indication import Indication
 #: Lines of one request, and bytes of them: a longer one goes alone.
 MOST_LINES = 256
 MOST_BYTES = 1024 * 1024
+#: Seconds after which the next request goes over another connection: an authority that is trusted
+#: no more, or a gateway's key that was replaced, counts from then on.
+CONNECTION_SECONDS = 300.0
 
 #: Is told the outcome of one delivery.
 Done = Callable[[DeliveryOutcome], None]
@@ -62,6 +65,7 @@ class RelayHandler:
         # A request is under way, or what became of one is being told.
         self._busy = False
         self._closed = False
+        self._renewed_at = clock.monotonic()
 
     def deliver(self, delivery: Delivery, done: Done) -> None:
         """Begin an attempt; see :class:`pillion_sidecar.delivery.handler.Handler`."""
@@ -99,6 +103,11 @@ class RelayHandler:
         if isinstance(authorization, NoToken):
             self._conclude(lines, [unsent_outcome(str(authorization))] * len(lines))
             return
+        now = self._clock.monotonic()
+        if now - self._renewed_at >= CONNECTION_SECONDS:
+            # Nothing is under way.
+            self._renewed_at = now
+            self._sender.renew()
         body = b"".join([line.text for line in lines])
         head = b"%b%bContent-Length: %d\r\n\r\n" % (self._head, authorization, len(body))
         self._sender.send(head + body, _Request(self, lines))

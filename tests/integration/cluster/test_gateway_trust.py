@@ -18,14 +18,16 @@ from pillion_operator.injection.authority import (
     CA_SECONDS,
     OVERLAP,
     SERVING_SECONDS,
+    STEP,
     must_be_signed,
     not_after,
 )
 from pillion_operator.injection.gateways import GatewayAuthority
 from pillion_operator.injection.tls import KeyPair
 from pillion_operator.names import SERVICE_LABEL
+from pillion_operator.reconciling.serving import ServingCertificates
 from pillion_operator.reconciling.wanted import Wanted
-from pillion_operator.store import key_of
+from pillion_operator.store import Change, Key, key_of
 from pillion_sidecar.config.rendered import pack, render
 from pillion_sidecar.door.keys import TokenKeys, parse_keys
 from pillion_sidecar.door.tokens import BadToken, verify
@@ -36,6 +38,13 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("crds")]
 
 KIND = our_type("IndicationService")
 NAME = "shared"
+
+
+class Events:
+    """Where Events go."""
+
+    def publish(self, regarding: Object, *, type: str, reason: str, note: str, action: str) -> None:
+        """Nobody reads them here."""
 
 
 class Leader:
@@ -65,24 +74,35 @@ class Leader:
             defaults=DEFAULTS,
             authority=self.authority,
             issuer=self.issuer,
-            clock=clock,
+            certificates=ServingCertificates(
+                authority=self.authority, clock=clock, recorder=Events()
+            ),
         )
+        self._seen: dict[Key, Object] = {}
         self._applier = Applier(api, clock=clock, repaired=self.repairs.append)
 
     async def reconcile(self, service: Object) -> Applied:
         """Look at what time has made due, and write what is desired now."""
         await self.authority.look()
         await self.issuer.look()
-        live = [
+        live: list[Object] = [
             {**body, "apiVersion": kind.api_version, "kind": kind.kind}
             for kind in (SECRET, CONFIG_MAP)
             for body in await self.api.list(
                 kind, self.namespace, label_selector=f"{SERVICE_LABEL}={NAME}"
             )
         ]
+        self._watch(live)
         wanted = self._wanted.of(key_of(service), service, rendered=pack(render([])), live=live)
         objects = [body for body in wanted.objects if body["kind"] in ("Secret", "ConfigMap")]
         return await self._applier.sync(service, desired=objects, live=live)
+
+    def _watch(self, live: list[Object]) -> None:
+        """Tell what has become of what was there before."""
+        there = {key_of(body): body for body in live}
+        for key, before in self._seen.items():
+            self._wanted.follow(Change(key, before, there.get(key)))
+        self._seen = there
 
     async def files(self, name: str) -> Mapping[str, bytes]:
         secret = await self.api.get(SECRET, self.namespace, name)
@@ -137,16 +157,70 @@ async def test_a_certificate_is_made_renewed_and_repaired(api: Api, namespace: s
     # The next leader finds everything as it should be.
     assert await Leader(api, namespace, clock).reconcile(service) == Applied()
 
-    await api.delete(SECRET, namespace, f"pillion-{NAME}-tls")
+    await spoil(api, namespace)
     await leader.reconcile(service)
     assert await leader.serving() == first
     assert [repair.name for repair in leader.repairs] == [f"pillion-{NAME}-tls"]
 
+    # A key that others may have is deleted, and never comes back.
+    await api.delete(SECRET, namespace, f"pillion-{NAME}-tls")
+    await leader.reconcile(service)
+    second = await leader.serving()
+    assert second.key != first.key
+    assert issued_by(second, await leader.trusted(), service, now=clock.time())
+    assert await leader.reconcile(service) == Applied()
+
+    # One that is spoilt first, too.
+    await spoil(api, namespace)
+    await api.delete(SECRET, namespace, f"pillion-{NAME}-tls")
+    clock.skip(60)
+    await leader.reconcile(service)
+    third = await leader.serving()
+    assert third.key not in (first.key, second.key)
+    assert len(leader.repairs) == 1
+
     clock.skip(SERVING_SECONDS * 0.67)
     await leader.reconcile(service)
     renewed = await leader.serving()
-    assert not_after(renewed.certificate) > not_after(first.certificate)
+    assert not_after(renewed.certificate) > not_after(third.certificate)
     assert issued_by(renewed, await leader.trusted(), service, now=clock.time())
+
+
+async def spoil(api: Api, namespace: str) -> None:
+    """Write nonsense into the gateway's Secret."""
+    data = {"data": {"tls.key": base64.b64encode(b"none").decode()}}
+    await api.patch(SECRET, namespace, f"pillion-{NAME}-tls", data)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_an_authority_whose_secret_is_deleted_is_replaced_at_the_second_time_at_once(
+    api: Api, namespace: str, times: int
+) -> None:
+    clock = FakeClock()
+    leader, service = Leader(api, namespace, clock), await made(api, namespace)
+    await leader.reconcile(service)
+    old, shown = await leader.trusted(), await leader.serving()
+    for _ in range(times):
+        await api.delete(SECRET, namespace, "pillion-gateways")
+        await leader.reconcile(service)
+    if times == 1:
+        assert (await leader.trusted()).startswith(old)
+        assert await leader.serving() == shown
+        # Whoever leads next goes on with it.
+        leader = Leader(api, namespace, clock)
+        clock.skip(STEP)
+        await leader.reconcile(service)
+        both = await leader.trusted()
+        assert old in both
+        assert issued_by(await leader.serving(), both, service, now=clock.time())
+        clock.skip(STEP)
+        await leader.reconcile(service)
+    new = await leader.trusted()
+    assert old not in new
+    assert (await leader.serving()).key != shown.key
+    assert issued_by(await leader.serving(), new, service, now=clock.time())
+    assert (await leader.files(f"pillion-{NAME}-0"))["gateway-ca.crt"].decode() == new
+    assert (await leader.files("pillion-gateways")).keys() == {"ca.crt", "ca.key"}
 
 
 async def test_authorities_overlap_so_that_whoever_has_either_bundle_trusts(

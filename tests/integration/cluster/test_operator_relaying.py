@@ -9,7 +9,7 @@ from cluster.convergence import World
 from cluster.kubelet import Kubelet
 from cluster.operators import Operators
 from cluster.rest import wait_until
-from cluster.scenes import WITHIN, deliverer_pod, in_force, publish, queue, serving
+from cluster.scenes import WITHIN, deliverer_pod, held, in_force, publish, queue, serving
 from support.cluster_resources import (
     credentials,
     destination,
@@ -140,15 +140,16 @@ def test_what_a_gateway_may_still_hold_stays_with_it_when_its_guests_go(
     pod = kubelet.ready("pillion-hub-0")
     holds(world, "hub", RELAYED)
     in_force(world, *GATEWAY)
+    assert queue(pod.url(ADMINISTRATION), "operations")["depth"] == 0
 
     # Whoever sees the service go while nobody is there to relay lets the gateway go on until it
     # has been seen to hold nothing.
     first.stop()
     world.delete(*SERVICE)
-    operators.start("--no-webhook")
-    world.becomes(*SUBSCRIPTION, "Accepted", "False", "ServiceNotFound")
-    assert set(content(world, "hub")) == RELAYED
-    assert queue(pod.url(ADMINISTRATION), "operations")["depth"] == 0
+    with held(pod.pid):
+        operators.start("--no-webhook")
+        world.becomes(*SUBSCRIPTION, "Accepted", "False", "ServiceNotFound")
+        assert set(content(world, "hub")) == RELAYED
     holds(world, "hub", {GATEWAY})
 
 

@@ -1,9 +1,6 @@
 """Status tells the truth: of a listener that is down, of deliverers that are silent or missing."""
 
-import os
-import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +9,7 @@ from cluster.convergence import World
 from cluster.kubelet import Kubelet
 from cluster.operators import OperatorProcess, Operators
 from cluster.rest import wait_until
-from cluster.scenes import deliverer_pod, in_force, publish, serving
+from cluster.scenes import deliverer_pod, held, in_force, publish, serving
 from support.cluster_resources import destination, filter_, service, subscription
 from support.processes import ListenerProcess, listener_process
 
@@ -26,16 +23,6 @@ SERVICE = ("IndicationService", "default")
 def listener(tmp_path: Path) -> Iterator[ListenerProcess]:
     with listener_process(tmp_path) as running:
         yield running
-
-
-@contextmanager
-def held(pid: int) -> Iterator[None]:
-    """A process that does nothing, as one whose node hangs."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 def ready(world: World, kind: str, name: str) -> tuple[str, str, str]:

@@ -35,6 +35,19 @@ async def test_the_next_request_may_be_sent_from_within_the_answer(fake_time: Fa
         assert listener.connections == 1
 
 
+async def test_the_connection_may_be_renewed_from_within_the_answer(fake_time: FakeTime) -> None:
+    async with listening(answer_all) as listener, sending(listener.url, fake_time) as sender:
+        second = Recorder()
+
+        def go_on() -> None:
+            sender.renew()
+            sender.send(request(), second)
+
+        sender.send(request(), Recorder(then=go_on))
+        assert (await second.answer())[0] == 200
+        assert listener.connections == 2
+
+
 async def test_requests_at_the_same_time_have_connections_of_their_own(
     fake_time: FakeTime,
 ) -> None:

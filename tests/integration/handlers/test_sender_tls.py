@@ -59,6 +59,23 @@ async def test_a_listener_of_a_trusted_authority_is_delivered_to(
         assert listener.connections == 1
 
 
+async def test_whoever_is_sent_to_after_a_renewal_shows_who_he_is_again(
+    fake_time: FakeTime, server_context: ssl.SSLContext, client: ssl.SSLContext
+) -> None:
+    async with (
+        listening(answer_all, server_context) as listener,
+        sending(listener.url, fake_time, tls=client) as sender,
+    ):
+        sender.renew()
+        for _ in range(2):
+            assert (await (await send(sender)).answer())[2] == b"ok"
+        assert listener.connections == 1
+        sender.renew()
+        for _ in range(2):
+            assert (await (await send(sender)).answer())[2] == b"ok"
+        assert listener.connections == 2
+
+
 async def test_a_large_request_is_written_over_tls(
     fake_time: FakeTime, server_context: ssl.SSLContext, client: ssl.SSLContext
 ) -> None:

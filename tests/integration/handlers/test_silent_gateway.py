@@ -9,11 +9,11 @@ import pytest
 from pillion_sidecar.handlers.gateway import SILENCE, GatewayConnector
 from pillion_sidecar.handlers.http.channel import ConnectError
 from pillion_sidecar.handlers.http.exchange import Failure, Headers
-from pillion_sidecar.handlers.http.pace import OpeningPace
+from pillion_sidecar.handlers.http.shared import SharedParts
 from pillion_sidecar.handlers.http.target import parse_target
-from pillion_sidecar.handlers.http.tls import TLSContexts
 from pillion_sidecar.handlers.http.wire import Wire
 from pillion_sidecar.handlers.resolver import Resolver
+from pillion_sidecar.testing import FakeTime
 
 
 class Owner:
@@ -43,13 +43,10 @@ def nobody() -> Iterator[str]:
 
 
 def connector(url: str, resolver: Resolver, *, silence_seconds: float) -> GatewayConnector:
+    time = FakeTime()
+    parts = SharedParts(clock=time, timers=time, resolver=resolver)
     return GatewayConnector(
-        target=parse_target(url),
-        resolver=resolver,
-        pace=OpeningPace(),
-        tls_contexts=TLSContexts(),
-        authorities=None,
-        silence_seconds=silence_seconds,
+        parse_target(url), parts=parts, authorities=None, silence_seconds=silence_seconds
     )
 
 

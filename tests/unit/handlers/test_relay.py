@@ -14,7 +14,12 @@ from pillion_sidecar.handlers.gateway import relay_target
 from pillion_sidecar.handlers.gatewaytoken import GatewayToken
 from pillion_sidecar.handlers.http.exchange import Failure
 from pillion_sidecar.handlers.http.target import InvalidDestinationError, parse_target
-from pillion_sidecar.handlers.relay import MOST_BYTES, MOST_LINES, RelayHandler
+from pillion_sidecar.handlers.relay import (
+    CONNECTION_SECONDS,
+    MOST_BYTES,
+    MOST_LINES,
+    RelayHandler,
+)
 from pillion_sidecar.handlers.relayanswer import line_outcomes
 from pillion_sidecar.handlers.relayline import render_line
 from pillion_sidecar.indication import GroupMember
@@ -95,6 +100,23 @@ def test_the_first_goes_at_once_and_what_comes_meanwhile_with_the_next_request(
     answer(sender, TAKEN)
     assert [numbers(body) for body in sender.bodies] == [[0], [1, 2]]
     assert told.results == [(0, DeliveryResult.SUCCESS)]
+
+
+def test_a_connection_is_another_one_after_a_while(
+    told: Told, sender: FakeSender, fake_time: FakeTime
+) -> None:
+    fake_time.advance(CONNECTION_SECONDS - 1)
+    told.deliver(0)
+    answer(sender, TAKEN)
+    assert sender.renewals == 0
+    fake_time.advance(1)
+    for number in (1, 2):
+        told.deliver(number)
+        answer(sender, TAKEN)
+    assert sender.renewals == 1
+    fake_time.advance(CONNECTION_SECONDS)
+    told.deliver(3)
+    assert sender.renewals == 2
 
 
 def test_a_request_has_so_many_lines_at_most(told: Told, sender: FakeSender) -> None:

@@ -66,6 +66,9 @@ class Sender(Protocol):
     def send(self, request: bytes, exchange: Exchange) -> None:
         """Begin to send a request, head and body, and return at once."""
 
+    def renew(self) -> None:
+        """Close the connections that are idle: whoever is sent to next shows who he is again."""
+
     def close(self) -> None:
         """Close all connections; exchanges under way hear nothing more."""
 

@@ -57,6 +57,11 @@ class HTTPSender:
         self._channels.append(channel)
         return channel
 
+    def renew(self) -> None:
+        """Close the connections that are idle: whoever is sent to next shows who he is again."""
+        for channel in self._free:
+            channel.close()
+
     def close(self) -> None:
         """Close all connections; exchanges under way hear nothing more."""
         for channel in self._channels:

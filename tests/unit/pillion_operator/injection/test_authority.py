@@ -13,6 +13,7 @@ from pillion_operator.injection.authority import (
     CA_SECONDS,
     MOST_CA_BYTES,
     OVERLAP,
+    STEP,
     Authority,
     BadMaterial,
     authority_from_data,
@@ -24,6 +25,7 @@ from pillion_operator.injection.authority import (
     not_after,
     parsed,
     renewed_authority,
+    replaced_authority,
     serving_certificate,
 )
 from pillion_operator.injection.tls import KeyPair
@@ -84,11 +86,46 @@ def test_from_ones_own_to_a_given_one_and_back_there_is_an_overlap_too() -> None
     assert renewed(back, now=NOW + 1) is back
 
 
+def test_one_that_is_given_up_while_nobody_leads_has_both_steps_all_the_same() -> None:
+    old = ca("own-one")
+    first = replaced_authority(Authority(ca=old), name="own", now=NOW)
+    late = NOW + 10 * STEP
+    second = renewed(first, now=late)
+    assert (second.ca, second.previous_ca) == (first.next_ca, old.certificate)
+    # Whoever shows a certificate of the old one has that long to show another.
+    assert renewed(second, now=late + STEP - 1) is second
+    assert renewed(second, now=late + STEP) == Authority(ca=second.ca)
+
+
+def test_what_was_to_sign_next_goes_with_the_one_that_is_given_up() -> None:
+    old, leaked = ca("own-one"), ca("own-two")
+    before = Authority(ca=old, next_ca=leaked, since=int(NOW))
+    after = replaced_authority(before, name="own", now=NOW + 1)
+    assert after.ca == old
+    assert leaked.certificate not in after.bundle()
+
+
+def test_one_that_has_expired_is_replaced_at_once() -> None:
+    expired = Authority(ca=ca("own-one"))
+    late = NOW + CA_SECONDS
+    only = replaced_authority(expired, name="own", now=late)
+    assert only == Authority(ca=only.ca)
+    assert only.ca != expired.ca
+
+
+def test_a_given_one_that_is_taken_back_is_given_up_no_more() -> None:
+    first, second = ca("one"), ca("two")
+    leaving = replaced_authority(Authority(ca=first), name="own", now=NOW, given=second)
+    assert leaving.bundle() == first.certificate + second.certificate
+    assert renewed(leaving, given=first, now=NOW + 1) == Authority(ca=first)
+
+
 def test_what_is_kept_is_read_again() -> None:
     for kept in (
         Authority(ca=ca()),
         renewed(Authority(ca=ca("one")), given=ca("two")),
         Authority(ca=ca("two"), previous_ca=ca("one").certificate),
+        replaced_authority(Authority(ca=ca("own-one")), name="own", now=NOW),
     ):
         assert authority_from_data(authority_to_data(kept)) == kept
 

@@ -15,7 +15,9 @@ from pillion_operator.injection.authority import (
     OVERLAP,
     SERVING_SECONDS,
     SKEW,
+    STEP,
     authority_from_data,
+    authority_to_data,
     new_ca,
     not_after,
 )
@@ -138,20 +140,135 @@ async def test_a_rotation_overlaps(api: MemoryApi) -> None:
     assert scene.changes == 3
 
 
-@pytest.mark.parametrize("spoil", ["gone", "spoilt"])
-async def test_a_secret_that_is_lost_is_written_again_as_it_was(
+@pytest.mark.parametrize("spoil", ["emptied", "spoilt"])
+async def test_a_secret_that_is_spoilt_is_written_again_as_it_was(
     api: MemoryApi, spoil: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene = Scene(api)
     await scene.authority.look()
     before = scene.stored()
-    if spoil == "gone":
-        del api.objects[PLACE]
+    if spoil == "emptied":
+        del api.objects[PLACE]["data"]
     else:
         api.objects[PLACE]["data"]["ca.key"] = base64.b64encode(b"none").decode()
     await scene.authority.look()
     assert (scene.stored(), scene.changes) == (before, 1)
     assert ("is written anew" in caplog.text) == (spoil == "spoilt")
+
+
+async def test_one_whose_secret_was_deleted_is_replaced_in_two_steps(
+    api: MemoryApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene(api)
+    await scene.authority.look()
+    old, shown = scene.stored().ca, scene.certificate()
+    del api.objects[PLACE]
+    await scene.authority.look()
+    both = scene.stored()
+    assert both.ca == old
+    assert scene.certificate(shown) == shown
+    assert "Secret pillion-system/pillion-gateways was deleted" in caplog.text
+    # Another leader goes on with it.
+    scene = Scene(api, clock=scene.clock)
+    scene.clock.skip(STEP - 1)
+    await scene.authority.look()
+    assert scene.stored() == both
+    scene.clock.skip(1)
+    await scene.authority.look()
+    new = scene.stored()
+    assert (new.ca, new.previous_ca) == (both.next_ca, old.certificate)
+    assert issued_by(scene.certificate(shown), new.ca)
+    scene.clock.skip(STEP - 1)
+    await scene.authority.look()
+    assert scene.authority.bundle() == new.bundle()
+    scene.clock.skip(1)
+    await scene.authority.look()
+    assert scene.authority.bundle() == new.ca.certificate
+    assert authority_to_data(scene.stored()).keys() == {"ca.crt", "ca.key"}
+
+
+@pytest.mark.parametrize("after", [0, STEP])
+async def test_one_whose_secret_is_deleted_twice_is_replaced_at_once(
+    api: MemoryApi, after: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene(api)
+    await scene.authority.look()
+    old = scene.stored()
+    del api.objects[PLACE]
+    await scene.authority.look()
+    scene.clock.skip(after)
+    await scene.authority.look()
+    known = scene.authority.bundle() or b""
+    del api.objects[PLACE]
+    await scene.authority.look()
+    only = scene.authority.bundle() or b""
+    assert only == scene.stored().ca.certificate
+    assert only not in known
+    assert old.ca.certificate in known
+    assert issued_by(scene.certificate(), scene.stored().ca)
+    assert "only the one that signs now is trusted" in caplog.text
+
+
+async def test_a_write_that_was_carried_out_unheard_is_no_second_deletion(api: MemoryApi) -> None:
+    scene = Scene(api)
+    await scene.authority.look()
+    old = scene.stored().ca
+    del api.objects[PLACE]
+
+    async def unheard(body: Any, **options: Any) -> Any:
+        await MemoryApi.create(api, body, **options)
+        raise TimeoutError
+
+    api.create = unheard  # type: ignore[method-assign]
+    await scene.authority.look()
+    assert scene.authority.bundle() == old.certificate
+    await scene.authority.look()
+    assert (scene.stored().ca, scene.authority.bundle()) == (old, scene.stored().bundle())
+    assert scene.stored().next_ca is not None
+
+
+async def test_a_given_one_that_is_given_up_goes_in_haste_once_there_is_another(
+    api: MemoryApi,
+) -> None:
+    scene = Scene(api, given="corporate-ca")
+    first = give(api, new_ca(name="corporate", now=scene.clock.time()))
+    await scene.authority.look()
+    # As long as it is given, there is nothing to replace it by.
+    del api.objects[PLACE]
+    await scene.authority.look()
+    assert (scene.authority.bundle(), scene.stored().until) == (first.certificate, 0)
+
+    second = give(api, new_ca(name="corporate", now=scene.clock.time() + 5))
+    await scene.authority.look()
+    del api.objects[PLACE]
+    await scene.authority.look()
+    for bundle in (first.certificate + second.certificate,) * 2 + (second.certificate,):
+        assert sorted(pems(scene.authority.bundle())) == sorted(pems(bundle))
+        scene.clock.skip(STEP)
+        await scene.authority.look()
+
+
+async def test_a_given_one_that_was_followed_already_is_dropped_after_a_step(
+    api: MemoryApi,
+) -> None:
+    scene = Scene(api, given="corporate-ca")
+    give(api, new_ca(name="corporate", now=scene.clock.time()))
+    await scene.authority.look()
+    second = give(api, new_ca(name="corporate", now=scene.clock.time() + 5))
+    await scene.authority.look()
+    scene.clock.skip(OVERLAP + 1)
+    await scene.authority.look()
+    both = scene.authority.bundle()
+    del api.objects[PLACE]
+    await scene.authority.look()
+    assert scene.authority.bundle() == both
+    scene.clock.skip(STEP)
+    await scene.authority.look()
+    assert scene.authority.bundle() == second.certificate
+
+
+def pems(bundle: bytes | None) -> list[bytes]:
+    return (bundle or b"").split(b"-----BEGIN CERTIFICATE-----\n")
 
 
 async def test_of_two_who_write_at_once_one_gives_way(api: MemoryApi) -> None:

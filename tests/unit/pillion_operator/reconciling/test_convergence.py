@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from pillion_operator.injection.authority import STEP
+from pillion_operator.injection.gateways import INTERVAL
 from support.operator_fakes import canonical, run_virtually
 from support.operator_world import World, quiet, settled
 
@@ -197,6 +199,8 @@ async def _history(seed: int) -> None:
             operation()
             await asyncio.sleep(draw.choice((0.0, 0.0, 0.02, 0.07, 0.3, 1.2, 5.0, 40.0)))
         world.calm()
+        # An authority that was given up goes in steps.
+        await asyncio.sleep(2 * (STEP + INTERVAL))
         await settled(world)
         await quiet(world)
     later = world.said()
