@@ -84,9 +84,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* What the operator does in the namespaces that it serves. */}}
 {{- define "pillion.rules" -}}
+{{- /* Objects are read by list and watch alone, and written by server-side apply: that is patch, and
+create where there is none. */ -}}
 - apiGroups: [pillion.dev]
   resources: [indicationfilters, indicationservices, indicationsubscriptions, listenerdestinations]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 - apiGroups: [pillion.dev]
   resources:
     - indicationfilters/status
@@ -102,28 +104,28 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 # select by label; the operator does.
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch{{ if include "pillion.poke" . }}, patch{{ end }}]
+  verbs: [list, watch{{ if include "pillion.poke" . }}, patch{{ end }}]
 {{- if and .Values.injection.enabled .Values.injection.evict }}
 - apiGroups: [""]
   resources: [pods/eviction]
   verbs: [create]
 {{- end }}
-# What a gateway is made of, and the policy of pods with a sidecar.
+# What a gateway is made of, which goes with its service, and the policy of pods with a sidecar.
 - apiGroups: [""]
   resources: [services, serviceaccounts, configmaps]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [list, watch, create, patch]
 - apiGroups: [apps]
   resources: [statefulsets]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [list, watch, create, patch]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [list, watch, create, patch]
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [list, watch, create, patch, delete]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create]

@@ -14,7 +14,7 @@ from pillion_operator.cluster.api import Api, ApiError, Conflict
 from pillion_operator.cluster.differences import Difference, differences, digest, surplus
 from pillion_operator.cluster.ownership import Identity, belongs, identity, selector
 from pillion_operator.cluster.repairs import Repairs
-from pillion_operator.cluster.types import Object, type_of
+from pillion_operator.cluster.types import NETWORK_POLICY, SECRET, Object, type_of
 from pillion_operator.names import APPLIED_ANNOTATION, SERVICE_LABEL
 
 #: An object that is to be new is applied under this version, which no object ever has: etcd gives
@@ -26,6 +26,9 @@ ATTEMPTS = 3
 MOST_FIELDS = 5
 #: Seconds in which a watch shows what was written.
 ECHO = 60.0
+#: What one service can need less of while it lives. Of anything else the operator has no right to
+#: delete: it goes with its service, by the garbage collector.
+PRUNED = frozenset((SECRET.kind, NETWORK_POLICY.kind))
 
 
 class Refused(Exception):
@@ -283,6 +286,7 @@ class Applier:
             body
             for key, body in there.items()
             if key not in wanted
+            and body["kind"] in PRUNED
             and belongs(body, owner)
             and body["metadata"].get("deletionTimestamp") is None
         ]

@@ -38,21 +38,21 @@ OURS = (
 )
 
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
-MANAGED = ("get", "list", "watch", "create", "patch", "delete")
+MADE = ("list", "watch", "create", "patch")
 #: What the operator may do in a namespace that it serves, by group and resource.
 IN_SERVED: dict[tuple[str, str], tuple[str, ...]] = {
-    **{("pillion.dev", kind): ("get", "list", "watch") for kind in OURS},
+    **{("pillion.dev", kind): ("list", "watch") for kind in OURS},
     **{("pillion.dev", f"{kind}/status"): ("patch",) for kind in OURS},
-    ("pillion.dev", "listenerdestinations"): ("get", "list", "watch", "patch"),
-    ("", "secrets"): MANAGED,
-    ("", "pods"): ("get", "list", "watch", "patch"),
+    ("pillion.dev", "listenerdestinations"): ("list", "watch", "patch"),
+    ("", "secrets"): (*MADE, "delete"),
+    ("", "pods"): ("list", "watch", "patch"),
     ("", "pods/eviction"): ("create",),
-    ("", "configmaps"): MANAGED,
-    ("", "services"): MANAGED,
-    ("", "serviceaccounts"): MANAGED,
-    ("apps", "statefulsets"): MANAGED,
-    ("policy", "poddisruptionbudgets"): MANAGED,
-    ("networking.k8s.io", "networkpolicies"): MANAGED,
+    ("", "configmaps"): MADE,
+    ("", "services"): MADE,
+    ("", "serviceaccounts"): MADE,
+    ("apps", "statefulsets"): MADE,
+    ("policy", "poddisruptionbudgets"): MADE,
+    ("networking.k8s.io", "networkpolicies"): (*MADE, "delete"),
     ("events.k8s.io", "events"): ("create",),
 }
 #: What it may do in its own namespace, where it does not serve that.
@@ -329,7 +329,7 @@ def test_what_the_operator_keeps_for_itself_is_named(plane: ControlPlane, helm: 
 
 def test_rights_that_a_value_takes_away_are_gone(plane: ControlPlane, helm: Helm) -> None:
     helm.upgrade(HOME, "poke.enabled=false", "injection.evict=false")
-    rights = {**IN_SERVED, ("", "pods"): ("get", "list", "watch")}
+    rights = {**IN_SERVED, ("", "pods"): ("list", "watch")}
     del rights["", "pods/eviction"]
     assert allowed(plane, OPERATOR, OTHER) == rights
 
@@ -380,6 +380,10 @@ def held(program: Helm, admin: Kubectl) -> Iterator[Kubectl]:
     """A pod, and kubectl as the operator, once the policy is in force."""
     program.upgrade(HOME, options=("--take-ownership",))
     admin.apply(json.dumps(POD), "--server-side")
+    # kubectl reads what it patches, which the operator does not.
+    admin.run("create", "role", "reader", "--verb=get", "--resource=pods", "-n", SERVED)
+    subject = f"--serviceaccount={HOME}:{OPERATOR}"
+    admin.run("create", "rolebinding", "reader", "--role=reader", subject, "-n", SERVED)
     trial = (*AS_OPERATOR, "--dry-run=server")
     wait_until(
         lambda: "may change only" in refusal(admin, {"annotations": {"other": "x"}}, trial),
@@ -390,6 +394,7 @@ def held(program: Helm, admin: Kubectl) -> Iterator[Kubectl]:
     release = json.dumps({"metadata": {"finalizers": None}})
     admin.run("patch", "pod", "application", "-n", SERVED, "--type=merge", "-p", release)
     admin.run("delete", "pod", "application", "-n", SERVED, "--force", "--grace-period=0")
+    admin.run("delete", "role,rolebinding", "reader", "-n", SERVED)
     program.uninstall(HOME)
 
 

@@ -25,6 +25,16 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 OPERATOR = "pillion-operator"
 HOME, SERVED = "pillion-system", "served"
+AUTHORITY, SPOILT = "pillion-gateways", "bm9uZQ=="
+#: What a gateway is made of.
+PARTS = (
+    *("services", "serviceaccounts", "configmaps", "statefulsets"),
+    *("poddisruptionbudgets", "networkpolicies"),
+)
+#: Server-side apply is told as a patch, and takes this right too where there is no object yet.
+MAKING = {(part, "create") for part in PARTS}
+#: What is no longer wanted is deleted, which nothing here comes to.
+PRUNING = {("networkpolicies", "delete"), ("secrets", "delete")}
 #: Seconds for the operator to come round to something: its own intervals are 30 s.
 WITHIN = 90
 
@@ -156,6 +166,16 @@ def trusts(kubectl: Kubectl) -> bool:
     return all("caBundle" in webhook["clientConfig"] for webhook in configuration["webhooks"])
 
 
+def spoil(kubectl: Kubectl) -> None:
+    """Spoil the authority of gateways, which is then written again."""
+    patch = json.dumps({"data": {"ca.key": SPOILT}})
+    kubectl.run("patch", "secret", AUTHORITY, f"--namespace={HOME}", "--type=merge", "-p", patch)
+
+
+def authority_key(kubectl: Kubectl) -> Any:
+    return kubectl.json("get", "secret", AUTHORITY, f"--namespace={HOME}")["data"]["ca.key"]
+
+
 def annotation(kubectl: Kubectl, name: str) -> Any:
     return (kubectl.json("get", "pod", name)["metadata"].get("annotations") or {}).get(
         REVISION_ANNOTATION
@@ -181,6 +201,7 @@ def test_the_operator_needs_no_other_right(
             kubectl.wait(kind, "--all", "--for=condition=Accepted", within=WITHIN)
         until_there(kubectl, "secret", "pillion-default-0")
         until_there(kubectl, "secret", "pillion-shared-tls")
+        spoil(kubectl)
         for kind in (
             *("configmap", "statefulset", "service", "serviceaccount", "pdb", "networkpolicy"),
         ):
@@ -190,6 +211,7 @@ def test_the_operator_needs_no_other_right(
         )
         until_gone(kubectl, missed)
         wait_until(lambda: trusts(kubectl), within=WITHIN, what="the CA of the webhook")
+        wait_until(lambda: authority_key(kubectl) != SPOILT, within=WITHIN, what="an authority")
         kubectl.run("delete", "pod", "delivering", "--force", "--grace-period=0")
         # A destination that drains goes once nobody holds any of its queue.
         assert (
@@ -211,13 +233,34 @@ def test_the_operator_needs_no_other_right(
         *(("statefulsets", "patch"), ("listenerdestinations", "patch"), ("leases", "update")),
         *(("mutatingwebhookconfigurations", "patch"), ("configmaps", "patch")),
     } <= {(request.resource, request.verb) for request in asked}
+    # And it has no right that it does not use.
+    used = {(request.resource, request.verb) for request in asked}
+    assert granted(helm) - used == MAKING | PRUNING
+
+
+def granted(helm: Helm) -> set[tuple[str, str]]:
+    """The rights of the release's operator: resource and verb."""
+    roles = [found for found in objects_of(helm) if found["kind"] in ("Role", "ClusterRole")]
+    return {
+        (resource, verb)
+        for role in roles
+        if not role["metadata"]["name"].endswith(("-view", "-edit"))
+        for rule in role["rules"]
+        for resource in rule.get("resources", ())
+        for verb in rule["verbs"]
+    }
+
+
+def objects_of(helm: Helm) -> list[Any]:
+    """What the release is made of, as the API server has it."""
+    printed = helm.run("get", "manifest", "pillion", f"--namespace={HOME}")
+    return [found for found in yaml.safe_load_all(printed) if found]
 
 
 def arguments_of(helm: Helm, *values: str) -> list[str]:
     """The command line in the pod of the release, as the API server has it."""
-    printed = helm.run("get", "manifest", "pillion", f"--namespace={HOME}")
-    for found in yaml.safe_load_all(printed):
-        if found and found["kind"] == "Deployment":
+    for found in objects_of(helm):
+        if found["kind"] == "Deployment":
             (container,) = found["spec"]["template"]["spec"]["containers"]
             arguments: list[str] = container["args"]
             return arguments

@@ -7,7 +7,7 @@ import pytest
 
 from pillion_operator.cluster.api import Api, ApiError, Conflict
 from pillion_operator.cluster.applier import ATTEMPTS, ECHO, Applier, Invalid, Repair
-from pillion_operator.cluster.types import SERVICE, Object, ResourceType
+from pillion_operator.cluster.types import NETWORK_POLICY, SERVICE, Object, ResourceType
 from pillion_operator.desired.metadata import managed
 from support.desired import indication_service
 from support.operator_time import FakeClock
@@ -16,7 +16,7 @@ OWNER = indication_service()
 
 
 def child(name: str, **spec: Any) -> dict[str, Any]:
-    return {**managed(SERVICE, name, service=OWNER), "spec": spec}
+    return {**managed(NETWORK_POLICY, name, service=OWNER), "spec": spec}
 
 
 class Server:
@@ -147,7 +147,7 @@ async def test_nothing_is_deleted_while_something_cannot_be_made(bed: Bed) -> No
     assert (applied.written, applied.pruned) == (1, 0)
     (refused,) = applied.refused
     assert isinstance(refused, Invalid)
-    assert str(refused) == "Service new: the API server refuses it: spec.size: must be even"
+    assert str(refused) == "NetworkPolicy new: the API server refuses it: spec.size: must be even"
     assert sorted(bed.server.objects) == ["more", "old"]
     del bed.server.failures["new"]
     applied = await bed.applier.sync(OWNER, desired=desired, live=bed.server.live())
@@ -181,6 +181,13 @@ async def test_an_object_that_is_always_another_is_given_up_for_the_moment(bed: 
     with pytest.raises(Conflict):
         await applier.sync(OWNER, desired=[child("a")], live=[])
     assert bed.server.log == ["apply a"] * ATTEMPTS
+
+
+async def test_what_the_operator_may_not_delete_is_left_to_the_garbage_collector(bed: Bed) -> None:
+    surplus = {**managed(SERVICE, "a", service=OWNER), "spec": {}}
+    await bed.applier.sync(OWNER, desired=[surplus, child("b")], live=[])
+    assert (await bed.applier.sync(OWNER, desired=[], live=bed.server.live())).pruned == 1
+    assert list(bed.server.objects) == ["a"]
 
 
 async def test_what_is_leaving_is_not_deleted_again(bed: Bed) -> None:
