@@ -4,7 +4,6 @@ It holds entries and counts; when to attempt is the dispatcher's, what a failure
 delivery service's.
 """
 
-from collections import deque
 from itertools import islice
 
 from pillion_sidecar.clock import Clock, Timer
@@ -16,20 +15,19 @@ from pillion_sidecar.config.resources import (
     Ordering,
     QueueFullPolicy,
 )
-from pillion_sidecar.delivery.attempts import AttemptRecord
+from pillion_sidecar.delivery.attempts import AttemptRecord, RecentAttempts
 from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.delivery.packed import PackedEntries
 from pillion_sidecar.delivery.pauses import Pauses
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.relaying import protocol_of
+from pillion_sidecar.delivery.retiring import RetiringHandlers
 from pillion_sidecar.delivery.retry import lifetime
 from pillion_sidecar.delivery.sequence import SequenceIdentifiers
 from pillion_sidecar.delivery.subscriptions import Subscription
 from pillion_sidecar.delivery.waiting import WaitingEntries
 
-#: Attempts remembered for ``pillion queues NAME``.
-REMEMBERED_ATTEMPTS = 20
 #: How far ``ordering: Group`` looks for an indication of another group.
 GROUP_SEARCH = 256
 
@@ -69,8 +67,8 @@ class DestinationQueue:
         self._disordered = False
         #: Entries in flight that an administrator gave up: discarded unless they arrive.
         self.condemned: list[QueueEntry] = []
-        #: Handlers from before a change of the destination, each with its attempts under way.
-        self.retiring: list[tuple[Handler, list[QueueEntry]]] = []
+        #: Handlers from before a change of the destination.
+        self.retiring = RetiringHandlers()
         self.pauses = Pauses()
         #: Whether it stands in the dispatcher's round.
         self.ready = False
@@ -92,9 +90,7 @@ class DestinationQueue:
         self.last_success_at: float | None = None
         self.last_attempt_at: float | None = None
         self.last_outcome: DeliveryOutcome | None = None
-        self._recent: deque[tuple[float, str | None, int, int, DeliveryOutcome, float]] = deque(
-            maxlen=REMEMBERED_ATTEMPTS
-        )
+        self._recent = RecentAttempts()
         self.configure(destination, sends_identifiers=True)
 
     def configure(self, destination: ListenerDestination, *, sends_identifiers: bool) -> None:
@@ -156,19 +152,7 @@ class DestinationQueue:
     @property
     def recent(self) -> list[AttemptRecord]:
         """The last attempts, oldest first."""
-        return [
-            AttemptRecord(
-                at=at,
-                identifier=identifier,
-                sequence_number=number,
-                attempt=attempt,
-                result=outcome.result,
-                detail=outcome.detail,
-                status=outcome.status,
-                seconds=seconds,
-            )
-            for at, identifier, number, attempt, outcome, seconds in self._recent
-        ]
+        return self._recent.records()
 
     def refuses(self, places: int, *, now: float) -> bool:
         """Whether a publisher must be refused ``places`` more entries (the design's "Full queue").
@@ -266,7 +250,11 @@ class DestinationQueue:
         """Take the entry to attempt next; None where order allows none."""
         if not self.waiting.front or len(self.flying) >= self.max_in_flight:
             return None
-        if self._in_order and self.flying and (self.retiring or self.failing_since is not None):
+        if (
+            self._in_order
+            and self.flying
+            and (self.retiring.under_way or self.failing_since is not None)
+        ):
             # What another handler began may come back, and is before all that waits; and one is
             # enough to see whether a gateway takes anything again.
             return None
@@ -342,7 +330,7 @@ class DestinationQueue:
     def replace_handler(self, handler: Handler) -> None:
         """Use another handler from now on; attempts under way end with the one they began with."""
         if self.flying:
-            self.retiring.append((self.handler, list(self.flying)))
+            self.retiring.add(self.handler, self.flying)
         else:
             self.handler.close()
         self.handler = handler
@@ -353,13 +341,8 @@ class DestinationQueue:
             return False
         self.flying.remove(entry)
         self._disordered &= bool(self.flying)
-        for handler, under_way in self.retiring:
-            if entry in under_way:
-                under_way.remove(entry)
-                if not under_way:
-                    handler.close()
-        if self.retiring:
-            self.retiring = [pair for pair in self.retiring if pair[1]]
+        if self.retiring.under_way:
+            self.retiring.land(entry)
         return True
 
     def ground(self) -> list[QueueEntry]:
@@ -372,9 +355,7 @@ class DestinationQueue:
     def close_handlers(self) -> None:
         """Release all connections; attempts under way are abandoned."""
         self.handler.close()
-        for handler, _ in self.retiring:
-            handler.close()
-        self.retiring.clear()
+        self.retiring.close()
 
     def record(
         self, entry: QueueEntry, outcome: DeliveryOutcome, *, at: float, seconds: float
@@ -382,9 +363,8 @@ class DestinationQueue:
         """Enter an attempt into the books; ``at`` is in seconds since the epoch."""
         self.attempts[outcome.result] += 1
         self.last_outcome = outcome
-        identifier = entry.indication.identifier
         number = self.sequence.sequence_number(entry.number)
-        self._recent.append((at, identifier, number, entry.attempts + 1, outcome, seconds))
+        self._recent.add(entry, outcome, number=number, at=at, seconds=seconds)
 
     def surrender(self) -> tuple[list[QueueEntry], PackedEntries]:
         """Give up and return all entries, in flight first."""

@@ -575,7 +575,8 @@ class DeliveryModel(RuleBasedStateMachine):
 
     def handlers_live_as_long_as_they_are_needed(self) -> None:
         needed = {id(queue.handler) for queue in self.all_queues()}
-        needed |= {id(handler) for queue in self.all_queues() for handler, _ in queue.retiring}
+        for queue in self.all_queues():
+            needed |= {id(handler) for handler, _ in queue.retiring.under_way}
         for handler in self.deliverer.created:
             assert handler.closed is (id(handler) not in needed)
 
