@@ -2,9 +2,11 @@
 
 ``tests/rows/requirements.toml`` lists what is asked for; the files beside it say what works. Each
 row's change is applied to a copy of the tree, never to the tree itself, and its tests run there.
+Where a row is shown on a real node too, it names those tests as well; they are not run here.
 """
 
 import argparse
+import ast
 import os
 import queue
 import shutil
@@ -24,6 +26,8 @@ ROWS = Path("tests/rows")
 PAGE = Path("docs/rows.md")
 REQUIREMENTS = "requirements.toml"
 SOURCE_ROOTS = ("cim", "sidecar", "spark", "cli", "operator")
+#: Where tests need a node: nothing here has one, so these carry no row alone.
+ON_NODE = "tests/e2e/"
 NOT_COPIED = (".git", ".venv*", ".*cache*", ".hypothesis", "__pycache__", "build", "dist", "site")
 
 #: Seconds for one row's tests, all told: beyond it something is wrong with the row itself.
@@ -81,6 +85,8 @@ class Row:
     title: str
     tests: tuple[str, ...]
     mutation: Mutation
+    #: Tests that show the same on a node. That they are there is all that is verified of them.
+    on_node: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +128,18 @@ def load_rows(folder: Path = ROOT / ROWS) -> list[Row]:
 
 
 def _row(data: dict[str, object]) -> Row:
-    unknown = set(data) - {"id", "title", "tests", "mutation"}
-    mutation = data["mutation"]
-    if unknown or not isinstance(mutation, dict) or not isinstance(data["tests"], list):
+    unknown = set(data) - {"id", "title", "tests", "on_node", "mutation"}
+    mutation, tests, on_node = data["mutation"], data["tests"], data.get("on_node", [])
+    if unknown or not isinstance(mutation, dict):
         raise TypeError(f"unknown or ill-typed fields {sorted(unknown)}")
+    if not isinstance(tests, list) or not isinstance(on_node, list):
+        raise TypeError("tests and on_node are lists")
     return Row(
         id=str(data["id"]),
         title=str(data["title"]),
-        tests=tuple(data["tests"]),
+        tests=tuple(tests),
         mutation=Mutation(mutation["file"], mutation["replace"], mutation["with"]),
+        on_node=tuple(on_node),
     )
 
 
@@ -153,11 +162,31 @@ def problems(rows: Iterable[Row], requirements: Iterable[Requirement], root: Pat
             for test in row.tests
             if not (root / test.partition("::")[0]).is_file()
         ]
+        found += [
+            f"{row.id}: needs a node, so name it in on_node: {test}"
+            for test in row.tests
+            if test.startswith(ON_NODE)
+        ]
+        found += [
+            f"{row.id}: no such test on a node: {test}"
+            for test in row.on_node
+            if not _is_on_node(test, root)
+        ]
         try:
             _mutated(row.mutation, root)
         except (RowError, OSError, SyntaxError) as error:
             found.append(f"{row.id}: {error}")
     return found
+
+
+def _is_on_node(test: str, root: Path) -> bool:
+    """Whether a test of this name needs a node, and is there."""
+    file, _, name = test.partition("::")
+    path = root / file
+    if not file.startswith(ON_NODE) or not name.startswith("test_") or not path.is_file():
+        return False
+    defined = ast.parse(path.read_text(encoding="utf-8")).body
+    return any(isinstance(node, ast.FunctionDef) and node.name == name for node in defined)
 
 
 def _mutated(mutation: Mutation, root: Path) -> str:
@@ -283,7 +312,7 @@ def page(rows: Sequence[Row], requirements: Sequence[Requirement]) -> str:
         "that works, `make rows` breaks one line of the source, and its tests must turn red.",
         "",
         f"**{whole} of {len(requirements)} rows work**, {partly} more in part, shown by {len(rows)}"
-        " broken lines.",
+        " broken lines. What holds a row on a node too is run by `make e2e`, with nothing broken.",
     ]
     section = ""
     for requirement in requirements:
@@ -297,7 +326,9 @@ def page(rows: Sequence[Row], requirements: Sequence[Requirement]) -> str:
 
 def _held_by(rows: Iterable[Row], requirement: Requirement) -> str:
     tests = [test for row in rows if row.id == requirement.id for test in row.tests]
+    on_node = [test for row in rows if row.id == requirement.id for test in row.on_node]
     parts = [f"`{_cell(test)}`" for test in dict.fromkeys(tests)]
+    parts += [f"on a node: `{_cell(test)}`" for test in dict.fromkeys(on_node)]
     if parts and requirement.missing:
         parts.insert(0, f"**In part**; not yet: {_cell(requirement.missing)}.")
     return "<br>".join(parts) or "not yet"

@@ -25,6 +25,8 @@ from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.repeats import REMEMBERED_EVENTS
 from pillion_sidecar.delivery.retry import lifetime
 from pillion_sidecar.delivery.waiting import FRONT_ENTRIES
+from pillion_sidecar.door.entrance import HANDSHAKE_SECONDS, PROOF_SECONDS
+from pillion_sidecar.door.places import Limits
 from pillion_sidecar.handlers.cimxml import CIM_XML_PORT, CIM_XML_TLS_PORT
 from pillion_sidecar.handlers.http.exchange import BODY_LIMIT, HEAD_LIMIT
 from pillion_sidecar.handlers.http.sender import IDLE_SECONDS
@@ -46,6 +48,7 @@ from pillion_sidecar.journal.bounds import (
 )
 from pillion_sidecar.journal.disk import SETTLE_SECONDS
 from pillion_sidecar.journaling import DEFAULT_BYTES, VOLUME_SHARE
+from pillion_sidecar.listening import MAXIMUM_HEADERS
 from pillion_sidecar.reliability.allowed import MAXIMUM_URL
 from pillion_sidecar.reliability.callbacks import (
     MAXIMUM_AWAITED,
@@ -67,6 +70,7 @@ from pillion_sidecar.telemetry.events import EVENTS
 from support.manual import codes, numbers, table, text_of
 
 LIMITS = IntakeLimits()
+DOOR = Limits()
 SERVICE = IndicationService()
 RETRY = RetryPolicy()
 DESTINATION = ListenerDestination(
@@ -81,6 +85,7 @@ def first_codes(name: str, head: str) -> set[str]:
 @pytest.mark.parametrize(
     ("begins", "figures"),
     [
+        ("headers of a request", [MAXIMUM_HEADERS, 8190, 400]),
         ("one indication", [LIMITS.line_bytes]),
         ("a batch of CloudEvents", [LIMITS.document_bytes]),
         ("an NDJSON body", [LIMITS.stream_bytes]),
@@ -103,8 +108,21 @@ def test_a_limit_of_intake_is_the_constant(begins: str, figures: list[float]) ->
     assert numbers(row[1]) == figures
 
 
+@pytest.mark.parametrize(
+    ("begins", "figures"),
+    [
+        ("in the TLS handshake", [DOOR.handshakes, HANDSHAKE_SECONDS]),
+        ("these, and those", [DOOR.unproven, PROOF_SECONDS]),
+        ("all", [DOOR.total]),
+    ],
+)
+def test_a_limit_of_a_gateways_door_is_the_constant(begins: str, figures: list[float]) -> None:
+    (row,) = [row for row in table("publishing.md", "which") if row[0].startswith(begins)]
+    assert numbers(row[1]) == figures
+
+
 def test_every_limit_of_intake_is_pinned() -> None:
-    assert len(table("publishing.md", "what")) == 15
+    assert len(table("publishing.md", "what")) == 16
 
 
 def test_the_parameters_of_publishing_have_the_stated_defaults_and_bounds() -> None:

@@ -9,8 +9,14 @@ from rows import Copy, Mutation, Requirement, Row, RowError, Verdict
 from support.house import ROOT
 
 
-def row(*tests: str, replace: str = "return 4", with_: str = "return 5") -> Row:
-    return Row("S0.1", "a rule", tests, Mutation("sidecar/pillion_sidecar/rule.py", replace, with_))
+def row(
+    *tests: str,
+    replace: str = "return 4",
+    with_: str = "return 5",
+    on_node: tuple[str, ...] = (),
+) -> Row:
+    mutation = Mutation("sidecar/pillion_sidecar/rule.py", replace, with_)
+    return Row("S0.1", "a rule", tests, mutation, on_node)
 
 
 @pytest.fixture
@@ -27,6 +33,10 @@ def tree(tmp_path: Path) -> Path:
         "def test_well(): assert rule() == 4\n"
         "def test_badly(): assert rule() > 0\n",
         encoding="utf-8",
+    )
+    tests.joinpath("e2e").mkdir()
+    tests.joinpath("e2e", "test_node.py").write_text(
+        "def test_it(node): assert node\ndef helps(): pass\n", encoding="utf-8"
     )
     tests.joinpath("test_name.py").write_text(
         "def test_it():\n    from pillion_sidecar.rule import rule\n", encoding="utf-8"
@@ -102,6 +112,40 @@ def test_all_that_is_wrong_with_the_rows_is_told_at_once(tree: Path) -> None:
     assert [problem.split(":")[0] for problem in found] == ["S9.9", "S9.9", "S0.1", "S0.1", "S0.1"]
 
 
+def problems_of(one: Row, tree: Path) -> list[str]:
+    return rows.problems([one], [Requirement("S0.1", "a rule", "S0")], tree)
+
+
+def test_a_test_on_a_node_may_be_named_beside_those_that_run_here(tree: Path, copy: Copy) -> None:
+    shown = row("tests/test_rule.py::test_well", on_node=("tests/e2e/test_node.py::test_it",))
+    assert problems_of(shown, tree) == []
+    # It is not run: there is no node.
+    assert copy.try_row(shown).red
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        "tests/e2e/test_node.py::test_gone",
+        "tests/e2e/test_node.py::helps",
+        "tests/e2e/test_node.py",
+        "tests/e2e/test_gone.py::test_it",
+        "tests/test_rule.py::test_well",
+    ],
+)
+def test_what_is_no_test_on_a_node_is_not_taken_for_one(gone: str, tree: Path) -> None:
+    (found,) = problems_of(row("tests/test_rule.py", on_node=(gone,)), tree)
+    assert found == f"S0.1: no such test on a node: {gone}"
+
+
+def test_a_test_on_a_node_alone_carries_no_row(tree: Path) -> None:
+    on_node = ("tests/e2e/test_node.py::test_it",)
+    (found,) = problems_of(row(on_node=on_node), tree)
+    assert "names no test" in found
+    (found,) = problems_of(row(*on_node), tree)
+    assert "name it in on_node" in found
+
+
 def test_a_row_with_a_misspelt_field_is_named(tmp_path: Path) -> None:
     tmp_path.joinpath("room.toml").write_text(
         '[[row]]\nid = "S0.1"\ntitle = "t"\ntest = []\ntests = []\nmutation = {}\n'
@@ -116,6 +160,12 @@ def test_the_page_tells_what_works_and_what_does_not() -> None:
     assert "| S0.1 | a \\| b | `tests/t.py::test_a` |" in page
     assert "| S0.2 | c | not yet |" in page
     assert "**1 of 2 rows work**" in page
+
+
+def test_the_page_tells_what_is_shown_on_a_node() -> None:
+    on_node = "tests/e2e/t.py::test_a"
+    page = rows.page([row("tests/t.py", on_node=(on_node,))], [Requirement("S0.1", "a", "S0")])
+    assert f"| S0.1 | a | `tests/t.py`<br>on a node: `{on_node}` |" in page
 
 
 def test_the_page_tells_what_of_a_row_does_not_work_yet() -> None:

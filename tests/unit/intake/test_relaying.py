@@ -470,6 +470,21 @@ async def test_a_place_that_another_sidecar_has_relayed_is_a_duplicate(gateway: 
     assert document["duplicate"] == 1
 
 
+async def test_so_it_is_long_after_its_groups_expiry_unless_it_was_accepted_after_that(
+    gateway: Door,
+) -> None:
+    times = {"expires": BEFORE_THAT, "groupExpires": LONG_AGO, "group": "g", "sequence": 0}
+    in_time, later = 900_000_000.0, 1_000_000_000.0
+    await relay(gateway, relayed(None, 0, context="one", accepted_at=in_time, **times))
+    again = relayed(None, 5, context="two", accepted_at=in_time, **times)
+    _, document = await relay(gateway, again)
+    assert document["duplicate"] == 1
+    # The group had ended and was forgotten when this was accepted: it is of another run.
+    another = relayed(None, 6, context="two", accepted_at=later, **times)
+    _, document = await relay(gateway, another)
+    assert document["accepted"] == 1
+
+
 async def test_members_in_order_are_delivered_long_after_their_groups_expiry(gateway: Door) -> None:
     times = {"expires": BEFORE_THAT, "groupExpires": LONG_AGO, "accepted_at": 900_000_000.0}
     lines = [
