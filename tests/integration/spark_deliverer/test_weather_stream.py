@@ -68,7 +68,8 @@ class Stream:
         options = {"batchSize": "16", "reportPath": str(self._report)}
 
         def keep(rows: DataFrame, **given: Any) -> None:
-            made.append(publish(rows, options=options, **given))
+            given["options"] = {**given["options"], **options}
+            made.append(publish(rows, **given))
 
         with patch.object(job, "publish", keep):
             job.publish_alerts(job.dangerous(weather).repartition(cores), url=self._url)
