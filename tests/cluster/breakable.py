@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -190,6 +191,11 @@ class Breakable:
 def measured(pod: JSON, port: int, begin: str) -> list[float]:
     """The values of a pod's metrics whose lines begin so."""
     lines = ask(f"http://{pod['status']['podIP']}:{port}/metrics").decode().splitlines()
+    return values(lines, begin)
+
+
+def values(lines: Sequence[str], begin: str) -> list[float]:
+    """The values of the metrics whose lines begin so."""
     return [float(line.rpartition(" ")[2]) for line in lines if line.startswith(begin)]
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,11 +110,11 @@ class Machine:
         """The names of the images that are there."""
         return set(ctr(self.socket, "images", "list", "--quiet").split())
 
-    def export_images(self, archive: Path) -> Path:
-        """Write all images that are there into an archive, and return it."""
+    def export_images(self, archive: Path, *, names: Collection[str] = ()) -> Path:
+        """Write these images, or all that are there, into an archive, and return it."""
         # What the CRI plug-in adds are other names of the same, by digest.
-        names = [name for name in self.images() if not name.startswith("sha256:")]
-        ctr(self.socket, "images", "export", str(archive), *sorted(names))
+        wanted = names or [name for name in self.images() if not name.startswith("sha256:")]
+        ctr(self.socket, "images", "export", str(archive), *sorted(wanted))
         return archive
 
     def start_kubelet(self) -> None:

@@ -3,7 +3,7 @@
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -138,11 +138,12 @@ class NodeCluster(ControlPlane):
             node.machine.detach()
         super().detach()
 
-    def add_node(self, name: str) -> Node:
-        """Add a node with all the images of the first; returns when it is Ready."""
+    def add_node(self, name: str, *, images: Collection[str] = ()) -> Node:
+        """Add a node with these images of the first, or with all; returns when it is Ready."""
         added = self._new_node(name)
         added.machine.start_containerd()
-        archive = self._nodes[FIRST_NODE].machine.export_images(self.folder / "images.tar")
+        first = self._nodes[FIRST_NODE].machine
+        archive = first.export_images(self.folder / "images.tar", names=images)
         added.machine.import_images(archive)
         archive.unlink()
         added.join()

@@ -1,9 +1,13 @@
 """What tests of a running operator share: whom it runs as, a pod with a deliverer, publishing."""
 
 import json
+import os
+import signal
 import urllib.error
 import urllib.request
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -237,3 +241,13 @@ def queue(url: str, name: str) -> Any:
     """What a deliverer's administration says of one queue."""
     with urllib.request.urlopen(f"{url}/v1/queues/{name}", timeout=10) as answer:
         return json.load(answer)
+
+
+@contextmanager
+def held(pid: int) -> Iterator[None]:
+    """A process that does nothing, as one whose node hangs."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)

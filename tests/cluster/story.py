@@ -260,12 +260,16 @@ class SparkJob:
     def printed(self) -> str:
         return self._log.read_text()
 
+    def runs(self) -> bool:
+        """Whether spark-submit has not ended."""
+        return self._process.poll() is None
+
     def driver(self, *, within: float = 90.0) -> str:
         """Return the driver's name, once there is one."""
 
         def found() -> str | None:
             names = self.pods("driver")
-            if not names and self._process.poll() is not None:
+            if not names and not self.runs():
                 raise AssertionError(f"no driver was made: {self.printed[-3000:]}")
             return names[0] if names else None
 
@@ -296,12 +300,9 @@ class SparkJob:
                 if "deletionTimestamp" not in pod["metadata"] and _is_ready(pod)
             ]
 
-        def is_over() -> bool:
-            return self._process.poll() is not None
-
         what = f"{count} ready executors"
-        wait_until(lambda: is_over() or len(ready()) >= count, within=within, what=what)
-        if is_over():
+        wait_until(lambda: not self.runs() or len(ready()) >= count, within=within, what=what)
+        if not self.runs():
             raise AssertionError(f"it ended before it had {what}: {self.printed[-4000:]}")
         return ready()
 
@@ -369,5 +370,5 @@ def submitted(
     try:
         yield job
     finally:
-        if process.poll() is None:
+        if job.runs():
             job.kill()

@@ -42,7 +42,7 @@ def probes(node_kubectl: Kubectl, node_namespace: str) -> Probes:
 def second(own_nodes: NodeCluster, report: Report) -> Iterator[Node]:
     """A second node."""
     with report.step("add a second node"):
-        added = own_nodes.add_node("node-2")
+        added = own_nodes.add_node("node-2", images=(PROBE_IMAGE,))
     yield added
     with report.step("remove it"):
         added.remove()

@@ -62,7 +62,8 @@ class Deliverer:
             with error:
                 return str(error.code)
         except (OSError, ValueError, http.client.HTTPException) as error:
-            return type(error).__name__
+            # A URLError says nothing itself.
+            return repr(getattr(error, "reason", error))
         if status != 200 or document["accepted"] + document["duplicate"] != len(identifiers):
             return str(status)
         if level == DURABLE and document["durable"] is not True:

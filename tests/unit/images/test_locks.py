@@ -130,3 +130,13 @@ def test_a_lock_says_nothing_of_where_it_was_made(path: str) -> None:
     text = (ROOT / path).read_text(encoding="utf-8")
     assert "://" not in text
     assert "--index" not in text
+
+
+def test_the_example_and_the_guide_name_the_images_spark() -> None:
+    version = read_lock("images/spark/requirements.txt")["pyspark"].version
+    example = ROOT / "examples" / "spark-on-kubernetes"
+    guide = (ROOT / "docs" / "spark-on-kubernetes.md").read_text()
+    assert f"pip install pyspark=={version}`" in guide
+    for operator in ("apache", "kubeflow"):
+        text = (example / f"{operator}-sparkapplication.yaml").read_text()
+        assert re.findall(r"sparkVersion: (\S+)", text) == [version]
