@@ -9,6 +9,8 @@ PY := $(BIN)/python
 ROOTS := cim sidecar spark operator cli
 # Test processes beside each other. Those that start a JVM always run one after the other.
 JOBS ?= 2
+# Those with a cluster wait most of the time.
+CLUSTER_JOBS ?= 3
 
 .PHONY: help
 help: ## Show this help
@@ -61,7 +63,7 @@ cluster-binaries: .venv/.complete
 .PHONY: cluster
 cluster: cluster-binaries ## Tests on a real Kubernetes API server (the first run builds it: 7 minutes)
 	@echo "== tests with a cluster"
-	@$(PY) -m pytest tests/integration/cluster -q -n $(JOBS)
+	@$(PY) -m pytest tests/integration/cluster -q -n $(CLUSTER_JOBS)
 
 .PHONY: cluster-up
 cluster-up: .venv/.complete ## Start a Kubernetes control plane with our CRDs in the background
