@@ -10,6 +10,7 @@ import pytest
 from pillion_operator.cluster.api import Api, ApiError
 from pillion_operator.cluster.types import Object
 from pillion_operator.events import MOST_REMEMBERED, MOST_WAITING, EventRecorder
+from support.in_background import in_background
 from support.operator_time import FakeClock
 
 POD = {
@@ -158,13 +159,11 @@ async def test_more_than_can_wait_is_counted_and_may_be_said_later() -> None:
     for number in range(MOST_WAITING + 1):
         bed.publish(note=f"{number}")
     assert bed.dropped == 1
-    running = asyncio.create_task(bed.recorder.run())
-    await bed.recorder.drained()
-    bed.publish(note=f"{MOST_WAITING}")
-    bed.publish(note="0")
-    await bed.recorder.drained()
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    async with in_background(bed.recorder.run()):
+        await bed.recorder.drained()
+        bed.publish(note=f"{MOST_WAITING}")
+        bed.publish(note="0")
+        await bed.recorder.drained()
     assert bed.said() == [f"{number}" for number in range(MOST_WAITING + 1)]
 
 

@@ -1,8 +1,7 @@
 """Pods are annotated at a bounded pace, and no namespace keeps the others waiting."""
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -13,6 +12,7 @@ from pillion_operator import poking
 from pillion_operator.cluster.api import Api, ApiError, NotFound
 from pillion_operator.poking import PER_SECOND, PodPoker
 from pillion_operator.store import Key
+from support.in_background import in_background
 from support.operator_time import FakeClock
 
 
@@ -48,13 +48,8 @@ async def poking_bed(*, enabled: bool = True) -> AsyncIterator[Bed]:
     clock = FakeClock()
     api, told = FakeApi(clock), list[str]()
     poker = PodPoker(cast(Api, api), clock=clock, enabled=enabled, done=told.append)
-    task = asyncio.create_task(poker.run())
-    try:
+    async with in_background(poker.run()):
         yield Bed(clock, api, poker, told)
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 def pods(namespace: str, number: int) -> list[Key]:

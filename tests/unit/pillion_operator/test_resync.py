@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from pillion_operator.cluster.types import OURS, ResourceType
 from pillion_operator.resync import PATIENCE, Resync
 from pillion_operator.store import Key, Store
 from pillion_operator.watching import WATCHED
+from support.in_background import in_background
 from support.operator_time import FakeClock
 
 INTERVAL = 60.0
@@ -72,13 +73,8 @@ async def running(*namespaces: str) -> AsyncIterator[Bed]:
         missed=lambda kind, count: missed.append((kind, count)),
     )
     bed = Bed(clock, api, store, missed, resync)
-    task = asyncio.create_task(resync.run(INTERVAL, wanted=lambda: bed.wanted))
-    try:
+    async with in_background(resync.run(INTERVAL, wanted=lambda: bed.wanted)):
         yield bed
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 async def test_what_no_watch_has_told_of_is_taken_over() -> None:

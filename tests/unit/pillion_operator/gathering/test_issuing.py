@@ -1,6 +1,5 @@
 """The keys of tokens are asked for again and again, and a failure forgets none."""
 
-import asyncio
 import json
 from typing import Any, cast
 
@@ -10,6 +9,7 @@ from prometheus_client import Counter
 from pillion_operator.cluster.api import Api, ApiError
 from pillion_operator.cluster.issuer import CONFIGURATION_PATH, KEYS_PATH
 from pillion_operator.gathering.issuing import INTERVAL, RETRY, SPREAD, IssuerKeeper
+from support.in_background import in_background
 from support.operator_fakes import FakeApi
 from support.operator_time import FakeClock
 
@@ -76,15 +76,13 @@ async def test_a_failure_is_told_and_forgets_nothing(
 async def test_it_looks_every_few_minutes_and_sooner_after_a_failure(draw: float) -> None:
     scene = Scene(draw=draw)
     stretched = 1.0 + SPREAD * (1.0 if draw else -1.0)
-    running = asyncio.create_task(scene.keeper.run())
-    await scene.clock.until_sleeping()
-    await scene.clock.advance(INTERVAL * stretched - 1)
-    assert scene.count("read") == 0
-    scene.api.refuse = lambda _verb, _key: ApiError(503, "Unavailable", "not now")
-    await scene.clock.advance(1)
-    assert scene.count("failed") == 1
-    scene.api.refuse = lambda _verb, _key: None
-    await scene.clock.advance(RETRY * stretched)
-    assert scene.count("read") == 1
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    async with in_background(scene.keeper.run()):
+        await scene.clock.until_sleeping()
+        await scene.clock.advance(INTERVAL * stretched - 1)
+        assert scene.count("read") == 0
+        scene.api.refuse = lambda _verb, _key: ApiError(503, "Unavailable", "not now")
+        await scene.clock.advance(1)
+        assert scene.count("failed") == 1
+        scene.api.refuse = lambda _verb, _key: None
+        await scene.clock.advance(RETRY * stretched)
+        assert scene.count("read") == 1

@@ -24,6 +24,7 @@ from pillion_operator.injection.authority import (
 from pillion_operator.injection.gateways import INTERVAL, RETRY, GatewayAuthority
 from pillion_operator.injection.kept import decoded, encoded
 from pillion_operator.injection.tls import KeyPair
+from support.in_background import in_background
 from support.injection import MemoryApi
 from support.operator_time import FakeClock
 
@@ -299,21 +300,19 @@ async def test_no_own_one_is_made_while_the_given_one_is_late(
     api: MemoryApi, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene = Scene(api, given="corporate-ca")
-    running = asyncio.create_task(scene.authority.run())
-    await scene.clock.until_sleeping()
-    await scene.clock.advance(INTERVAL + 3 * RETRY)
-    assert (scene.authority.bundle(), scene.certificate(), PLACE in api.objects) == (
-        None,
-        None,
-        False,
-    )
-    # Said once, though it was looked for four times.
-    assert caplog.text.count("Secret pillion-system/corporate-ca is not there: make it") == 1
-    give(api, new_ca(name="corporate", now=scene.clock.time()))
-    await scene.clock.advance(RETRY)
-    assert scene.authority.bundle() is not None
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    async with in_background(scene.authority.run()):
+        await scene.clock.until_sleeping()
+        await scene.clock.advance(INTERVAL + 3 * RETRY)
+        assert (scene.authority.bundle(), scene.certificate(), PLACE in api.objects) == (
+            None,
+            None,
+            False,
+        )
+        # Said once, though it was looked for four times.
+        assert caplog.text.count("Secret pillion-system/corporate-ca is not there: make it") == 1
+        give(api, new_ca(name="corporate", now=scene.clock.time()))
+        await scene.clock.advance(RETRY)
+        assert scene.authority.bundle() is not None
 
 
 async def test_a_given_one_that_is_spoilt_later_leaves_what_there_was(

@@ -20,6 +20,7 @@ from pillion_operator.injection.keeper import (
 )
 from pillion_operator.injection.tls import BadKeyPair, KeyPair
 from pillion_operator.settings import WebhookSettings
+from support.in_background import in_background
 from support.injection import MemoryApi
 from support.operator_time import FakeClock
 
@@ -199,40 +200,35 @@ async def test_a_configuration_that_comes_a_moment_later_is_found_soon(
     api: MemoryApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     taken = api.objects.pop(CONFIGURATION)
-    running = asyncio.create_task(Replica(api, clock).keeper.run())
-    for wait in (EAGER_INTERVAL, 2 * EAGER_INTERVAL):
+    async with in_background(Replica(api, clock).keeper.run()):
+        for wait in (EAGER_INTERVAL, 2 * EAGER_INTERVAL):
+            await clock.until_sleeping()
+            await clock.advance(wait)
         await clock.until_sleeping()
-        await clock.advance(wait)
-    await clock.until_sleeping()
-    assert caplog.text.count("nothing is injected") == 1
-    api.objects[CONFIGURATION] = taken
-    await clock.advance(4 * EAGER_INTERVAL)
-    await clock.until_sleeping()
-    assert trusted(api) == {stored(api).bundle()}
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+        assert caplog.text.count("nothing is injected") == 1
+        api.objects[CONFIGURATION] = taken
+        await clock.advance(4 * EAGER_INTERVAL)
+        await clock.until_sleeping()
+        assert trusted(api) == {stored(api).bundle()}
 
 
 async def test_whoever_becomes_the_leader_looks_at_once(api: MemoryApi, clock: FakeClock) -> None:
     await Replica(api, clock).keeper.look()
     api.objects[CONFIGURATION] = configuration("b2xk")
     replica = Replica(api, clock, leads=False)
-    task = asyncio.create_task(replica.keeper.run())
-    await clock.until_sleeping()
-    await clock.advance(EAGER_INTERVAL)
-    await clock.until_sleeping()
-    # What somebody else trusts is the leader's to change, and until then this one is not ready:
-    # whoever waits for the installation would find that nothing is injected.
-    assert trusted(api) == {b"old"}
-    assert not replica.shown
-    replica.leads = True
-    await clock.advance(EAGER_INTERVAL)
-    await clock.until_sleeping()
-    assert trusted(api) == {stored(api).bundle()}
-    assert replica.shown == [stored(api).serving]
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    async with in_background(replica.keeper.run()):
+        await clock.until_sleeping()
+        await clock.advance(EAGER_INTERVAL)
+        await clock.until_sleeping()
+        # What somebody else trusts is the leader's to change, and until then this one is not ready:
+        # whoever waits for the installation would find that nothing is injected.
+        assert trusted(api) == {b"old"}
+        assert not replica.shown
+        replica.leads = True
+        await clock.advance(EAGER_INTERVAL)
+        await clock.until_sleeping()
+        assert trusted(api) == {stored(api).bundle()}
+        assert replica.shown == [stored(api).serving]
 
 
 async def test_a_standby_shows_a_certificate_as_soon_as_it_is_trusted(
@@ -242,16 +238,13 @@ async def test_a_standby_shows_a_certificate_as_soon_as_it_is_trusted(
     await leader.keeper.look()
     api.objects[CONFIGURATION] = configuration("b2xk")
     standby = Replica(api, clock, leads=False)
-    task = asyncio.create_task(standby.keeper.run())
-    await clock.until_sleeping()
-    assert not standby.shown
-    await leader.keeper.look()
-    await clock.advance(EAGER_INTERVAL)
-    await clock.until_sleeping()
-    assert standby.shown == [stored(api).serving]
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    async with in_background(standby.keeper.run()):
+        await clock.until_sleeping()
+        assert not standby.shown
+        await leader.keeper.look()
+        await clock.advance(EAGER_INTERVAL)
+        await clock.until_sleeping()
+        assert standby.shown == [stored(api).serving]
 
 
 async def test_a_configuration_that_trusts_nobody_is_anybodys_to_write(
@@ -270,22 +263,19 @@ async def test_a_configuration_that_trusts_nobody_is_anybodys_to_write(
 async def test_a_standby_looks_as_seldom_as_the_leader(api: MemoryApi, clock: FakeClock) -> None:
     await Replica(api, clock).keeper.look()
     replica = Replica(api, clock, leads=False)
-    task = asyncio.create_task(replica.keeper.run())
-    await clock.until_sleeping()
-    api.objects[PLACE]["data"] = another(clock)
-    bundle = base64.b64encode(stored(api).bundle()).decode()
-    for webhook in api.objects[CONFIGURATION]["webhooks"]:
-        webhook["clientConfig"]["caBundle"] = bundle
-    for _second in range(int(INTERVAL / EAGER_INTERVAL) - 1):
+    async with in_background(replica.keeper.run()):
+        await clock.until_sleeping()
+        api.objects[PLACE]["data"] = another(clock)
+        bundle = base64.b64encode(stored(api).bundle()).decode()
+        for webhook in api.objects[CONFIGURATION]["webhooks"]:
+            webhook["clientConfig"]["caBundle"] = bundle
+        for _second in range(int(INTERVAL / EAGER_INTERVAL) - 1):
+            await clock.advance(EAGER_INTERVAL)
+            await clock.until_sleeping()
+        assert len(replica.shown) == 1
         await clock.advance(EAGER_INTERVAL)
         await clock.until_sleeping()
-    assert len(replica.shown) == 1
-    await clock.advance(EAGER_INTERVAL)
-    await clock.until_sleeping()
-    assert len(replica.shown) == 2
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+        assert len(replica.shown) == 2
 
 
 def another(clock: FakeClock) -> dict[str, str]:
@@ -299,15 +289,13 @@ async def test_an_outage_is_told_and_survived(
 ) -> None:
     replica = Replica(api, clock)
     api.down = ApiError(503, "ServiceUnavailable", "etcd is away")
-    running = asyncio.create_task(replica.keeper.run())
-    await clock.until_sleeping()
-    assert "etcd is away" in caplog.text
-    api.down = None
-    await clock.advance(EAGER_INTERVAL)
-    await clock.until_sleeping()
-    assert len(replica.shown) == 1
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    async with in_background(replica.keeper.run()):
+        await clock.until_sleeping()
+        assert "etcd is away" in caplog.text
+        api.down = None
+        await clock.advance(EAGER_INTERVAL)
+        await clock.until_sleeping()
+        assert len(replica.shown) == 1
 
 
 def test_a_bundle_is_written_only_to_the_webhook_that_was_read() -> None:
@@ -327,14 +315,12 @@ async def test_a_folder_is_followed(
             raise BadKeyPair("tls.crt and tls.key cannot be used")
         shown.append(pair)
 
-    running = asyncio.create_task(CertificateFolder(tmp_path, use=use, clock=clock).run())
-    await clock.until_sleeping()
-    assert "tls.crt" in caplog.text
-    for key, interval in ((b"1", EAGER_INTERVAL), (b"bad", INTERVAL), (b"2", INTERVAL)):
-        (tmp_path / "tls.crt").write_bytes(b"certificate")
-        (tmp_path / "tls.key").write_bytes(key)
-        await clock.advance(interval)
+    async with in_background(CertificateFolder(tmp_path, use=use, clock=clock).run()):
         await clock.until_sleeping()
-    assert [pair.key for pair in shown] == [b"1", b"2"]
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+        assert "tls.crt" in caplog.text
+        for key, interval in ((b"1", EAGER_INTERVAL), (b"bad", INTERVAL), (b"2", INTERVAL)):
+            (tmp_path / "tls.crt").write_bytes(b"certificate")
+            (tmp_path / "tls.key").write_bytes(key)
+            await clock.advance(interval)
+            await clock.until_sleeping()
+        assert [pair.key for pair in shown] == [b"1", b"2"]

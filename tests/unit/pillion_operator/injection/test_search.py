@@ -1,6 +1,5 @@
 """The search for pods that were missed."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from pillion_operator.injection.repair import Repair
 from pillion_operator.injection.search import INTERVAL, MOST_EVENTS, MissedInjections
 from pillion_operator.store import Key
 from pillion_operator.telemetry.metrics import Metrics
+from support.in_background import in_background
 from support.injection import OPERATOR_NAMESPACE, Known, MemoryApi, pod, selector, service
 from support.operator_time import FakeClock
 
@@ -135,18 +135,16 @@ async def test_an_outage_is_told_and_the_last_answer_stays(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.selected(web())
-    running = asyncio.create_task(bench.search.run())
-    await bench.clock.until_sleeping()
-    bench.api.down = ApiError(503, "ServiceUnavailable", "etcd is away")
-    await bench.clock.advance(INTERVAL)
-    assert "etcd is away" in caplog.text
-    assert bench.search.missed(WEB) == ("web",)
-    bench.api.down = None
-    bench.selected()
-    await bench.clock.advance(INTERVAL)
-    assert bench.search.missed(WEB) == ()
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    async with in_background(bench.search.run()):
+        await bench.clock.until_sleeping()
+        bench.api.down = ApiError(503, "ServiceUnavailable", "etcd is away")
+        await bench.clock.advance(INTERVAL)
+        assert "etcd is away" in caplog.text
+        assert bench.search.missed(WEB) == ("web",)
+        bench.api.down = None
+        bench.selected()
+        await bench.clock.advance(INTERVAL)
+        assert bench.search.missed(WEB) == ()
 
 
 @pytest.mark.parametrize(("found", "missed"), [([], ()), (["shop"], ("web",))])
