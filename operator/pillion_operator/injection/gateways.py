@@ -98,13 +98,15 @@ class GatewayAuthority:
         # A Secret that somebody has spoilt is written again as it was.
         known = stored or self._authority
         given, problem = await self._given()
-        if self._given_name is not None and given is None:
-            self._tell(problem)
-            if known is None:
-                return
-            given = known.next_ca or known.ca
         # What was used was in the Secret once: whoever has deleted that gives the authority up.
         deleted = self._authority if found.secret is None else None
+        if self._given_name is not None and given is None:
+            self._tell(problem if deleted is None else f"{problem}; {self._put_off()}")
+            # Nothing can take the place of what was given up: written again, it would be trusted
+            # until it ends, and nobody would know.
+            if known is None or deleted is not None:
+                return
+            given = known.next_ca or known.ca
         now = self._clock.time()
         if deleted is not None:
             new = replaced_authority(deleted, name=NAME, now=now, given=given)
@@ -117,6 +119,9 @@ class GatewayAuthority:
         if not problem:
             self._told = ""
         self._use(new)
+
+    def _put_off(self) -> str:
+        return f"Secret {self._kept} was deleted: its authority is trusted until there is another"
 
     def _tell_replaced(self, new: Authority) -> None:
         if new.next_ca is not None:

@@ -249,6 +249,39 @@ async def test_a_given_one_that_is_given_up_goes_in_haste_once_there_is_another(
         await scene.authority.look()
 
 
+@pytest.mark.parametrize("given", ["absent", "spoilt"])
+async def test_one_that_is_given_up_while_the_given_one_is_away_waits_for_it(
+    api: MemoryApi, given: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene(api, given="corporate-ca")
+    first = give(api, new_ca(name="corporate", now=scene.clock.time()))
+    await scene.authority.look()
+    shown = scene.certificate()
+    if given == "absent":
+        del api.objects[GIVEN]
+    else:
+        api.objects[GIVEN]["data"]["tls.key"] = base64.b64encode(b"none").decode()
+    await scene.authority.look()
+    del api.objects[PLACE]
+    async with in_background(scene.authority.run()):
+        await scene.clock.until_sleeping()
+        await scene.clock.advance(3 * RETRY)
+        # It would come back as it was, and nobody would know that it was given up.
+        assert PLACE not in api.objects
+        assert scene.authority.bundle() == first.certificate
+        assert scene.certificate(shown) == shown
+        assert caplog.text.count("was deleted: its authority is trusted until") == 1
+        assert "is given up" not in caplog.text
+
+        second = give(api, new_ca(name="corporate", now=scene.clock.time() + 5))
+        await scene.clock.advance(RETRY)
+        both = scene.stored()
+        assert (both.ca, both.next_ca) == (first, second)
+        assert "is given up" in caplog.text
+        await scene.clock.advance(2 * STEP + 2 * INTERVAL)
+        assert scene.authority.bundle() == second.certificate
+
+
 async def test_a_given_one_that_was_followed_already_is_dropped_after_a_step(
     api: MemoryApi,
 ) -> None:
