@@ -49,7 +49,7 @@ def resources(namespace: str) -> JSON:
     return together(
         service(deliverer=executors, shutdownGracePeriodSeconds=20, **behind, **PATIENT),
         service("hub", deliverer={"mode": "Gateway"}, **PATIENT),
-        service("lonely", shutdownGracePeriodSeconds=2, **PATIENT),
+        service("lonely", shutdownGracePeriodSeconds=6, **PATIENT),
         filter_("all", ALERTS),
         filter_(STEADY, f"{ALERTS} WHERE EventID = '{STEADY}'"),
         filter_(DARK, f"{ALERTS} WHERE EventID <> '{STEADY}'"),
@@ -94,6 +94,7 @@ class Breakable:
     def publisher(self, name: str, **options: Any) -> ToldPublisher:
         """A new publisher's pod, once it is ready; options as of ``publisher_pod``."""
         (made,) = publishing(self.kubectl, publisher_pod(name, image=self.image, **options))
+        assert made.straight or self.container(name, DELIVERER)
         return made
 
     def nothing_lost(self, *publishers: ToldPublisher) -> None:

@@ -1,5 +1,6 @@
 """A node of a cluster, as tests use it: cut off, joined again, its kubelet restarted, removed."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -8,12 +9,17 @@ from cluster.leftovers import end_nodes, process
 from cluster.machine import KUBELET, Machine
 from cluster.network import Network
 from cluster.node_files import FIRST_NODE, Object
-from cluster.rest import TIMEOUT
+from cluster.rest import TIMEOUT, Refused, wait_until
 from cluster.users import KUBELET as KUBELET_USER
 from cluster.users import kubeconfig, node_user, write_kubeconfig
 
 #: Seconds for a node to be Ready or NotReady, on a machine that is busy.
 WITHIN = 90.0
+#: A line of a kubelet's metrics: how often a container has passed its readiness probe.
+_PASSED = re.compile(
+    r'prober_probe_total\{container="([^"]*)",.*pod_uid="([^"]*)",probe_type="Readiness",'
+    r'result="successful"\} (\d+)'
+)
 
 
 class Node:
@@ -74,10 +80,22 @@ class Node:
         self._network.plug(self.number, connected=True)
 
     def restart_kubelet(self) -> None:
-        """End its kubelet and start it again; containers run on. Returns when it was heard of."""
-        before = self._heartbeat(self._until(lambda _node: True))
+        """End its kubelet and start it again; containers run on. Returns when it was heard of, and
+        what was ready is so again.
+
+        A kubelet that starts calls no pod ready before it has probed it, and for that time Services
+        do not lead to it. Were the API server to go meanwhile, they would not until it is back.
+        """
+        ready = {_uid(pod) for pod in self._pods() if _is_ready(pod)}
         self.machine.restart_kubelet()
+        # Not before: the old one may say something yet while it ends.
+        before = self._heartbeat(self._until(lambda _node: True))
         self._until(lambda node: self._heartbeat(node) != before and _status(node) == "True")
+        wait_until(
+            lambda: not self._not_ready_again(ready),
+            within=WITHIN,
+            what=f"the pods of {self.name} are ready again",
+        )
 
     def wait_ready(self) -> None:
         """Wait until the control plane calls it Ready."""
@@ -112,6 +130,27 @@ class Node:
         if self.name == FIRST_NODE:
             raise ValueError(f"{FIRST_NODE} has the control plane in it and cannot be {what}")
 
+    def _pods(self) -> list[Object]:
+        path = f"/api/v1/pods?fieldSelector=spec.nodeName={self.name}"
+        found: list[Object] = self._plane.rest.request("GET", path)["items"]
+        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+    def _not_ready_again(self, wanted: set[str]) -> set[str]:
+        """Which of these pods are there, and not as ready as before the kubelet's start."""
+        # Asked before the pods: what came of a probe was written before the next one passed, so
+        # what was said before the start is said no more.
+        try:
+            path = f"/api/v1/nodes/{self.name}/proxy/metrics/probes"
+            metrics = self._plane.rest.request("GET", path)
+        except Refused:  # it does not serve yet
+            return wanted
+        passed = {(uid, name) for name, uid, count in _PASSED.findall(metrics) if int(count) > 1}
+        return {
+            _uid(pod)
+            for pod in self._pods()
+            if not (_is_ready(pod) and passed.issuperset(_probed(pod)))
+        } & wanted
+
     def _heartbeat(self, node: Object) -> Any:
         return _ready_condition(node).get("lastHeartbeatTime")
 
@@ -129,10 +168,24 @@ class Node:
         )
 
 
-def _ready_condition(node: Object) -> Object:
-    known = node.get("status", {}).get("conditions", [])
+def _ready_condition(body: Object) -> Object:
+    known = body.get("status", {}).get("conditions", [])
     return next((one for one in known if one["type"] == "Ready"), {})
 
 
-def _status(node: Object) -> str:
-    return str(_ready_condition(node).get("status", "Unknown"))
+def _status(body: Object) -> str:
+    return str(_ready_condition(body).get("status", "Unknown"))
+
+
+def _uid(pod: Object) -> str:
+    return str(pod["metadata"]["uid"])
+
+
+def _is_ready(pod: Object) -> bool:
+    return _status(pod) == "True"
+
+
+def _probed(pod: Object) -> set[tuple[str, str]]:
+    """The pod's uid with the name of each container that is asked whether it is ready."""
+    containers = pod["spec"]["containers"] + pod["spec"].get("initContainers", [])
+    return {(_uid(pod), one["name"]) for one in containers if "readinessProbe" in one}

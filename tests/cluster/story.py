@@ -203,9 +203,9 @@ class PywbemListener:
         return [line["properties"]["IndicationIdentifier"] for line in lines]
 
     def wait_for(self, count: int, *, within: float = 60.0) -> list[str]:
-        """Return the identifiers of what arrived, once it was so many."""
+        """Return the identifiers of what arrived, once so many were different."""
         wait_until(
-            lambda: self.count() >= count,
+            lambda: self.count() >= count and len(set(self.identifiers())) >= count,
             within=within,
             what=f"{count} indications at {self.name}, which has {self.count()}",
         )

@@ -4,6 +4,7 @@ what they took. Both are asked at their pods' addresses, so an API server is not
 import json
 import urllib.parse
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,11 +61,16 @@ class ToldPublisher:
     def until_told_more(self, *levels: str, count: int = 10) -> None:
         """Wait until it was told so many more of each level."""
         wanted = {level: len(self.told().get(level, ())) + count for level in levels}
-        wait_until(
-            lambda: all(len(self.told().get(level, ())) >= wanted[level] for level in levels),
-            within=WITHIN,
-            what=f"{self.name} is told {count} more of {' and '.join(levels)}",
-        )
+        before = Counter(self.otherwise())
+        try:
+            wait_until(
+                lambda: all(len(self.told().get(level, ())) >= wanted[level] for level in levels),
+                within=WITHIN,
+                what=f"{self.name} is told {count} more of {' and '.join(levels)}",
+            )
+        except TimeoutError as error:
+            instead = dict(Counter(self.otherwise()) - before)
+            raise TimeoutError(f"{error}; instead it was told {instead}") from None
 
     def burst(self, count: int, *, event: str) -> set[str]:
         """Publish so many at once, until they are durable; returns their identifiers."""

@@ -11,7 +11,7 @@ from cluster.node_cluster import NodeCluster
 from cluster.report import Report
 from cluster.rest import wait_until
 from cluster.story import Installation, submitted
-from cluster.witnesses import once_each, same_content
+from cluster.witnesses import WITHIN, once_each, same_content
 from support.weather import ALERTS
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
@@ -56,8 +56,13 @@ def test_executors_die_and_their_tasks_run_again(
                 within=240,
                 what="both executors hold alerts",
             )
+            # None publishes more before what it holds is delivered.
+            wait_until(
+                lambda: days.depth("dark") == held_by(days, killed) + held_by(days, forced),
+                within=WITHIN,
+                what="the operator has seen what they hold",
+            )
             holds = held_by(days, forced)
-            days.until_depth("dark", held_by(days, killed) + holds)
         with report.step("bad days: kill -9 of an executor's JVM, until there is another"):
             days.kill(killed, "spark")
             wait_until(

@@ -53,8 +53,12 @@ FIRST = json.dumps(
         "properties": {"AlertType": 5, "PerceivedSeverity": 6, "ProbableCause": 1},
     }
 )
-#: Executors stay when they have ended, so that their containers' logs can be read.
-KEPT = {"spark.kubernetes.executor.deleteOnTermination": "false"}
+SETTINGS = {
+    # They stay when they have ended, so that their containers' logs can be read.
+    "spark.kubernetes.executor.deleteOnTermination": "false",
+    # None begins while the other is not there: both are asked before that.
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "240s",
+}
 #: Seconds that a sidecar has at the end of its executor: more than the listener needs for all.
 GRACE = 100
 
@@ -228,7 +232,7 @@ def test_a_job_by_two_executors(
     with (
         report.step(f"figures: a Spark job publishes {count:,} alerts, durable, by 2 executors"),
         submitted(
-            namespace, *arguments, image=weather_image, folder=tmp_path, settings=KEPT
+            namespace, *arguments, image=weather_image, folder=tmp_path, settings=SETTINGS
         ) as job,
     ):
         names = job.executors(2)

@@ -36,6 +36,13 @@ def test_it_says_what_is_wrong_where_no_operator_runs(
 ) -> None:
     pillion.install("replicas=0", "test.timeoutSeconds=5")
     try:
+        pillion.kubectl.wait(
+            "pods",
+            "--selector=app.kubernetes.io/component=operator",
+            f"--namespace={SYSTEM}",
+            "--for=delete",
+            within=90,
+        )
         with report.step("helm test without an operator"), pytest.raises(HelmFailed):
             pillion.helm.run("test", "pillion", f"--namespace={SYSTEM}", "--timeout=120s")
         logs = pillion.kubectl.run("logs", "pillion-test", f"--namespace={SYSTEM}")

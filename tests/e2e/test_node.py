@@ -132,7 +132,7 @@ def test_a_node_that_is_cut_off_is_not_ready_until_it_is_back(
         second.rejoin()
     with report.step("the same joined again, until it is Ready"):
         second.wait_ready()
-    probes.kubectl.wait("pod/b", "--for=condition=Ready")
+    probes.kubectl.wait("pod/b", "--for=condition=Ready", within=90)
     assert probes.get("a", f"http://{before}:8080") == "b"
     assert probes.restarts("b") == 0
 

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import pytest
 from cluster.kubectl import Kubectl, KubectlFailed
 from cluster.node_cluster import NodeCluster
 from cluster.report import Report
-from cluster.rest import wait_until
+from cluster.rest import Refused, wait_until
 from cluster.story import Installation
 from cluster.story_fixtures import in_namespace, restricted_namespace
 from cluster.witnesses import ToldPublisher, Witness, ask, publisher_pod, publishing
@@ -254,11 +255,21 @@ def changed(
     path = (
         f"/apis/{GROUP}/v1alpha1/namespaces/{operated.kubectl.namespace}/listenerdestinations/good"
     )
-    # The operator writes its status meanwhile, but at most every 30 seconds.
-    wanted = nodes.rest.request("GET", path)
-    change(wanted["spec"])
-    nodes.rest.request("PUT", path, wanted)
-    accepted = time.time()
+
+    def accepted() -> bool:
+        wanted = nodes.rest.request("GET", path)
+        change(wanted["spec"])
+        try:
+            nodes.rest.request("PUT", path, wanted)
+        except Refused as error:
+            # The operator has written its status meanwhile.
+            if error.status == HTTPStatus.CONFLICT:
+                return False
+            raise
+        return True
+
+    wait_until(accepted, within=WITHIN, what="the change is accepted")
+    since = time.time()
 
     def in_force() -> bool:
         return all(
@@ -268,7 +279,7 @@ def changed(
     wait_until(in_force, within=WITHIN, what="the change is in force in every deliverer")
     now = {name: metrics(address) for name, address in addresses.items()}
     loaded = "pillion_configuration_last_reload_success_timestamp_seconds"
-    return max(one[loaded] for one in now.values()) - accepted, now
+    return max(one[loaded] for one in now.values()) - since, now
 
 
 def test_a_changed_url_is_in_force_in_every_deliverer(

@@ -107,7 +107,7 @@ def test_a_batch_job_reaches_every_listener(
     # What goes to the one that is down waits in the gateway, and costs the others nothing.
     wait_until(
         lambda: depth(weather, "archive") == ALERTS * COPIES,
-        within=60,
+        within=120,
         what="the archive's depth in its status",
     )
     # Executors end by themselves, their sidecars with them.
