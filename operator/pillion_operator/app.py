@@ -33,6 +33,7 @@ from pillion_operator.telemetry.health import WatchHealth
 from pillion_operator.telemetry.metrics import Family, Metrics
 from pillion_operator.telemetry.server import telemetry_app
 from pillion_operator.watching import WATCHED, watch
+from pillion_sidecar.connections import HTTPLog, connections
 
 logger = logging.getLogger("pillion.operator")
 
@@ -65,6 +66,7 @@ class Operator:
         self._all_watched = asyncio.Event()
         self._leading = False
         self._runners: list[web.AppRunner] = []
+        self._servers: list[asyncio.Server] = []
         #: Where it listens, once ``started`` is set; the webhook only where there is one.
         self.telemetry_url = ""
         self.webhook_url = ""
@@ -99,6 +101,8 @@ class Operator:
                 await self._close()
 
     async def _close(self) -> None:
+        for server in self._servers:
+            server.close()
         for runner in self._runners:
             await runner.cleanup()
 
@@ -281,17 +285,24 @@ class Operator:
     async def _serve(
         self, app: web.Application, address: Address, *, tls: ReloadingTLS | None = None
     ) -> str:
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=ANSWER_SECONDS)
+        log = HTTPLog(logging.getLogger("pillion.http"), {})
+        runner = web.AppRunner(app, access_log=None, logger=log, shutdown_timeout=ANSWER_SECONDS)
         self._runners.append(runner)
         await runner.setup()
-        context = tls.context if tls is not None else None
+        assert runner.server is not None
         try:
-            await web.TCPSite(runner, address.host, address.port, ssl_context=context).start()
+            server = await asyncio.get_running_loop().create_server(
+                connections(runner.server),
+                address.host,
+                address.port,
+                ssl=tls.context if tls is not None else None,
+            )
         except OSError as error:
             # asyncio puts the address into strerror once more.
             why = os.strerror(error.errno) if error.errno else str(error)
             raise StartFailed(f"cannot listen on {address.host}:{address.port}: {why}") from error
-        host, port = runner.addresses[0][:2]
+        self._servers.append(server)
+        host, port = server.sockets[0].getsockname()[:2]
         return f"http{'s' if tls is not None else ''}://{host}:{port}"
 
     def _cluster_problem(self) -> str | None:

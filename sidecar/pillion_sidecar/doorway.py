@@ -95,6 +95,7 @@ class Doorway:
             publishers=publishers,
             observer=self._metrics,
             proven=entrance.prove,
+            has_proven=entrance.has_proven,
         )
         self._followed.append(
             Following(

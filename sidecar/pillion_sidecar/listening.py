@@ -1,14 +1,14 @@
 """The addresses that a deliverer listens at."""
 
 import asyncio
+import errno
 import logging
 import socket
 from contextlib import ExitStack
-from typing import Any
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
+from pillion_sidecar.connections import HTTPLog, connections
 from pillion_sidecar.door.entrance import Entrance
 from pillion_sidecar.settings import Address
 
@@ -16,6 +16,8 @@ from pillion_sidecar.settings import Address
 KEEPALIVE_SECONDS = 75.0
 #: Seconds that answers under way are given once delivery has stopped.
 ANSWER_SECONDS = 2.0
+#: Seconds for the rest of a request that was answered before its end.
+LINGERING_SECONDS = 5.0
 #: Headers of a request, of 8,190 bytes at most: they are held before anything says who sends them.
 MAXIMUM_HEADERS = 48
 #: Connections that wait to be taken up.
@@ -26,36 +28,6 @@ logger = logging.getLogger("pillion.http")
 
 class AddressTaken(Exception):
     """Nobody can listen there; the text says where and why."""
-
-
-class HTTPLog(logging.LoggerAdapter[logging.Logger]):
-    """What is logged of requests that are no HTTP: that there was one.
-
-    What exactly is wrong quotes the request, and that may be a header with a token.
-    """
-
-    def log(self, level: int, msg: Any, *args: Any, **kwargs: Any) -> None:
-        """See ``LoggerAdapter``. Asked whether or not anything is logged at a level."""
-        error = kwargs.get("exc_info")
-        if isinstance(error, HttpProcessingError):
-            _forget_frames(error)
-        super().log(level, msg, *args, **kwargs)
-
-    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
-        """See ``LoggerAdapter``."""
-        error = kwargs.get("exc_info")
-        if isinstance(error, HttpProcessingError):
-            kwargs = {**kwargs, "exc_info": None}
-            msg = f"{msg}: no HTTP that is taken here ({type(error).__name__})"
-        return msg, kwargs
-
-
-def _forget_frames(error: BaseException | None) -> None:
-    """aiohttp keeps an error in the frames that it came through, which it refers to: a megabyte of
-    what was received would stay with each, until the garbage collector looks at everything."""
-    while error is not None:
-        error.__traceback__ = None
-        error = error.__context__
 
 
 class Listeners:
@@ -78,6 +50,7 @@ class Listeners:
             access_log=None,
             logger=HTTPLog(logger, {}),
             keepalive_timeout=KEEPALIVE_SECONDS,
+            lingering_time=LINGERING_SECONDS,
             auto_decompress=False,
             shutdown_timeout=ANSWER_SECONDS,
             max_headers=MAXIMUM_HEADERS,
@@ -88,7 +61,7 @@ class Listeners:
         try:
             if entrance is None:
                 server = await asyncio.get_running_loop().create_server(
-                    runner.server, address.host, address.port, backlog=BACKLOG
+                    connections(runner.server), address.host, address.port, backlog=BACKLOG
                 )
                 self._servers.append(server)
                 name = server.sockets[0].getsockname()
@@ -120,10 +93,21 @@ async def _bind(address: Address) -> list[socket.socket]:
     found = await asyncio.get_running_loop().getaddrinfo(
         address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
+    # A file of hosts may name one twice, and one of a family that this system does not have.
+    places = {(family, where[:2]): None for family, _, _, _, where in found}
+    sockets: list[socket.socket] = []
+    unknown: OSError | None = None
     with ExitStack() as bound:
-        sockets = [
-            bound.enter_context(socket.create_server(where[:2], family=family, backlog=BACKLOG))
-            for family, _, _, _, where in found
-        ]
+        for family, where in places:
+            try:
+                one = socket.create_server(where, family=family, backlog=BACKLOG)
+            except OSError as error:
+                if error.errno != errno.EAFNOSUPPORT:
+                    raise
+                unknown = error
+            else:
+                sockets.append(bound.enter_context(one))
+        if unknown is not None and not sockets:
+            raise unknown
         bound.pop_all()
     return sockets

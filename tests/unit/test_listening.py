@@ -14,10 +14,14 @@ import pytest
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from pillion_sidecar import listening
+from pillion_sidecar.door.entrance import Entrance
 from pillion_sidecar.listening import AddressTaken, Listeners
 from pillion_sidecar.settings import Address
 from pillion_sidecar.telemetry.bounding import MOST_LINES
+from pillion_sidecar.telemetry.door import DoorMetrics
 from pillion_sidecar.telemetry.logs import LogFormat, LogOutput
+from pillion_sidecar.testing import FakeTime
 
 
 def application(text: str) -> web.Application:
@@ -79,6 +83,34 @@ async def test_one_of_ipv6_is_told_in_brackets() -> None:
     await listeners.close()
 
 
+UNKNOWN_FAMILY = 999
+
+
+@pytest.mark.parametrize("besides", [(socket.AF_INET, "127.0.0.1"), (UNKNOWN_FAMILY, "::1")])
+async def test_an_entrance_is_at_each_address_of_a_name_once_if_there_can_be_one(
+    besides: tuple[int, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as somebody:
+        port = somebody.getsockname()[1]
+
+    async def resolved(*_name: object, **_wanted: object) -> object:
+        return [
+            (family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port))
+            for family, host in (besides, (socket.AF_INET, "127.0.0.1"))
+        ]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolved)
+    time = FakeTime()
+    entrance = Entrance(
+        clock=time, timers=time, observer=DoorMetrics(), tls=None, asks_for_tokens=False
+    )
+    listeners = Listeners()
+    url = await listeners.serve(application("a"), Address("localhost", port), entrance=entrance)
+    monkeypatch.undo()
+    assert await asked(url) == "a"
+    await listeners.close()
+
+
 @pytest.mark.parametrize("value", [b"Bearer tokenSECRET\x01", b"Bearer tokenSECRET" + b"a" * 9000])
 async def test_what_is_no_http_is_logged_without_what_it_says(
     value: bytes, caplog: pytest.LogCaptureFixture
@@ -104,7 +136,7 @@ async def served_by_listeners(stack: AsyncExitStack) -> str:
     return await listeners.serve(application("a"), Address("127.0.0.1", 0))
 
 
-async def served_as_by_the_operator(stack: AsyncExitStack) -> str:
+async def served_by_aiohttp_alone(stack: AsyncExitStack) -> str:
     runner = web.AppRunner(application("a"), access_log=None)
     stack.push_async_callback(runner.cleanup)
     await runner.setup()
@@ -112,7 +144,7 @@ async def served_as_by_the_operator(stack: AsyncExitStack) -> str:
     return f"http://127.0.0.1:{runner.addresses[0][1]}"
 
 
-@pytest.mark.parametrize("serve", [served_by_listeners, served_as_by_the_operator])
+@pytest.mark.parametrize("serve", [served_by_listeners, served_by_aiohttp_alone])
 async def test_a_flood_of_what_is_no_http_is_a_few_lines_and_a_count(
     serve: Callable[[AsyncExitStack], Awaitable[str]],
 ) -> None:
@@ -154,6 +186,41 @@ async def test_what_is_no_http_leaves_nothing_behind() -> None:
                 writer.write(request)
                 assert b" 400 " in await reader.read()
                 writer.close()
+        assert not [one for one in gc.get_objects() if isinstance(one, HttpProcessingError)]
+    finally:
+        gc.enable()
+
+
+#: The beginning of a request that is answered before its end, and what comes instead of the end.
+UNFINISHED = (
+    (b"GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n", b"ZZZZ"),
+    (b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab", b"cdno header\r\n\r\n"),
+)
+
+
+@pytest.mark.parametrize(("begin", "instead"), UNFINISHED, ids=["chunked", "of a known length"])
+async def test_what_is_no_end_of_a_request_leaves_nothing_behind(
+    begin: bytes, instead: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody logs it, and it waits behind the request."""
+    monkeypatch.setattr(listening, "LINGERING_SECONDS", 0.2)
+    before = asyncio.all_tasks()
+    gc.collect()
+    gc.disable()
+    try:
+        async with AsyncExitStack() as stack:
+            url = await served_by_listeners(stack)
+            port = int(url.rsplit(":", 1)[1])
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(begin)
+            await reader.readuntil(b"\r\n\r\na")
+            writer.write(instead + b"x" * 1000)
+            writer.write_eof()
+            await reader.read()
+            writer.close()
+            # What waits for the rest of the request is not told that nobody is left to send it.
+            while left := asyncio.all_tasks() - before:
+                await asyncio.wait(left)
         assert not [one for one in gc.get_objects() if isinstance(one, HttpProcessingError)]
     finally:
         gc.enable()

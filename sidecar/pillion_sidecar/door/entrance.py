@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Protocol, cast
 
 from pillion_sidecar.clock import Clock, Timer, Timers
+from pillion_sidecar.connections import Connection
 from pillion_sidecar.door.places import Limits, Places
 from pillion_sidecar.telemetry.door import GivenUp
 
@@ -87,6 +88,10 @@ class Entrance:
         if visitor is not None:
             visitor.limit.cancel()
             self._places.prove(visitor)
+
+    def has_proven(self, protocol: asyncio.BaseProtocol) -> bool:
+        """Whether the connection of a protocol keeps its place for as long as it likes."""
+        return protocol not in self._unproven
 
     async def close(self) -> None:
         """Take up no more. Whoever is in the handshake is let go; the others belong to ``factory``,
@@ -267,24 +272,11 @@ class Entrance:
         self._is_quiet = False
 
 
-class _Visitor(asyncio.BaseProtocol):
-    """One connection. What it receives goes to its handler without a detour."""
+class _Visitor(Connection):
+    """One connection."""
 
-    __slots__ = (
-        "__weakref__",
-        "_entrance",
-        "connection",
-        "data_received",
-        "eof_received",
-        "handler",
-        "limit",
-        "shaking",
-        "transport",
-    )
+    __slots__ = ("_entrance", "connection", "limit", "shaking", "transport")
 
-    data_received: Callable[[bytes], None]
-    eof_received: Callable[[], bool | None]
-    handler: asyncio.Protocol
     limit: Timer
 
     def __init__(self, entrance: Entrance, connection: socket.socket) -> None:
@@ -296,17 +288,9 @@ class _Visitor(asyncio.BaseProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.handler = handler = self._entrance.greet(self)
-        self.data_received = handler.data_received
-        self.eof_received = handler.eof_received
-        handler.connection_made(transport)
+        self.lead_to(self._entrance.greet(self))
+        super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._entrance.leave(self)
-        self.handler.connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        self.handler.pause_writing()
-
-    def resume_writing(self) -> None:
-        self.handler.resume_writing()
+        super().connection_lost(exc)

@@ -54,15 +54,17 @@ class Guard:
         publishers: Callable[[], Sequence[AllowedPublisher]],
         observer: DoorObserver,
         proven: Callable[[BaseProtocol], None],
+        has_proven: Callable[[BaseProtocol], bool],
     ) -> None:
         """``publishers``: those of the configuration in force; none: all service accounts of the
         gateway's own namespace. ``proven`` is told of each request that is let in by which
-        connection it came."""
+        connection it came; ``has_proven`` says whether that was ever told of one."""
         self._clock = clock
         self._timers = timers
         self._publishers = publishers
         self._observer = observer
         self._proven = proven
+        self._has_proven = has_proven
         self._keys: TokenKeys | None = None
         # The gateway's own.
         self._namespace: str | None = None
@@ -94,6 +96,9 @@ class Guard:
                 request[PRINCIPAL] = found
                 request[IS_OF_GATEWAY] = found.namespace == self._namespace
                 return await handler(request)
+            if self._has_proven(request.protocol):
+                # Whoever is let in no more has no claim to a publisher's place.
+                found.force_close()
             try:
                 await found.prepare(request)
                 await found.write_eof()

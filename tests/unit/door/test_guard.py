@@ -45,6 +45,7 @@ class Gateway:
             publishers=lambda: self.publishers,
             observer=self.metrics,
             proven=self.proven.append,
+            has_proven=self.proven.__contains__,
         )
         return self.guard
 
@@ -290,7 +291,12 @@ async def test_before_the_keys_everybody_is_told_to_come_again() -> None:
 
     def guarding(time: FakeTime) -> Guard:
         return Guard(
-            clock=time, timers=time, publishers=tuple, observer=metrics, proven=proven.append
+            clock=time,
+            timers=time,
+            publishers=tuple,
+            observer=metrics,
+            proven=proven.append,
+            has_proven=proven.__contains__,
         )
 
     async with Door(guarding=guarding).open() as door:
@@ -429,6 +435,22 @@ async def test_whoever_sends_a_small_body_keeps_its_connection(gateway: Gateway)
             f"Authorization: Bearer {gateway.token()}\r\n\r\n".encode()
         )
         assert (await _answer(reader))[0] == 404
+        writer.close()
+
+
+async def test_a_publisher_that_is_let_in_no_more_gives_back_its_place(gateway: Gateway) -> None:
+    asks = (
+        f"GET /v1/faults?publisher=x HTTP/1.1\r\nHost: gateway\r\n"
+        f"Authorization: Bearer {gateway.token()}\r\n\r\n"
+    ).encode()
+    async with gateway.door.open() as door:
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        for status in (404, 404, 403):
+            writer.write(asks)
+            assert (await _answer(reader))[0] == status
+            if len(gateway.proven) == 2:
+                gateway.publishers = (AllowedPublisher(namespace="team", service_account="other"),)
+        assert await reader.read() == b""
         writer.close()
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from pillion_operator.app import Operator, StartFailed
 from pillion_operator.settings import Address, DelivererDefaults, OperatorSettings
+from support.in_background import in_background
 
 
 def operator(kubeconfig: Path, telemetry: Address) -> Operator:
@@ -85,14 +86,35 @@ def test_an_api_server_that_does_not_answer_is_waited_for_and_the_probes_say_so(
     asyncio.run(scene())
 
 
+def test_what_is_no_http_is_logged_without_what_it_says(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> None:
+        under_test = operator(kubeconfig(tmp_path), Address("127.0.0.1", 0))
+        async with in_background(under_test.run(asyncio.Event())):
+            async with asyncio.timeout(20):
+                while not (answer := await asked(under_test, b"GET /readyz HTTP/1.0\r\nSECRET")):
+                    pass
+            assert " 400 " in answer
+
+    asyncio.run(scene())
+    assert "no HTTP that is taken here" in caplog.text
+    assert "SECRET" not in caplog.text
+
+
 async def ready(under_test: Operator) -> str:
     """What its probe says; nothing before it is served."""
+    return await asked(under_test, b"GET /readyz HTTP/1.0")
+
+
+async def asked(under_test: Operator, request: bytes) -> str:
+    """What it answers to a request without a body; nothing before it serves."""
     if not under_test.telemetry_url:
         await asyncio.sleep(0)
         return ""
     host, _, port = under_test.telemetry_url.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(b"GET /readyz HTTP/1.0\r\n\r\n")
+    writer.write(request + b"\r\n\r\n")
     answer = await reader.read()
     writer.close()
     await writer.wait_closed()

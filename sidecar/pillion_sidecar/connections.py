@@ -1,0 +1,94 @@
+"""Connections to HTTP servers of aiohttp, and what comes through them that is no HTTP: nothing of
+it stays, and the log does not quote it."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp.http_exceptions import HttpProcessingError
+
+
+class Connection(asyncio.BaseProtocol):
+    """What stands between a transport and the handler of its requests. What it receives goes to
+    the handler without a detour."""
+
+    __slots__ = ("__weakref__", "data_received", "eof_received", "handler")
+
+    data_received: Callable[[bytes], None]
+    eof_received: Callable[[], bool | None]
+    handler: asyncio.Protocol
+
+    def lead_to(self, handler: asyncio.Protocol) -> None:
+        """Have this one handle the requests; before anything is received."""
+        self.handler = handler
+        self.data_received = handler.data_received
+        self.eof_received = handler.eof_received
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See ``asyncio``."""
+        self.handler.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See ``asyncio``."""
+        self.handler.connection_lost(exc)
+        _forget_unread(self.handler)
+
+    def pause_writing(self) -> None:
+        """See ``asyncio``."""
+        self.handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        """See ``asyncio``."""
+        self.handler.resume_writing()
+
+
+def connections(handlers: Callable[[], asyncio.Protocol]) -> Callable[[], Connection]:
+    """What makes a connection for each handler, as ``create_server`` asks for it."""
+
+    def connection() -> Connection:
+        made = Connection()
+        made.lead_to(handlers())
+        return made
+
+    return connection
+
+
+class HTTPLog(logging.LoggerAdapter[logging.Logger]):
+    """What is logged of requests that are no HTTP: that there was one.
+
+    What exactly is wrong quotes the request, and that may be a header with a token.
+    """
+
+    def log(self, level: int, msg: Any, *args: Any, **kwargs: Any) -> None:
+        """See ``LoggerAdapter``. Asked whether or not anything is logged at a level."""
+        error = kwargs.get("exc_info")
+        if isinstance(error, HttpProcessingError):
+            _forget_frames(error)
+        super().log(level, msg, *args, **kwargs)
+
+    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
+        """See ``LoggerAdapter``."""
+        error = kwargs.get("exc_info")
+        if isinstance(error, HttpProcessingError):
+            kwargs = {**kwargs, "exc_info": None}
+            msg = f"{msg}: no HTTP that is taken here ({type(error).__name__})"
+        return msg, kwargs
+
+
+def _forget_unread(handler: asyncio.Protocol) -> None:
+    """What came behind a request that was never finished waits in aiohttp's queue for ever, an
+    error among it too: nobody logs it."""
+    unread = getattr(handler, "_messages", None)
+    for message, _ in unread or ():
+        _forget_frames(getattr(message, "exc", None))
+    if unread is not None:
+        unread.clear()
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """aiohttp keeps an error in the frames that it came through, which it refers to: a megabyte of
+    what was received would stay with each, until the garbage collector looks at everything."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__context__
