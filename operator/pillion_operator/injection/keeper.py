@@ -1,4 +1,7 @@
-"""Keeps the webhook's certificate: made and renewed by the leader, shown by every replica."""
+"""Keeps the webhook's certificate: made and renewed by the leader, shown by every replica.
+
+Where no leader does so, a replica that has no certificate makes it.
+"""
 
 import asyncio
 import base64
@@ -21,6 +24,10 @@ logger = logging.getLogger("pillion.operator")
 #: configuration of the webhook, from the latter on, ever longer, to the former.
 INTERVAL = 30.0
 EAGER_INTERVAL = 1.0
+#: Seconds for which a replica without a certificate leaves it to the leader. One that keeps
+#: certificates here looks every INTERVAL, and where it dies the next one looks at once. One that
+#: takes them from a folder, or serves no webhook, never does, and leads until this one is ready.
+PATIENCE = 2 * INTERVAL
 
 #: Takes a new certificate into use; raises BadKeyPair.
 Use = Callable[[KeyPair], Awaitable[None]]
@@ -55,6 +62,10 @@ class CertificateKeeper:
         #: Looks in a row that have found no configuration of the webhook.
         self._absences = 0
         self._led = False
+        #: Whether it writes: it leads, or nobody does what the leader should.
+        self._writes = False
+        #: Since when it has left that to the leader, without a certificate to show.
+        self._patient_since: float | None = None
 
     async def run(self) -> None:
         """Look again and again, for ever."""
@@ -92,12 +103,14 @@ class CertificateKeeper:
     async def look(self) -> None:
         """Renew what is due where this replica leads, and show what the Secret holds.
 
-        Trust goes before use, on every replica: a certificate is shown once caBundle has its CA.
+        Where nobody who leads does the former, any replica that has nothing to show does. Trust
+        goes before use, on every replica: a certificate is shown once caBundle has its CA.
         """
         found = await self._kept.read()
         material = self._read(found)
         self._led = self._leads()
-        if self._led:
+        self._writes = self._led or self._is_left_alone()
+        if self._writes:
             material = await self._renew(found, material)
         if material is None:
             return
@@ -105,6 +118,26 @@ class CertificateKeeper:
         if trusted and material.serving != self._shown:
             await self._use(material.serving)
             self._shown = material.serving
+
+    def _is_left_alone(self) -> bool:
+        """Whether a leader would have acted by now, if it keeps certificates here.
+
+        To wrong it does no harm: both publish what one Secret holds, which only one of them makes.
+        """
+        if self._shown is not None:
+            return False
+        now = self._clock.monotonic()
+        if self._patient_since is None:
+            self._patient_since = now
+        alone = now >= self._patient_since + PATIENCE
+        if alone and not self._writes:
+            logger.warning(
+                "nobody has looked after the webhook's certificate for %g s, so this replica does, "
+                "though it does not lead",
+                PATIENCE,
+                extra={"event": "certificate-unattended"},
+            )
+        return alone
 
     def _read(self, found: Found) -> Material | None:
         if not found.data:
@@ -157,7 +190,7 @@ class CertificateKeeper:
         self._absences = 0
         operations = bundle_patch(configuration, bundle=base64.b64encode(bundle).decode())
         if operations:
-            if not self._led and trusts_somebody(configuration):
+            if not self._writes and trusts_somebody(configuration):
                 return False
             await self._api.patch(MUTATING_WEBHOOK, None, name, operations)
         return True

@@ -120,6 +120,13 @@ _INJECTION = (
         "The webhook's certificate could not be read, renewed or loaded. It is tried again.",
     ),
     LogEvent(
+        "certificate-unattended",
+        "WARNING",
+        "For a minute this replica has had no certificate that the API server trusts, and the "
+        "leader has not seen to it: it may run with other values of the chart. This replica makes "
+        "the certificate and writes caBundle, though it does not lead.",
+    ),
+    LogEvent(
         "bad-certificate",
         "WARNING",
         "The Secret with the webhook's certificate holds something else. The leader makes a new "

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pillion_operator.injection.certificates import from_data, renewed, to_data
 from pillion_operator.injection.keeper import (
     EAGER_INTERVAL,
     INTERVAL,
+    PATIENCE,
     CertificateFolder,
     CertificateKeeper,
     bundle_patch,
@@ -260,6 +262,92 @@ async def test_a_configuration_that_trusts_nobody_is_anybodys_to_write(
     assert standby.shown == [stored(api).serving]
 
 
+async def test_what_no_leader_makes_is_a_standbys_to_make(
+    api: MemoryApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who leads may go by cert-manager, or serve no webhook, and stays until this one is ready."""
+    standby = Replica(api, clock, leads=False)
+    async with in_background(standby.keeper.run()):
+        await clock.until_sleeping()
+        await clock.advance(PATIENCE - EAGER_INTERVAL)
+        await clock.until_sleeping()
+        assert (api.created, api.patches, standby.shown) == ([], [], [])
+        await clock.advance(EAGER_INTERVAL)
+        await clock.until_sleeping()
+        assert standby.shown == [stored(api).serving]
+        assert trusted(api) == {stored(api).bundle()}
+    assert events(caplog) == ["certificate-unattended"]
+
+
+async def test_trust_that_no_leader_changes_is_a_standbys_to_change(
+    api: MemoryApi, clock: FakeClock
+) -> None:
+    await Replica(api, clock).keeper.look()
+    before = copy.deepcopy(api.objects[PLACE])
+    # As cert-manager has left it.
+    api.objects[CONFIGURATION] = configuration("b2xk")
+    standby = Replica(api, clock, leads=False)
+    async with in_background(standby.keeper.run()):
+        await clock.until_sleeping()
+        await clock.advance(PATIENCE - EAGER_INTERVAL)
+        await clock.until_sleeping()
+        assert trusted(api) == {b"old"}
+        assert not standby.shown
+        await clock.advance(EAGER_INTERVAL)
+        await clock.until_sleeping()
+        assert trusted(api) == {stored(api).bundle()}
+        assert standby.shown == [stored(api).serving]
+    assert api.objects[PLACE] == before
+
+
+async def test_of_two_standbys_that_nobody_leads_one_makes_it(
+    api: MemoryApi, clock: FakeClock
+) -> None:
+    one, other = (Replica(api, clock, leads=False) for _ in range(2))
+    async with in_background(one.keeper.run()), in_background(other.keeper.run()):
+        await clock.until_sleeping(2)
+        await clock.advance(PATIENCE + EAGER_INTERVAL)
+        await clock.until_sleeping(2)
+        assert one.shown == other.shown == [stored(api).serving]
+        assert trusted(api) == {stored(api).bundle()}
+    assert len(api.patches) == 1
+
+
+async def test_a_standby_that_shows_a_certificate_leaves_the_rest_to_the_leader(
+    api: MemoryApi, clock: FakeClock
+) -> None:
+    standby = Replica(api, clock, leads=False)
+    await standby.keeper.look()
+    clock.skip(PATIENCE)
+    await standby.keeper.look()
+    shown = stored(api).serving
+    del api.objects[PLACE]
+    api.objects[CONFIGURATION] = configuration("b2xk")
+    async with in_background(standby.keeper.run()):
+        await clock.until_sleeping()
+        await clock.advance(2 * PATIENCE)
+        await clock.until_sleeping()
+    assert PLACE not in api.objects
+    assert trusted(api) == {b"old"}
+    assert standby.shown == [shown]
+
+
+async def test_a_leader_that_keeps_certificates_here_is_always_in_time(
+    api: MemoryApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    leader, standby = Replica(api, clock), Replica(api, clock, leads=False)
+    async with in_background(leader.keeper.run()):
+        await clock.until_sleeping()
+        # Right after its look, which is the longest to wait for the next.
+        api.objects[CONFIGURATION] = configuration("b2xk")
+        async with in_background(standby.keeper.run()):
+            await clock.until_sleeping(2)
+            await clock.advance(PATIENCE)
+            assert standby.shown == leader.shown == [stored(api).serving]
+    assert events(caplog) == []
+    assert len(api.created) == 1
+
+
 async def test_a_standby_looks_as_seldom_as_the_leader(api: MemoryApi, clock: FakeClock) -> None:
     await Replica(api, clock).keeper.look()
     replica = Replica(api, clock, leads=False)
@@ -276,6 +364,11 @@ async def test_a_standby_looks_as_seldom_as_the_leader(api: MemoryApi, clock: Fa
         await clock.advance(EAGER_INTERVAL)
         await clock.until_sleeping()
         assert len(replica.shown) == 2
+
+
+def events(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was logged, by name."""
+    return [one.event for one in caplog.records if hasattr(one, "event")]
 
 
 def another(clock: FakeClock) -> dict[str, str]:
