@@ -109,7 +109,7 @@ def test_the_import_contract_of_pyproject_is_kept() -> None:
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
-def test_the_operator_takes_nothing_of_the_sidecar_but_its_configuration(
+def test_the_operator_takes_of_the_sidecar_its_configuration_and_its_connections_alone(
     graph: grimp.ImportGraph,
 ) -> None:
     taken = {
@@ -119,7 +119,8 @@ def test_the_operator_takes_nothing_of_the_sidecar_but_its_configuration(
         for imported in graph.find_modules_directly_imported_by(module)
         if imported.split(".")[0] == "pillion_sidecar"
     }
-    assert {name for name in taken if not f"{name}.".startswith(f"{CONFIG}.")} == set()
+    others = {name for name in taken if not f"{name}.".startswith(f"{CONFIG}.")}
+    assert others == {"pillion_sidecar.connections"}
 
 
 def test_a_port_brings_no_room_along_with_it(graph: grimp.ImportGraph) -> None:
