@@ -28,6 +28,9 @@ EAGER_INTERVAL = 1.0
 #: certificates here looks every INTERVAL, and where it dies the next one looks at once. One that
 #: takes them from a folder, or serves no webhook, never does, and leads until this one is ready.
 PATIENCE = 2 * INTERVAL
+#: Seconds for which a first certificate waits for the configuration: whoever installs both applies
+#: it a moment after the operator, and pods that are made before caBundle is written are missed.
+GRACE = 5.0
 
 #: Takes a new certificate into use; raises BadKeyPair.
 Use = Callable[[KeyPair], Awaitable[None]]
@@ -59,7 +62,9 @@ class CertificateKeeper:
         self._clock = clock
         self._hosts = hosts or (f"{settings.service}.{namespace}.svc", *settings.hosts)
         self._shown: KeyPair | None = None
-        #: Looks in a row that have found no configuration of the webhook.
+        #: Since when looks have found no configuration of the webhook, and how many in a row since
+        #: none was waited for any more.
+        self._absent_since: float | None = None
         self._absences = 0
         self._led = False
         #: Whether it writes: it leads, or nobody does what the leader should.
@@ -169,7 +174,8 @@ class CertificateKeeper:
         return new
 
     async def _publish(self, bundle: bytes) -> bool:
-        """Write caBundle where it differs; return whether the API server trusts it now.
+        """Write caBundle where it differs; return whether its certificate may be shown: the API
+        server trusts it now, or there has been no configuration for GRACE.
 
         One that is empty is any replica's to write: it was installed with this version, and an
         older one, which may lead until this is ready, knows nothing of it.
@@ -179,20 +185,29 @@ class CertificateKeeper:
             return True
         configuration = await self._api.get(MUTATING_WEBHOOK, None, name)
         if configuration is None:
-            self._absences += 1
-            if self._absences == 1:
-                logger.warning(
-                    "there is no MutatingWebhookConfiguration %s, so nothing is injected",
-                    name,
-                    extra={"event": "no-webhook-configuration"},
-                )
-            return True
-        self._absences = 0
+            return self._does_without(name)
+        self._absences, self._absent_since = 0, None
         operations = bundle_patch(configuration, bundle=base64.b64encode(bundle).decode())
         if operations:
             if not self._writes and trusts_somebody(configuration):
                 return False
             await self._api.patch(MUTATING_WEBHOOK, None, name, operations)
+        return True
+
+    def _does_without(self, name: str) -> bool:
+        """Whether a certificate may be shown though nobody is told to trust it."""
+        now = self._clock.monotonic()
+        if self._absent_since is None:
+            self._absent_since = now
+        if self._shown is None and now < self._absent_since + GRACE:
+            return False
+        self._absences += 1
+        if self._absences == 1:
+            logger.warning(
+                "there is no MutatingWebhookConfiguration %s, so nothing is injected",
+                name,
+                extra={"event": "no-webhook-configuration"},
+            )
         return True
 
 

@@ -14,6 +14,7 @@ from pillion_operator.injection.authority import CA_SECONDS, OVERLAP, SERVING_SE
 from pillion_operator.injection.certificates import from_data, renewed, to_data
 from pillion_operator.injection.keeper import (
     EAGER_INTERVAL,
+    GRACE,
     INTERVAL,
     PATIENCE,
     CertificateFolder,
@@ -194,19 +195,55 @@ async def test_without_its_configuration_the_certificate_is_shown_all_the_same(
     del api.objects[CONFIGURATION]
     replica = Replica(api, clock)
     await replica.keeper.look()
+    clock.skip(GRACE)
+    await replica.keeper.look()
     assert len(replica.shown) == 1
     assert "pillion-injector" in caplog.text
 
 
-async def test_a_configuration_that_comes_a_moment_later_is_found_soon(
+@pytest.mark.parametrize("leads", [True, False])
+async def test_a_first_certificate_waits_a_moment_for_the_configuration(
+    api: MemoryApi, clock: FakeClock, caplog: pytest.LogCaptureFixture, leads: bool
+) -> None:
+    """Whoever waits for readiness makes pods then, and they would be missed."""
+    await Replica(api, clock).keeper.look()
+    del api.objects[CONFIGURATION]
+    replica = Replica(api, clock, leads=leads)
+    async with in_background(replica.keeper.run()):
+        await clock.until_sleeping()
+        await clock.advance(GRACE - EAGER_INTERVAL)
+        await clock.until_sleeping()
+        assert not replica.shown
+        api.objects[CONFIGURATION] = configuration("")
+        await clock.advance(EAGER_INTERVAL)
+        await clock.until_sleeping()
+        assert trusted(api) == {stored(api).bundle()}
+        assert replica.shown == [stored(api).serving]
+    assert events(caplog) == []
+
+
+async def test_a_certificate_that_is_renewed_waits_for_no_configuration(
+    api: MemoryApi, clock: FakeClock
+) -> None:
+    replica = Replica(api, clock)
+    await replica.keeper.look()
+    del api.objects[CONFIGURATION]
+    clock.skip(SERVING_SECONDS * 0.7)
+    await replica.keeper.look()
+    assert replica.shown[1:] == [stored(api).serving]
+
+
+async def test_a_configuration_that_comes_later_still_is_found_soon(
     api: MemoryApi, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     taken = api.objects.pop(CONFIGURATION)
-    async with in_background(Replica(api, clock).keeper.run()):
-        for wait in (EAGER_INTERVAL, 2 * EAGER_INTERVAL):
+    replica = Replica(api, clock)
+    async with in_background(replica.keeper.run()):
+        for wait in (GRACE, EAGER_INTERVAL, 2 * EAGER_INTERVAL):
             await clock.until_sleeping()
             await clock.advance(wait)
         await clock.until_sleeping()
+        assert len(replica.shown) == 1
         assert caplog.text.count("nothing is injected") == 1
         api.objects[CONFIGURATION] = taken
         await clock.advance(4 * EAGER_INTERVAL)
@@ -306,8 +343,9 @@ async def test_of_two_standbys_that_nobody_leads_one_makes_it(
     one, other = (Replica(api, clock, leads=False) for _ in range(2))
     async with in_background(one.keeper.run()), in_background(other.keeper.run()):
         await clock.until_sleeping(2)
-        await clock.advance(PATIENCE + EAGER_INTERVAL)
-        await clock.until_sleeping(2)
+        for wait in (PATIENCE, EAGER_INTERVAL):
+            await clock.advance(wait)
+            await clock.until_sleeping(2)
         assert one.shown == other.shown == [stored(api).serving]
         assert trusted(api) == {stored(api).bundle()}
     assert len(api.patches) == 1
@@ -342,7 +380,10 @@ async def test_a_leader_that_keeps_certificates_here_is_always_in_time(
         api.objects[CONFIGURATION] = configuration("b2xk")
         async with in_background(standby.keeper.run()):
             await clock.until_sleeping(2)
-            await clock.advance(PATIENCE)
+            # Second by second: the leader's look is a thread's work, which knows no such clock.
+            for _second in range(int(PATIENCE / EAGER_INTERVAL)):
+                await clock.advance(EAGER_INTERVAL)
+                await clock.until_sleeping(2)
             assert standby.shown == leader.shown == [stored(api).serving]
     assert events(caplog) == []
     assert len(api.created) == 1
