@@ -30,7 +30,7 @@ EAGER_INTERVAL = 1.0
 PATIENCE = 2 * INTERVAL
 #: Seconds for which a first certificate waits for the configuration: whoever installs both applies
 #: it a moment after the operator, and pods that are made before caBundle is written are missed.
-GRACE = 5.0
+GRACE = 3.0
 
 #: Takes a new certificate into use; raises BadKeyPair.
 Use = Callable[[KeyPair], Awaitable[None]]
