@@ -22,6 +22,7 @@ from pillion_sidecar.telemetry.bounding import MOST_LINES
 from pillion_sidecar.telemetry.door import DoorMetrics
 from pillion_sidecar.telemetry.logs import LogFormat, LogOutput
 from pillion_sidecar.testing import FakeTime
+from support.collector import no_collector
 
 
 def application(text: str) -> web.Application:
@@ -175,9 +176,7 @@ NO_HTTP = (
 
 async def test_what_is_no_http_leaves_nothing_behind() -> None:
     """A flood of it would take a gigabyte before the garbage collector comes by itself."""
-    gc.collect()
-    gc.disable()
-    try:
+    with no_collector():
         async with AsyncExitStack() as stack:
             url = await served_by_listeners(stack)
             for request in NO_HTTP:
@@ -187,8 +186,6 @@ async def test_what_is_no_http_leaves_nothing_behind() -> None:
                 assert b" 400 " in await reader.read()
                 writer.close()
         assert not [one for one in gc.get_objects() if isinstance(one, HttpProcessingError)]
-    finally:
-        gc.enable()
 
 
 #: The beginning of a request that is answered before its end, and what comes instead of the end.
@@ -205,9 +202,7 @@ async def test_what_is_no_end_of_a_request_leaves_nothing_behind(
     """Nobody logs it, and it waits behind the request."""
     monkeypatch.setattr(listening, "LINGERING_SECONDS", 0.2)
     before = asyncio.all_tasks()
-    gc.collect()
-    gc.disable()
-    try:
+    with no_collector():
         async with AsyncExitStack() as stack:
             url = await served_by_listeners(stack)
             port = int(url.rsplit(":", 1)[1])
@@ -222,5 +217,3 @@ async def test_what_is_no_end_of_a_request_leaves_nothing_behind(
             while left := asyncio.all_tasks() - before:
                 await asyncio.wait(left)
         assert not [one for one in gc.get_objects() if isinstance(one, HttpProcessingError)]
-    finally:
-        gc.enable()

@@ -25,6 +25,7 @@ from pillion_sidecar.listening import Listeners
 from pillion_sidecar.settings import Address
 from pillion_sidecar.telemetry.door import DoorMetrics
 from pillion_sidecar.testing import FakeTime
+from support.collector import no_collector
 
 LIMITS = Limits(handshakes=2, unproven=3, total=5, grace_seconds=0.5)
 PROVEN = b"GET /?proven HTTP/1.1\r\nHost: g\r\n\r\n"
@@ -293,9 +294,7 @@ async def test_what_is_closed_does_not_wait_for_the_collector(house: House) -> N
     def connections() -> int:
         return sum(type(one).__name__ == "SSLProtocol" for one in gc.get_objects())
 
-    gc.collect()
-    gc.disable()
-    try:
+    with no_collector():
         client = await house.connect(tls=False)
         client.writer.write(b"no TLS at all")
         assert await client.ends()
@@ -307,8 +306,6 @@ async def test_what_is_closed_does_not_wait_for_the_collector(house: House) -> N
         del client
         house.forget()
         await until(lambda: connections() == 0)
-    finally:
-        gc.enable()
 
 
 @pytest.mark.parametrize("twice", [False, True])
