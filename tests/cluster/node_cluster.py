@@ -18,7 +18,7 @@ from cluster.leftovers import (
     remove,
     remove_folder,
 )
-from cluster.machine import KUBELET, Home, Machine
+from cluster.machine import Home, Machine
 from cluster.network import CLUSTERS, NODES, Addresses, Network
 from cluster.node_files import (
     COREDNS_IMAGE,
@@ -28,10 +28,9 @@ from cluster.node_files import (
     dns_objects,
     storage_class,
 )
-from cluster.nodes import WITHIN, Node
+from cluster.nodes import Node
 from cluster.oci import write_image
 from cluster.processes import Running
-from cluster.rest import TIMEOUT
 from cluster.tiers import NODE_CONTROL_PLANE, NODE_MONITOR_GRACE, Place
 from cluster.users import MANAGER, PROXY
 
@@ -118,7 +117,11 @@ class NodeCluster(ControlPlane):
                 importing.result()
             first.join()
             self._install((storage_class(), *dns_objects(self.addresses.dns)))
-            self._until_names_are_found(first)
+            first.watch(
+                DNS,
+                lambda found: bool(found.get("status", {}).get("readyReplicas")),
+                what="start CoreDNS",
+            )
             self._started = True
             self._spawned()
         except BaseException:
@@ -203,19 +206,6 @@ class NodeCluster(ControlPlane):
             outlives=self._outlives,
         )
         self._spawned()
-
-    def _until_names_are_found(self, node: Node) -> None:
-        for _try in range(int(WITHIN / TIMEOUT)):
-            try:
-                self.rest.until(
-                    DNS, lambda found: bool(found.get("status", {}).get("readyReplicas"))
-                )
-            except TimeoutError:
-                self.check()
-                node.machine.check()
-            else:
-                return
-        raise node.machine.running[KUBELET].failed(f"did not start CoreDNS in {WITHIN:g} s")
 
     def _install(self, objects: tuple[Object, ...]) -> None:
         for one in objects:

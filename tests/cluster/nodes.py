@@ -105,6 +105,17 @@ class Node:
         """Wait until the control plane has not heard of it for too long."""
         self._until(lambda node: _status(node) != "True")
 
+    def watch(self, path: str, condition: Callable[[Object], bool], *, what: str) -> Any:
+        """Watch a list until a condition holds for one of it, and all processes meanwhile; return
+        that object. ``what`` is what the kubelet failed to do where none comes to."""
+        for _try in range(int(WITHIN / TIMEOUT)):
+            try:
+                return self._plane.rest.until(path, condition)
+            except TimeoutError:
+                self._plane.check()
+                self.machine.check()
+        raise self.machine.running[KUBELET].failed(f"of {self.name} did not {what} in {WITHIN:g} s")
+
     def remove(self) -> None:
         """End it, and its pods with it, and make the cluster forget it."""
         self._refuse_first("removed")
@@ -155,17 +166,8 @@ class Node:
         return _ready_condition(node).get("lastHeartbeatTime")
 
     def _until(self, condition: Callable[[Object], bool]) -> Any:
-        """Watch the node until a condition holds, and all processes meanwhile."""
         path = f"/api/v1/nodes?fieldSelector=metadata.name={self.name}"
-        for _try in range(int(WITHIN / TIMEOUT)):
-            try:
-                return self._plane.rest.until(path, condition)
-            except TimeoutError:
-                self._plane.check()
-                self.machine.check()
-        raise self.machine.running[KUBELET].failed(
-            f"of {self.name} did not bring the node to where it was waited for in {WITHIN:g} s"
-        )
+        return self.watch(path, condition, what="bring the node to where it was waited for")
 
 
 def _ready_condition(body: Object) -> Object:
