@@ -230,6 +230,7 @@ class Deliverer:
     async def _listen(self) -> None:
         telemetry = telemetry_app(
             exposition=self._metrics.exposition,
+            startup={"intake": lambda: None if self.started.is_set() else "it does not listen yet"},
             readiness={
                 "configuration": self._refusals.problem,
                 "intake": self._gate.problem,

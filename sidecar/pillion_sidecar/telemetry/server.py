@@ -17,12 +17,17 @@ Check: TypeAlias = Callable[[], str | None]
 
 
 def telemetry_app(
-    *, exposition: Callable[[], Iterator[str]], readiness: Mapping[str, Check]
+    *,
+    exposition: Callable[[], Iterator[str]],
+    startup: Mapping[str, Check],
+    readiness: Mapping[str, Check],
 ) -> web.Application:
     """Return the application for ``/metrics``, ``/livez``, ``/readyz`` and ``/startupz``.
 
-    ``readiness`` names what must be right before publishers are sent here: that a configuration is
-    loaded, that intake is open.
+    ``startup`` names what must be right before a pod's other containers start: that intake listens.
+    The configuration is not among it. It may be long in coming, and a container that is killed
+    meanwhile only loses time. ``readiness`` names what must be right before publishers are sent
+    here: that a configuration is loaded, that intake is open.
     """
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
@@ -30,9 +35,7 @@ def telemetry_app(
     app = web.Application()
     app.router.add_get("/metrics", scrape.answer)
     app.router.add_get("/livez", Probe({}).answer)
-    # A start waits for nothing but this listener: the configuration may be long in coming, and a
-    # container that is killed meanwhile only loses time.
-    app.router.add_get("/startupz", Probe({}).answer)
+    app.router.add_get("/startupz", Probe(startup).answer)
     app.router.add_get("/readyz", Probe(readiness).answer)
     return app
 

@@ -14,9 +14,13 @@ from support.queues import StillQueue
 
 @asynccontextmanager
 async def _client(
-    metrics: Metrics, readiness: Mapping[str, Check] | None = None
+    metrics: Metrics,
+    readiness: Mapping[str, Check] | None = None,
+    startup: Mapping[str, Check] | None = None,
 ) -> AsyncIterator[TestClient]:  # type: ignore[type-arg]
-    app = telemetry_app(exposition=metrics.exposition, readiness=readiness or {})
+    app = telemetry_app(
+        exposition=metrics.exposition, startup=startup or {}, readiness=readiness or {}
+    )
     async with TestClient(TestServer(app)) as client:
         yield client
 
@@ -61,6 +65,17 @@ async def test_readiness_names_what_is_missing_and_liveness_does_not_care(
             assert (await client.get(probe)).status == 200
         problems["configuration"] = None
         assert (await client.get("/readyz")).status == 200
+
+
+async def test_a_start_is_over_once_intake_listens(fake_time: FakeTime) -> None:
+    problem: list[str | None] = ["it does not listen yet"]
+    startup: dict[str, Check] = {"intake": lambda: problem[0]}
+    async with _client(Metrics(clock=fake_time, version="0.1.0"), startup=startup) as client:
+        refused = await client.get("/startupz")
+        assert (refused.status, await refused.text()) == (503, "intake: it does not listen yet\n")
+        assert (await client.get("/livez")).status == 200
+        problem[0] = None
+        assert (await client.get("/startupz")).status == 200
 
 
 async def test_a_verbose_probe_answers_every_check_in_json(fake_time: FakeTime) -> None:
