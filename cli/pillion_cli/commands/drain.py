@@ -1,11 +1,11 @@
 """``pillion drain``: have a deliverer deliver at once what waits for a retry."""
 
 import argparse
-import math
 import time
 
 from pillion_cli.access import Access, add_access_arguments
 from pillion_cli.client import DEFAULT_URL, DelivererClient, Refused, Unreachable
+from pillion_cli.durations import seconds
 from pillion_cli.exits import CommandFailed, Exit
 
 HELP = """
@@ -23,9 +23,8 @@ exit codes: 0 nothing is left, or the deliverer is gone, 1 another answer, 2 a w
 3 something is left; with --best-effort 0 for all but a wrong command line.
 """
 
-#: Seconds that are waited unless asked otherwise, and at most.
+#: Seconds that are waited unless asked otherwise.
 TIMEOUT = 20.0
-MAXIMUM_TIMEOUT = 3600.0
 #: Seconds more that the answer is given.
 ANSWER_SECONDS = 2.0
 
@@ -51,19 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="end with 0 whatever came of it, so that a kubelet reports no failed preStop hook",
     )
-
-
-def seconds(text: str) -> float:
-    """Read a number of seconds."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= MAXIMUM_TIMEOUT:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a number of seconds from 0 to {MAXIMUM_TIMEOUT:g}"
-        )
-    return value
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
 """The ``pillion`` command before its subcommand."""
 
 import argparse
+import gc
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -9,12 +10,14 @@ import pytest
 
 from pillion_cli import main as entry
 from pillion_cli.client import DEFAULT_URL
+from pillion_cli.commands.wait import DEFAULT_TELEMETRY
 from pillion_cli.exits import CommandFailed, Exit
-from pillion_sidecar.settings import INTAKE_PORT
+from pillion_sidecar.settings import INTAKE_PORT, TELEMETRY_PORT
 
 
 def test_publishers_look_where_a_deliverer_listens() -> None:
     assert f"http://127.0.0.1:{INTAKE_PORT}" == DEFAULT_URL
+    assert f"http://127.0.0.1:{TELEMETRY_PORT}" == DEFAULT_TELEMETRY
 
 
 def _command(run: object) -> SimpleNamespace:
@@ -41,7 +44,7 @@ def test_help_imports_no_subcommand_and_nothing_heavy() -> None:
 
 
 def test_the_commands_of_publishing_and_delivery_are_in_the_table() -> None:
-    wanted = {"sidecar", "validate", "publish", "listen", "queues", "drain", "journal"}
+    wanted = {"sidecar", "validate", "publish", "listen", "queues", "drain", "wait", "journal"}
     assert wanted <= set(entry.COMMANDS)
 
 
@@ -108,3 +111,15 @@ def test_a_missing_package_names_the_extra_that_brings_it(
     monkeypatch.setitem(sys.modules, "pillion_cli.commands.queues", None)
     assert entry.main(["queues"]) == Exit.FAILED
     assert "pip install 'pillion[cli]'" in capsys.readouterr().err
+
+
+def test_nothing_is_collected_while_a_command_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+
+    def load(name: str) -> SimpleNamespace:
+        seen.append(gc.isenabled())
+        return _command(lambda args: seen.append(gc.isenabled()) or 0)
+
+    monkeypatch.setattr(entry, "load", load)
+    assert entry.main(["wait"]) == 0
+    assert seen == [False, True]

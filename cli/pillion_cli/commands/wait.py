@@ -1,0 +1,82 @@
+"""``pillion wait``: until a deliverer has started."""
+
+import argparse
+import time
+from collections.abc import Callable
+
+from pillion_cli.client import DelivererClient, Unreachable
+from pillion_cli.durations import seconds
+from pillion_cli.exits import CommandFailed, Exit
+
+HELP = """
+Wait until a deliverer has started: its intake listens, though it may have no configuration yet.
+
+This is what a sidecar's postStart hook runs, so that no other container of the pod starts before
+publishers find it.
+
+examples:
+  pillion wait
+  pillion wait --to http://127.0.0.1:8289 --timeout 20
+
+exit codes: 0 it has started, 1 it has not in that time, 2 a wrong command line.
+"""
+
+#: Where a deliverer's telemetry listens unless it was told otherwise.
+DEFAULT_TELEMETRY = "http://127.0.0.1:8289"
+#: Seconds that are waited unless asked otherwise.
+TIMEOUT = 60.0
+#: Seconds between two looks: little beside what a start takes.
+PACE = 0.02
+#: Seconds that one look may take.
+LOOK_SECONDS = 2.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Define the options."""
+    parser.add_argument(
+        "--to",
+        metavar="URL",
+        default=DEFAULT_TELEMETRY,
+        help=f"the deliverer's telemetry [{DEFAULT_TELEMETRY}]",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=seconds,
+        default=TIMEOUT,
+        help="how long to wait [%(default)g]",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Wait, and return the exit code."""
+    with DelivererClient(args.to, timeout=LOOK_SECONDS) as client:
+        wait_until_started(client, within=args.timeout, now=time.monotonic, sleep=time.sleep)
+    return Exit.OK
+
+
+def wait_until_started(
+    client: DelivererClient,
+    *,
+    within: float,
+    now: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> None:
+    """Look again and again, for at most ``within`` seconds and the last look.
+
+    Raises :class:`CommandFailed`, with what was last seen, where it has not started by then.
+    """
+    end = now() + within
+    while (missing := _missing(client)) is not None:
+        if now() >= end:
+            raise CommandFailed(f"not started within {within:g} s: {missing}")
+        sleep(PACE)
+
+
+def _missing(client: DelivererClient) -> str | None:
+    """Why it does not count as started; None where it does."""
+    try:
+        answer = client.get("/startupz")
+    except Unreachable as failure:
+        return str(failure)
+    return None if answer.status == 200 else f"HTTP {answer.status}: {answer.text()}"
