@@ -18,6 +18,7 @@ from cluster.pod_parts import (
     map_arguments,
     pod_address,
     pod_status,
+    port_asked,
 )
 from cluster.processes import Running, Spawner
 from cluster.rest import Refused
@@ -59,8 +60,8 @@ class DelivererPod:
         self.uid: str = pod["metadata"]["uid"]
         #: The pod's IP.
         self.address = pod_address(self.uid)
-        #: Set while the deliverer's startup probe, and its readiness probe too, has passed and
-        #: the API says so.
+        #: Set while the deliverer has started, and its readiness probe has passed too, and the
+        #: API says so.
         self.started = asyncio.Event()
         self.ready = asyncio.Event()
         self.restarts = 0
@@ -255,7 +256,7 @@ class DelivererPod:
 
     async def _probe_and_tell(self) -> None:
         """Probe the deliverer, and write the pod's status where that is something new."""
-        started = self.started.is_set() or await self._passes("startupProbe")
+        started = self.started.is_set() or await self._has_started()
         ready = started and await self._passes("readinessProbe")
         if self._process is None or self._process.exit_code() is not None:
             return  # what answered the probe is no more
@@ -278,12 +279,22 @@ class DelivererPod:
             else:
                 event.clear()
 
+    async def _has_started(self) -> bool:
+        """Look where a sidecar's postStart hook looks, which is a process to itself."""
+        hook = self._container["lifecycle"].get("postStart")
+        if hook is None:
+            return await self._passes("startupProbe")
+        return await self._answers(f"{self.url(port_asked(hook))}/startupz")
+
     async def _passes(self, name: str) -> bool:
         probe = self._container.get(name)
         if probe is None:
             return True
         get = probe["httpGet"]
-        url = self.url(container_port(self._container, get["port"])) + get["path"]
+        port = container_port(self._container, get["port"])
+        return await self._answers(self.url(port) + get["path"])
+
+    async def _answers(self, url: str) -> bool:
         try:
             async with self._setting.session.get(url) as answer:
                 return answer.status < 400

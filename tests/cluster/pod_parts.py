@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.names import CONTAINER
@@ -41,6 +42,14 @@ def container_port(container: Object, port: int | str) -> int:
         return port
     named = {one.get("name"): one["containerPort"] for one in container.get("ports") or ()}
     return int(named[port])
+
+
+def port_asked(hook: Object) -> int:
+    """Return the port that a hook's command asks, by its ``--to``."""
+    command = hook["exec"]["command"]
+    port = urlsplit(command[command.index("--to") + 1]).port
+    assert port is not None, f"{command} names no port"
+    return int(port)
 
 
 def map_arguments(

@@ -4,7 +4,7 @@ The control plane has no node. A ``PodRunner`` watches the pods of one namespace
 deliverer, binds them to a node that is none, makes the container's volumes, runs its arguments at
 an address of the pod's own (127.X.Y.Z), probes it, writes the pod's status, brings changed Secrets
 when the pod's annotations change, and ends it when the pod is deleted. The other containers are
-only said to run. Not played: preStop hooks, liveness, limits, networks, images.
+only said to run. Not played: hooks, liveness, limits, networks, images.
 """
 
 import asyncio

@@ -31,6 +31,7 @@ from cluster.story import (
 )
 from cluster.story_fixtures import in_namespace, restricted_namespace
 from cluster.witnesses import ask
+from pillion_operator.names import CONTAINER
 from support.cluster_resources import destination, filter_, service, subscription, together
 from support.weather import ALERTS
 
@@ -147,8 +148,18 @@ def started_after(kubectl: Kubectl, name: str, *, image: str, inject: bool) -> f
     kubectl.apply(json.dumps(made))
     kubectl.wait(f"pod/{name}", "--for=jsonpath={.status.phase}=Succeeded", within=60)
     told = float(kubectl.run("logs", name, "--container=main"))
+    if inject:
+        assert told > intake_open(kubectl, name), "publishers would have found nobody"
     kubectl.run("delete", "pod", name, "--grace-period=1", "--wait=false")
     return told - began
+
+
+def intake_open(kubectl: Kubectl, name: str) -> float:
+    """The moment at which a pod's sidecar said that its intake listens."""
+    lines = kubectl.run("logs", name, f"--container={CONTAINER}").splitlines()
+    records = [json.loads(line) for line in lines if '"time"' in line]
+    (opened,) = (one["time"] for one in records if one["event"] == "deliverer-started")
+    return datetime.fromisoformat(opened).timestamp()
 
 
 def test_the_start_of_a_pod_with_a_sidecar(

@@ -43,6 +43,8 @@ DATA_PATH = "/var/lib/pillion"
 #: fifths of them.
 TOKEN_SECONDS = 3600
 
+#: Seconds that a deliverer has to start before it is killed and started again.
+START_SECONDS = 60
 #: Seconds for which the preStop hook hastens delivery. SIGTERM waits for it.
 DRAIN_SECONDS = 5
 #: Seconds for which delivery goes on after SIGTERM where the service does not say.
@@ -73,12 +75,8 @@ def deliverer_container(
         # One or the other as a whole: a request from here over a limit from there makes no pod.
         "resources": deliverer.get("resources") or dict(defaults.resources),
         "securityContext": _security_context(),
-        # A native sidecar holds the application back until it has started, so this depends on
-        # nothing remote, not even on a configuration.
-        "startupProbe": _probe("/startupz", period=1, failures=60),
         "livenessProbe": _probe("/livez", period=10, failures=6),
-        # Intake stays open until SIGTERM, when the application has ended: this only hastens.
-        "lifecycle": {"preStop": {"exec": {"command": _drain(gateway=gateway)}}},
+        "lifecycle": _lifecycle(gateway=gateway),
         "volumeMounts": [
             {"name": CONFIGURATION_VOLUME, "mountPath": CONFIGURATION_PATH, "readOnly": True},
             {"name": DATA_VOLUME, "mountPath": DATA_PATH},
@@ -89,6 +87,7 @@ def deliverer_container(
     if defaults.image_pull_policy is not None:
         container["imagePullPolicy"] = defaults.image_pull_policy
     if gateway:
+        container["startupProbe"] = _probe("/startupz", period=1, failures=START_SECONDS)
         # Nobody is to send to a gateway that would answer 503. A sidecar has no such probe: its
         # readiness counts into that of the pod, and a configuration that is late must not keep an
         # application out of its Service.
@@ -179,10 +178,20 @@ def _arguments(
     return arguments
 
 
-def _drain(*, gateway: bool) -> list[str]:
+def _lifecycle(*, gateway: bool) -> dict[str, Any]:
     port = ADMINISTRATION_PORT if gateway else INTAKE_PORT
-    to = f"http://127.0.0.1:{port}"
-    return ["pillion", "drain", "--best-effort", "--to", to, "--timeout", str(DRAIN_SECONDS)]
+    drain = ["pillion", "drain", "--best-effort", "--to", f"http://127.0.0.1:{port}"]
+    # Intake stays open until SIGTERM, when the application has ended: this only hastens.
+    hooks: dict[str, Any] = {
+        "preStop": {"exec": {"command": [*drain, "--timeout", str(DRAIN_SECONDS)]}}
+    }
+    if not gateway:
+        # A native sidecar holds the application back until it has started, so this depends on
+        # nothing remote, not even on a configuration. A startup probe would take a second longer:
+        # the kubelet looks at containers and probes once a second each, out of step.
+        wait = ["pillion", "wait", "--to", f"http://127.0.0.1:{TELEMETRY_PORT}"]
+        hooks["postStart"] = {"exec": {"command": [*wait, "--timeout", str(START_SECONDS)]}}
+    return hooks
 
 
 def _ports(*, gateway: bool) -> list[dict[str, Any]]:

@@ -96,7 +96,19 @@ def test_a_sidecars_token_is_good_for_gateways_alone() -> None:
 def test_a_late_configuration_keeps_a_gateway_out_of_its_service_but_no_application() -> None:
     assert "readinessProbe" not in container()
     assert container(gateway=True)["readinessProbe"]["httpGet"]["path"] == "/readyz"
-    assert container()["startupProbe"]["httpGet"]["path"] == "/startupz"
+    assert container(gateway=True)["startupProbe"]["httpGet"]["path"] == "/startupz"
+
+
+def test_a_sidecar_is_waited_for_by_a_hook_that_is_a_command_that_there_is() -> None:
+    program, *arguments = container()["lifecycle"]["postStart"]["exec"]["command"]
+    parsed = parsed_by_pillion(arguments)
+    assert (program, parsed.to, parsed.timeout) == ("pillion", "http://127.0.0.1:8289", 60.0)
+    # With a probe too the kubelet would wait for that.
+    assert "startupProbe" not in container()
+
+
+def test_nothing_is_held_back_by_a_gateway() -> None:
+    assert "postStart" not in container(gateway=True)["lifecycle"]
 
 
 def test_port_names_are_short_enough_for_kubernetes() -> None:
