@@ -19,6 +19,7 @@ import pytest
 
 from cluster import images
 from cluster.containers import Unpacked, unpack
+from pillion_cli.main import COMMANDS
 from support.house import ROOT
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(1800)]
@@ -165,17 +166,7 @@ def test_every_module_can_be_imported_with_what_is_left_of_the_packages(
 
 
 def test_each_command_runs_with_a_root_that_cannot_be_written(deliverer: Unpacked) -> None:
-    commands = (
-        "sidecar",
-        "operator",
-        "validate",
-        "publish",
-        "listen",
-        "queues",
-        "drain",
-        "journal",
-    )
-    for command in commands:
+    for command in COMMANDS:
         assert f"usage: pillion {command}" in deliverer.run(PILLION, command, "--help")
     assert deliverer.entrypoint == [PILLION]
 
