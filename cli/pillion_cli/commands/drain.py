@@ -5,7 +5,7 @@ import time
 
 from pillion_cli.access import Access, add_access_arguments
 from pillion_cli.client import DEFAULT_URL, DelivererClient, Refused, Unreachable
-from pillion_cli.durations import seconds
+from pillion_cli.durations import add_timeout_argument
 from pillion_cli.exits import CommandFailed, Exit
 
 HELP = """
@@ -38,13 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"the deliverer's intake, or its administration where that is apart [{DEFAULT_URL}]",
     )
     add_access_arguments(parser)
-    parser.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=seconds,
-        default=TIMEOUT,
-        help="how long to wait [%(default)g]",
-    )
+    add_timeout_argument(parser, default=TIMEOUT)
     parser.add_argument(
         "--best-effort",
         action="store_true",

@@ -9,6 +9,7 @@ import socket
 from pathlib import Path
 
 from pillion_cli.deliverer_network import add_gateways, add_network, network_of
+from pillion_cli.durations import seconds_from
 from pillion_cli.exits import CommandFailed, Exit
 from pillion_cli.serving import (
     add_logging_arguments,
@@ -112,7 +113,7 @@ def _add_deliverers(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--gather-interval",
         metavar="SECONDS",
-        type=_seconds,
+        type=seconds_from(0.1),
         default=10.0,
         help="how often each deliverer is asked for its queues; more rarely where there are many "
         "[%(default)s]",
@@ -220,16 +221,6 @@ def _add_process(group: "argparse._ArgumentGroup") -> None:
 
 def _address(text: str) -> Address:
     return Address(*host_and_port(text, example="0.0.0.0:8081"))
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.1 <= value <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 3600")
-    return value
 
 
 def _interval(text: str) -> int:

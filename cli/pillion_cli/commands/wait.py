@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from pillion_cli.client import DelivererClient, Unreachable
-from pillion_cli.durations import seconds
+from pillion_cli.durations import add_timeout_argument
 from pillion_cli.exits import CommandFailed, Exit
 
 HELP = """
@@ -39,13 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_TELEMETRY,
         help=f"the deliverer's telemetry [{DEFAULT_TELEMETRY}]",
     )
-    parser.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=seconds,
-        default=TIMEOUT,
-        help="how long to wait [%(default)g]",
-    )
+    add_timeout_argument(parser, default=TIMEOUT)
 
 
 def run(args: argparse.Namespace) -> int:
