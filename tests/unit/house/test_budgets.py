@@ -8,7 +8,7 @@ import pytest
 from support.house import ROOT, sources
 
 FUNCTION_LINES = 60
-MODULE_LINES = 400
+MODULE_LINES = 600
 
 
 def long_functions(source: str) -> Iterator[tuple[str, int]]:
