@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 
 from pillion_cim.schema import Schema
 from pillion_sidecar.config.loader import load_folder
+from pillion_sidecar.config.problems import ConfigurationError, defect
 from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.config.reuse import reuse
 from pillion_sidecar.delivery.relaying import missing_gateway
@@ -36,17 +37,31 @@ class Revisions:
         self._routed: tuple[Configuration, Router] | None = None
 
     def load(self) -> Configuration:
-        """Read the folder. Raises ConfigurationError."""
+        """Read the folder.
+
+        Raises:
+            ConfigurationError: what is wrong with it; a defect of this program, too, so that no
+                content of the folder ends a deliverer that runs.
+            OSError: the machine has run out of something.
+        """
         with self._loading():
-            loaded = load_folder(
-                self._settings.resources,
-                service=self._settings.service,
-                addresses=self._settings.addresses,
-            )
-            # What is done here, in the thread, does not hold delivery up when it is applied.
-            configuration = reuse(loaded, self._current())
-            self._routed = configuration, Router(configuration, schema=self._schema)
-            return configuration
+            try:
+                return self._load()
+            except (ConfigurationError, OSError):
+                raise
+            except Exception as error:
+                raise ConfigurationError([defect(error)]) from error
+
+    def _load(self) -> Configuration:
+        loaded = load_folder(
+            self._settings.resources,
+            service=self._settings.service,
+            addresses=self._settings.addresses,
+        )
+        # What is done here, in the thread, does not hold delivery up when it is applied.
+        configuration = reuse(loaded, self._current())
+        self._routed = configuration, Router(configuration, schema=self._schema)
+        return configuration
 
     def router(self, configuration: Configuration) -> Router:
         """Return the routes of a revision."""

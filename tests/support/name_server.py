@@ -4,17 +4,18 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from ipaddress import ip_address
 from typing import cast
 
 
 class NameServer(asyncio.DatagramProtocol):
-    """Answers A queries with ``addresses``; to AAAA there is nothing. Silent without addresses."""
+    """Answers A and AAAA queries with the ``addresses`` of either kind. Silent without any."""
 
     def __init__(self, addresses: tuple[str, ...], ttl: int) -> None:
         self.addresses = addresses
         self.ttl = ttl
-        #: Query types that there are answers to: 1 is A.
-        self.kinds: tuple[int, ...] = (1,)
+        #: Query types that there are answers to: 1 is A, 28 AAAA.
+        self.kinds: tuple[int, ...] = (1, 28)
         self.exists = True
         self.asked = asyncio.Event()
         self.questions = 0
@@ -24,7 +25,9 @@ class NameServer(asyncio.DatagramProtocol):
         self._transport = cast(asyncio.DatagramTransport, transport)
 
     def _found(self, kind: int) -> tuple[str, ...]:
-        return self.addresses if self.exists and kind in self.kinds else ()
+        if not self.exists or kind not in self.kinds:
+            return ()
+        return tuple(one for one in self.addresses if kind == (28 if ":" in one else 1))
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         self.questions += 1
@@ -35,8 +38,8 @@ class NameServer(asyncio.DatagramProtocol):
         question = data[12:end]
         kind = struct.unpack("!H", question[-4:-2])[0]
         answers = b"".join(
-            struct.pack("!HHHIH4B", 0xC00C, 1, 1, self.ttl, 4, *map(int, address.split(".")))
-            for address in self._found(kind)
+            struct.pack("!HHHIH", 0xC00C, kind, 1, self.ttl, len(packed)) + packed
+            for packed in (ip_address(address).packed for address in self._found(kind))
         )
         flags = 0x8180 if self.exists else 0x8183
         head = data[:2] + struct.pack("!HHHHH", flags, 1, len(self._found(kind)), 0, 0)

@@ -13,20 +13,33 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
 IPAddress = IPv4Address | IPv6Address
 
-#: Where clouds serve credentials to whoever asks: AWS, GCP, Azure, OCI (…169.254), ECS tasks, EKS
-#: pod identity, Azure's wire server, Alibaba, and their IPv6 forms.
+#: Where clouds serve credentials and configuration to any client.
 METADATA_ADDRESSES: frozenset[IPAddress] = frozenset(
     ip_address(text)
     for text in (
+        # AWS, Azure, Google Cloud, Oracle Cloud, OpenStack and most others.
         "169.254.169.254",
+        "fe80::a9fe:a9fe",
+        # AWS: EC2, ECS tasks, EKS Pod Identity.
+        "fd00:ec2::254",
         "169.254.170.2",
         "169.254.170.23",
-        "168.63.129.16",
-        "100.100.100.200",
-        "192.0.0.192",
-        "fd00:ec2::254",
         "fd00:ec2::23",
+        # Azure's WireServer.
+        "168.63.129.16",
+        # Google Cloud.
         "fd20:ce::254",
+        # Oracle Cloud, and its first generation.
+        "fd00:c1::a9fe:a9fe",
+        "192.0.0.192",
+        # Alibaba Cloud, Tencent Cloud, Volcano Engine.
+        "100.100.100.200",
+        "169.254.0.23",
+        "100.96.0.96",
+        # Scaleway, Akamai (Linode).
+        "169.254.42.42",
+        "fd00:42::42",
+        "fd00:a9fe:a9fe::1",
     )
 )
 
@@ -40,19 +53,27 @@ _LOCAL_NAMES = frozenset(
         "ip6-loopback",
     }
 )
-# NAT64 (RFC 6052, RFC 8215) and IPv4-compatible addresses carry an IPv4 address in their last
-# four bytes.
-_EMBEDDING = tuple(IPv6Network(text) for text in ("64:ff9b::/96", "64:ff9b:1::/48", "::/96"))
+# NAT64 (RFC 6052), IPv4-translated (SIIT, RFC 2765) and IPv4-compatible addresses carry an IPv4
+# address in their last four bytes.
+_EMBEDDING = tuple(IPv6Network(text) for text in ("64:ff9b::/96", "::ffff:0:0:0/96", "::/96"))
+# NAT64 for local use (RFC 8215): prefixes of any length from 48 bits are made of it.
+_LOCAL_NAT64 = IPv6Network("64:ff9b:1::/48")
+# The bytes of the IPv4 address behind prefixes of 48, 56 and 64 bits (RFC 6052 2.2). Byte 8 and
+# the bytes behind the address are 0.
+_BEHIND_SHORT_PREFIXES = ((6, 7, 9, 10), (7, 9, 10, 11), (9, 10, 11, 12))
+# The four bytes before the IPv4 address of an ISATAP address (RFC 5214 6.1), below any prefix.
+_ISATAP = (0x00005EFE, 0x02005EFE)
+_HOST_OF_URL = re.compile(r"[^:/?#]*://(?:[^/?#]*@)?(\[[^\]/?#]*\]|[^:/?#]*)")
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]*|[0-9]+")
 
 
 class AddressKind(StrEnum):
-    """What an address leads to, as far as the policy cares."""
+    """What an address leads to, as far as the policy cares; the most harmless first."""
 
     PUBLIC = "public"
     PRIVATE = "private"
-    LOOPBACK = "loopback"
     LINK_LOCAL = "link-local"
+    LOOPBACK = "loopback"
     METADATA = "cloud metadata"
     UNSPECIFIED = "unspecified"
     MULTICAST = "multicast"
@@ -61,10 +82,22 @@ class AddressKind(StrEnum):
 
 def classify(address: IPAddress) -> AddressKind:
     """What ``address`` leads to. An IPv4 address inside an IPv6 one is judged for itself."""
-    inner = _embedded_ipv4(address) if isinstance(address, IPv6Address) else None
-    address = address if inner is None else inner
-    if isinstance(address, IPv6Address) and address.scope_id is not None:
-        address = IPv6Address(int(address))
+    if isinstance(address, IPv4Address):
+        return _kind(address)
+    # Without a zone.
+    number = int(address)
+    address = IPv6Address(number)
+    inner = _embedded_ipv4(address)
+    if inner is not None:
+        return _kind(inner)
+    if number >> 32 & 0xFFFFFFFF in _ISATAP:
+        # The prefix may be another network's, such as the link's.
+        both = {_kind(address), _kind(IPv4Address(number & 0xFFFFFFFF))}
+        return next(kind for kind in reversed(AddressKind) if kind in both)
+    return _kind(address)
+
+
+def _kind(address: IPAddress) -> AddressKind:
     if address in METADATA_ADDRESSES:
         return AddressKind.METADATA
     for kind, holds in (
@@ -92,10 +125,26 @@ def _embedded_ipv4(address: IPv6Address) -> IPv4Address | None:
         return address.sixtofour
     if address.teredo is not None:
         return address.teredo[1]
-    number = int(address)
-    if number > 1 and any(IPv6Address(number) in network for network in _EMBEDDING):
-        return IPv4Address(number & 0xFFFFFFFF)
+    if address in _LOCAL_NAT64:
+        return _behind_local_nat64(address)
+    if int(address) > 1 and any(address in network for network in _EMBEDDING):
+        return IPv4Address(int(address) & 0xFFFFFFFF)
     return None
+
+
+def _behind_local_nat64(address: IPv6Address) -> IPv4Address:
+    packed = address.packed
+    for places in _BEHIND_SHORT_PREFIXES:
+        if not packed[8] and not any(packed[places[-1] + 1 :]):
+            return IPv4Address(bytes(packed[place] for place in places))
+    return IPv4Address(packed[12:])
+
+
+def host_of(url: str) -> str:
+    """The host of a URL as it is written there, brackets included. Raises nothing, unlike
+    ``urlsplit``; empty: the URL names none."""
+    found = _HOST_OF_URL.match(url)
+    return found[1] if found else ""
 
 
 def parse_host(host: str) -> IPAddress | None:
@@ -105,12 +154,12 @@ def parse_host(host: str) -> IPAddress | None:
     ``127.1``, ``0x7f000001``, ``017700000001``, ``2130706433``.
 
     Raises:
-        ValueError: the host ends in a number, so it can be no name, but is no address either.
+        ValueError: the host stands in brackets, holds a colon or ends in a number, so it can be no
+            name, but it is no address either.
     """
-    bare = host.removeprefix("[").removesuffix("]").rstrip(".")
-    if ":" in bare:
-        return ip_address(bare)
-    parts = bare.split(".")
+    if host.startswith("[") or ":" in host:
+        return IPv6Address(host.removeprefix("[").removesuffix("]"))
+    parts = host.rstrip(".").split(".")
     if not _NUMBER.fullmatch(parts[-1]):
         return None
     if len(parts) > 4 or not all(_NUMBER.fullmatch(part) for part in parts):
@@ -187,6 +236,8 @@ class AddressPolicy:
         """
         if not host.isascii():
             return f"{host!r} is outside ASCII; write an international name in its xn-- form"
+        if not host:
+            return "no host is named"
         try:
             ip = parse_host(host)
         except ValueError as error:

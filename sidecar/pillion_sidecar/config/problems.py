@@ -1,7 +1,9 @@
 """What is wrong with a configuration: every complaint at once, each with its place and remedy."""
 
+import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 #: The reason where a rendered configuration's files are not all there: it may still be written.
 INCOMPLETE = "Incomplete"
@@ -14,7 +16,8 @@ class Problem:
     """One complaint. No text of it ever holds what a Secret holds."""
 
     #: One CamelCase word for programs: Invalid, Required, UnknownField, Duplicate, NotFound,
-    #: CredentialsNotPermitted, AddressNotPermitted, Unreadable, Corrupt, Incomplete, Empty.
+    #: CredentialsNotPermitted, AddressNotPermitted, Unreadable, Corrupt, Incomplete, Empty,
+    #: InternalError.
     reason: str
     #: What is wrong, without a full stop.
     message: str
@@ -54,6 +57,25 @@ class ConfigurationError(Exception):
     def absent(self) -> bool:
         """Whether nothing is wrong but that nothing, or not all, has come yet."""
         return all(problem.reason in (INCOMPLETE, EMPTY) for problem in self.problems)
+
+
+#: The most calls that the complaint about a defect shows.
+_CALLS = 5
+
+
+def defect(error: Exception) -> Problem:
+    """The complaint about an exception that no code expected.
+
+    It names the exception's type and the innermost calls. The exception's text may hold what a
+    Secret holds, so it is left out.
+    """
+    calls = traceback.extract_tb(error.__traceback__)[-_CALLS:]
+    places = " < ".join(f"{Path(call.filename).name}:{call.lineno}" for call in reversed(calls))
+    return Problem(
+        reason="InternalError",
+        message=f"Pillion failed to read the resources: {type(error).__name__} at {places}",
+        remedy="This is a defect of Pillion; report it, and take back the last change meanwhile.",
+    )
 
 
 #: The most characters of a value that a complaint shows.

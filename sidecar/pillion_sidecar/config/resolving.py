@@ -6,9 +6,8 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
 
-from pillion_sidecar.config.addresses import AddressPolicy
+from pillion_sidecar.config.addresses import AddressPolicy, host_of
 from pillion_sidecar.config.building import (
     build_destination,
     build_filter,
@@ -148,8 +147,7 @@ class _Resolver:
 
     def _check_address(self, resource: Resource) -> None:
         url = resource.spec["destination"]
-        host = urlsplit(url).hostname or ""
-        refusal = self._addresses.check_host(host)
+        refusal = self._addresses.check_host(host_of(url))
         if refusal is not None:
             self._complain(
                 resource,

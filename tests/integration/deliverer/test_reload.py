@@ -3,6 +3,7 @@ was is left alone."""
 
 import logging
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -192,6 +193,42 @@ async def test_a_wrong_revision_is_reported_and_the_last_good_one_stays(
             assert await run.metric("pillion_configuration_last_reload_successful") == 1
             assert run.queue("ops").delivered == 2
         assert ops.identifiers == ["0", "1"]
+
+
+@pytest.mark.parametrize("host", ["[::1::2]", "[1.2.3.4]", "[:]"])
+async def test_a_host_that_is_no_address_is_refused_and_the_last_good_revision_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, host: str
+) -> None:
+    caplog.set_level(logging.ERROR)
+    async with listening() as ops:
+        async with running(tmp_path, *resources(listener("ops", ops.url))) as run:
+            await run.reload(*resources(listener("ops", f"http://{host}/")))
+            (record,) = [r for r in caplog.records if r.__dict__["event"] == REFUSED]
+            assert "ListenerDestination/ops: spec.destination: " in record.getMessage()
+            await run.publish(*alerts(0, 1))
+            await run.reload(*resources(listener("ops", ops.url, timeoutSeconds=3599)))
+            await run.settled()
+        assert ops.identifiers == ["0"]
+
+
+async def test_a_defect_in_reading_resources_is_a_refusal_and_ends_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    async with listening() as ops:
+        good = resources(listener("ops", ops.url))
+        async with running(tmp_path, *good) as run:
+            broken = ValueError("holds a password")
+            with patch("pillion_sidecar.revisions.load_folder", side_effect=broken):
+                await run.reload(*resources(listener("ops", ops.url, timeoutSeconds=3599)))
+            (record,) = [r for r in caplog.records if r.__dict__["event"] == REFUSED]
+            assert "ValueError at" in record.getMessage()
+            assert "password" not in record.getMessage()
+            await run.publish(*alerts(0, 1))
+            await run.reload(*resources(listener("ops", ops.url, timeoutSeconds=3598)))
+            await run.settled()
+            assert await run.metric("pillion_configuration_last_reload_successful") == 1
+        assert ops.identifiers == ["0"]
 
 
 async def test_a_renewed_credential_is_used_from_the_next_attempt_on(tmp_path: Path) -> None:

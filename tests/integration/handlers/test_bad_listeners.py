@@ -11,6 +11,7 @@ from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.testing import FakeTime
 from support.http_listener import Peer, Script, listening, ok, request, send, sending
+from support.name_server import name_server
 
 ERROR = DeliveryResult.ERROR
 POST_DELIVERY_ERROR = DeliveryResult.POST_DELIVERY_ERROR
@@ -276,6 +277,22 @@ async def test_an_address_that_is_not_permitted_is_not_connected_to(fake_time: F
         assert listener.connections == 0
     assert failure.result is ERROR
     assert "127.0.0.1" in failure.detail
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["fd00:c1::a9fe:a9fe", "fd00:42::42", "::ffff:0:169.254.169.254", "2600::5efe:169.254.169.254"],
+)
+async def test_an_address_that_a_name_leads_to_is_judged_like_one_in_the_url(
+    fake_time: FakeTime, address: str
+) -> None:
+    async with (
+        name_server(address) as (_, where),
+        sending("http://listener.example/", fake_time, nameservers=where) as sender,
+    ):
+        failure = await (await send(sender)).failure()
+    assert failure.result is ERROR
+    assert "are not allowed here" in failure.detail
 
 
 async def test_the_next_address_is_tried_where_one_refuses(fake_time: FakeTime) -> None:

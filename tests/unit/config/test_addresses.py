@@ -11,9 +11,13 @@ from pillion_sidecar.config.addresses import (
     AddressKind,
     AddressPolicy,
     classify,
+    host_of,
     is_local_name,
     parse_host,
 )
+from pillion_sidecar.config.schema.urls import URL
+from pillion_sidecar.handlers.http.target import InvalidDestinationError, parse_target
+from support.resource_values import URL_PIECES
 
 STANDALONE = AddressPolicy(allow_loopback=True)
 EVERYTHING = AddressPolicy(allow_loopback=True, allow_link_local=True, allow_metadata=True)
@@ -39,6 +43,13 @@ EVERYTHING = AddressPolicy(allow_loopback=True, allow_link_local=True, allow_met
         ("100.100.100.200", AddressKind.METADATA),
         ("fd00:ec2::254", AddressKind.METADATA),
         ("fd00:ec2::254%eth0", AddressKind.METADATA),
+        ("fe80::a9fe:a9fe%eth0", AddressKind.METADATA),
+        ("fd00:c1::a9fe:a9fe", AddressKind.METADATA),
+        ("fd00:42::42", AddressKind.METADATA),
+        ("169.254.42.42", AddressKind.METADATA),
+        ("fd00:a9fe:a9fe::1", AddressKind.METADATA),
+        ("169.254.0.23", AddressKind.METADATA),
+        ("100.96.0.96", AddressKind.METADATA),
         ("0.0.0.0", AddressKind.UNSPECIFIED),
         ("0.1.2.3", AddressKind.UNSPECIFIED),
         ("::", AddressKind.UNSPECIFIED),
@@ -56,8 +67,12 @@ def test_an_address_is_told_by_what_it_leads_to(text: str, kind: AddressKind) ->
     [
         "::ffff:{}",
         "::{}",
+        "::ffff:0:{}",
         "64:ff9b::{}",
         "64:ff9b:1::{}",
+        "64:ff9b:1:2:3::{}",
+        "2600::5efe:{}",
+        "2600::200:5efe:{}",
     ],
 )
 @pytest.mark.parametrize(
@@ -72,6 +87,38 @@ def test_an_ipv4_address_inside_an_ipv6_one_is_judged_for_itself(
     text: str, inner: str, kind: AddressKind
 ) -> None:
     assert classify(ip_address(text.format(inner))) is kind
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        # 48, 56 and 64 bits of prefix (RFC 6052 2.2).
+        ("64:ff9b:1:a9fe:a9:fe00::", AddressKind.METADATA),
+        ("64:ff9b:1:22a9:fe:a9fe::", AddressKind.METADATA),
+        ("64:ff9b:1:2233:a9:fea9:fe00:0", AddressKind.METADATA),
+        ("64:ff9b:1:7f00:0:100::", AddressKind.LOOPBACK),
+        ("64:ff9b:1:808:8:800::", AddressKind.PUBLIC),
+    ],
+)
+def test_nat64_for_local_use_is_judged_under_each_length_of_prefix(
+    text: str, kind: AddressKind
+) -> None:
+    assert classify(ip_address(text)) is kind
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("fe80::5efe:8.8.8.8", AddressKind.LINK_LOCAL),
+        ("fe80::5efe:127.0.0.1", AddressKind.LOOPBACK),
+        ("fd12::5efe:8.8.8.8", AddressKind.PRIVATE),
+        ("fd12::200:5efe:169.254.169.254", AddressKind.METADATA),
+    ],
+)
+def test_an_isatap_address_is_judged_by_its_prefix_and_by_the_address_in_it(
+    text: str, kind: AddressKind
+) -> None:
+    assert classify(ip_address(text)) is kind
 
 
 def test_a_6to4_address_is_judged_by_the_address_it_tunnels_to() -> None:
@@ -183,6 +230,39 @@ def test_the_brackets_of_a_url_are_understood() -> None:
     assert parse_host("[::1]") == IPv6Address("::1")
     assert STANDALONE.check_host("[::1]") is None
     assert AddressPolicy().check_host("[::1]") is not None
+
+
+@pytest.mark.parametrize("host", ["[1.2.3.4]", "[host]", "[abc]", "[:]", "[::1::2]", "[]", ""])
+def test_only_an_ipv6_address_may_stand_in_brackets_and_some_host_must(host: str) -> None:
+    assert EVERYTHING.check_host(host) is not None
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://host", "host"),
+        ("https://host:8443/a:b", "host"),
+        ("http://user:pw@host/@b", "host"),
+        ("http://[::1]:80/x", "[::1]"),
+        ("http://[::1::2]/", "[::1::2]"),
+        ("http://host?q=@x", "host"),
+        ("http://", ""),
+        ("nothing", ""),
+    ],
+)
+def test_the_host_of_a_url_is_taken_as_it_is_written(url: str, host: str) -> None:
+    assert host_of(url) == host
+
+
+@given(st.lists(st.sampled_from(URL_PIECES), max_size=7).map("".join))
+def test_the_host_of_a_url_is_the_one_that_is_connected_to(url: str) -> None:
+    if all(rule.holds(url) for rule in URL.rules):
+        try:
+            connected = parse_target(url).host
+        except InvalidDestinationError:
+            assert EVERYTHING.check_host(host_of(url)) is not None
+        else:
+            assert host_of(url).strip("[]").lower() == connected
 
 
 def test_a_name_is_left_for_the_check_after_resolution() -> None:
