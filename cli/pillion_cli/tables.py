@@ -3,6 +3,8 @@
 import sys
 from typing import TYPE_CHECKING
 
+from pillion_sidecar.telemetry.escaping import escape_controls
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -28,7 +30,7 @@ def show(made: "Table") -> None:
 
 
 def plain(text: str) -> str:
-    """Return text of others, in which brackets mean nothing and control characters do nothing."""
+    """Return text of others, in which brackets mean nothing and control characters are escaped."""
     from rich.markup import escape
 
-    return escape("".join(letter if letter.isprintable() else "�" for letter in text))
+    return escape(escape_controls(text))

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from pillion_cli.listener.arrival import Arrival
 from pillion_cli.listener.sequence import Outcome, Verdict
+from pillion_sidecar.telemetry.escaping import escape_controls
 
 #: Characters of a value that a line for people shows.
 _SHOWN = 60
@@ -144,6 +145,6 @@ class TextReporter:
 
 
 def _plain(text: str, longest: int = _SHOWN) -> str:
-    """A text of a stranger for a terminal: short, and without control characters."""
+    """A text of a stranger for a terminal: short, its control characters escaped."""
     shown = text if len(text) <= longest else text[: longest - 1] + "…"
-    return "".join(character if character.isprintable() else "�" for character in shown)
+    return escape_controls(shown)

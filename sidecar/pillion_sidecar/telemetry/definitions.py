@@ -281,8 +281,8 @@ CERTIFICATE_READ = Metric(
 LOG_RECORDS_DROPPED = Metric(
     "pillion_log_records_dropped_total",
     MetricType.COUNTER,
-    "Log records that were dropped: those below WARNING where the output could not keep up, any "
-    "where the log file could not be written.",
+    "Log records that were dropped: their reader or the log file was too slow, or did not take "
+    "them. Discards among them are in the list of discards all the same.",
 )
 START = Metric(
     "pillion_start_timestamp_seconds",

@@ -232,4 +232,11 @@ EVENTS: tuple[Event, ...] = (
         "many more were not. The operator logs it, too.",
         ("of", "count"),
     ),
+    Event(
+        "log-records-dropped",
+        "WARNING",
+        "The reader of the log is too slow: so many records, by level, found no room in its "
+        "buffer. The operator logs it, too.",
+        ("count", "levels"),
+    ),
 )

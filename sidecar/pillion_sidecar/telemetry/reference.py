@@ -32,10 +32,15 @@ Each line of the log is one record with `time`, `level`, `event`, `message` and 
 fields of its event. Match on `event`: names stay, messages may change. A record of a library has
 its logger's name for an event. Fields without a value are left out.
 
-Lines are written by a thread from a buffer of 10,000 records. When the reader of the log cannot
-keep up, records below WARNING are dropped and counted in `pillion_log_records_dropped_total`; a
-WARNING waits for room, since every discard must be logged. What a log file does not take, as on a
-full disk, is dropped and counted whatever its level.
+Characters that are not printable (control characters, line ends such as U+2028, marks of writing
+direction) are escaped as JSON does: `\\u202e`. A field is cut at 16,384 characters, a line at
+65,536.
+
+Lines are written by a thread from a buffer of 10,000 lines or 4 MiB. Nothing waits for room in it.
+Records below WARNING may take half of it, those below ERROR seven eighths. A record that finds no
+room is dropped and counted in `pillion_log_records_dropped_total`, and `log-records-dropped` tells
+how many as soon as there is room. What a log file does not take, as on a full disk, is dropped and
+counted, too. When the deliverer stops, it waits at most 5 s for the reader of its log.
 """
 
 

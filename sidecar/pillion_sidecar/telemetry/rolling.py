@@ -85,7 +85,11 @@ class RollingHandler(Handler):
         self._period = self._period_of(status.st_mtime if status.st_size else clock.time())
 
     def emit(self, record: LogRecord) -> None:
-        line = f"{self.format(record)}\n".encode(errors="replace")
+        self.write_line(self.format(record))
+
+    def write_line(self, text: str) -> None:
+        """Write one line; ``text`` has no line end."""
+        line = f"{text}\n".encode(errors="replace")
         trouble = self._rolled()
         try:
             self._write(line)

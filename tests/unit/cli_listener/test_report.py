@@ -72,11 +72,11 @@ def test_text_is_short_and_harmless_to_a_terminal() -> None:
     reporter.started("http://127.0.0.1:1")
     reporter.happened(DELIVERED)
     reporter.happened(DUPLICATE)
-    reporter.answered("503, as told", path="/\x07")
+    reporter.answered("503, as told", path="/\x07\x9b\u202e")
     assert lines[0] == "http://127.0.0.1:1\n"
     assert lines[1] == "gap        2 missing, the gap outlived its lifetime\n"
     assert lines[2].startswith("delivered   CIM_AlertIndication  disk-1  A #7  EventID=")
     assert lines[3].endswith("(came before)\n")
-    assert lines[4] == "answered   503, as told  /�\n"
+    assert lines[4] == "answered   503, as told  /\\u0007\\u009b\\u202e\n"
     assert max(map(len, lines)) < 200
     assert all(line[:-1].isprintable() for line in lines)

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 
 from pillion_sidecar.telemetry.bounding import MOST_LINES, SECONDS
 from pillion_sidecar.telemetry.logs import (
+    MAXIMUM_FIELD,
+    MAXIMUM_LINE,
     LogFormat,
     LogOutput,
     StructuredFormatter,
@@ -153,27 +156,129 @@ class _StalledStream(io.StringIO):
         return super().write(text)
 
 
-def test_a_stalled_reader_costs_records_below_warning_which_are_counted() -> None:
-    stream = _StalledStream()
-    output = LogOutput(log_format=LogFormat.JSON, stream=stream, buffered_records=2)
+def _stalled_output(
+    stream: _StalledStream, *, records: int = 8, size: int = 1 << 20, closing: float = 30.0
+) -> tuple[LogOutput, logging.Logger]:
+    """Return an output whose thread waits for its reader with one line."""
+    output = LogOutput(
+        log_format=LogFormat.JSON,
+        stream=stream,
+        buffered_records=records,
+        buffered_bytes=size,
+        closing_seconds=closing,
+    )
     output.start()
     logger = logging.getLogger("pillion.test.stalled")
     logger.propagate = False
     logger.setLevel(logging.INFO)
-    logger.addHandler(output.handler)
+    logger.handlers[:] = [output.handler]
     logger.info("taken by the thread")
     stream.asked.wait()
-    for number in range(5):
-        logger.info("buffered or dropped %d", number)
-    assert output.dropped == 3
+    return output, logger
+
+
+def _messages(stream: io.StringIO) -> list[str]:
+    return [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
+
+
+def test_no_record_waits_for_a_stalled_reader_and_each_level_has_its_share() -> None:
+    stream = _StalledStream()
+    output, logger = _stalled_output(stream)
+    # With a buffer whose WARNINGs wait, this would never end.
+    for level in (logging.INFO, logging.WARNING, logging.ERROR):
+        for number in range(10):
+            logger.log(level, "%s %d", logging.getLevelName(level), number)
+    assert output.dropped == 30 - 8
     stream.taken.set()
-    logger.warning("a discard")
     output.close()
-    logger.removeHandler(output.handler)
-    messages = [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
-    assert messages == [
+    assert _messages(stream) == [
         "taken by the thread",
-        "buffered or dropped 0",
-        "buffered or dropped 1",
-        "a discard",
+        *(f"INFO {number}" for number in range(4)),
+        "WARNING 0",
+        "22 records found no room in the log's buffer: its reader is slow "
+        "(6 INFO, 7 WARNING, 9 ERROR)",
+        "WARNING 1",
+        "WARNING 2",
+        "ERROR 0",
     ]
+
+
+def test_the_buffer_is_bounded_in_bytes_too() -> None:
+    stream = _StalledStream()
+    output, logger = _stalled_output(stream, records=1000, size=10_000)
+    for _ in range(10):
+        logger.error("x" * 3000)
+    assert output.dropped == 7
+    stream.taken.set()
+    output.close()
+    assert len(_messages(stream)) == 1 + 3 + 1
+
+
+def test_what_was_dropped_is_told_as_soon_as_there_is_room() -> None:
+    stream = _StalledStream()
+    output, logger = _stalled_output(stream)
+    for number in range(6):
+        logger.info("%d", number)
+    stream.taken.set()
+    output.close()
+    messages = _messages(stream)
+    assert messages[:2] == ["taken by the thread", "0"]
+    assert messages[2].startswith("2 records found no room")
+
+
+def test_a_reader_that_never_reads_does_not_keep_the_end_waiting() -> None:
+    stream = _StalledStream()
+    output, logger = _stalled_output(stream, closing=0.0)
+    logger.error("lost")
+    output.close()
+    assert output.dropped == 1
+    stream.taken.set()
+
+
+def test_a_reader_that_is_gone_costs_lines_which_are_counted() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as stream:
+        output = LogOutput(log_format=LogFormat.JSON, stream=stream)
+        output.start()
+        logging.getLogger("pillion.test").handle(_record())
+        output.handler.handle(_record())
+        output.close()
+    assert output.dropped == 1
+
+
+class _Unreadable:
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def test_a_record_without_a_text_is_dropped_and_nothing_is_printed(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    output = LogOutput(log_format=LogFormat.JSON, stream=io.StringIO())
+    output.start()
+    output.handler.handle(_record(value=_Unreadable()))
+    output.close()
+    assert output.dropped == 1
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("log_format", LogFormat)
+def test_what_turns_or_breaks_a_line_is_escaped(log_format: LogFormat) -> None:
+    text = "a\x9b31m\x85\x7f\u2028\u2029\u202e\u2066\u200f\ufeff\U000e0041\ud800z é日"
+    line = StructuredFormatter(log_format).format(_record(text, value=text))
+    assert line.isprintable()
+    assert line.count(r"a\u009b31m\u0085\u007f\u2028\u2029\u202e\u2066\u200f\ufeff") == 2
+    assert line.count(r"\udb40\udc41\ud800z é日") == 2
+    if log_format is LogFormat.JSON:
+        assert json.loads(line)["value"].replace("\udb40\udc41", "\U000e0041") == text
+
+
+def test_a_long_field_and_a_long_line_are_cut() -> None:
+    line = StructuredFormatter(LogFormat.JSON).format(_record("x" * 20_000, other="y"))
+    told = json.loads(line)
+    assert told["message"] == "x" * MAXIMUM_FIELD + f"… ({20_000 - MAXIMUM_FIELD} more characters)"
+    assert told["other"] == "y"
+    line = StructuredFormatter(LogFormat.JSON).format(_record(many=["z" * 100] * 1000))
+    assert len(line) < MAXIMUM_LINE
+    assert json.loads(line)["cut"] is True
