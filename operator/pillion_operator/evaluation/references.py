@@ -6,7 +6,8 @@ from typing import Any, TypeVar
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.store import Change, Key
-from pillion_sidecar.config.resources import DelivererMode, SequenceIdentifiers
+from pillion_sidecar.config.listeneraddress import listener_address
+from pillion_sidecar.config.resources import DelivererMode, Protocol, SequenceIdentifiers
 
 SERVICE = "IndicationService"
 DESTINATION = "ListenerDestination"
@@ -70,8 +71,11 @@ def secrets_of(spec: Mapping[str, Any]) -> set[str]:
 
 
 def url_of(destination: Object) -> str:
-    """Where a destination leads to."""
-    return str((destination.get("spec") or {}).get("destination") or "")
+    """The address of a destination's listener, as one URL for all its spellings."""
+    spec = destination.get("spec") or {}
+    url, protocol = str(spec.get("destination") or ""), spec.get("protocol")
+    known = protocol if protocol in list(Protocol) else Protocol.CIM_XML
+    return listener_address(url, known)
 
 
 def _name(spec: Mapping[str, Any], field: str) -> str:

@@ -7,12 +7,14 @@ waits, and lets nothing get ahead of anything.
 
 from dataclasses import replace
 
+from pillion_sidecar.config.listeneraddress import address_of, listener_address
 from pillion_sidecar.config.resources import (
     Backoff,
     Configuration,
     DeliverThrough,
     ListenerDestination,
     Ordering,
+    Protocol,
     RetryPolicy,
     SequenceIdentifiers,
 )
@@ -91,8 +93,17 @@ def protocol_of(destination: ListenerDestination) -> str:
 
 def listener_of(destination: ListenerDestination) -> str:
     """Return who listens: another listener needs another sequence context."""
-    place = destination.relay_to or destination.destination
+    place = destination.relay_to or address_of(destination)
     return f"{protocol_of(destination)} {place}"
+
+
+def same_listener(known: str, destination: ListenerDestination) -> bool:
+    """Whether a journal's listener is a destination's, however its URL was spelled: the first
+    release wrote it as the resource had it."""
+    protocol, _, place = known.partition(" ")
+    if protocol in list(Protocol):
+        known = f"{protocol} {listener_address(place, protocol)}"
+    return known == listener_of(destination)
 
 
 def missing_gateway(configuration: Configuration) -> tuple[str, ...]:

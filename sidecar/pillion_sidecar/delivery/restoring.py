@@ -13,7 +13,7 @@ from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome
 from pillion_sidecar.delivery.keeping import restore_state
 from pillion_sidecar.delivery.packed import PackedEntries
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.relaying import listener_of
+from pillion_sidecar.delivery.relaying import same_listener
 from pillion_sidecar.delivery.subscriptions import Subscription
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.journal.ports import QueueState, RecoveredQueue, RecoveredSubscription
@@ -52,7 +52,7 @@ def _goes_on(state: QueueState, queue: DestinationQueue, found: RecoveredQueue) 
     what a queue left that drained beside the last one is older."""
     began = queue.sends_identifiers and not state.sends_identifiers
     is_older = len(found.numbers) > 0 and found.numbers[0] < state.base
-    return state.listener == listener_of(queue.destination) and not began and not is_older
+    return same_listener(state.listener, queue.destination) and not began and not is_older
 
 
 def gone_destination(found: RecoveredQueue) -> ListenerDestination:

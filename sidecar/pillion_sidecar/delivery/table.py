@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import Protocol, TypeAlias
 
 from pillion_sidecar.clock import Clock, Timers
+from pillion_sidecar.config.listeneraddress import address_of
 from pillion_sidecar.config.resources import (
     Configuration,
     ListenerDestination,
@@ -137,11 +138,13 @@ class DestinationTable:
         unchanged is not touched. Where a handler cannot be made, nothing is changed."""
         configuration = as_delivered(configuration)
         handlers = self._make_handlers(configuration)
-        shared = Counter(
-            destination.destination for destination in configuration.destinations.values()
-        )
+        addresses = {
+            name: address_of(destination)
+            for name, destination in configuration.destinations.items()
+        }
+        shared = Counter(addresses.values())
         for name, destination in configuration.destinations.items():
-            sends = sends_identifiers(destination, sole=shared[destination.destination] == 1)
+            sends = sends_identifiers(destination, sole=shared[addresses[name]] == 1)
             queue = self._queues.get(name)
             if queue is not None and queue.destination.uid != destination.uid:
                 # Deleted and made anew between two revisions.
@@ -342,7 +345,7 @@ def connection(destination: ListenerDestination) -> tuple[object, ...]:
 def sends_identifiers(destination: ListenerDestination, *, sole: bool) -> bool:
     """Whether sequence identifiers are sent to a destination (the design's "Sequence identifiers").
 
-    ``sole``: no other destination of the configuration has the same URL.
+    ``sole``: no other destination of the configuration leads to the same listener.
     """
     policy = destination.sequence_identifiers
     if policy is SequenceIdentifiersPolicy.AUTO:

@@ -22,9 +22,6 @@ from pillion_sidecar.handlers.http.outcome import failure_outcome, later, status
 from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.indication import Indication
 
-#: The ports of a URL without one, as OpenPegasus has them (registered for WBEM over HTTP, HTTPS).
-CIM_XML_PORT, CIM_XML_TLS_PORT = 5988, 5989
-
 _RENDERED = "CIM-XML"
 #: What an instance raises that XML cannot carry.
 _UNSAYABLE = (ValueError, RecursionError)

@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Clock, Timers
+from pillion_sidecar.config.listeneraddress import CIM_XML_PORT, CIM_XML_TLS_PORT
 from pillion_sidecar.config.resources import ListenerDestination, Protocol
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
-from pillion_sidecar.handlers.cimxml import CIM_XML_PORT, CIM_XML_TLS_PORT, CIMXMLHandler
+from pillion_sidecar.handlers.cimxml import CIMXMLHandler
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler
 from pillion_sidecar.handlers.discretion import DiscreetHandler
 from pillion_sidecar.handlers.gateway import Gateways, UnreachableHandler

@@ -64,6 +64,38 @@ def test_an_attempt_under_way_ends_with_the_handler_that_it_began_with(deliverer
     assert deliverer.handlers["ops"].identifiers == ["b"]
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://listener.example:5988/",
+        "HTTP://LISTENER.example",
+        "http://listener.example.:5988",
+        "http://listener.example/",
+    ],
+)
+def test_two_spellings_of_one_listener_get_no_identifiers(deliverer, url):
+    deliverer.apply(
+        [
+            destination("ops", destination="http://listener.example:5988"),
+            destination("two", destination=url),
+        ]
+    )
+    deliverer.publish("a", "ops", "two")
+    deliverer.run()
+    for name in ("ops", "two"):
+        assert not deliverer.queue(name).sends_identifiers
+        assert deliverer.handlers[name].attempts[0].sequence_number is None
+
+
+def test_another_spelling_of_its_url_keeps_a_context(deliverer):
+    deliverer.apply([destination("ops", destination="http://listener.example:5988")])
+    deliverer.publish("a")
+    deliverer.run()
+    context = deliverer.queue("ops").sequence_context
+    deliverer.apply([destination("ops", destination="http://LISTENER.example/")])
+    assert deliverer.queue("ops").sequence_context == context
+
+
 def test_a_removed_destination_discards_what_it_holds(deliverer, caplog):
     deliverer.answer = None
     deliverer.apply([destination("ops"), destination("gone")])

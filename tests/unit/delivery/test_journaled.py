@@ -4,8 +4,10 @@ back (S3.1, D.2)."""
 import logging
 
 import pytest
+from msgspec.structs import replace
 
 from pillion_sidecar.config.resources import Ordering, QueueFullPolicy, RemovalPolicy
+from pillion_sidecar.delivery.keeping import queue_state
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.waiting import FRONT_ENTRIES
 from pillion_sidecar.indication import Indication
@@ -577,6 +579,26 @@ def test_another_listener_after_a_restart_gets_a_new_context(deliverer, journal)
     settle_loads(again, journal)
     assert again.queue("ops").sequence_context != context
     assert deliveries(again) == [("b", 0)]
+
+
+@pytest.mark.parametrize(
+    "url", ["http://OPS.example:5988/", "HTTP://ops.example", "http://ops.example.:5988/"]
+)
+def test_another_spelling_of_a_listener_keeps_its_context(deliverer, journal, url):
+    # The journal of the first release has the URL as the resource spelled it.
+    deliverer.apply([destination("ops", destination="http://ops.example:5988/")])
+    for identifier in "ab":
+        deliverer.publish(identifier)
+    journal.commit(1)
+    deliverer.run()
+    queue = deliverer.queue("ops")
+    noted = queue_state(queue, offset=journal.offset)
+    journal.note(replace(noted, listener=f"CIM-XML {url}"))
+    again = restarted(journal)
+    again.apply([destination("ops", destination="http://ops.example:5988")])
+    settle_loads(again, journal)
+    assert again.queue("ops").sequence_context == queue.sequence_context
+    assert deliveries(again) == [("b", 1)]
 
 
 def test_attempts_and_the_retry_interval_live_over_a_restart(deliverer, journal):

@@ -10,6 +10,7 @@ from pillion_cim.filters.syntax import Function
 from pillion_cim.jsonform.decode import MAX_DEPTH as INSTANCE_DEPTH
 from pillion_cim.schema import load_schema
 from pillion_sidecar.config.durability import QUEUE_SIZE_IN_MEMORY, QUEUE_SIZE_ON_DISK
+from pillion_sidecar.config.listeneraddress import CIM_XML_PORT, CIM_XML_TLS_PORT
 from pillion_sidecar.config.resources import (
     Durability,
     IndicationService,
@@ -27,7 +28,6 @@ from pillion_sidecar.delivery.retry import lifetime
 from pillion_sidecar.delivery.waiting import FRONT_ENTRIES
 from pillion_sidecar.door.entrance import HANDSHAKE_SECONDS, PROOF_SECONDS
 from pillion_sidecar.door.places import Limits
-from pillion_sidecar.handlers.cimxml import CIM_XML_PORT, CIM_XML_TLS_PORT
 from pillion_sidecar.handlers.http.exchange import BODY_LIMIT, HEAD_LIMIT
 from pillion_sidecar.handlers.http.sender import IDLE_SECONDS
 from pillion_sidecar.intake.acceptance import MAXIMUM_REFUSED

@@ -12,6 +12,7 @@ from pillion_operator.evaluation.references import (
     named_by,
     secrets_of,
     service_of,
+    url_of,
 )
 from pillion_operator.store import Change, Key, Store, key_of
 from support.operator_objects import (
@@ -276,13 +277,14 @@ def test_a_gateway_that_becomes_none_and_a_guest_that_leaves_are_forgotten() -> 
 def test_destinations_are_known_by_their_urls_and_forgotten_with_them() -> None:
     one, two = destination(sequenceIdentifiers="Send"), destination("e")
     references = known(one, two)
-    url = "https://one.example.org/"
+    url = url_of(one)
+    assert url_of(destination(destination="HTTPS://One.example.org")) == url
     assert references.at(NAMESPACE, url) == {DESTINATION, other(DESTINATION, "e")}
     assert references.senders_beside(other(DESTINATION, "e")) == {DESTINATION}
     moved = destination(destination="https://two.example.org/")
     references.follow(Change(DESTINATION, one, moved))
     assert references.at(NAMESPACE, url) == {other(DESTINATION, "e")}
-    assert references.senders_at(NAMESPACE, "https://two.example.org/") == set()
+    assert references.senders_at(NAMESPACE, url_of(moved)) == set()
     for body in (moved, two):
         references.follow(Change(key_of(body), body, None))
     assert not references._at

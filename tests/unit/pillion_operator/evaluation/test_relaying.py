@@ -328,10 +328,13 @@ def test_a_url_is_shared_by_all_that_deliver_there(judge: Judge) -> None:
         assert body is not None
         return shared_by(body, namespace=shop.namespace, references=shop.references)
 
+    url = str(destination()["spec"]["destination"]).replace("https", "HTTPS").rstrip("/")
+    spelled = (through("e", destination=url), subscription("t", destination="e"))
     assert shared(*RELAYING) == []
     assert shared(destination()) == []
     assert shared(service(), filter_of(), destination(), subscription()) == ["default"]
     assert shared(*RELAYING, service("x"), subscription("t", service="x")) == ["hub", "x"]
+    assert shared(*RELAYING, *spelled) == ["hub"]
     # Two destinations have numbers of their own, whoever delivers.
     two = (through("e"), subscription("t", destination="e"))
     assert shared(*RELAYING, *two) == ["hub"]
