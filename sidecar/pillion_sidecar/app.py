@@ -13,7 +13,11 @@ from aiohttp import web
 
 from pillion_cim.schema import load_schema
 from pillion_sidecar.clock import Clock, LoopTimers, SystemClock, Timers
-from pillion_sidecar.config.durability import assumed_acknowledgement
+from pillion_sidecar.config.durability import (
+    LEAST_DUPLICATE_WINDOW,
+    assumed_acknowledgement,
+    duplicate_window,
+)
 from pillion_sidecar.config.problems import ConfigurationError
 from pillion_sidecar.config.resources import (
     AllowedPublisher,
@@ -36,7 +40,7 @@ from pillion_sidecar.journal.disk import DiskJournal
 from pillion_sidecar.journal.errors import JournalError
 from pillion_sidecar.journal.memory import MemoryJournal
 from pillion_sidecar.journal.ports import Recovered
-from pillion_sidecar.journaling import JournalFolder, go_on
+from pillion_sidecar.journaling import JournalFolder, go_on, wanted_durability
 from pillion_sidecar.listening import AddressTaken, Listeners
 from pillion_sidecar.refusals import Refusals
 from pillion_sidecar.reliability.callbacks import Callbacks
@@ -132,7 +136,7 @@ class Deliverer:
         defaults = IndicationService()
         self._memory = DuplicateMemory(
             clock=self._clock,
-            window_seconds=defaults.duplicate_window_seconds,
+            window_seconds=LEAST_DUPLICATE_WINDOW,
             capacity=defaults.duplicate_window_entries,
         )
         self._folder = JournalFolder(
@@ -158,7 +162,7 @@ class Deliverer:
             clock=self._clock,
             timers=self._timers,
             queues=self.delivery,
-            window_seconds=defaults.duplicate_window_seconds,
+            window_seconds=LEAST_DUPLICATE_WINDOW,
         )
         self._metrics.watch(
             queues=self.delivery.queues, duplicates=self._memory, groups=self._groups
@@ -217,10 +221,13 @@ class Deliverer:
             ConfigurationError, TooManyDestinations: the revision cannot be taken over.
         """
         if not self._folder.opened:
+            service = configuration.service
+            durability = wanted_durability(service, folder=self._settings.journal)
+            window = duplicate_window(configuration, durability)
             # The identities of the runs before are restored while it is opened.
-            self._configure_memory(configuration.service)
+            self._configure_memory(service, window)
             try:
-                self._recovered = await self._folder.open(configuration.service)
+                self._recovered = await self._folder.open(service, identity_seconds=window)
             except JournalError as error:
                 raise StartFailed(str(error)) from error
             if self._recovered is not None:
@@ -330,8 +337,9 @@ class Deliverer:
         if self._configuration is None or self._configuration.service.name != service.name:
             self._handlers = self._registry(service.name)
         self.delivery.apply(configuration)
-        self._configure_memory(service)
-        self._groups.configure(window_seconds=service.duplicate_window_seconds)
+        window = duplicate_window(configuration, durability)
+        self._configure_memory(service, window)
+        self._groups.configure(window_seconds=window)
         self._go_on_where_the_run_before_stopped()
         self._rooms.routes = router
         self._rooms.acknowledgement = assumed_acknowledgement(service, durability)
@@ -343,9 +351,9 @@ class Deliverer:
         self._gate.open()
         self._revisions.announce(configuration)
 
-    def _configure_memory(self, service: IndicationService) -> None:
+    def _configure_memory(self, service: IndicationService, window_seconds: float) -> None:
         self._memory.configure(
-            window_seconds=service.duplicate_window_seconds,
+            window_seconds=window_seconds,
             capacity=service.duplicate_window_entries,
         )
 

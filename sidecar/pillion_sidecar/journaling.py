@@ -107,8 +107,11 @@ class JournalFolder:
         self.opened = False
         self.durability = Durability.MEMORY
 
-    async def open(self, service: IndicationService) -> tuple[DiskJournal, Recovered] | None:
+    async def open(
+        self, service: IndicationService, *, identity_seconds: float
+    ) -> tuple[DiskJournal, Recovered] | None:
         """Lock the folder, mend it and find what is in it; None for durability ``Memory``.
+        ``identity_seconds``: how long an identity without ``expires`` is remembered.
 
         Raises:
             ConfigurationError: the service asks for what the deliverer does not have.
@@ -119,7 +122,8 @@ class JournalFolder:
             await asyncio.to_thread(_warn_of_unused_journal, self._folder)
             self.opened = True
             return None
-        journal, recovered = await self._open(self._folder, journal_settings(service, durability))
+        settings = journal_settings(service, durability, identity_seconds=identity_seconds)
+        journal, recovered = await self._open(self._folder, settings)
         self._journal = journal
         _tell_what_is_lost(recovered)
         self.opened, self.durability = True, durability
@@ -218,7 +222,9 @@ def go_on(
     journal.attach(Owner(delivery=delivery, groups=groups, memory=memory))
 
 
-def journal_settings(service: IndicationService, durability: Durability) -> JournalSettings:
+def journal_settings(
+    service: IndicationService, durability: Durability, *, identity_seconds: float
+) -> JournalSettings:
     """Return what the journal of a service is told.
 
     Raises:
@@ -245,7 +251,7 @@ def journal_settings(service: IndicationService, durability: Durability) -> Jour
         durability=durability,
         maximum_bytes=maximum,
         identities=service.duplicate_window_entries,
-        identity_seconds=service.duplicate_window_seconds,
+        identity_seconds=identity_seconds,
     )
 
 

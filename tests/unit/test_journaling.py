@@ -13,7 +13,7 @@ from pillion_sidecar.config.problems import ConfigurationError
 from pillion_sidecar.config.resources import Durability, IndicationService
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.indication import Indication
-from pillion_sidecar.journal.bounds import MIB, MINIMUM_BYTES
+from pillion_sidecar.journal.bounds import MIB, MINIMUM_BYTES, JournalSettings
 from pillion_sidecar.journal.errors import LockedError
 from pillion_sidecar.journal.ports import Place
 from pillion_sidecar.journaling import (
@@ -60,30 +60,34 @@ def test_a_disk_that_the_deliverer_was_not_given_is_refused(asked: Durability) -
     )
 
 
+def made_settings(service: IndicationService, durability: Durability) -> JournalSettings:
+    return journal_settings(service, durability, identity_seconds=90_000.0)
+
+
 def test_a_journal_takes_a_gibibyte_or_four_fifths_of_its_volume() -> None:
-    settings = journal_settings(IndicationService(), Durability.STATE_ONLY)
+    settings = made_settings(IndicationService(), Durability.STATE_ONLY)
     assert (settings.durability, settings.maximum_bytes) == (Durability.STATE_ONLY, DEFAULT_BYTES)
     service = IndicationService(storage_bytes=100 * MIB)
-    assert journal_settings(service, Durability.DISK).maximum_bytes == 80 * MIB
+    assert made_settings(service, Durability.DISK).maximum_bytes == 80 * MIB
 
 
 def test_a_journal_remembers_identities_as_its_service_says() -> None:
-    service = IndicationService(duplicate_window_entries=77, duplicate_window_seconds=5.0)
-    settings = journal_settings(service, Durability.DISK)
+    service = IndicationService(duplicate_window_entries=77)
+    settings = journal_settings(service, Durability.DISK, identity_seconds=5.0)
     assert (settings.identities, settings.identity_seconds) == (77, 5.0)
 
 
 def test_the_least_volume_is_enough_and_one_byte_less_is_refused_with_what_would_do() -> None:
     least = MINIMUM_BYTES * 5 // 4
-    settings = journal_settings(IndicationService(storage_bytes=least), Durability.DISK)
+    settings = made_settings(IndicationService(storage_bytes=least), Durability.DISK)
     assert settings.maximum_bytes == MINIMUM_BYTES
     with pytest.raises(ConfigurationError) as refused:
-        journal_settings(IndicationService(name="a", storage_bytes=least - 1), Durability.DISK)
+        made_settings(IndicationService(name="a", storage_bytes=least - 1), Durability.DISK)
     assert str(refused.value) == (
         "IndicationService/a: spec.deliverer.storage.sizeLimit: is too small for a journal"
         f" (value {least - 1}). Write at least 10Mi."
     )
-    settings = journal_settings(IndicationService(storage_bytes=10 * MIB), Durability.DISK)
+    settings = made_settings(IndicationService(storage_bytes=10 * MIB), Durability.DISK)
     assert settings.maximum_bytes >= MINIMUM_BYTES
 
 
@@ -101,7 +105,7 @@ class Opened:
         )
 
     async def open(self, **service: Any) -> Any:
-        opened = await self.folder.open(IndicationService(**service))
+        opened = await self.folder.open(IndicationService(**service), identity_seconds=60.0)
         if opened is not None:
             opened[0].attach(self.owner)
         return opened

@@ -34,7 +34,9 @@ from pillion_sidecar.config.resources import (
 )
 from pillion_sidecar.config.schema.quantities import amount
 
-#: maximumIntervalSeconds of a destination that names none.
+#: The retry of DSP1054's defaults: what is not written beside a retry field that is.
+DSP1054 = RetryPolicy()
+#: maximumIntervalSeconds of a destination that writes another retry field, and not this one.
 LONGEST_WAIT_SECONDS = 3600.0
 
 
@@ -54,12 +56,12 @@ def build_service(resource: Resource) -> IndicationService:
     limit = deliverer.storage.size_limit
     return IndicationService(
         name=resource.name,
-        delivery_retry_attempts=spec["deliveryRetryAttempts"],
-        delivery_retry_interval_seconds=float(spec["deliveryRetryIntervalSeconds"]),
+        delivery_retry_attempts=spec.get("deliveryRetryAttempts"),
+        delivery_retry_interval_seconds=_seconds(spec.get("deliveryRetryIntervalSeconds")),
         queue_size=spec.get("queueSize"),
         queue_full_policy=QueueFullPolicy(spec["queueFullPolicy"]),
         indication_lifetime_seconds=_seconds(spec.get("indicationLifetimeSeconds")),
-        duplicate_window_seconds=float(spec["duplicateWindowSeconds"]),
+        duplicate_window_seconds=_seconds(spec.get("duplicateWindowSeconds")),
         duplicate_window_entries=spec["duplicateWindowEntries"],
         subscription_removal_action=RemovalAction(spec["subscriptionRemovalAction"]),
         subscription_removal_time_interval_seconds=float(
@@ -127,7 +129,7 @@ def build_destination(
         timeout_seconds=float(spec["timeoutSeconds"]),
         tls=tls,
         credentials=credentials,
-        retry=_retry(spec["retry"], service),
+        retry=_retry(spec.get("retry", {}), service),
         queue_size=spec.get("queueSize", service.queue_size),
         queue_full_policy=QueueFullPolicy(policy) if policy else service.queue_full_policy,
         indication_lifetime_seconds=(
@@ -142,17 +144,22 @@ def build_destination(
     )
 
 
-def _retry(spec: Mapping[str, Any], service: IndicationService) -> RetryPolicy:
-    interval = float(spec.get("intervalSeconds", service.delivery_retry_interval_seconds))
+def _retry(spec: Mapping[str, Any], service: IndicationService) -> RetryPolicy | None:
+    """The retry that is written: where any field is, the others are DSP1054's (S0.7)."""
+    attempts = spec.get("attempts", service.delivery_retry_attempts)
+    interval = spec.get("intervalSeconds", service.delivery_retry_interval_seconds)
+    if not spec and attempts is None and interval is None:
+        return None
+    interval = DSP1054.interval_seconds if interval is None else float(interval)
     return RetryPolicy(
-        attempts=spec.get("attempts", service.delivery_retry_attempts),
+        attempts=DSP1054.attempts if attempts is None else attempts,
         interval_seconds=interval,
-        backoff=Backoff(spec["backoff"]),
+        backoff=Backoff(spec.get("backoff", DSP1054.backoff)),
         maximum_interval_seconds=float(
             spec.get("maximumIntervalSeconds", max(LONGEST_WAIT_SECONDS, interval))
         ),
-        jitter=spec["jitterPercent"] / 100,
-        respect_retry_after=spec["respectRetryAfter"],
+        jitter=spec.get("jitterPercent", 0) / 100,
+        respect_retry_after=spec.get("respectRetryAfter", DSP1054.respect_retry_after),
     )
 
 

@@ -1,15 +1,38 @@
-"""What a service's durability comes to where it is left out, and what it gives. Pure."""
+"""The defaults that depend on the durability that a deliverer really runs with. Pure."""
 
 from pillion_sidecar.config.resources import (
     Acknowledgement,
+    Backoff,
+    Configuration,
     Durability,
     IndicationService,
     ListenerDestination,
+    RetryPolicy,
 )
+from pillion_sidecar.config.retry import retry_span
 
 #: queueSize where neither the destination nor its service names one.
 QUEUE_SIZE_ON_DISK = 1_000_000
 QUEUE_SIZE_IN_MEMORY = 10_000
+
+#: The retry on disk where neither the destination nor its service writes any field of it: nothing
+#: is lost before somebody could act. In memory it is DSP1054's.
+RETRY_ON_DISK = RetryPolicy(
+    attempts=None,
+    interval_seconds=30.0,
+    backoff=Backoff.EXPONENTIAL,
+    maximum_interval_seconds=300.0,
+    jitter=0.2,
+)
+#: indicationLifetimeSeconds with a retry that has no limit of attempts: a day.
+LIFETIME_WITHOUT_LIMIT = 86_400.0
+#: A lifetime is ten times the time that all retries take (DSP1054 1.1.0 7.10).
+LIFETIME_FACTOR = 10
+
+#: duplicateWindowSeconds where the service names none is at least a day; and this much longer than
+#: the longest lifetime, so that no indication outlives its identity.
+LEAST_DUPLICATE_WINDOW = 86_400.0
+DUPLICATE_WINDOW_MARGIN = 3600.0
 
 
 def assumed_durability(service: IndicationService, *, has_journal: bool) -> Durability:
@@ -41,3 +64,33 @@ def queue_capacity(destination: ListenerDestination, durability: Durability) -> 
     if destination.queue_size is not None:
         return destination.queue_size
     return QUEUE_SIZE_ON_DISK if durability is Durability.DISK else QUEUE_SIZE_IN_MEMORY
+
+
+def effective_retry(destination: ListenerDestination, durability: Durability) -> RetryPolicy:
+    """The retry of a destination, with the ``durability`` in force (S0.7)."""
+    if destination.retry is not None:
+        return destination.retry
+    return RETRY_ON_DISK if durability is Durability.DISK else RetryPolicy()
+
+
+def effective_lifetime(destination: ListenerDestination, durability: Durability) -> float:
+    """How many seconds an indication may wait for this destination, with the ``durability`` in
+    force; 0 = as long as it takes.
+
+    By default ten times the effective retry (D.2), a product of 0 being no lifetime; a day where
+    attempts have no limit.
+    """
+    if destination.indication_lifetime_seconds is not None:
+        return destination.indication_lifetime_seconds
+    span = retry_span(effective_retry(destination, durability))
+    return LIFETIME_WITHOUT_LIMIT if span is None else LIFETIME_FACTOR * span
+
+
+def duplicate_window(configuration: Configuration, durability: Durability) -> float:
+    """How many seconds an identity without ``expires`` is remembered, with the ``durability`` in
+    force."""
+    written = configuration.service.duplicate_window_seconds
+    if written is not None:
+        return written
+    lifetimes = (effective_lifetime(one, durability) for one in configuration.destinations.values())
+    return max(LEAST_DUPLICATE_WINDOW, max(lifetimes, default=0.0) + DUPLICATE_WINDOW_MARGIN)

@@ -164,13 +164,14 @@ class _Resolver:
             )
 
     def _check_retry(self, resource: Resource, destination: ListenerDestination) -> None:
-        given = resource.spec["retry"].get("maximumIntervalSeconds")
-        if given is not None and given < destination.retry.interval_seconds:
+        retry = destination.retry
+        given = resource.spec.get("retry", {}).get("maximumIntervalSeconds")
+        if given is not None and retry is not None and given < retry.interval_seconds:
             self._complain(
                 resource,
                 ("spec", "retry", "maximumIntervalSeconds"),
                 given,
-                f"is less than the service's interval of {destination.retry.interval_seconds:g} s",
+                f"is less than the interval of {retry.interval_seconds:g} s",
                 "Raise it, or set retry.intervalSeconds.",
             )
 

@@ -129,10 +129,10 @@ class MissedInjectionPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """The retry of one destination, all overrides applied."""
+    """The retry of one destination, all overrides applied. The defaults are DSP1054's."""
 
-    #: Attempts after the original one; 0 = no retry (S0.7).
-    attempts: int = 3
+    #: Attempts after the original one; 0 = no retry (S0.7), None = no limit.
+    attempts: int | None = 3
     interval_seconds: float = 30.0
     backoff: Backoff = Backoff.FIXED
     maximum_interval_seconds: float = 3600.0
@@ -207,14 +207,16 @@ class IndicationService:
     """How this deliverer delivers, after CIM_IndicationService."""
 
     name: str = "default"
-    delivery_retry_attempts: int = 3
-    delivery_retry_interval_seconds: float = 30.0
+    #: None: not written, both of them. See :mod:`pillion_sidecar.config.durability`.
+    delivery_retry_attempts: int | None = None
+    delivery_retry_interval_seconds: float | None = None
     #: None: by durability; see :mod:`pillion_sidecar.config.durability`.
     queue_size: int | None = None
     queue_full_policy: QueueFullPolicy = QueueFullPolicy.ADAPTIVE
-    #: None: ten times the destination's effective retry (D.2).
+    #: None: by the destination's effective retry (D.2), or by durability.
     indication_lifetime_seconds: float | None = None
-    duplicate_window_seconds: float = 86_400.0
+    #: None: not written. See :mod:`pillion_sidecar.config.durability`.
+    duplicate_window_seconds: float | None = None
     duplicate_window_entries: int = 1_000_000
     subscription_removal_action: RemovalAction = RemovalAction.IGNORE
     subscription_removal_time_interval_seconds: float = 2_592_000.0
@@ -252,12 +254,14 @@ class ListenerDestination:
     timeout_seconds: float = 30.0
     tls: TLSOptions = TLSOptions()
     credentials: Credentials | None = None
-    retry: RetryPolicy = RetryPolicy()
+    #: None: neither the destination nor its service writes any retry field; by durability, see
+    #: :mod:`pillion_sidecar.config.durability`.
+    retry: RetryPolicy | None = None
     #: None: neither the destination nor its service says; by durability, see
     #: :mod:`pillion_sidecar.config.durability`.
     queue_size: int | None = None
     queue_full_policy: QueueFullPolicy = QueueFullPolicy.ADAPTIVE
-    #: None: ten times the effective retry; 0: no lifetime.
+    #: None: by the effective retry, or by durability; 0: no lifetime.
     indication_lifetime_seconds: float | None = None
     ordering: Ordering = Ordering.DESTINATION
     max_in_flight: int = 1

@@ -96,10 +96,9 @@ class Concluding:
             self._table.note(queue)
 
     def _wait_to_retry(self, queue: DestinationQueue, outcome: DeliveryOutcome, now: float) -> None:
-        retry = queue.destination.retry
         queue.failures += 1
         queue.next_attempt_at = now + retry_wait(
-            retry, failures=queue.failures, retry_after=outcome.retry_after, draw=self._draw()
+            queue.retry, failures=queue.failures, retry_after=outcome.retry_after, draw=self._draw()
         )
 
     def _reason_to_give_up(
@@ -107,7 +106,7 @@ class Concluding:
     ) -> DiscardReason | None:
         if not entry.subscription.active and not queue.draining:
             return DiscardReason.SUBSCRIPTION_NOT_ACTIVE
-        if entry.attempts > queue.destination.retry.attempts:
+        if queue.retry.attempts is not None and entry.attempts > queue.retry.attempts:
             return DiscardReason.ATTEMPTS_EXCEEDED
         return None
 

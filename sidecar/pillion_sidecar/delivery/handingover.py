@@ -95,7 +95,9 @@ class HandOver:
         left = self._began + self._grace - self._clock.monotonic()
         timeout = max(LEAST_TIMEOUT, left / 2)
         own = self._courses[queue].destination
-        handed_over = as_handed_over(own, gateway=self._gateway, timeout=timeout)
+        handed_over = as_handed_over(
+            own, durability=queue.durability, gateway=self._gateway, timeout=timeout
+        )
         self._redirect(queue, handed_over, sends=True)
 
     def end(self) -> None:

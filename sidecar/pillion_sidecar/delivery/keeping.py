@@ -166,8 +166,7 @@ def restore_state(queue: DestinationQueue, state: QueueState, *, offset: float, 
     queue.failing_since = _shifted(state.failing_since, -offset)
     if state.next_attempt_at is not None and state.next_attempt_at - offset > now:
         # A clock that was set back meanwhile must not keep it waiting for longer than its policy.
-        longest = queue.destination.retry.maximum_interval_seconds
-        interval = max(longest, queue.destination.retry.interval_seconds)
+        interval = max(queue.retry.maximum_interval_seconds, queue.retry.interval_seconds)
         queue.next_attempt_at = min(state.next_attempt_at - offset, now + interval)
     queue.pauses.spells = [(begin - offset, end - offset) for begin, end in state.pauses]
     queue.pauses.began = _shifted(state.paused_since, -offset)

@@ -7,7 +7,11 @@ delivery service's.
 from itertools import islice
 
 from pillion_sidecar.clock import Clock, Timer
-from pillion_sidecar.config.durability import queue_capacity
+from pillion_sidecar.config.durability import (
+    effective_lifetime,
+    effective_retry,
+    queue_capacity,
+)
 from pillion_sidecar.config.resources import (
     DeliverThrough,
     Durability,
@@ -23,7 +27,6 @@ from pillion_sidecar.delivery.pauses import Pauses
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.relaying import protocol_of
 from pillion_sidecar.delivery.retiring import RetiringHandlers
-from pillion_sidecar.delivery.retry import lifetime
 from pillion_sidecar.delivery.sequence import SequenceIdentifiers
 from pillion_sidecar.delivery.subscriptions import Subscription
 from pillion_sidecar.delivery.waiting import WaitingEntries
@@ -54,7 +57,7 @@ class DestinationQueue:
         self.sequence = sequence
         self.created_at = created_at
         self.index = index
-        self._durability = durability
+        self.durability = durability
         self.waiting = waiting
         #: Places of indications that are accepted but not here yet: not on disk, or held (S1.5).
         self.reserved = 0
@@ -105,8 +108,9 @@ class DestinationQueue:
             and destination.deliver_through is DeliverThrough.DELIVERER
         )
         self.suspended = destination.suspended
-        self.capacity = queue_capacity(destination, self._durability)
-        self.lifetime = lifetime(destination)
+        self.capacity = queue_capacity(destination, self.durability)
+        self.retry = effective_retry(destination, self.durability)
+        self.lifetime = effective_lifetime(destination, self.durability)
         self.max_in_flight = destination.max_in_flight
         self.sends_identifiers = sends_identifiers
         self._by_group = destination.ordering is Ordering.GROUP
@@ -181,7 +185,7 @@ class DestinationQueue:
 
         A listener that was idle, or is new, is not failing: a burst must not cost it anything.
         """
-        retry = self.destination.retry
+        retry = self.retry
         interval = retry.interval_seconds
         if self.relay_to is not None:
             # That is how soon it is asked again, and says nothing of how fast a gateway is.

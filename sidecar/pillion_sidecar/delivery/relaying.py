@@ -7,11 +7,13 @@ waits, and lets nothing get ahead of anything.
 
 from dataclasses import replace
 
+from pillion_sidecar.config.durability import effective_lifetime, effective_retry
 from pillion_sidecar.config.listeneraddress import address_of, listener_address
 from pillion_sidecar.config.resources import (
     Backoff,
     Configuration,
     DeliverThrough,
+    Durability,
     ListenerDestination,
     Ordering,
     Protocol,
@@ -19,7 +21,6 @@ from pillion_sidecar.config.resources import (
     SequenceIdentifiers,
 )
 from pillion_sidecar.delivery.handler import RELAY
-from pillion_sidecar.delivery.retry import lifetime
 
 #: Entries of a relayed destination that its handler has at once. It keeps their order.
 IN_FLIGHT = 256
@@ -30,10 +31,11 @@ GREATEST_INTERVAL = 30.0
 TIMEOUT = 30.0
 
 
-def as_delivered(configuration: Configuration) -> Configuration:
-    """Return a revision with the destinations that are relayed as their queues need them."""
+def as_delivered(configuration: Configuration, durability: Durability) -> Configuration:
+    """Return a revision with the destinations that are relayed as their queues need them, with the
+    ``durability`` in force."""
     relayed = {
-        name: as_relayed(destination)
+        name: as_relayed(destination, durability)
         for name, destination in configuration.destinations.items()
         if destination.relay_to is not None
     }
@@ -42,8 +44,9 @@ def as_delivered(configuration: Configuration) -> Configuration:
     return replace(configuration, destinations={**configuration.destinations, **relayed})
 
 
-def as_relayed(destination: ListenerDestination) -> ListenerDestination:
-    """Return a destination with ``relay_to`` as its queue needs it.
+def as_relayed(destination: ListenerDestination, durability: Durability) -> ListenerDestination:
+    """Return a destination with ``relay_to`` as its queue needs it, with the ``durability`` in
+    force.
 
     How long an indication may wait stays what the destination's own retry makes it (D.2). Context
     and number are the identity of what has no other, so they are always there.
@@ -51,8 +54,8 @@ def as_relayed(destination: ListenerDestination) -> ListenerDestination:
     queue_size = destination.queue_size
     return replace(
         destination,
-        indication_lifetime_seconds=lifetime(destination),
-        retry=_retry(destination.retry),
+        indication_lifetime_seconds=effective_lifetime(destination, durability),
+        retry=_retry(effective_retry(destination, durability)),
         timeout_seconds=TIMEOUT,
         ordering=Ordering.DESTINATION,
         max_in_flight=IN_FLIGHT if queue_size is None else max(1, min(IN_FLIGHT, queue_size)),
@@ -61,12 +64,12 @@ def as_relayed(destination: ListenerDestination) -> ListenerDestination:
 
 
 def as_handed_over(
-    destination: ListenerDestination, *, gateway: str, timeout: float
+    destination: ListenerDestination, *, durability: Durability, gateway: str, timeout: float
 ) -> ListenerDestination:
     """Return a destination that this deliverer has delivered to itself, as it is handed over to a
     gateway, whose answer may take ``timeout`` seconds."""
     return replace(
-        as_relayed(replace(destination, relay_to=gateway)),
+        as_relayed(replace(destination, relay_to=gateway), durability),
         deliver_through=DeliverThrough.DELIVERER,
         timeout_seconds=timeout,
         # There it waits on, if it is.

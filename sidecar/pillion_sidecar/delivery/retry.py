@@ -1,9 +1,7 @@
-"""When to try again: the pure arithmetic of retry."""
+"""When to try again."""
 
-from pillion_sidecar.config.resources import Backoff, ListenerDestination, RetryPolicy
-
-#: A lifetime is ten times the time that all retries take (DSP1054 1.1.0 7.10).
-LIFETIME_FACTOR = 10
+from pillion_sidecar.config.resources import RetryPolicy
+from pillion_sidecar.config.retry import interval_after
 
 
 def retry_wait(
@@ -16,29 +14,8 @@ def retry_wait(
     attempts without ever exceeding the wait that the policy states. What the listener asked for
     (``retry_after``, seconds) lengthens the wait, never shortens it, and is capped too.
     """
-    wait = policy.interval_seconds
-    if policy.backoff is Backoff.EXPONENTIAL:
-        # The exponent is bounded so that a long outage cannot overflow a float.
-        wait = min(wait * 2.0 ** min(failures - 1, 64), policy.maximum_interval_seconds)
+    wait = interval_after(policy, failures)
     wait -= wait * policy.jitter * draw
     if policy.respect_retry_after and retry_after is not None:
         wait = max(wait, min(retry_after, policy.maximum_interval_seconds))
     return wait
-
-
-def retry_span(policy: RetryPolicy) -> float:
-    """Return the seconds from the original attempt to the last one, waits without jitter summed."""
-    return sum(
-        retry_wait(policy, failures=number, retry_after=None, draw=0.0)
-        for number in range(1, policy.attempts + 1)
-    )
-
-
-def lifetime(destination: ListenerDestination) -> float:
-    """Return how many seconds an indication may wait for this destination; 0 = as long as it takes.
-
-    By default ten times the effective retry (D.2); a product of 0 means no lifetime.
-    """
-    if destination.indication_lifetime_seconds is not None:
-        return destination.indication_lifetime_seconds
-    return LIFETIME_FACTOR * retry_span(destination.retry)

@@ -136,7 +136,7 @@ class DestinationTable:
     def apply(self, configuration: Configuration) -> None:
         """Make the table what a revision says. A queue whose destination and subscriptions are
         unchanged is not touched. Where a handler cannot be made, nothing is changed."""
-        configuration = as_delivered(configuration)
+        configuration = as_delivered(configuration, self._journal.durability)
         handlers = self._make_handlers(configuration)
         addresses = {
             name: address_of(destination)

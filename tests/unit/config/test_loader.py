@@ -67,13 +67,15 @@ def test_the_first_example_is_valid() -> None:
 
 def test_what_is_left_out_has_the_defaults_of_the_design(tmp_path: Path) -> None:
     configuration = load_folder(complete(tmp_path))
-    assert configuration.service.delivery_retry_attempts == 3
+    assert configuration.service.delivery_retry_attempts is None
+    assert configuration.service.delivery_retry_interval_seconds is None
+    assert configuration.service.duplicate_window_seconds is None
     # These two depend on where the deliverer runs.
     assert (configuration.service.durability, configuration.service.acknowledgement) == (None, None)
     assert configuration.service.callbacks == ()
     assert configuration.service.storage_bytes is None
     ops = configuration.destinations["ops"]
-    assert ops.retry == RetryPolicy(attempts=3, interval_seconds=30.0)
+    assert ops.retry is None
     assert (ops.queue_size, ops.queue_full_policy) == (None, QueueFullPolicy.ADAPTIVE)
     assert ops.indication_lifetime_seconds is None
     assert (ops.ordering, ops.max_in_flight) == (Ordering.DESTINATION, 1)
@@ -113,6 +115,35 @@ def test_a_destination_takes_from_the_service_what_it_leaves_out(tmp_path: Path)
     assert (own.queue_size, own.queue_full_policy) == (1, QueueFullPolicy.DISCARD_OLDEST)
     assert own.indication_lifetime_seconds == 0.0
     assert configuration.service.shutdown_grace_period_seconds == 3.0
+
+
+@pytest.mark.parametrize(
+    ("of_service", "of_destination", "expected"),
+    [
+        ({}, {}, None),
+        ({}, {"retry": {}}, None),
+        ({"indicationLifetimeSeconds": 60}, {"indicationLifetimeSeconds": 30}, None),
+        ({"deliveryRetryAttempts": 9}, {}, RetryPolicy(attempts=9)),
+        ({"deliveryRetryIntervalSeconds": 5}, {}, RetryPolicy(interval_seconds=5.0)),
+        ({}, {"retry": {"jitterPercent": 0}}, RetryPolicy()),
+        ({}, {"retry": {"respectRetryAfter": False}}, RetryPolicy(respect_retry_after=False)),
+        # What the CRDs of the first release wrote into stored resources counts as written.
+        ({"deliveryRetryAttempts": 3, "deliveryRetryIntervalSeconds": 30}, {}, RetryPolicy()),
+        (
+            {},
+            {"retry": {"backoff": "Fixed", "jitterPercent": 0, "respectRetryAfter": True}},
+            RetryPolicy(),
+        ),
+    ],
+)
+def test_one_written_retry_field_makes_the_others_those_of_dsp1054(
+    tmp_path: Path,
+    of_service: dict[str, Any],
+    of_destination: dict[str, Any],
+    expected: RetryPolicy | None,
+) -> None:
+    write(tmp_path, service(**of_service), destination(**of_destination))
+    assert load_folder(tmp_path).destinations["ops"].retry == expected
 
 
 def test_every_field_of_a_destination_arrives(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pillion_sidecar.config.resources import (
 )
 from pillion_sidecar.delivery.reasons import DiscardReason
 from support.delivery import ERROR, SUCCESS, Deliverer, destination, subscription
+from support.fake_journal import FakeJournal
 
 
 @pytest.fixture
@@ -45,6 +46,40 @@ def test_a_changed_retry_keeps_the_connection_and_the_queue(deliverer):
     assert len(deliverer.created) == 1
     deliverer.advance(30)
     assert deliverer.settlements.discarded(DiscardReason.ATTEMPTS_EXCEEDED) == ["a"]
+
+
+def on_disk() -> Deliverer:
+    """A deliverer whose listener fails, with a journal on disk and no retry field written."""
+    journal = FakeJournal()
+    made = Deliverer(journal=journal)
+    made.answer = ERROR
+    made.apply([destination("ops", retry=None)])
+    made.publish("a")
+    journal.commit()
+    made.run()
+    return made
+
+
+def test_on_disk_the_default_retry_loses_nothing_for_a_day():
+    deliverer = on_disk()
+    deliverer.advance(86_399)
+    assert deliverer.queue("ops").depth == 1
+    assert len(deliverer.handlers["ops"].attempts) > 288
+    deliverer.advance(1)
+    assert deliverer.settlements.discarded(DiscardReason.LIFETIME_EXPIRED) == ["a"]
+
+
+def test_a_retry_that_is_written_during_an_outage_counts_from_acceptance_and_attempts_made():
+    deliverer = on_disk()
+    deliverer.advance(60)
+    deliverer.apply([destination("ops", retry=RetryPolicy(attempts=100, interval_seconds=1.0))])
+    assert deliverer.queue("ops").lifetime == 1000.0
+    deliverer.apply([destination("ops", retry=None)])
+    assert deliverer.queue("ops").lifetime == 86_400.0
+    deliverer.advance(86_339)
+    assert deliverer.queue("ops").depth == 1
+    deliverer.advance(1)
+    assert deliverer.settlements.discarded(DiscardReason.LIFETIME_EXPIRED) == ["a"]
 
 
 def test_an_attempt_under_way_ends_with_the_handler_that_it_began_with(deliverer):

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from pillion_sidecar.config.durability import effective_lifetime
 from pillion_sidecar.config.resources import (
     Backoff,
     Configuration,
+    Durability,
     IndicationService,
     Ordering,
     QueueFullPolicy,
@@ -24,7 +26,6 @@ from pillion_sidecar.delivery.relaying import (
     as_relayed,
     missing_gateway,
 )
-from pillion_sidecar.delivery.retry import lifetime
 from support.delivery import ERROR, SUCCESS, destination, subscription
 from support.fake_journal import FakeJournal
 from support.relaying import Refuse, RelayingDeliverer, relayed
@@ -54,14 +55,14 @@ def test_a_relay_queue_waits_its_own_way_and_as_long_as_the_destination_says() -
         max_in_flight=4,
         sequence_identifiers=SequenceIdentifiers.OMIT,
     )
-    made = as_relayed(own)
+    made = as_relayed(own, Durability.MEMORY)
     assert made.retry == RetryPolicy(
         attempts=5,
         interval_seconds=1.0,
         backoff=Backoff.EXPONENTIAL,
         maximum_interval_seconds=30.0,
     )
-    assert made.indication_lifetime_seconds == lifetime(own) == 6000
+    assert made.indication_lifetime_seconds == effective_lifetime(own, Durability.MEMORY) == 6000
     assert made.max_in_flight == IN_FLIGHT
     assert made.ordering is Ordering.DESTINATION
     assert made.sequence_identifiers is SequenceIdentifiers.SEND
@@ -74,21 +75,31 @@ def test_a_relay_queue_waits_its_own_way_and_as_long_as_the_destination_says() -
 def test_the_retry_interval_is_the_destinations_own_where_that_is_less(
     own: float, first: float, greatest: float
 ) -> None:
-    retry = as_relayed(relayed("siem", retry=RetryPolicy(interval_seconds=own))).retry
+    destination = relayed("siem", retry=RetryPolicy(interval_seconds=own))
+    retry = as_relayed(destination, Durability.MEMORY).retry
     assert (retry.interval_seconds, retry.maximum_interval_seconds) == (first, greatest)
 
 
+def test_on_disk_a_relay_without_retry_settings_waits_a_day_without_a_limit_of_attempts() -> None:
+    made = as_relayed(relayed("siem", retry=None), Durability.DISK)
+    assert made.indication_lifetime_seconds == 86_400.0
+    assert made.retry is not None
+    assert made.retry.attempts is None
+
+
 def test_a_small_queue_is_not_outdone_by_what_is_in_flight() -> None:
-    assert as_relayed(relayed("siem", queue_size=10)).max_in_flight == 10
+    assert as_relayed(relayed("siem", queue_size=10), Durability.DISK).max_in_flight == 10
 
 
 def test_what_is_not_relayed_is_not_touched() -> None:
     configuration = Configuration(revision="1", destinations={"a": destination("a")})
-    assert as_delivered(configuration) is configuration
+    assert as_delivered(configuration, Durability.DISK) is configuration
 
 
 def test_what_is_handed_over_is_not_suspended_on_the_way() -> None:
-    made = as_handed_over(destination("a", suspended=True), gateway="shared", timeout=3.0)
+    made = as_handed_over(
+        destination("a", suspended=True), durability=Durability.DISK, gateway="shared", timeout=3.0
+    )
     assert (made.suspended, made.relay_to, made.timeout_seconds) == (False, "shared", 3.0)
 
 

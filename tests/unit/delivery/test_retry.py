@@ -2,8 +2,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_sidecar.config.resources import Backoff, RetryPolicy
-from pillion_sidecar.delivery.retry import lifetime, retry_span, retry_wait
+from pillion_sidecar.config.durability import (
+    RETRY_ON_DISK,
+    duplicate_window,
+    effective_lifetime,
+    effective_retry,
+)
+from pillion_sidecar.config.resources import (
+    Backoff,
+    Configuration,
+    Durability,
+    IndicationService,
+    RetryPolicy,
+)
+from pillion_sidecar.config.retry import interval_after, retry_span, waits
+from pillion_sidecar.delivery.retry import retry_wait
 from support.delivery import destination
 
 FIXED = RetryPolicy(attempts=3, interval_seconds=30.0)
@@ -53,6 +66,19 @@ def test_jitter_only_shortens_and_by_no_more_than_its_share(failures, draw, jitt
 def test_span_sums_the_waits_between_original_and_last_attempt():
     assert retry_span(FIXED) == 90.0
     assert retry_span(EXPONENTIAL) == 10 + 20 + 40 + 60 + 60
+    assert retry_span(RETRY_ON_DISK) is None
+
+
+@given(
+    failures=st.integers(1, 100),
+    count=st.integers(0, 100),
+    backoff=st.sampled_from(Backoff),
+    interval=st.sampled_from((0.0, 0.5, 30.0)),
+)
+def test_a_sum_of_waits_is_that_of_each(failures, count, backoff, interval):
+    policy = RetryPolicy(interval_seconds=interval, backoff=backoff, maximum_interval_seconds=300.0)
+    each = sum(interval_after(policy, failures + number) for number in range(count))
+    assert waits(policy, failures=failures, count=count) == pytest.approx(each)
 
 
 @pytest.mark.parametrize(
@@ -64,5 +90,55 @@ def test_span_sums_the_waits_between_original_and_last_attempt():
         ({"retry": FIXED, "indication_lifetime_seconds": 60.0}, 60.0),
     ],
 )
-def test_lifetime_is_ten_times_the_effective_retry_unless_stated(changes, expected):
-    assert lifetime(destination("ops", **changes)) == expected
+@pytest.mark.parametrize("durability", Durability)
+def test_lifetime_is_ten_times_the_effective_retry_unless_stated(changes, expected, durability):
+    assert effective_lifetime(destination("ops", **changes), durability) == expected
+
+
+UNWRITTEN = destination("ops", retry=None)
+
+
+def test_on_disk_where_no_retry_field_is_written_a_listener_may_be_down_for_a_day():
+    assert effective_retry(UNWRITTEN, Durability.DISK) == RetryPolicy(
+        attempts=None,
+        interval_seconds=30.0,
+        backoff=Backoff.EXPONENTIAL,
+        maximum_interval_seconds=300.0,
+        jitter=0.2,
+    )
+    assert effective_lifetime(UNWRITTEN, Durability.DISK) == 86_400.0
+
+
+@pytest.mark.parametrize("durability", [Durability.MEMORY, Durability.STATE_ONLY])
+def test_in_memory_the_defaults_are_those_of_dsp1054(durability):
+    assert effective_retry(UNWRITTEN, durability) == RetryPolicy(attempts=3, interval_seconds=30.0)
+    assert effective_lifetime(UNWRITTEN, durability) == 900.0
+
+
+@pytest.mark.parametrize("durability", Durability)
+def test_a_written_retry_and_a_written_lifetime_hold_on_any_durability(durability):
+    written = destination("ops", retry=FIXED, indication_lifetime_seconds=60.0)
+    assert effective_retry(written, durability) == FIXED
+    assert effective_lifetime(written, durability) == 60.0
+
+
+@pytest.mark.parametrize(
+    ("durability", "written", "lifetime", "expected"),
+    [
+        (Durability.DISK, None, None, 90_000.0),
+        (Durability.MEMORY, None, None, 86_400.0),
+        (Durability.DISK, None, 604_800.0, 608_400.0),
+        (Durability.DISK, 60.0, None, 60.0),
+        (Durability.DISK, 0.0, None, 0.0),
+    ],
+)
+def test_identities_are_kept_an_hour_longer_than_any_lifetime(
+    durability, written, lifetime, expected
+):
+    made = destination("ops", retry=None, indication_lifetime_seconds=lifetime)
+    configuration = Configuration(
+        revision="1",
+        service=IndicationService(duplicate_window_seconds=written),
+        destinations={"ops": made},
+    )
+    assert duplicate_window(configuration, durability) == expected

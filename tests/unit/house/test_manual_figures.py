@@ -9,9 +9,16 @@ from pillion_cim.filters.parser import MAX_DEPTH as FILTER_DEPTH
 from pillion_cim.filters.syntax import Function
 from pillion_cim.jsonform.decode import MAX_DEPTH as INSTANCE_DEPTH
 from pillion_cim.schema import load_schema
-from pillion_sidecar.config.durability import QUEUE_SIZE_IN_MEMORY, QUEUE_SIZE_ON_DISK
+from pillion_sidecar.config.durability import (
+    QUEUE_SIZE_IN_MEMORY,
+    QUEUE_SIZE_ON_DISK,
+    RETRY_ON_DISK,
+    duplicate_window,
+    effective_lifetime,
+)
 from pillion_sidecar.config.listeneraddress import CIM_XML_PORT, CIM_XML_TLS_PORT
 from pillion_sidecar.config.resources import (
+    Configuration,
     Durability,
     IndicationService,
     IndicationSubscription,
@@ -24,7 +31,6 @@ from pillion_sidecar.delivery.packed import PackedEntries
 from pillion_sidecar.delivery.queue import GROUP_SEARCH
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.repeats import REMEMBERED_EVENTS
-from pillion_sidecar.delivery.retry import lifetime
 from pillion_sidecar.delivery.waiting import FRONT_ENTRIES
 from pillion_sidecar.door.entrance import HANDSHAKE_SECONDS, PROOF_SECONDS
 from pillion_sidecar.door.places import Limits
@@ -75,6 +81,9 @@ SERVICE = IndicationService()
 RETRY = RetryPolicy()
 DESTINATION = ListenerDestination(
     name="siem", uid="1", destination="http://siem.example/", protocol=Protocol.CIM_XML
+)
+ON_DISK_WINDOW = duplicate_window(
+    Configuration(revision="", destinations={"siem": DESTINATION}), Durability.DISK
 )
 
 
@@ -173,8 +182,8 @@ def test_the_defaults_of_retry_and_subscriptions_are_those_of_the_resources() ->
         for row in [*table("delivery.md", "setting"), *table_of_subscriptions()]
         for setting in codes(row[0])
     }
-    assert stated["deliveryRetryAttempts"] == str(SERVICE.delivery_retry_attempts)
-    assert stated["deliveryRetryIntervalSeconds"] == f"{SERVICE.delivery_retry_interval_seconds:g}"
+    assert stated["deliveryRetryAttempts"] == str(RETRY.attempts)
+    assert stated["deliveryRetryIntervalSeconds"] == f"{RETRY.interval_seconds:g}"
     assert stated["retry.backoff"] == f"`{RETRY.backoff.value}`"
     assert numbers(stated["retry.maximumIntervalSeconds"]) == [RETRY.maximum_interval_seconds]
     assert numbers(stated["retry.jitterPercent"]) == [RETRY.jitter * 100]
@@ -185,6 +194,19 @@ def test_the_defaults_of_retry_and_subscriptions_are_those_of_the_resources() ->
     assert stated["subscriptionRemovalAction"] == f"`{SERVICE.subscription_removal_action.value}`"
     policy = IndicationSubscription.__dataclass_fields__["on_fatal_error_policy"].default
     assert stated["onFatalErrorPolicy"] == f"`{policy.value}`"
+
+
+def test_the_defaults_of_retry_on_disk_are_those_in_force_there() -> None:
+    rows = table("delivery.md", "setting")
+    stated = {setting: row[2] for row in rows for setting in codes(row[0])}
+    assert stated["deliveryRetryAttempts"] == "no limit"
+    assert RETRY_ON_DISK.attempts is None
+    assert numbers(stated["deliveryRetryIntervalSeconds"]) == [RETRY_ON_DISK.interval_seconds]
+    assert stated["retry.backoff"] == f"`{RETRY_ON_DISK.backoff.value}`"
+    assert numbers(stated["retry.maximumIntervalSeconds"]) == [
+        RETRY_ON_DISK.maximum_interval_seconds
+    ]
+    assert numbers(stated["retry.jitterPercent"]) == [RETRY_ON_DISK.jitter * 100]
 
 
 def table_of_subscriptions() -> list[list[str]]:
@@ -209,7 +231,13 @@ def table_of_subscriptions() -> list[list[str]]:
             "delivery.md",
             f"`shutdownGracePeriodSeconds` ({SERVICE.shutdown_grace_period_seconds:g})",
         ),
-        ("delivery.md", f"{lifetime(DESTINATION):g} seconds with 3 retries of 30 seconds"),
+        (
+            "delivery.md",
+            f"{effective_lifetime(DESTINATION, Durability.MEMORY):g} seconds with 3 retries of 30"
+            " seconds",
+        ),
+        ("delivery.md", f"it is {effective_lifetime(DESTINATION, Durability.DISK):,.0f} seconds"),
+        ("publishing.md", f"more: {ON_DISK_WINDOW:,.0f} on disk)"),
         ("delivery.md", f"{REMEMBERED_EVENTS:,}\nevents are remembered"),
         (
             "operating.md",

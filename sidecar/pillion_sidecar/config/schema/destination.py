@@ -48,28 +48,29 @@ _RETRY = Struct(
         Field(
             name="backoff",
             type=one_of(Backoff),
-            default="Fixed",
+            assumed="`Fixed` where any retry field is written",
             description="How the wait grows. Fixed: not at all, as DSP1054 has it. Exponential: it "
             "doubles after each failure, up to maximumIntervalSeconds.",
         ),
         Field(
             name="maximumIntervalSeconds",
             type=INTERVAL,
-            assumed="3600, or `intervalSeconds` where that is more",
+            assumed="3600, or `intervalSeconds` where that is more, where any retry field is "
+            "written",
             description="The most seconds between two attempts, however the wait grows and "
             "whatever Retry-After asks for. Not less than intervalSeconds.",
         ),
         Field(
             name="jitterPercent",
             type=Integer(minimum=0, maximum=100),
-            default=0,
+            assumed="0 where any retry field is written",
             description="The share of each wait that is drawn at random, so that many deliverers "
             "do not knock at one moment. The wait only gets shorter by it.",
         ),
         Field(
             name="respectRetryAfter",
             type=Boolean(),
-            default=True,
+            assumed="`true`",
             description="Whether a listener's Retry-After lengthens the wait.",
         ),
     ),
@@ -223,15 +224,17 @@ LISTENER_DESTINATION = Kind(
             Field(
                 name="retry",
                 type=_RETRY,
-                default={},
-                description="When a failed delivery is tried again, where it differs from the "
-                "service.",
+                assumed="the service's retry; where that writes no retry field either and "
+                "durability is `Disk`: 30 s, doubling up to 300 s, with a jitter of 20 % and no "
+                "limit of attempts, else 3 attempts 30 s apart",
+                description="When a failed delivery is tried again. Where this or the service "
+                "writes any retry field, those that neither writes have the defaults of DSP1054.",
             ),
             queue_size(assumed="the service's `queueSize`"),
             queue_full_policy(default=None, assumed="the service's `queueFullPolicy`"),
             indication_lifetime(
                 assumed="the service's `indicationLifetimeSeconds`, else ten times the time that "
-                "all retries take"
+                "all retries take; 86,400 where their number has no limit"
             ),
             *_ORDER,
             *_LIFE,

@@ -31,11 +31,17 @@ from pillion_sidecar.config.schema.rules import (
 from pillion_sidecar.config.schema.status import AGE, READY, condition_column, count, status, word
 from pillion_sidecar.config.schema.urls import PREFIX
 
+#: The default of DeliveryRetryAttempts.
+ASSUMED_ATTEMPTS = (
+    "3 where this service or the destination writes any retry field, or durability is not `Disk`; "
+    "else no limit"
+)
+
 _RETRY = (
     Field(
         name="deliveryRetryAttempts",
         type=Integer(minimum=0, maximum=MOST_ATTEMPTS),
-        default=3,
+        assumed=ASSUMED_ATTEMPTS,
         description="How often the delivery of an indication is tried again after the original "
         "attempt has failed (DSP1054 DeliveryRetryAttempts). 0: never. A destination's "
         "retry.attempts overrides it.",
@@ -43,8 +49,9 @@ _RETRY = (
     Field(
         name="deliveryRetryIntervalSeconds",
         type=INTERVAL,
-        default=30,
-        description="How many seconds lie between a failed attempt and the next one "
+        assumed="30; the wait is fixed where this service or the destination writes any retry "
+        "field, or durability is not `Disk`, else it doubles up to 300, with a jitter of 20 %",
+        description="The seconds between a failed attempt and the next one "
         "(DSP1054 DeliveryRetryInterval). A destination's retry.intervalSeconds overrides it.",
     ),
 )
@@ -53,7 +60,8 @@ _DUPLICATES = (
     Field(
         name="duplicateWindowSeconds",
         type=TIME,
-        default=86_400,
+        assumed="86,400, or an hour more than the longest lifetime of an indication where that "
+        "is more: 90,000 on disk",
         description="How long, in seconds, the identity of an accepted indication is remembered, "
         "so that the same one published again is not delivered again. 0: not at all.",
     ),
@@ -266,7 +274,8 @@ INDICATION_SERVICE = Kind(
             queue_size(assumed="1,000,000 with durability `Disk`, else 10,000"),
             queue_full_policy(default="Adaptive", assumed=""),
             indication_lifetime(
-                assumed="ten times the time that all retries of a destination take"
+                assumed="ten times the time that all retries of a destination take; 86,400 where "
+                "their number has no limit"
             ),
             *_DUPLICATES,
             *_SUBSCRIPTIONS,
