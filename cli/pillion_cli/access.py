@@ -56,13 +56,16 @@ class Access:
     def context(self) -> ssl.SSLContext:
         """Return what certificates are verified with. Raises :class:`CommandFailed`."""
         try:
-            return ssl.create_default_context(cafile=self._ca)
+            context = ssl.create_default_context(cafile=self._ca)
         except ssl.SSLError:
             raise CommandFailed(
                 f"--ca {self._ca}: there are no certificates in PEM in it", code=Exit.USAGE
             ) from None
         except OSError as error:
             raise CommandFailed(f"--ca {self._ca}: {error.strerror}", code=Exit.USAGE) from None
+        # RFC 9525 6.3: a name counts in subjectAltName only.
+        context.hostname_checks_common_name = False
+        return context
 
     def headers(self) -> dict[str, str]:
         """Return the headers of a request, with the token as it is now.

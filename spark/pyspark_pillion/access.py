@@ -40,13 +40,16 @@ class Access:
     def context(self) -> ssl.SSLContext:
         """Return what a gateway's certificate is verified with. Raises AccessError."""
         try:
-            return ssl.create_default_context(cafile=self.ca_file)
+            context = ssl.create_default_context(cafile=self.ca_file)
         except ssl.SSLError:
             raise AccessError(
                 f"option caFile: {self.ca_file}: there are no certificates in PEM in it"
             ) from None
         except OSError as error:
             raise AccessError(f"option caFile: {self.ca_file}: {error.strerror}") from None
+        # RFC 9525 6.3: a name counts in subjectAltName only.
+        context.hostname_checks_common_name = False
+        return context
 
     def headers(self) -> dict[str, str]:
         """Return the headers that let a request in. Raises AccessError."""

@@ -167,7 +167,13 @@ _DESTINATION_CASES = (
     ),
     _tls(
         "insecureSkipVerify",
-        "is true",
+        "is true, so allowCommonName",
+        {"insecureSkipVerify": True, "allowCommonName": True},
+        {"insecureSkipVerify": True, "allowCommonName": False},
+    ),
+    _tls(
+        "insecureSkipVerify",
+        "is true, so caSecretRef",
         {"insecureSkipVerify": True, "caSecretRef": {"name": "ca"}},
         {"insecureSkipVerify": False, "caSecretRef": {"name": "ca"}},
     ),

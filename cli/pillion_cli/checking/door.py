@@ -29,6 +29,8 @@ class HTTPSDoor:
         limit = aiohttp.ClientTimeout(total=wait + NETWORK)
         try:
             context = ssl.create_default_context(cadata=ca)
+            # RFC 9525 6.3: a name counts in subjectAltName only.
+            context.hostname_checks_common_name = False
             async with (
                 aiohttp.ClientSession(timeout=limit) as session,
                 session.post(

@@ -34,6 +34,7 @@ class SecretReader:
         certificate, key = self._client_certificate(spec)
         return TLSOptions(
             verify=not spec["insecureSkipVerify"],
+            allow_common_name=spec.get("allowCommonName", False),
             server_name=spec.get("serverName"),
             ca_certificates=self._authorities(spec),
             client_certificate=certificate,

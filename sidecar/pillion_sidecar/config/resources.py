@@ -146,6 +146,8 @@ class TLSOptions:
     """How a TLS listener is met. PEM bytes come from Secrets."""
 
     verify: bool = True
+    #: Whether a name in the certificate's subject counts where it has no subjectAltName.
+    allow_common_name: bool = False
     server_name: str | None = None
     ca_certificates: bytes | None = None
     client_certificate: bytes | None = None

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.listeneraddress import CIM_XML_PORT, CIM_XML_TLS_PORT
-from pillion_sidecar.config.resources import ListenerDestination, Protocol
+from pillion_sidecar.config.resources import ListenerDestination, Protocol, TLSOptions
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.handlers.cimxml import CIMXMLHandler
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler
 from pillion_sidecar.handlers.discretion import DiscreetHandler
 from pillion_sidecar.handlers.gateway import Gateways, UnreachableHandler
-from pillion_sidecar.handlers.http.connector import AddressCheck, NameResolver
+from pillion_sidecar.handlers.http.connector import NAME_ADVICE, AddressCheck, NameResolver
 from pillion_sidecar.handlers.http.fields import authorization
 from pillion_sidecar.handlers.http.outcome import later
 from pillion_sidecar.handlers.http.sender import IDLE_SECONDS, HTTPSender
@@ -95,9 +95,21 @@ class HandlerRegistry:
 
     def _sender(self, destination: ListenerDestination, target: HTTPTarget) -> HTTPSender:
         connector = self._parts.connector(
-            target, address_policy=self._address_policy, tls=destination.tls
+            target,
+            address_policy=self._address_policy,
+            tls=destination.tls,
+            name_advice=_name_advice(destination.tls),
         )
         return self._parts.sender(connector, timeout=destination.timeout_seconds)
+
+
+def _name_advice(tls: TLSOptions) -> str:
+    if tls.allow_common_name:
+        return NAME_ADVICE
+    return (
+        "where it holds the name as its common name (CN) alone, issue it anew with a"
+        " subjectAltName, or set tls.allowCommonName: true"
+    )
 
 
 class UnsupportedHandler:

@@ -11,6 +11,7 @@ import trustme
 
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.delivery.handler import DeliveryResult
+from support.certificates import nameless_server
 from support.http_listener import Peer, ok
 from support.http_listener import listening as scripted
 from support.listening import listening
@@ -193,6 +194,23 @@ async def test_a_certificate_for_somebody_else_is_refused(
             attempt = await last_attempt(run, "secure")
     assert "is not accepted: Hostname mismatch" in attempt["detail"]
     assert "elsewhere.example" in attempt["detail"]
+
+
+async def test_a_certificate_with_a_common_name_alone_is_refused_until_that_is_allowed(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, authority: trustme.CA
+) -> None:
+    context = nameless_server(authority, "localhost", tmp_path_factory.mktemp("pem"))
+    async with scripted(heads([]), context) as https:
+        known = authority_secret(authority)
+        async with running(tmp_path, *resources(secure(https.url, tls=CA)), known) as run:
+            await run.publish(*alerts(0, 1))
+            await run.failed("secure", 1)
+            attempt = await last_attempt(run, "secure")
+            assert "set tls.allowCommonName: true" in attempt["detail"]
+            allowed = {**CA, "allowCommonName": True}
+            await run.reload(*resources(secure(https.url, tls=allowed)), known)
+            await run.settled()
+            assert run.queue("secure").delivered == 1
 
 
 async def test_a_client_certificate_from_a_secret_opens_a_door_that_wants_one(

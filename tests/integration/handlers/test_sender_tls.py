@@ -4,6 +4,7 @@ import asyncio
 import socket
 import ssl
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import trustme
@@ -12,6 +13,7 @@ from pillion_sidecar.config.resources import TLSOptions
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.handlers.http.tls import build_context
 from pillion_sidecar.testing import FakeTime
+from support.certificates import nameless_server
 from support.http_listener import Peer, listening, ok, request, send, sending
 
 
@@ -101,6 +103,29 @@ async def test_a_certificate_for_another_name_is_an_error_that_says_so(
     assert failure.result is DeliveryResult.ERROR
     assert "certificate" in failure.detail
     assert "localhost" in failure.detail
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+async def test_a_name_in_the_subject_alone_counts_only_where_that_is_allowed(
+    fake_time: FakeTime,
+    authority: trustme.CA,
+    trusting: TLSOptions,
+    tmp_path: Path,
+    allowed: bool,
+) -> None:
+    context = nameless_server(authority, "localhost", tmp_path)
+    client = build_context(replace(trusting, allow_common_name=allowed))
+    async with (
+        listening(answer_all, context) as listener,
+        sending(listener.url, fake_time, tls=client) as sender,
+    ):
+        recorder = await send(sender)
+        if allowed:
+            assert (await recorder.answer())[0] == 200
+            return
+        failure = await recorder.failure()
+    assert failure.result is DeliveryResult.ERROR
+    assert "subjectAltName" in failure.detail
 
 
 async def test_a_certificate_of_an_unknown_authority_is_an_error_that_says_so(

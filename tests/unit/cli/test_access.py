@@ -42,6 +42,10 @@ def test_a_token_does_not_travel_in_the_clear(tmp_path: Path) -> None:
         assert caught.value.code == Exit.USAGE
 
 
+def test_a_name_counts_in_the_subject_alternative_names_only() -> None:
+    assert not Access().context().hostname_checks_common_name
+
+
 def test_authorities_that_are_none_are_refused_by_name(tmp_path: Path) -> None:
     file = tmp_path / "ca.crt"
     for why in ("No such file", "there are no certificates"):

@@ -84,6 +84,10 @@ def test_another_authoritys_gateway_is_shown_nothing(access: Access) -> None:
     assert shown == []
 
 
+def test_a_name_counts_in_the_subject_alternative_names_only(access: Access) -> None:
+    assert not access.context().hostname_checks_common_name
+
+
 @pytest.mark.parametrize("content", [None, b"", b"two words", b"a\r\nHost: b", b"a" * 20_000])
 def test_a_token_that_is_not_there_is_a_failure_like_that_of_a_connection(
     access: Access, content: bytes | None

@@ -39,6 +39,15 @@ TLS = Struct(
             "is not the host of the URL.",
         ),
         Field(
+            name="allowCommonName",
+            type=Boolean(),
+            # No default: deliverers of earlier versions refuse fields that they do not know.
+            assumed="false",
+            description="Whether a certificate without subjectAltName may name the listener in the "
+            "common name (CN) of its subject alone. RFC 9525 forbids it, so such a certificate is "
+            "refused unless this is true. A name only: an IP address must stand in subjectAltName.",
+        ),
+        Field(
             name="caSecretRef",
             type=secret_key_reference("the certificates, in PEM", key="ca.crt"),
             assumed="the authorities that the system trusts",
@@ -58,6 +67,13 @@ TLS = Struct(
             holds=lambda tls: not tls["insecureSkipVerify"] or "caSecretRef" not in tls,
             field="insecureSkipVerify",
             message="is true, so caSecretRef would have no effect",
+            remedy="Remove one of the two.",
+        ),
+        Rule(
+            cel="!self.insecureSkipVerify || !has(self.allowCommonName) || !self.allowCommonName",
+            holds=lambda tls: not (tls["insecureSkipVerify"] and tls.get("allowCommonName")),
+            field="insecureSkipVerify",
+            message="is true, so allowCommonName would have no effect",
             remedy="Remove one of the two.",
         ),
     ),

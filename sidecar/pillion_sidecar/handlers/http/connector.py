@@ -18,6 +18,10 @@ from pillion_sidecar.handlers.resolver import ResolutionError
 
 # The handshake's own time-out never comes first: the attempt's deadline cancels it.
 _NEVER = 86_400.0
+# X509_V_ERR_HOSTNAME_MISMATCH of OpenSSL; Python has no name for it.
+_OTHER_NAME = 62
+#: What to do about a certificate that is made out to another name.
+NAME_ADVICE = "its subjectAltName must hold the name"
 
 
 class AddressCheck(Protocol):
@@ -50,6 +54,7 @@ class Connector:
         pace: OpeningPace | None = None,
         tls: ssl.SSLContext | None = None,
         server_name: str | None = None,
+        name_advice: str = NAME_ADVICE,
         silence_seconds: float | None = None,
     ) -> None:
         """``pace`` is shared by all connectors that must not crowd each other out.
@@ -63,6 +68,7 @@ class Connector:
         self._address_policy = address_policy
         self._tls = tls
         self._server_name = server_name or target.host
+        self._name_advice = name_advice
         self._silence_seconds = silence_seconds
         #: The address that the last attempt did not get beyond. Tried last, so that one that
         #: swallows everything costs a name with several addresses one attempt, not each.
@@ -92,7 +98,9 @@ class Connector:
         try:
             await self._open(address, wire, stage)
         except OSError as error:
-            return _describe(error, f"{address} port {self._target.port}")
+            what = _describe(error, f"{address} port {self._target.port}")
+            other_name = getattr(error, "verify_code", None) == _OTHER_NAME
+            return f"{what.removesuffix('.')}; {self._name_advice}" if other_name else what
         self._suspect = None
         return None
 

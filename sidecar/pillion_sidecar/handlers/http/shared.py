@@ -5,7 +5,12 @@ from dataclasses import dataclass, field
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import TLSOptions
 from pillion_sidecar.handlers.http.channel import Connect
-from pillion_sidecar.handlers.http.connector import AddressCheck, Connector, NameResolver
+from pillion_sidecar.handlers.http.connector import (
+    NAME_ADVICE,
+    AddressCheck,
+    Connector,
+    NameResolver,
+)
 from pillion_sidecar.handlers.http.exchange import USUAL, Reading
 from pillion_sidecar.handlers.http.pace import OpeningPace
 from pillion_sidecar.handlers.http.sender import IDLE_SECONDS, RECEIVE_BUFFER, HTTPSender
@@ -38,9 +43,12 @@ class SharedParts:
         *,
         address_policy: AddressCheck,
         tls: TLSOptions,
+        name_advice: str = NAME_ADVICE,
         silence_seconds: float | None = None,
     ) -> Connector:
         """Make what connects to one target; ``tls`` counts where the target asks for TLS.
+
+        ``name_advice`` ends the message about a certificate made out to another name.
 
         Raises:
             InvalidDestinationError: ``tls`` cannot be used.
@@ -52,6 +60,7 @@ class SharedParts:
             pace=self.pace,
             tls=self.tls_contexts.context(tls) if target.tls else None,
             server_name=tls.server_name,
+            name_advice=name_advice,
             silence_seconds=silence_seconds,
         )
 

@@ -44,6 +44,9 @@ def build_context(options: TLSOptions) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # RFC 9525 6.3: a name counts in subjectAltName only. OpenSSL looks into the subject, too, where
+    # there is none.
+    context.hostname_checks_common_name = options.allow_common_name
     if not options.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
