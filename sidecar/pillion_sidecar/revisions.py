@@ -31,6 +31,7 @@ class Revisions:
         """``current``: the revision in force. ``loading`` stands around each load, in the thread
         that loads."""
         self._settings = settings
+        # Read once: a folder is loaded whatever descriptors there are.
         self._schema = schema
         self._current = current
         self._loading = loading
@@ -57,6 +58,7 @@ class Revisions:
             self._settings.resources,
             service=self._settings.service,
             addresses=self._settings.addresses,
+            schema=self._schema,
         )
         # What is done here, in the thread, does not hold delivery up when it is applied.
         configuration = reuse(loaded, self._current())

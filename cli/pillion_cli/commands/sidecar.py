@@ -20,6 +20,7 @@ from pillion_cli.serving import (
 )
 from pillion_sidecar.app import Deliverer, StartFailed
 from pillion_sidecar.config.addresses import AddressPolicy
+from pillion_sidecar.descriptors import raise_limit
 from pillion_sidecar.settings import INTAKE_PORT, TELEMETRY_PORT, Address, Settings
 
 #: Seconds after which a thread that wants the interpreter gets it: the thread that commits waits so
@@ -166,6 +167,7 @@ def run(args: argparse.Namespace) -> int:
         maximum_destinations=args.max_destinations,
         nameservers=tuple(args.nameserver),
     )
+    raise_limit()
     if settings.journal is not None:
         sys.setswitchinterval(SWITCH_SECONDS)
     output = start_logging(args)

@@ -6,11 +6,13 @@ The I/O is here; everything else is pure.
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from pillion_cim.schema import load_schema
+from pillion_cim.schema import Schema, load_schema
 from pillion_sidecar.config import rendered
 from pillion_sidecar.config.addresses import AddressPolicy
+from pillion_sidecar.config.looking import SHORTAGES
 from pillion_sidecar.config.parsing import Document, parse_documents
 from pillion_sidecar.config.problems import EMPTY, INCOMPLETE, ConfigurationError, Problem
 from pillion_sidecar.config.queries import CheckQuery, query_checker
@@ -41,6 +43,7 @@ def load_folder(
     service: str | None = None,
     addresses: AddressPolicy = STANDALONE_ADDRESSES,
     check_query: CheckQuery | None = None,
+    schema: Schema | None = None,
 ) -> Configuration:
     """Load the resource files of a folder as the configuration of one deliverer.
 
@@ -48,12 +51,13 @@ def load_folder(
     revision is then the rendered one.
 
     ``service`` names the IndicationService to run as; None takes the only one there is.
-    ``check_query`` looks at filters; None compiles them against the built-in CIM schema.
+    ``check_query`` looks at filters; None compiles them against ``schema``, by default the built-in
+    CIM schema.
 
     Raises:
         ConfigurationError: with everything that is wrong in all files.
     """
-    check_query = check_query or query_checker(load_schema())
+    check_query = check_query or query_checker(schema or load_schema())
     parts = _parts(path)
     if parts:
         text, warnings = _unpacked(path, parts)
@@ -104,7 +108,7 @@ def _parts(path: Path) -> dict[str, int]:
                 if rendered.is_part(entry.name) and entry.is_file()
             ]
     except OSError:
-        # It is gone, or changes just now: the other way of reading says what is wrong.
+        # It is gone, changes just now, or cannot be opened: the other way of reading says which.
         return {}
     return dict(sorted(found, key=lambda one: (-one[1], one[0])))
 
@@ -123,15 +127,13 @@ def _unpacked(path: Path, parts: Mapping[str, int]) -> tuple[rendered.Unpacked, 
             f"{path.name} holds {len(revisions)} complete revisions: {newest} is taken, the newest "
             f"by the time of its files, and not {others}"
         )
-    if beside := sorted(entry.name for entry in path.iterdir() if is_resource_file(entry.name)):
-        warnings.append(f"{beside[0]} is ignored: revision {newest} stands beside it")
     try:
+        if beside := sorted(entry.name for entry in path.iterdir() if is_resource_file(entry.name)):
+            warnings.append(f"{beside[0]} is ignored: revision {newest} stands beside it")
         files = {name: _part(path / name) for name in revisions[newest]}
         text = rendered.unpack(files)
     except OSError as error:
-        message = error.strerror or "cannot be read"
-        remedy = "Make its files readable."
-        raise ConfigurationError([_unreadable(path, message, remedy)]) from None
+        raise ConfigurationError([_unseen(path, error, "Make its files readable.")]) from None
     except rendered.CorruptRevision as error:
         raise ConfigurationError([_corrupt(path, str(error))]) from None
     assert text is not None
@@ -178,9 +180,7 @@ def _files(path: Path, problems: list[Problem]) -> list[Path]:
     try:
         files = resource_files(path)
     except OSError as error:
-        problems.append(
-            _unreadable(path, error.strerror or "cannot be read", "Name a folder that can be read.")
-        )
+        problems.append(_unseen(path, error, "Name a folder that can be read."))
         return []
     if not files:
         problems.append(
@@ -205,8 +205,7 @@ def _within_bounds(path: Path, files: list[Path], problems: list[Problem]) -> li
         try:
             status = file.stat()
         except OSError as error:
-            message = error.strerror or "cannot be read"
-            problems.append(_unreadable(file, message, "Make it readable, or remove it."))
+            problems.append(_unseen(file, error, "Make it readable, or remove it."))
             continue
         # Opening a named pipe would wait for its writer for ever.
         if not stat.S_ISREG(status.st_mode):
@@ -238,8 +237,15 @@ def _read(file: Path, problems: list[Problem]) -> Iterator[Document]:
     except StreamError as error:
         problems.append(_unreadable(file, error.message, error.remedy, line=error.line))
     except OSError as error:
-        message = error.strerror or "cannot be read"
-        problems.append(_unreadable(file, message, "Make it readable, or remove it."))
+        problems.append(_unseen(file, error, "Make it readable, or remove it."))
+
+
+def _unseen(path: Path, error: OSError, remedy: str) -> Problem:
+    """Say what the system said of a file or folder; it may say otherwise later."""
+    if error.errno in SHORTAGES:
+        remedy = "It is read again soon; the deliverer is short of descriptors or memory."
+    problem = _unreadable(path, error.strerror or "cannot be read", remedy)
+    return replace(problem, may_pass=True)
 
 
 def _unreadable(path: Path, message: str, remedy: str, *, line: int = 0) -> Problem:

@@ -33,6 +33,8 @@ class Problem:
     field: str = ""
     #: The value complained of, shortened; empty when there is none to show.
     value: str = ""
+    #: Whether it may pass with the files as they are: the system could not read them just now.
+    may_pass: bool = False
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
@@ -52,6 +54,11 @@ class ConfigurationError(Exception):
     def incomplete(self) -> bool:
         """Whether nothing is wrong but that not all has come yet."""
         return all(problem.reason == INCOMPLETE for problem in self.problems)
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether reading the same files again may end otherwise."""
+        return any(problem.may_pass for problem in self.problems)
 
     @property
     def absent(self) -> bool:

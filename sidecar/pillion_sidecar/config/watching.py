@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Protocol
 
 from pillion_sidecar.config.loader import is_followed_file
-from pillion_sidecar.config.looking import Look, look_at
-from pillion_sidecar.config.problems import ConfigurationError
+from pillion_sidecar.config.looking import SHORTAGES, Look, look_at
+from pillion_sidecar.config.problems import ConfigurationError, Problem
 from pillion_sidecar.config.resources import Configuration
 
 #: Seconds between two looks at the folder.
 LOOK_INTERVAL = 0.25
 #: Looks after which a folder that never comes to rest is loaded all the same.
 MOST_UNSETTLED_LOOKS = 40
+#: Looks after which a folder that could not be read is read again, though nothing in it changed.
+LOOKS_BETWEEN_READS = 20
 
 #: The name of each resource file, and a look at it.
 Snapshot = tuple[tuple[str, Look], ...]
@@ -42,19 +44,26 @@ class Timers(Protocol):
 def snapshot(path: Path) -> Snapshot:
     """What tells one content of the folder from another, without reading it.
 
-    A folder or file that cannot be seen just now is left out.
+    A folder or file that is not there, or not to be seen, is left out.
+
+    Raises OSError where the system is short of descriptors or memory: that says nothing of the
+    folder, and an empty snapshot would.
     """
     seen = []
     # os.scandir rather than pathlib: a look at 1,000 files is four times as cheap.
     try:
         with os.scandir(path) as entries:
             files = [entry for entry in entries if is_followed_file(entry.name)]
-    except OSError:
+    except OSError as error:
+        if error.errno in SHORTAGES:
+            raise
         return ()
     for entry in files:
         try:
             seen.append((entry.name, look_at(entry.path)))
-        except OSError:
+        except OSError as error:
+            if error.errno in SHORTAGES:
+                raise
             continue
     return tuple(sorted(seen))
 
@@ -84,40 +93,57 @@ class FolderWatcher:
         A change is loaded once two looks in a row have seen the same, so half-written folders are
         not. Touching files without changing what they say yields nothing.
         """
-        seen = await self._look()
+        seen = await self._look(())
         last: Configuration | ConfigurationError | None = None
         while True:
             outcome = await self._loaded()
             # A swap while it was being read may have mixed two contents: look before believing.
-            after = await self._look()
+            after = await self._look(seen)
             if after != seen:
                 seen = await self._settled(after)
                 continue
             if not _same(outcome, last):
                 yield outcome
                 last = outcome
-            seen = await self._settled(await self._changed(seen))
+            seen = await self._settled(await self._changed(seen, outcome))
 
     async def _loaded(self) -> Configuration | ConfigurationError:
         try:
             return await asyncio.to_thread(self._load)
         except ConfigurationError as error:
             return error
+        except OSError as error:
+            # Nothing is known of what the folder says, so what it said before stays in force.
+            message = f"could not be read: {error.strerror or type(error).__name__}"
+            remedy = "It is read again soon."
+            return ConfigurationError(
+                [Problem(reason="Unreadable", message=message, remedy=remedy, may_pass=True)]
+            )
 
-    async def _look(self) -> Snapshot:
-        return await asyncio.to_thread(snapshot, self._path)
+    async def _look(self, seen: Snapshot) -> Snapshot:
+        """Look at the folder; ``seen``, the look before, stands for one that cannot be had."""
+        try:
+            return await asyncio.to_thread(snapshot, self._path)
+        except OSError:
+            return seen
 
-    async def _changed(self, seen: Snapshot) -> Snapshot:
+    async def _changed(
+        self, seen: Snapshot, outcome: Configuration | ConfigurationError
+    ) -> Snapshot:
+        """Wait for a change; or for some looks, where what was read may be read otherwise now."""
+        may_pass = isinstance(outcome, ConfigurationError) and outcome.may_pass
+        looks = 0
         while True:
             await self._pause()
-            now = await self._look()
-            if now != seen:
+            now = await self._look(seen)
+            looks += 1
+            if now != seen or (may_pass and looks >= LOOKS_BETWEEN_READS):
                 return now
 
     async def _settled(self, seen: Snapshot) -> Snapshot:
         for _ in range(MOST_UNSETTLED_LOOKS):
             await self._pause()
-            now = await self._look()
+            now = await self._look(seen)
             if now == seen:
                 break
             seen = now

@@ -1,6 +1,7 @@
 """A folder that changes: what comes out of it, and when."""
 
 import asyncio
+import errno
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -8,18 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from pillion_cim.schema import load_schema
 from pillion_sidecar.clock import Timer
 from pillion_sidecar.config.loader import load_folder
 from pillion_sidecar.config.problems import ConfigurationError
 from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.config.watching import (
     LOOK_INTERVAL,
+    LOOKS_BETWEEN_READS,
     MOST_UNSETTLED_LOOKS,
     FolderWatcher,
     snapshot,
 )
 from pillion_sidecar.testing import FakeTime
 from support.resources import destination, write
+
+#: Read once, as a deliverer does.
+SCHEMA = load_schema()
 
 Outcome = Configuration | ConfigurationError
 
@@ -62,7 +68,7 @@ class Watched:
     def load(self) -> Configuration:
         self.loads += 1
         try:
-            return load_folder(self._folder)
+            return load_folder(self._folder, schema=SCHEMA)
         finally:
             self.after_load()
 
@@ -191,6 +197,65 @@ async def test_a_folder_that_goes_and_comes_back_is_followed(tmp_path: Path) -> 
         away.rename(folder)
         await watched.looks.next(2)
         assert timeouts(watched.outcomes) == [1.0, None, 1.0]
+
+
+def short_of(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the system refuse whatever opens a folder."""
+
+    def refuse(_path: object) -> object:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "scandir", refuse)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+async def test_a_shortage_of_descriptors_is_no_empty_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    put(tmp_path, 1)
+    async with watch(tmp_path) as watched:
+        with monkeypatch.context() as short:
+            short_of(number, short)
+            await watched.looks.next(30)
+            assert (len(watched.outcomes), watched.loads) == (1, 1)
+        put(tmp_path, 2)
+        await watched.looks.next(2)
+        assert timeouts(watched.outcomes) == [1.0, 2.0]
+
+
+async def test_what_a_shortage_hid_is_read_again_though_nothing_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, 1)
+    async with watch(tmp_path) as watched:
+        put(tmp_path, 2)
+        with monkeypatch.context() as short:
+
+            def refuse(*_: object) -> object:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+            short.setattr(Path, "open", refuse)
+            await watched.looks.next(2)
+            assert timeouts(watched.outcomes) == [1.0, None]
+            assert "read again soon" in str(watched.outcomes[1])
+        await watched.looks.next(LOOKS_BETWEEN_READS + 1)
+        assert timeouts(watched.outcomes) == [1.0, None, 2.0]
+
+
+async def test_an_error_of_the_system_while_loading_ends_nothing(tmp_path: Path) -> None:
+    put(tmp_path, 1)
+    async with watch(tmp_path) as watched:
+
+        def fail() -> None:
+            watched.after_load = lambda: None
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        watched.after_load = fail
+        put(tmp_path, 2)
+        await watched.looks.next(2)
+        assert timeouts(watched.outcomes) == [1.0, None]
+        await watched.looks.next(LOOKS_BETWEEN_READS + 1)
+        assert timeouts(watched.outcomes) == [1.0, None, 2.0]
 
 
 @pytest.mark.parametrize("change", ["add", "remove", "grow", "replace"])
