@@ -3,9 +3,11 @@ it stays, and the log does not quote it."""
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 
@@ -13,7 +15,9 @@ class Connection(asyncio.BaseProtocol):
     """What stands between a transport and the handler of its requests. What it receives goes to
     the handler without a detour."""
 
-    __slots__ = ("__weakref__", "data_received", "eof_received", "handler")
+    __slots__ = ("__weakref__", "_lost", "data_received", "eof_received", "handler")
+
+    _lost: dict[Callable[[], object], None] | None
 
     data_received: Callable[[bytes], None]
     eof_received: Callable[[], bool | None]
@@ -22,6 +26,7 @@ class Connection(asyncio.BaseProtocol):
     def lead_to(self, handler: asyncio.Protocol) -> None:
         """Have this one handle the requests; before anything is received."""
         self.handler = handler
+        self._lost = None
         self.data_received = handler.data_received
         self.eof_received = handler.eof_received
 
@@ -33,6 +38,20 @@ class Connection(asyncio.BaseProtocol):
         """See ``asyncio``."""
         self.handler.connection_lost(exc)
         _forget_unread(self.handler)
+        lost, self._lost = self._lost, None
+        for tell in lost or ():
+            tell()
+
+    def when_lost(self, tell: Callable[[], object]) -> None:
+        """Call back once the connection is lost, until :meth:`never_mind`."""
+        if self._lost is None:
+            self._lost = {}
+        self._lost[tell] = None
+
+    def never_mind(self, tell: Callable[[], object]) -> None:
+        """Do not call back any more."""
+        if self._lost is not None:
+            self._lost.pop(tell, None)
 
     def pause_writing(self) -> None:
         """See ``asyncio``."""
@@ -52,6 +71,28 @@ def connections(handlers: Callable[[], asyncio.Protocol]) -> Callable[[], Connec
         return made
 
     return connection
+
+
+@contextmanager
+def ended_with_client(request: web.BaseRequest) -> Iterator[None]:
+    """Cancel what is inside once the client of a request is gone: nobody is left to answer.
+
+    For waits alone. aiohttp's ``handler_cancellation`` would end a handler anywhere, also between
+    accepting a line and noting who follows it.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    if request.transport is None:
+        task.cancel()
+    protocol = None if request.transport is None else request.transport.get_protocol()
+    if not isinstance(protocol, Connection):
+        yield
+        return
+    protocol.when_lost(task.cancel)
+    try:
+        yield
+    finally:
+        protocol.never_mind(task.cancel)
 
 
 class HTTPLog(logging.LoggerAdapter[logging.Logger]):

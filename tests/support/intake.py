@@ -10,6 +10,7 @@ from typing import Any
 from aiohttp import ClientSession, TCPConnector, web
 
 from pillion_cim.schema import Schema, load_schema
+from pillion_sidecar.connections import connections
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.door.guard import Guard
 from pillion_sidecar.indication import Indication
@@ -190,6 +191,7 @@ class Door:
         *,
         limits: IntakeLimits | None = None,
         requests: int = 16,
+        waiting: int = 16,
         guarding: Callable[[FakeTime], Guard] | None = None,
     ) -> None:
         """``guarding`` makes what stands before it."""
@@ -207,7 +209,7 @@ class Door:
             queues=self.queues,
             groups=self.groups,
         )
-        self.gate = IntakeGate(maximum_requests=requests)
+        self.gate = IntakeGate(reading=requests, waiting=waiting)
         self.observer = Counted()
         self.poster = FakePoster()
         self.app = create_intake(
@@ -239,15 +241,18 @@ class Door:
             self.app, auto_decompress=False, access_log=None, shutdown_timeout=0.1
         )
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        self.port = runner.addresses[0][1]
+        assert runner.server is not None
+        server = await asyncio.get_running_loop().create_server(
+            connections(runner.server), "127.0.0.1", 0
+        )
+        self.port = server.sockets[0].getsockname()[1]
         self.gate.open()
         self._session = ClientSession(connector=TCPConnector(force_close=True))
         try:
             yield self
         finally:
             await self._session.close()
+            server.close()
             await runner.cleanup()
 
     async def post(

@@ -1,6 +1,8 @@
 """How far a request must have come before it is answered, and what is told later: by receipt or by
 callback (S1.9)."""
 
+import asyncio
+
 from pillion_sidecar.clock import Timers
 from pillion_sidecar.config.resources import Acknowledgement
 from pillion_sidecar.intake.acceptance import Rooms
@@ -52,7 +54,13 @@ class Acknowledging:
         """Wait until a request's lines have come as far as it asks; return whether they have."""
         self._complete(receipt)
         signal = receipt.secured if receipt.is_for_durable else receipt.settled_all
-        reached = await signal.wait(parameters.timeout)
+        try:
+            reached = await signal.wait(parameters.timeout)
+        except asyncio.CancelledError:
+            # The client is gone without the receipt's ID: nobody can ever ask for it.
+            self._receipts.drop(receipt)
+            receipt.close()
+            raise
         if reached:
             # The publisher is told all that it has asked for.
             self._receipts.drop(receipt)

@@ -1,14 +1,18 @@
 """What publishers ask later: what became of a request, of all that they published, and what was
 discarded of it (S1.9)."""
 
+from collections.abc import Awaitable, Callable
+
 from aiohttp import web
 
 from pillion_sidecar.config.resources import Acknowledgement
-from pillion_sidecar.door.principal import namespace_of
+from pillion_sidecar.connections import ended_with_client
+from pillion_sidecar.door.principal import PRINCIPAL, namespace_of
 from pillion_sidecar.intake import answers
 from pillion_sidecar.intake.acceptance import Rooms
 from pillion_sidecar.intake.acknowledging import Acknowledging
 from pillion_sidecar.intake.bodies import IntakeLimits
+from pillion_sidecar.intake.gate import IntakeGate
 from pillion_sidecar.intake.parameters import (
     DEFAULT_FAULTS,
     MAXIMUM_FAULTS,
@@ -19,6 +23,9 @@ from pillion_sidecar.intake.parameters import (
 )
 from pillion_sidecar.reliability.identity import scoped
 from pillion_sidecar.reliability.publishers import Publisher, Publishers
+
+#: What a publisher is told to wait for a place to wait in, in seconds.
+WAIT_RETRY_AFTER = 1.0
 
 
 class Asking:
@@ -31,11 +38,33 @@ class Asking:
         acknowledging: Acknowledging,
         publishers: Publishers,
         limits: IntakeLimits,
+        gate: IntakeGate,
     ) -> None:
         self._rooms = rooms
         self._acknowledging = acknowledging
         self._publishers = publishers
         self._limits = limits
+        self._gate = gate
+
+    def waiting(
+        self, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """Give whoever may wait a place to wait in; it waits no longer than its client."""
+
+        async def wait(request: web.Request) -> web.StreamResponse:
+            if request.query.get("timeout") == "0":
+                return await handler(request)
+            visit = self._gate.ask(principal=request.get(PRINCIPAL))
+            busy = visit.reserve_wait()
+            if busy is not None:
+                return answers.unavailable(busy, retry_after=WAIT_RETRY_AFTER)
+            try:
+                with ended_with_client(request):
+                    return await handler(request)
+            finally:
+                visit.leave()
+
+        return wait
 
     async def receipt(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/receipts/ID: what has become of a request."""

@@ -13,13 +13,15 @@ from aiohttp import web
 
 from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Timers
-from pillion_sidecar.door.principal import may_relay, namespace_of
+from pillion_sidecar.config.resources import Acknowledgement
+from pillion_sidecar.connections import ended_with_client
+from pillion_sidecar.door.principal import PRINCIPAL, may_relay, namespace_of
 from pillion_sidecar.intake import answers, cimxml
 from pillion_sidecar.intake.acceptance import Rooms, Submission
 from pillion_sidecar.intake.acknowledging import Acknowledging
 from pillion_sidecar.intake.asking import Asking
 from pillion_sidecar.intake.bodies import IntakeLimits, interrupt_body
-from pillion_sidecar.intake.gate import IntakeGate
+from pillion_sidecar.intake.gate import IntakeGate, Visit
 from pillion_sidecar.intake.lines import LineDecoder
 from pillion_sidecar.intake.parameters import (
     BadParameter,
@@ -58,6 +60,9 @@ if TYPE_CHECKING:
 #: wrote it anew, with more beside it.
 RELAYED_GROWTH = 2
 
+#: What a request holds of the gate's shares.
+VISIT = web.RequestKey("visit", Visit)
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -91,15 +96,17 @@ def create_intake(
         publishers=publishers,
         limits=limits,
     )
-    asking = Asking(rooms=rooms, acknowledging=acknowledging, publishers=publishers, limits=limits)
+    asking = Asking(
+        rooms=rooms, acknowledging=acknowledging, publishers=publishers, limits=limits, gate=gate
+    )
     middlewares = () if guard is None else (guard.middleware,)
     expect = None if guard is None else guard.expect
     app = web.Application(client_max_size=limits.line_bytes, middlewares=middlewares)
     add = partial(app.router.add_route, expect_handler=expect)
     add("POST", "/v1/indications", intake.guarded(intake.publish))
     add("POST", "/v1/relay", intake.guarded(intake.relay))
-    add("GET", "/v1/receipts/{id}", asking.receipt)
-    add("POST", "/v1/flush", asking.flush)
+    add("GET", "/v1/receipts/{id}", asking.waiting(asking.receipt))
+    add("POST", "/v1/flush", asking.waiting(asking.flush))
     add("GET", "/v1/faults", asking.faults)
     for path in CIM_XML_PATHS:
         add("*", path, intake.guarded(intake.export))
@@ -148,16 +155,18 @@ class _Intake:
         """Let requests through while intake is open, and not too many at a time."""
 
         async def enter(request: web.Request) -> web.StreamResponse:
-            interrupt = partial(interrupt_body, request)
-            reason = self._gate.enter(interrupt)
-            if reason is not None:
-                return answers.unavailable(reason, retry_after=UNAVAILABLE_RETRY_AFTER)
+            visit = self._gate.enter(
+                partial(interrupt_body, request), principal=request.get(PRINCIPAL)
+            )
+            if isinstance(visit, str):
+                return answers.unavailable(visit, retry_after=UNAVAILABLE_RETRY_AFTER)
+            request[VISIT] = visit
             try:
                 return await handler(request)
             except BadParameter as error:
                 return answers.refusal(400, str(error))
             finally:
-                self._gate.leave(interrupt)
+                visit.leave()
 
         return enter
 
@@ -171,13 +180,13 @@ class _Intake:
         if kind_of(request) is IntakeKind.CIM_XML:
             return await self.export(request)
         parameters = self._parameters(request)
-        busy = self._acknowledging.refusal(parameters)
+        busy = self._acknowledging.refusal(parameters) or _reserve_wait(request, parameters)
         if busy is not None:
             return answers.unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
         receipt = self._acknowledging.begin(parameters, namespace=namespace_of(request))
         submission = self._submission(request, parameters, receipt)
         reading = self._bodies.read(request, submission)
-        return await self._answer(reading, parameters, submission, receipt)
+        return await self._answer(request, reading, parameters, submission, receipt)
 
     async def relay(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/relay: what sidecars have accepted, for this gateway to deliver."""
@@ -191,6 +200,9 @@ class _Intake:
         parameters = self._parameters(request)
         if parameters.callback is not None:
             return answers.refusal(400, "callback: a sidecar is answered by response alone")
+        busy = _reserve_wait(request, parameters)
+        if busy is not None:
+            return answers.unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
         namespace = namespace_of(request)
         receipt = self._acknowledging.begin(parameters, namespace=namespace)
         submission = RelaySubmission(
@@ -201,10 +213,11 @@ class _Intake:
         if self._relayed_bodies is None:
             self._relayed_bodies = self._body_intake(is_relayed=True)
         reading = self._relayed_bodies.read_relayed(request, submission)
-        return await self._answer(reading, parameters, submission, receipt)
+        return await self._answer(request, reading, parameters, submission, receipt)
 
     async def _answer(
         self,
+        request: web.Request,
         reading: Awaitable[int | None],
         parameters: Parameters,
         submission: Submission,
@@ -222,7 +235,7 @@ class _Intake:
         document = answers.submission_document(submission, unread_from=unread_from)
         status = answers.submission_status(submission)
         if receipt is not None:
-            later = await self._acknowledge(receipt, parameters, submission, document)
+            later = await self._acknowledge(request, receipt, parameters, submission, document)
             status = 202 if later else status
         if interruption is not None:
             status, document["reason"] = interruption.status, interruption.reason
@@ -234,6 +247,7 @@ class _Intake:
 
     async def _acknowledge(
         self,
+        request: web.Request,
         receipt: Receipt,
         parameters: Parameters,
         submission: Submission,
@@ -248,7 +262,7 @@ class _Intake:
             return False
         if parameters.callback is not None:
             self._acknowledging.call_back(receipt, parameters)
-        elif await self._acknowledging.reach(receipt, parameters):
+        elif await self._reach(request, receipt, parameters):
             if receipt.is_for_durable:
                 document["durable"] = True
             else:
@@ -258,6 +272,12 @@ class _Intake:
         document["receipt"] = receipt.id
         return True
 
+    async def _reach(self, request: web.Request, receipt: Receipt, parameters: Parameters) -> bool:
+        """Wait while the client does; return whether the lines have come as far as it asks."""
+        request[VISIT].begin_waiting()
+        with ended_with_client(request):
+            return await self._acknowledging.reach(receipt, parameters)
+
     async def export(self, request: web.Request) -> web.StreamResponse:
         """A CIM-XML export request, at whatever path."""
         refusal = cimxml.refuse_method(request.method)
@@ -266,6 +286,9 @@ class _Intake:
         parameters = self._parameters(request)
         if parameters.callback is not None:
             return answers.refusal(400, "callback: an export message is answered by response alone")
+        busy = _reserve_wait(request, parameters)
+        if busy is not None:
+            return answers.unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
         try:
             body = await self._bodies.read_document(request)
         except Interrupted as error:
@@ -279,7 +302,7 @@ class _Intake:
         cimxml.submit_export(export, submission, schema=self._schema)
         submission.report(self._observer, IntakeKind.CIM_XML)
         if receipt is not None and not submission.refused:
-            await self._acknowledging.reach(receipt, parameters)
+            await self._reach(request, receipt, parameters)
             answer = cimxml.durable_answer if receipt.is_for_durable else cimxml.delivered_answer
             return answer(export, receipt, timeout=parameters.timeout)
         return cimxml.export_answer(export, submission)
@@ -310,6 +333,13 @@ class _Intake:
             languages=parameters.languages,
             followers=tuple(followers),
         )
+
+
+def _reserve_wait(request: web.Request, parameters: Parameters) -> str | None:
+    """Take a place for a request that is answered when listeners have it; return why not."""
+    if parameters.acknowledgement is not Acknowledgement.DELIVERED or parameters.callback:
+        return None
+    return request[VISIT].reserve_wait() if parameters.timeout > 0 else None
 
 
 def _refuse_media(request: web.Request, *, relayed: bool = False) -> web.Response | None:

@@ -40,7 +40,7 @@ from pillion_sidecar.intake.acceptance import MAXIMUM_REFUSED
 from pillion_sidecar.intake.answers import CALLBACK_DISCARDS
 from pillion_sidecar.intake.bodies import IntakeLimits
 from pillion_sidecar.intake.decoding import ENVELOPE, MEMBERSHIP
-from pillion_sidecar.intake.gate import MAXIMUM_REQUESTS
+from pillion_sidecar.intake.gate import MOST_READING, MOST_WAITING
 from pillion_sidecar.intake.parameters import DEFAULT_FAULTS, DEFAULT_TIMEOUT, MAXIMUM_TEXT
 from pillion_sidecar.intake.parameters import MAXIMUM_FAULTS as MOST_FAULTS_TOLD
 from pillion_sidecar.intake.publishing import KINDS
@@ -98,7 +98,8 @@ def first_codes(name: str, head: str) -> set[str]:
         ("one indication", [LIMITS.line_bytes]),
         ("a batch of CloudEvents", [LIMITS.document_bytes]),
         ("an NDJSON body", [LIMITS.stream_bytes]),
-        ("requests read", [MAXIMUM_REQUESTS, 503]),
+        ("requests read", [MOST_READING, 503]),
+        ("requests that wait", [MOST_WAITING, 503]),
         ("refused lines", [MAXIMUM_REFUSED]),
         ("discards told", [MAXIMUM_DISCARDS_DETAILED]),
         ("a body that does not come", [LIMITS.idle_seconds, LIMITS.progress_bytes, 408]),
@@ -131,7 +132,7 @@ def test_a_limit_of_a_gateways_door_is_the_constant(begins: str, figures: list[f
 
 
 def test_every_limit_of_intake_is_pinned() -> None:
-    assert len(table("publishing.md", "what")) == 16
+    assert len(table("publishing.md", "what")) == 17
 
 
 def test_the_parameters_of_publishing_have_the_stated_defaults_and_bounds() -> None:
