@@ -65,6 +65,9 @@ class Indication(msgspec.Struct, kw_only=True, eq=False, gc=False):
     group: str | None = None
     #: Its place in that group (S1); None where the publisher gave no ``sequence``.
     member: GroupMember | None = None
+    #: Tells the group from all others of this journal, of its name too; 0 for what is no member,
+    #: and in journals of the first release.
+    group_run: int = 0
     #: ``expires`` in seconds since the epoch; gates acceptance, and bounds the memory of it (S1.3).
     expires: float | None = None
     #: The digest of its identity; None without one.

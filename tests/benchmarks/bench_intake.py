@@ -18,7 +18,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from aiohttp import ClientSession, web
 
@@ -75,6 +75,12 @@ class TakingQueues:
 
     def discard_held(self, indication: Indication, reason: DiscardReason) -> None:
         """Nobody counts it."""
+
+    def end_group(self, run: int) -> None:
+        """Nothing of it was lost."""
+
+    def end_other_groups(self, runs: Container[int]) -> None:
+        """Nothing of them was lost."""
 
     def barrier(self, done: Callable[[], None]) -> None:
         done()

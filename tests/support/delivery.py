@@ -16,7 +16,7 @@ from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Delivery
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.service import DeliveryService
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import GroupMember, Indication
 from pillion_sidecar.intake.ports import Refusal, Target
 from pillion_sidecar.journal.memory import MemoryJournal
 from pillion_sidecar.journal.ports import Journal, JournalOwner, Recovered
@@ -171,9 +171,18 @@ class Deliverer:
         self.run()
 
     def publish(
-        self, identifier: str, *to: str, group: str | None = None, event: object = None
+        self,
+        identifier: str,
+        *to: str,
+        group: str | None = None,
+        event: object = None,
+        member: GroupMember | None = None,
+        run: int = 0,
     ) -> Refusal | None:
-        """Offer one indication to the subscriptions named (all, where none is); no turn is run."""
+        """Offer one indication to the subscriptions named (all, where none is); no turn is run.
+
+        ``run`` is the ``group_run`` of a ``member``.
+        """
         names = to or tuple(self.configuration.subscriptions)
         targets = [
             Target(
@@ -190,6 +199,8 @@ class Deliverer:
             accepted_at=self.time.monotonic(),
             identifier=identifier,
             group=group,
+            member=member,
+            group_run=run,
             trackers=(self.settlements,),
         )
         return self.service.offer(indication, targets)

@@ -1,6 +1,6 @@
 """Message groups over scripted queues, with what a journal would keep of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 
 from pillion_sidecar.delivery.reasons import DiscardReason
@@ -25,6 +25,9 @@ class NotingQueues:
         self.discarded: list[tuple[str, int]] = []
         self.held: dict[int, Indication] = {}
         self.refusal: Refusal | None = None
+        #: ``group_run`` of the groups that have ended, and of those that go on after a restart.
+        self.ended: list[int] = []
+        self.gone_on: Container[int] = ()
         self._next = 1
 
     def offer(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
@@ -47,6 +50,12 @@ class NotingQueues:
         assert reason is DiscardReason.OUT_OF_ORDER
         del self.held[indication.id]
         self.discarded.append(_place(indication))
+
+    def end_group(self, run: int) -> None:
+        self.ended.append(run)
+
+    def end_other_groups(self, runs: Container[int]) -> None:
+        self.gone_on = runs
 
     def barrier(self, done: Callable[[], None]) -> None:
         done()

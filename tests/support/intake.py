@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -104,6 +104,10 @@ class HeldQueues:
 
     def release(self, indication: Indication) -> None:
         self._take(*self.held.pop(id(indication)))
+
+    def end_group(self, run: int) -> None: ...
+
+    def end_other_groups(self, runs: Container[int]) -> None: ...
 
     def discard_held(self, indication: Indication, reason: DiscardReason) -> None:
         _, queued = self.held.pop(id(indication))

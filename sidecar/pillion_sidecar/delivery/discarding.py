@@ -16,7 +16,7 @@ DISCARDS_PER_TURN = 128
 
 
 class _Batch:
-    __slots__ = ("entries", "packed", "queue", "reason")
+    __slots__ = ("entries", "packed", "queue", "reads", "reason")
 
     def __init__(
         self,
@@ -28,10 +28,17 @@ class _Batch:
         self.queue = queue
         self.entries = deque(entries)
         self.packed = packed
+        # Whether the queue has been told that something of it is unread.
+        self.reads = False
         self.reason = reason
 
     def __len__(self) -> int:
         return len(self.entries) + len(self.packed)
+
+    def will_read(self) -> None:
+        if len(self.packed) and not self.reads:
+            self.reads = True
+            self.queue.unread_discards += 1
 
 
 class DiscardTurns:
@@ -43,8 +50,11 @@ class DiscardTurns:
         call_soon: Callable[[Callable[[], None]], object],
         discard: Callable[[DestinationQueue, QueueEntry, DiscardReason], None],
         packing: Packing,
+        finished: Callable[[DestinationQueue], None],
     ) -> None:
-        """``call_soon`` is that of the event loop; ``discard`` settles one entry."""
+        """``call_soon`` is that of the event loop; ``discard`` settles one entry; ``finished`` is
+        told of each queue once nothing of it is unread any more."""
+        self._finished = finished
         self._call_soon = call_soon
         self._discard = discard
         self._packing = packing
@@ -78,8 +88,10 @@ class DiscardTurns:
             # pieces.
             for entry in packed:
                 before.packed.append(entry)
+            before.will_read()
             return
         batch = _Batch(queue, entries, PackedEntries() if packed is None else packed, reason)
+        batch.will_read()
         self._batches.append(batch)
         of_index.append(batch)
         if len(self._batches) == 1:
@@ -145,6 +157,10 @@ class DiscardTurns:
         of_index.remove(batch)
         if not of_index:
             del self._of[batch.queue.index]
+        if batch.reads:
+            batch.queue.unread_discards -= 1
+            if not batch.queue.unread_discards:
+                self._finished(batch.queue)
 
     def _load(self, batch: _Batch) -> None:
         self._loading_of = batch

@@ -130,3 +130,30 @@ def recovered(queue: DestinationQueue, count: int) -> None:
         queue.name,
         extra={"event": "recovered", "destination": queue.name, "count": count},
     )
+
+
+def group_ended_at(queue: DestinationQueue, entry: QueueEntry) -> None:
+    """A member of an ordered group is lost at a destination: the group ends there (S1.5)."""
+    member = entry.indication.member
+    logger.warning(
+        "an ordered message group ends at %s: member %s is lost there",
+        queue.name,
+        None if member is None else member.sequence,
+        extra={
+            "event": "group-ended-at-destination",
+            "destination": queue.name,
+            "group": entry.indication.group,
+            "source": entry.indication.source,
+            "sequence": None if member is None else member.sequence,
+        },
+    )
+
+
+def gap_forgotten(queue: DestinationQueue) -> None:
+    """More ordered groups have ended at a destination than are remembered (S1.5)."""
+    logger.warning(
+        "more ordered message groups have ended at %s than are remembered; of the oldest of them"
+        " later members may be delivered",
+        queue.name,
+        extra={"event": "group-gap-forgotten", "destination": queue.name},
+    )

@@ -157,12 +157,14 @@ def queue_state(queue: DestinationQueue, *, offset: float) -> QueueState:
         paused_since=_shifted(pauses.began, offset),
         pauses=tuple((begin + offset, end + offset) for begin, end in pauses.spells),
         attempts=(*flying, *queue.waiting.tried(in_order=queue.takes_in_order)),
+        gaps=queue.gaps.records(),
     )
 
 
 def restore_state(queue: DestinationQueue, state: QueueState, *, offset: float, now: float) -> None:
     """Give a new queue the state of the run before; ``now`` is monotonic."""
     queue.failures = state.failures
+    queue.gaps.restore(state.gaps)
     queue.failing_since = _shifted(state.failing_since, -offset)
     if state.next_attempt_at is not None and state.next_attempt_at - offset > now:
         # A clock that was set back meanwhile must not keep it waiting for longer than its policy.

@@ -4,6 +4,7 @@ It holds entries and counts; when to attempt is the dispatcher's, what a failure
 delivery service's.
 """
 
+from collections.abc import Container
 from itertools import islice
 
 from pillion_sidecar.clock import Clock, Timer
@@ -21,6 +22,7 @@ from pillion_sidecar.config.resources import (
 )
 from pillion_sidecar.delivery.attempts import AttemptRecord, RecentAttempts
 from pillion_sidecar.delivery.entry import QueueEntry
+from pillion_sidecar.delivery.gaps import GroupGaps, run_of
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.delivery.packed import PackedEntries
 from pillion_sidecar.delivery.pauses import Pauses
@@ -30,6 +32,7 @@ from pillion_sidecar.delivery.retiring import RetiringHandlers
 from pillion_sidecar.delivery.sequence import SequenceIdentifiers
 from pillion_sidecar.delivery.subscriptions import Subscription
 from pillion_sidecar.delivery.waiting import WaitingEntries
+from pillion_sidecar.indication import Indication
 
 #: How far ``ordering: Group`` looks for an indication of another group.
 GROUP_SEARCH = 256
@@ -73,6 +76,11 @@ class DestinationQueue:
         #: Handlers from before a change of the destination.
         self.retiring = RetiringHandlers()
         self.pauses = Pauses()
+        #: The ordered groups that have ended here (S1.5).
+        self.gaps = GroupGaps()
+        #: Batches of this queue that are being discarded and not read yet: nobody knows which
+        #: groups they are of.
+        self.unread_discards = 0
         #: Whether it stands in the dispatcher's round.
         self.ready = False
         self.timer: Timer | None = None
@@ -115,7 +123,7 @@ class DestinationQueue:
         self.sends_identifiers = sends_identifiers
         self._by_group = destination.ordering is Ordering.GROUP
         self._in_order = destination.ordering is Ordering.DESTINATION
-        if self._by_group:
+        if not self._in_order and (self._by_group or self.max_in_flight > 1):
             self.waiting.keep_loaded(GROUP_SEARCH)
         elif self._in_order and self.max_in_flight > 1:
             self.waiting.keep_loaded(self.max_in_flight)
@@ -148,7 +156,7 @@ class DestinationQueue:
         first = self.waiting.first()
         if first is not None and (
             oldest is None
-            or (self._by_group and first.indication.accepted_at < oldest.indication.accepted_at)
+            or (not self._in_order and first.indication.accepted_at < oldest.indication.accepted_at)
         ):
             oldest = first
         return oldest.indication.accepted_at if oldest else None
@@ -227,7 +235,17 @@ class DestinationQueue:
     @property
     def takes_in_order(self) -> bool:
         """Whether nothing is attempted before all that is older was."""
-        return not self._by_group
+        return self._in_order
+
+    @property
+    def lowest_number(self) -> int:
+        """No entry that is here, or on its way from the disk, has a lesser number."""
+        numbers = [entry.number for entry in self.flying]
+        numbers.append(self.sequence.next_number - self.staged)
+        first = self.waiting.first_number
+        if first is not None:
+            numbers.append(first)
+        return min(numbers)
 
     def note_depth(self) -> None:
         """Keep the high-water mark."""
@@ -263,22 +281,59 @@ class DestinationQueue:
             # enough to see whether a gateway takes anything again.
             return None
         if self._by_group:
-            entry = self._take_of_free_group()
-            if entry is None:
-                return None
-        else:
+            entry = self._take_free(by_name=True)
+        elif self.waiting.front[0].indication.member is None:
             entry = self.waiting.popleft()
+        elif self._in_order:
+            entry = self.waiting.popleft() if self._may_go(self.waiting.front[0], ()) else None
+        else:
+            entry = self._take_free(by_name=False)
+        if entry is None:
+            return None
         self._disordered |= bool(self.flying) and entry.number < self.flying[-1].number
         self.flying.append(entry)
         return entry
 
-    def _take_of_free_group(self) -> QueueEntry | None:
-        busy = {entry.indication.group for entry in self.flying} - {None}
+    def _take_free(self, *, by_name: bool) -> QueueEntry | None:
+        """Take the first entry whose message group has nothing in flight: no ordered group has two
+        side by side, and ``by_name`` none at all. Nor is one taken before others of its group."""
+        busy = {entry.indication.group for entry in self.flying} - {None} if by_name else set()
+        runs = {run_of(one.indication) for one in self.flying if _is_ordered(one.indication)}
         for index, entry in enumerate(islice(self.waiting.front, GROUP_SEARCH)):
-            # What is damaged is discarded once it is the first.
-            if entry.indication.group not in busy and entry.indication.body:
+            indication = entry.indication
+            # What is damaged, or behind a gap, is discarded once it is the first.
+            if indication.group not in busy and indication.body and self._may_go(entry, runs):
                 return self.waiting.take_at(index)
+            if _is_ordered(indication):
+                runs.add(run_of(indication))
         return None
+
+    def _may_go(self, entry: QueueEntry, busy: Container[int]) -> bool:
+        """Whether no ordered group forbids an entry; ``busy``: runs of groups that do."""
+        indication = entry.indication
+        if not _is_ordered(indication) or self.passes_gaps:
+            return True
+        return (
+            not self.unread_discards
+            and run_of(indication) not in busy
+            and not self.gaps.is_behind(indication)
+        )
+
+    @property
+    def passes_gaps(self) -> bool:
+        """Whether a gateway holds and orders the members of groups that go there."""
+        return self.relay_to is not None and not self.hands_over
+
+    def lose(self, entry: QueueEntry) -> bool:
+        """A member of an ordered group will not be delivered: the group ends here (S1.5). Return
+        whether that is news."""
+        indication = entry.indication
+        member = indication.member
+        if member is None or not member.ordered or self.passes_gaps or self.removed:
+            return False
+        if len(self.gaps) % 64 == 63:
+            self.gaps.forget_below(self.lowest_number)
+        return self.gaps.add(run_of(indication), member.sequence)
 
     def expiry(self) -> float | None:
         """When (monotonic) the first loaded entry's lifetime ends; None without one (D.2)."""
@@ -376,3 +431,8 @@ class DestinationQueue:
         self.flying.clear()
         waiting, packed = self.waiting.surrender()
         return flying + waiting, packed
+
+
+def _is_ordered(indication: Indication) -> bool:
+    member = indication.member
+    return member is not None and member.ordered

@@ -16,7 +16,8 @@ class DiscardReason(StrEnum):
     SHUTDOWN = "shutdown"
     #: An administrator's skip or purge of a destination queue.
     PURGED = "purged"
-    #: A member of an ordered group whose predecessors never came (S1.6).
+    #: A member of an ordered group whose predecessors never came (S1.6), or were discarded at its
+    #: destination (S1.5).
     OUT_OF_ORDER = "out-of-order"
     #: The journal cannot read it any more.
     DAMAGED = "damaged"

@@ -5,7 +5,7 @@ settles them. All on one event loop, so nothing here is locked.
 """
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import Configuration
@@ -69,7 +69,9 @@ class DeliveryService:
         self._keeping = Keeping(
             journal, subscription_at=self._table.subscriptions.at, followers=self._followers
         )
-        self._settlements = Settlements(keeping=self._keeping, call_soon=self._call_soon)
+        self._settlements = Settlements(
+            keeping=self._keeping, call_soon=self._call_soon, arrange=self.arrange
+        )
         self._taking = Taking(
             clock=self._clock,
             table=self._table,
@@ -127,6 +129,7 @@ class DeliveryService:
         """Take over what was pending in the run before, now that its listeners are known."""
         for queue in self._table.all_queues():
             self._settlements.pending += queue.depth
+            self._settlements.adopt_gaps(queue)
             for index in queue.waiting.back.subscriptions():
                 subscription = self._table.subscriptions.at(index)
                 if not subscription.delivers_to(queue.name):
@@ -155,6 +158,14 @@ class DeliveryService:
     def discard_held(self, indication: Indication, reason: DiscardReason) -> None:
         """See ``intake.ports.Queues``."""
         self._taking.discard_held(indication, reason)
+
+    def end_group(self, run: int) -> None:
+        """See ``intake.ports.Queues``."""
+        self._settlements.end_group(run)
+
+    def end_other_groups(self, runs: Container[int]) -> None:
+        """See ``intake.ports.Queues``."""
+        self._settlements.end_other_groups(runs)
 
     def barrier(self, done: Callable[[], None]) -> None:
         """See ``intake.ports.Queues``."""
@@ -192,19 +203,25 @@ class DeliveryService:
         self.arrange(queue)
 
     def expire(self, queue: DestinationQueue, now: float) -> None:
-        """Discard the waiting entries whose lifetime has ended at ``now`` (D.2)."""
+        """Discard the waiting entries whose lifetime has ended at ``now`` (D.2), and those that are
+        behind a gap of their group (S1.5)."""
         if queue.suspended:
             return
-        depth, expired = queue.depth, []
+        depth, expired, behind = queue.depth, [], []
         while (first := queue.waiting.first()) is not None:
             if not first.indication.body:
                 self._settlements.discard(queue, queue.waiting.popleft(), DiscardReason.DAMAGED)
             elif (expiry := queue.expiry()) is not None and expiry <= now:
+                self._settlements.lose(queue, first)
                 expired.append(queue.waiting.popleft())
+            elif queue.gaps.is_behind(first.indication) and not queue.passes_gaps:
+                behind.append(queue.waiting.popleft())
             else:
                 break
         if expired:
             self._settlements.discard_many(queue, expired, DiscardReason.LIFETIME_EXPIRED)
+        if behind:
+            self._settlements.discard_many(queue, behind, DiscardReason.OUT_OF_ORDER)
         if queue.depth < depth:
             self._retire_if_drained(queue)
 

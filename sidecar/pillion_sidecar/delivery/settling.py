@@ -1,12 +1,13 @@
 """The books of what is settled: every entry once, delivered or discarded for a reason (S0.11)."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.discarding import DiscardTurns
 from pillion_sidecar.delivery.entry import QueueEntry
-from pillion_sidecar.delivery.keeping import Keeping
+from pillion_sidecar.delivery.gaps import run_of
+from pillion_sidecar.delivery.keeping import Keeping, queue_state
 from pillion_sidecar.delivery.packed import PackedEntries
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.reasons import DiscardReason
@@ -18,13 +19,22 @@ class Settlements:
     """Settles entries: tells the journal, and those who follow their indications."""
 
     def __init__(
-        self, *, keeping: Keeping, call_soon: Callable[[Callable[[], None]], object]
+        self,
+        *,
+        keeping: Keeping,
+        call_soon: Callable[[Callable[[], None]], object],
+        arrange: Callable[[DestinationQueue], None],
     ) -> None:
-        """``call_soon`` is that of the event loop."""
+        """``call_soon`` is that of the event loop; ``arrange`` sees to the next event of a queue
+        whose discards are read."""
         #: (Indication, subscription) pairs that are not settled.
         self.pending = 0
         self._keeping = keeping
-        self._turns = DiscardTurns(call_soon=call_soon, discard=self.discard, packing=keeping)
+        self._turns = DiscardTurns(
+            call_soon=call_soon, discard=self.discard, packing=keeping, finished=arrange
+        )
+        # The queues at which an ordered group has ended, by its run.
+        self._gaps: dict[int, set[DestinationQueue]] = {}
         self._emptied: set[asyncio.Event] = set()
 
     def settle(
@@ -47,6 +57,8 @@ class Settlements:
 
     def discard(self, queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason) -> None:
         """Discard an entry that was taken: counted, logged, told."""
+        if entry.indication.member is not None:
+            self.lose(queue, entry)
         queue.discarded[reason] += 1
         events.discarded(queue, entry, reason)
         self.settle(queue, entry, reason)
@@ -69,7 +81,45 @@ class Settlements:
         packed: PackedEntries | None = None,
     ) -> None:
         """Discard entries that were taken, in turns of the event loop."""
+        for entry in entries:
+            # At once: what is behind them may be taken before their turn.
+            if entry.indication.member is not None:
+                self.lose(queue, entry)
         self._turns.add(queue, entries, reason, packed=packed)
+
+    # ------------------------------------------------------------------ ordered groups (S1.5)
+
+    def lose(self, queue: DestinationQueue, entry: QueueEntry) -> None:
+        """Note that a member of a group, which will be discarded, is missing at its destination."""
+        if not queue.lose(entry):
+            return
+        run = run_of(entry.indication)
+        events.group_ended_at(queue, entry)
+        if queue.gaps.shorten():
+            events.gap_forgotten(queue)
+        self._gaps.setdefault(run, set()).add(queue)
+        self._note(queue)
+
+    def adopt_gaps(self, queue: DestinationQueue) -> None:
+        """Know the gaps of the run before."""
+        for run in queue.gaps.runs():
+            self._gaps.setdefault(run, set()).add(queue)
+
+    def end_group(self, run: int) -> None:
+        """No further member of a group comes to any queue."""
+        for queue in self._gaps.pop(run, ()):
+            queue.gaps.group_ended(run, until=queue.sequence.next_number)
+            queue.gaps.forget_below(queue.lowest_number)
+            self._note(queue)
+
+    def end_other_groups(self, runs: Container[int]) -> None:
+        """No further member comes of any group but these."""
+        for run in [run for run in self._gaps if run not in runs]:
+            self.end_group(run)
+
+    def _note(self, queue: DestinationQueue) -> None:
+        journal = self._keeping.journal
+        journal.note(queue_state(queue, offset=journal.offset))
 
     def discard_held(
         self,

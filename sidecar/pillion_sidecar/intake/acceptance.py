@@ -170,6 +170,7 @@ class Submission:
             identifier=decoded.identifier,
             group=scoped(self._namespace, decoded.group),
             member=decoded.member,
+            group_run=0 if examined is None else examined.run,
             expires=decoded.expires,
             digest=digest,
             languages=self._languages,

@@ -1,7 +1,7 @@
 """What intake and the message groups ask of the rooms behind them. The deliverer's own are
 ``Router`` and ``DeliveryService``; tests stand in others."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -90,6 +90,12 @@ class Queues(Protocol):
 
     def discard_held(self, indication: Indication, reason: DiscardReason) -> None:
         """Discard a held indication for all its targets."""
+
+    def end_group(self, run: int) -> None:
+        """No further member of a message group will be offered or released (``group_run``)."""
+
+    def end_other_groups(self, runs: Container[int]) -> None:
+        """Nor will one of any group but these: after a restart."""
 
     def barrier(self, done: Callable[[], None]) -> None:
         """Call ``done`` once all that was taken before this call is as safe as the journal can

@@ -108,6 +108,7 @@ class RelaySubmission(Submission):
             identifier=decoded.identifier,
             group=group,
             member=decoded.member,
+            group_run=0 if examined is None else examined.run,
             expires=decoded.expires,
             digest=digest,
             languages=decoded.languages,

@@ -52,6 +52,9 @@ class QueueState(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     pauses: tuple[tuple[float, float], ...] = ()
     #: Entries with failed attempts: number, attempts.
     attempts: tuple[tuple[int, int], ...] = ()
+    #: Ordered groups that have ended here: run, first lost sequence, end of its numbers or -1. The
+    #: first release passes over it.
+    gaps: tuple[tuple[int, int, int], ...] = ()
 
 
 class Journal(Protocol):
@@ -201,6 +204,8 @@ class GroupRecord:
     relayed_at: float | None = None
     #: Whether it had to wait for its predecessors.
     held: bool = False
+    #: ``Indication.group_run``.
+    run: int = 0
 
 
 @dataclass(slots=True)

@@ -49,6 +49,7 @@ def read_indication(
         identifier=envelope.identifier,
         group=envelope.group,
         member=envelope.member,
+        group_run=envelope.group_run,
         expires=expires or None,
         digest=digest if flags & _IDENTITY else None,
         languages=envelope.languages,

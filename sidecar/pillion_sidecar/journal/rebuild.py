@@ -219,6 +219,7 @@ class Rebuild:
                 expires=expires or None,
                 relayed_at=relayed_at,
                 held=bool(frame.flags & _HELD),
+                run=envelope.group_run,
             )
         )
 

@@ -112,11 +112,13 @@ class PlainEnvelope(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Envelope(PlainEnvelope, frozen=True, gc=False, array_like=True):
-    """The same, and what a relayed indication has in addition."""
+    """The same, and what a relayed indication or a member of a group has in addition."""
 
     #: Journal time at its acceptance by the sidecar, and its ``expires`` (0.0: none). The record's
     #: own times then say when it came, and until when its identity is remembered.
     relayed: tuple[float, float] | None = None
+    #: ``Indication.group_run``. The first release leaves it out, and passes over it.
+    group_run: int = 0
 
 
 class Names(msgspec.Struct, frozen=True, array_like=True):
@@ -189,10 +191,11 @@ def encode_indication(
     )
     expires = indication.expires or 0.0
     relayed = indication.relayed
+    run = indication.group_run
     if relayed is None:
-        envelope = _encode(PlainEnvelope(*beside))
+        envelope = _encode(Envelope(*beside, None, run) if run else PlainEnvelope(*beside))
     else:
-        envelope = _encode(Envelope(*beside, (accepted_at, expires)))
+        envelope = _encode(Envelope(*beside, (accepted_at, expires), run))
         accepted_at += relayed.at - indication.accepted_at
         expires = relayed.remembered_until
     digest = indication.digest

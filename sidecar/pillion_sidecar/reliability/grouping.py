@@ -45,6 +45,8 @@ class Examined:
     digest: bytes
     #: Whether it is the first of its group.
     begins: bool
+    #: ``Indication.group_run``.
+    run: int
     indication: Indication | None = None
     taken: Taken | None = None
 
@@ -65,14 +67,19 @@ class Groups:
         limits = limits or GroupLimits()
         self._queues = queues
         self._window = window_seconds
-        self._names = Names(limits)
+        self._names = Names(limits, given_up=self._tell_end)
         self._held = HeldMembers(queues=queues, timers=timers, limits=limits)
-        self._times = GroupTimes(clock=clock, timers=timers, names=self._names, held=self._held)
+        self._times = GroupTimes(
+            clock=clock, timers=timers, names=self._names, held=self._held, ended=self._tell_end
+        )
         self._generation = 0
         # Journal time less Clock.monotonic().
         self._offset = 0.0
         # What a restart has still to release or discard.
         self._overdue: list[tuple[Indication, Guard]] = []
+
+    def _tell_end(self, state: GroupState) -> None:
+        self._queues.end_group(state.generation)
 
     def configure(self, *, window_seconds: float) -> None:
         """Take over another window, for the members that come from now on."""
@@ -136,7 +143,9 @@ class Groups:
         state = decision.original or name.live
         generation = self._generation + 1 if state is None else state.generation
         digest = member_digest(source, group, generation, member.sequence)
-        return Examined(name, member, moment, decision, digest, begins=state is None)
+        return Examined(
+            name, member, moment, decision, digest, begins=state is None, run=generation
+        )
 
     def _decide(
         self,
@@ -293,6 +302,9 @@ class Groups:
         overdue, self._overdue = self._overdue, []
         for indication, found in overdue:
             self._held.move_on(indication, found)
+        self._queues.end_other_groups(
+            {name.live.generation for name in self._names if name.live is not None}
+        )
         self._times.catch_up()
 
     def _restore_name(self, key: Key, states: list[GroupState]) -> None:
@@ -318,6 +330,8 @@ class Groups:
         if decision.ready is not Guard.ACCEPTABLE:
             # The group is not what it was, because records of it are damaged.
             return
+        # Entries in the queues go by the number that the group had then.
+        self._generation = max(self._generation, record.run - 1)
         taken = self._note(
             name,
             member,

@@ -1,7 +1,7 @@
 """The message groups by name, (source, group): how much there is of them, and what is due next."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from pillion_sidecar.clock import Timer
@@ -89,8 +89,10 @@ class Name:
 class Names:
     """All names that have a group; counts what they keep."""
 
-    def __init__(self, limits: GroupLimits) -> None:
+    def __init__(self, limits: GroupLimits, *, given_up: Callable[[GroupState], None]) -> None:
+        """``given_up`` is told of a group that is forgotten though nothing has ended it."""
         self._limits = limits
+        self._given_up = given_up
         self._names: dict[Key, Name] = {}
         self._weight = 0
         self._search_at = -math.inf
@@ -161,3 +163,4 @@ class Names:
                 self.leave(name)
                 name.live = None
                 self.enter(name)
+                self._given_up(live)

@@ -3,7 +3,7 @@
 import heapq
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.reliability.groupholding import HeldMembers
@@ -23,7 +23,17 @@ _LEAST_WAIT = 0.001
 class GroupTimes:
     """Ends groups and removes their state when that is due."""
 
-    def __init__(self, *, clock: Clock, timers: Timers, names: Names, held: HeldMembers) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        timers: Timers,
+        names: Names,
+        held: HeldMembers,
+        ended: Callable[[GroupState], None],
+    ) -> None:
+        """``ended`` is told of each group that ends, once what it held is discarded."""
+        self._ended = ended
         self._clock = clock
         self._timers = timers
         self._names = names
@@ -48,6 +58,7 @@ class GroupTimes:
         self._names.enter(name)
         discarded += self._held.terminate(name)
         if not self.quiet:
+            self._ended(state)
             self.terminations[how] += 1
             _log_termination(name.key, state, discarded)
 

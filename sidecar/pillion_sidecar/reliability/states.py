@@ -110,7 +110,7 @@ TABLE: tuple[Row, ...] = (
         Transition.DELIVER,
         Guard.IN_SEQUENCE,
         State.AVAILABLE,
-        "its group is not ordered, or all its predecessors are delivered",
+        "its group is not ordered, or all its predecessors were delivered to the queues",
     ),
     Row(
         State.IN_PROCESS,

@@ -121,6 +121,20 @@ EVENTS: tuple[Event, ...] = (
         ("group", "source", "termination", "missing", "held_discarded"),
     ),
     Event(
+        "group-ended-at-destination",
+        "WARNING",
+        "A member of an ordered message group was discarded at a destination. The members behind "
+        "it are discarded there as out-of-order; other destinations get them.",
+        ("destination", "group", "source", "sequence"),
+    ),
+    Event(
+        "group-gap-forgotten",
+        "WARNING",
+        "More than 1,024 ordered message groups that go on have ended at a destination. The oldest "
+        "of these ends is forgotten, so that later members of that group are delivered.",
+        ("destination",),
+    ),
+    Event(
         "delivery-failing",
         "WARNING",
         "A destination has begun to fail. The attempts that follow are counted, not logged.",

@@ -19,6 +19,7 @@ def test_one_that_is_copied_forward_before_its_turn_is_settled_where_it_lies() -
             (entry.indication.position, entry.indication.size)
         ),
         packing=cast(Any, None),
+        finished=lambda queue: None,
     )
     entries = [
         QueueEntry(
