@@ -1,11 +1,13 @@
 """Reading request bodies: streamed, bounded in size, and never for longer than they keep coming."""
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from aiohttp import StreamReader, web
 
 from pillion_sidecar.clock import Timer, Timers
+from pillion_sidecar.intake.budget import HeldBody
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,23 @@ class BodyInterrupted(BodyError, TimeoutError):
     """The deliverer stops, and does not wait for the rest."""
 
     status = 503
+
+
+class BodyCrowded(BodyError, TimeoutError):
+    """There is no memory for the rest of the body."""
+
+    status = 503
+
+    def __init__(self) -> None:
+        super().__init__("the bodies that are being read take all memory there is for them")
+
+
+def crowd_out(request: web.BaseRequest) -> bool:
+    """Have whoever reads a request's body hear BodyCrowded; return whether anybody does."""
+    if request.content.at_eof():
+        return False
+    request.content.set_exception(BodyCrowded())
+    return True
 
 
 def interrupt_body(request: web.BaseRequest, reason: str) -> None:
@@ -121,10 +140,19 @@ async def read_chunks(
 
 
 async def read_document(
-    request: web.BaseRequest, *, timers: Timers, limits: IntakeLimits, maximum: int
+    request: web.BaseRequest,
+    *,
+    timers: Timers,
+    limits: IntakeLimits,
+    maximum: int,
+    held: HeldBody,
 ) -> bytes:
-    """Return a whole body. Raises what :func:`read_chunks` does."""
-    chunks = [
-        chunk async for chunk in read_chunks(request, timers=timers, limits=limits, maximum=maximum)
-    ]
+    """Return a whole body. Raises what :func:`read_chunks` does, and :class:`BodyCrowded`."""
+    chunks, size = [], 0
+    reading = read_chunks(request, timers=timers, limits=limits, maximum=maximum)
+    async with aclosing(reading):
+        async for chunk in reading:
+            chunks.append(chunk)
+            size += len(chunk)
+            held.hold(size)
     return b"".join(chunks)

@@ -7,11 +7,9 @@ fraction and no integer beyond 32 bits, and in binary mode text only: text will 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
-
-import msgspec
 
 from pillion_cim.schema import Schema
 from pillion_sidecar.intake.decoding import Decoded, InvalidLine, decode_object
@@ -21,6 +19,19 @@ _REQUIRED = ("id", "source", "type")
 _FLAGS = {"true": True, "false": False}
 _INTEGER = re.compile(r"[0-9]{1,19}")
 _DECIMAL = re.compile(r"[0-9]{1,19}(?:\.[0-9]{1,19})?")
+
+_NO_BATCH = "not a batch of CloudEvents, a JSON array"
+_SPACE = b" \t\r\n"
+_OPENING = re.compile(rb"[ \t\r\n]*+\[[ \t\r\n]*+")
+_CLOSING = re.compile(rb"\][ \t\r\n]*+\Z")
+_BETWEEN = re.compile(rb"[ \t\r\n]*+(?P<comma>,[ \t\r\n]*+)?")
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_SCALAR = re.compile(_STRING + rb'|[^ \t\r\n,\[\]{}"]++', re.DOTALL)
+#: All before the next bracket that is in no string.
+_TO_BRACKET = re.compile(rb'[^"\[\]{}]*+(?:' + _STRING + rb'[^"\[\]{}]*+)*+', re.DOTALL)
+#: Bytes at the end of a batch among which its last bracket must be.
+_TAIL = 1024
+_BRACKETS_PER_TURN = 4096
 
 
 def _integer(text: str) -> Any:
@@ -65,13 +76,59 @@ def decode_event(event: Any, *, schema: Schema) -> Decoded:
     return decode_object(line, schema=schema)
 
 
-def split_batch(body: bytes) -> list[bytes]:
-    """Return the events of a batch as they are written. Raises :class:`InvalidLine`."""
-    try:
-        events = msgspec.json.decode(body, type=list[msgspec.Raw])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidLine(f"not a batch of CloudEvents, a JSON array: {error}") from None
-    return [bytes(event) for event in events]
+def split_batch(body: bytes) -> Iterator[tuple[int, int] | None]:
+    """Yield where each event of a batch begins and ends; None now and then, for a turn of the loop.
+
+    Nothing is built of an event here: a batch of 16 MiB may have eight million elements. So what is
+    wrong inside of one is found when it is decoded, and what is wrong between two when it is
+    reached. Raises :class:`InvalidLine`.
+    """
+    opening = _OPENING.match(body)
+    if opening is None or not body[-_TAIL:].rstrip(_SPACE).endswith(b"]"):
+        raise InvalidLine(_NO_BATCH)
+    position, comma = opening.end(), False
+    while body[position : position + 1] != b"]" or comma:
+        start = position
+        if body[position : position + 1] in (b"{", b"["):
+            for end in _closings(body, position):
+                if end < 0:
+                    yield None
+            position = end
+        elif scalar := _SCALAR.match(body, position):
+            position = scalar.end()
+        else:
+            raise InvalidLine(f"{_NO_BATCH}: no event at byte {position}")
+        yield start, position
+        between = _BETWEEN.match(body, position)
+        assert between is not None
+        position, comma = between.end(), between["comma"] is not None
+        if not comma and body[position : position + 1] != b"]":
+            raise InvalidLine(f"{_NO_BATCH}: no comma at byte {position}")
+    if _CLOSING.match(body, position) is None:
+        raise InvalidLine(f"{_NO_BATCH}: more than an array at byte {position + 1}")
+
+
+def _closings(body: bytes, position: int) -> Iterator[int]:
+    """Yield -1 now and then, and at last where the object or array that begins at ``position``
+    ends. Raises :class:`InvalidLine`."""
+    depth = brackets = 0
+    while True:
+        step = _TO_BRACKET.match(body, position)
+        assert step is not None
+        position = step.end() + 1
+        match body[position - 1 : position]:
+            case b"{" | b"[":
+                depth += 1
+            case b"}" | b"]":
+                depth -= 1
+                if not depth:
+                    yield position
+                    return
+            case _:
+                raise InvalidLine(f"{_NO_BATCH}: its last event has no end")
+        brackets += 1
+        if not brackets % _BRACKETS_PER_TURN:
+            yield -1
 
 
 def binary_event(headers: Mapping[str, str], body: bytes) -> dict[str, Any]:

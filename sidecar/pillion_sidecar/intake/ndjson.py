@@ -9,7 +9,8 @@ class LineSplitter:
     def __init__(self, *, maximum_line_bytes: int = MAXIMUM_LINE_BYTES) -> None:
         self._maximum = maximum_line_bytes
         self._rest: list[bytes] = []
-        self._held = 0
+        #: Bytes of the line that is not whole yet.
+        self.held = 0
         self._skipping = False
 
     def feed(self, chunk: bytes) -> list[bytes | None]:
@@ -33,10 +34,11 @@ class LineSplitter:
         return self._finish(b"")
 
     def _hold(self, part: bytes) -> None:
-        self._held += len(part)
-        if self._held > self._maximum:
+        self.held += len(part)
+        if self.held > self._maximum:
             self._rest.clear()
             self._skipping = True
+            self.held = self._maximum + 1
         else:
             self._rest.append(part)
 
@@ -44,6 +46,6 @@ class LineSplitter:
         self._hold(part)
         line = None if self._skipping else b"".join(self._rest).removesuffix(b"\r")
         self._rest.clear()
-        self._held = 0
+        self.held = 0
         self._skipping = False
         return line

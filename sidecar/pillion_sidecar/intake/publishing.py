@@ -1,13 +1,22 @@
 """The request bodies of ``POST /v1/indications``, by content type."""
 
 import asyncio
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
+from functools import partial
 
 from aiohttp import web
 
 from pillion_sidecar.clock import Timers
+from pillion_sidecar.door.principal import PRINCIPAL
 from pillion_sidecar.intake.acceptance import Submission
-from pillion_sidecar.intake.bodies import BodyError, IntakeLimits, read_chunks, read_document
+from pillion_sidecar.intake.bodies import (
+    BodyError,
+    IntakeLimits,
+    crowd_out,
+    read_chunks,
+    read_document,
+)
+from pillion_sidecar.intake.budget import BodyBudget, HeldBody
 from pillion_sidecar.intake.cloudevents import binary_event, decode_event, split_batch
 from pillion_sidecar.intake.decoding import Decoded, InvalidLine
 from pillion_sidecar.intake.jsontext import parse_json
@@ -57,7 +66,9 @@ class BodyIntake:
         timers: Timers,
         limits: IntakeLimits,
         observer: IntakeObserver,
+        budget: BodyBudget,
     ) -> None:
+        self._budget = budget
         self._decoder = decoder
         self._timers = timers
         self._limits = limits
@@ -87,17 +98,21 @@ class BodyIntake:
         finally:
             submission.report(self._observer, kind)
 
-    async def read_document(self, request: web.BaseRequest, *, maximum: int | None = None) -> bytes:
-        """Return a body that is held whole; by default as long as a line. Raises Interrupted."""
+    async def read_document(self, request: web.BaseRequest) -> bytes:
+        """Return a body of one document, held whole. Raises Interrupted."""
+        with self._holding(request) as held:
+            return await self._document(request, held, maximum=self._limits.line_bytes)
+
+    async def _document(self, request: web.BaseRequest, held: HeldBody, *, maximum: int) -> bytes:
         try:
             return await read_document(
-                request,
-                timers=self._timers,
-                limits=self._limits,
-                maximum=self._limits.line_bytes if maximum is None else maximum,
+                request, timers=self._timers, limits=self._limits, maximum=maximum, held=held
             )
         except BodyError as error:
             raise interrupted(error, unread_from=0) from None
+
+    def _holding(self, request: web.BaseRequest) -> AbstractContextManager[HeldBody]:
+        return self._budget.holding(partial(crowd_out, request), principal=request.get(PRINCIPAL))
 
     # ------------------------------------------------------------------ one document
 
@@ -123,24 +138,34 @@ class BodyIntake:
         return self._decoder.decode(body)
 
     async def _read_batch(self, request: web.BaseRequest, submission: Submission) -> int | None:
-        body = await self.read_document(request, maximum=self._limits.document_bytes)
+        with self._holding(request) as held:
+            body = await self._document(request, held, maximum=self._limits.document_bytes)
+            return await self._submit_batch(body, submission)
+
+    async def _submit_batch(self, body: bytes, submission: Submission) -> int | None:
+        number = 0
         try:
-            events = split_batch(body)
+            for span in split_batch(body):
+                if submission.full:
+                    return number
+                if span is None or number % LINES_PER_TURN == LINES_PER_TURN - 1:
+                    await asyncio.sleep(0)
+                if span is not None:
+                    self._submit_event(body, span, number, submission)
+                    number += 1
         except InvalidLine as error:
-            submission.refuse(error, 0)
-            return None
-        for number, event in enumerate(events):
-            if submission.full:
-                return number
-            if number % LINES_PER_TURN == LINES_PER_TURN - 1:
-                await asyncio.sleep(0)
-            self._submit_event(event, number, submission)
+            submission.refuse(error, number)
+            return number + 1 if number else None
         return None
 
-    def _submit_event(self, event: bytes, number: int, submission: Submission) -> None:
+    def _submit_event(
+        self, body: bytes, span: tuple[int, int], number: int, submission: Submission
+    ) -> None:
+        start, end = span
         try:
-            if len(event) > self._limits.line_bytes:
+            if end - start > self._limits.line_bytes:
                 raise self._decoder.too_long()
+            event = body[start:end]
             submission.accept(decode_event(parse_json(event), schema=self._decoder.schema), number)
         except InvalidLine as error:
             submission.refuse(error, number)
@@ -148,6 +173,12 @@ class BodyIntake:
     # ------------------------------------------------------------------ lines
 
     async def _read_lines(self, request: web.BaseRequest, submission: Submission) -> int | None:
+        with self._holding(request) as held:
+            return await self._read_held_lines(request, submission, held)
+
+    async def _read_held_lines(
+        self, request: web.BaseRequest, submission: Submission, held: HeldBody
+    ) -> int | None:
         splitter = LineSplitter(maximum_line_bytes=self._limits.line_bytes)
         following = 0
         chunks = read_chunks(
@@ -159,6 +190,7 @@ class BodyIntake:
                     following = await self._submit(splitter.feed(chunk), following, submission)
                     if submission.full:
                         return following
+                    held.hold(splitter.held)
             except BodyError as error:
                 raise interrupted(error, unread_from=following) from None
         await self._submit([splitter.end()], following, submission)

@@ -21,6 +21,7 @@ from pillion_sidecar.intake.acceptance import Rooms, Submission
 from pillion_sidecar.intake.acknowledging import Acknowledging
 from pillion_sidecar.intake.asking import Asking
 from pillion_sidecar.intake.bodies import IntakeLimits, interrupt_body
+from pillion_sidecar.intake.budget import BodyBudget
 from pillion_sidecar.intake.gate import IntakeGate, Visit
 from pillion_sidecar.intake.lines import LineDecoder
 from pillion_sidecar.intake.parameters import (
@@ -134,6 +135,7 @@ class _Intake:
         self._limits = limits
         self._acknowledging = acknowledging
         self._publishers = publishers
+        self._budget = BodyBudget(clock=rooms.clock)
         self._bodies = self._body_intake(is_relayed=False)
         # Made when the first sidecar relays something.
         self._relayed_bodies: BodyIntake | None = None
@@ -149,6 +151,7 @@ class _Intake:
             timers=self._timers,
             limits=limits,
             observer=self._observer,
+            budget=self._budget,
         )
 
     def guarded(self, handler: Handler) -> Handler:

@@ -39,6 +39,7 @@ from pillion_sidecar.handlers.http.sender import IDLE_SECONDS
 from pillion_sidecar.intake.acceptance import MAXIMUM_REFUSED
 from pillion_sidecar.intake.answers import CALLBACK_DISCARDS
 from pillion_sidecar.intake.bodies import IntakeLimits
+from pillion_sidecar.intake.budget import GRACE_SECONDS, MOST_BODY_BYTES
 from pillion_sidecar.intake.decoding import ENVELOPE, MEMBERSHIP
 from pillion_sidecar.intake.gate import MOST_READING, MOST_WAITING
 from pillion_sidecar.intake.parameters import DEFAULT_FAULTS, DEFAULT_TIMEOUT, MAXIMUM_TEXT
@@ -97,6 +98,7 @@ def first_codes(name: str, head: str) -> set[str]:
         ("headers of a request", [MAXIMUM_HEADERS, 8190, 400]),
         ("one indication", [LIMITS.line_bytes]),
         ("a batch of CloudEvents", [LIMITS.document_bytes]),
+        ("bodies held", [MOST_BODY_BYTES, GRACE_SECONDS, 503]),
         ("an NDJSON body", [LIMITS.stream_bytes]),
         ("requests read", [MOST_READING, 503]),
         ("requests that wait", [MOST_WAITING, 503]),
@@ -132,7 +134,7 @@ def test_a_limit_of_a_gateways_door_is_the_constant(begins: str, figures: list[f
 
 
 def test_every_limit_of_intake_is_pinned() -> None:
-    assert len(table("publishing.md", "what")) == 17
+    assert len(table("publishing.md", "what")) == 18
 
 
 def test_the_parameters_of_publishing_have_the_stated_defaults_and_bounds() -> None:
