@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from pillion_sidecar.config.resources import RetryPolicy
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.subscriptions import Subscription
@@ -49,11 +50,17 @@ class StillQueue:
     last_outcome: DeliveryOutcome | None = None
     created_at: float = 1_700_000_000.0
     failing_since: float | None = None
+    loss_due: float | None = None
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    lifetime: float = 900.0
     suspended: bool = False
     draining: bool = False
     sequence_context: str | None = None
     next_sequence_number: int = 0
     recent: tuple[StillAttempt, ...] = ()
+
+    def first_loss_due(self, now: float) -> float | None:
+        return self.loss_due
 
 
 class StillDelivery:

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pillion_cli.access import Access, add_access_arguments
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 HELP = """
 Show a deliverer's destination queues: depth, age, what was delivered and discarded, what the last
-attempt came to and when the next is due. With NAME: that queue, and its last 20 attempts.
+attempt came to, when the next is due, and when the first indication will be lost if nothing more is
+delivered. With NAME: that queue, its retry, and its last 20 attempts.
 
 --skip gives up the indication at the front, so that the next one gets its turn; --purge gives up
 all that is pending. An attempt that is under way may still succeed; it is not repeated. What is
@@ -93,6 +95,9 @@ def _show_one(client: DelivererClient, args: argparse.Namespace) -> int:
         print(json.dumps(queue))
         return Exit.OK
     show(_queue_table([queue]))
+    if "retry" in queue:
+        # An older deliverer does not say.
+        print(_retry(queue["retry"], lifetime=queue["indicationLifetimeSeconds"]))
     show(_attempt_table(queue["attempts"]))
     return Exit.OK
 
@@ -128,8 +133,12 @@ def _content(answer: Answer) -> dict[str, Any]:
 
 def _queue_table(queues: list[dict[str, Any]]) -> "Table":
     numbers = ("depth", "high water", "oldest", "in flight", "delivered", "discarded")
-    made = table("name", *numbers, "last result", "next attempt", right=frozenset(numbers))
-    for queue in queues:
+    losses = [_first_loss(queue) for queue in queues]
+    columns = ["name", *numbers, "last result", "next attempt"]
+    if any(losses):
+        columns.append("first loss")
+    made = table(*columns, right=frozenset(numbers))
+    for queue, loss in zip(queues, losses, strict=True):
         age = queue["oldestIndicationAgeSeconds"]
         made.add_row(
             plain(_shown_name(queue)),
@@ -141,8 +150,32 @@ def _queue_table(queues: list[dict[str, Any]]) -> "Table":
             f"{sum(queue['discarded'].values()):,}",
             plain(_result(queue["lastResult"])),
             "suspended" if queue["suspended"] else plain(queue["nextAttemptTime"] or ""),
+            *([loss] if any(losses) else []),
         )
     return made
+
+
+def _first_loss(queue: dict[str, Any]) -> str:
+    """In what time the first indication will be lost, by the deliverer's own clock."""
+    due = queue.get("firstLossDueTime")
+    if due is None:
+        return ""
+    accepted = datetime.fromisoformat(queue["oldestIndicationTime"])
+    left = (datetime.fromisoformat(due) - accepted).total_seconds()
+    left -= queue["oldestIndicationAgeSeconds"]
+    return f"in {duration(left)}" if left >= 1 else "now"
+
+
+def _retry(retry: dict[str, Any], *, lifetime: float) -> str:
+    attempts = retry["attempts"]
+    wait = f"{duration(retry['intervalSeconds'])} apart"
+    if retry["backoff"] == "Exponential":
+        wait += f", doubling to {duration(retry['maximumIntervalSeconds'])}"
+    if retry["jitterPercent"]:
+        wait += f", jitter {retry['jitterPercent']} %"
+    number = "no limit of retries" if attempts is None else f"{attempts:,} retries"
+    kept = f"lifetime {duration(lifetime)}" if lifetime else "no lifetime"
+    return f"retry: {number}, {wait}; {kept}"
 
 
 def _shown_name(queue: dict[str, Any]) -> str:

@@ -22,6 +22,7 @@ from pillion_sidecar.config.resources import (
 )
 from pillion_sidecar.delivery.attempts import AttemptRecord, RecentAttempts
 from pillion_sidecar.delivery.entry import QueueEntry
+from pillion_sidecar.delivery.first_loss import earliest, full_at, last_attempt_at
 from pillion_sidecar.delivery.gaps import GroupGaps, run_of
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.delivery.packed import PackedEntries
@@ -342,6 +343,47 @@ class DestinationQueue:
             return None
         accepted_at = first.indication.accepted_at
         return accepted_at + self.lifetime + self.pauses.since(accepted_at)
+
+    def first_loss_due(self, now: float) -> float | None:
+        """When (monotonic) the first indication is discarded if nothing more is delivered; None:
+        none is due.
+
+        While the destination is suspended or held, neither lifetimes nor attempts run: then a queue
+        loses something only where it is full. When a queue is full is a forecast, by the rate of
+        arrivals since the oldest indication was accepted. The journal's own bound is not in it.
+        """
+        oldest = self.oldest_accepted_at
+        if oldest is None:
+            return None
+        due = self._full_at(oldest, now)
+        if self.pauses.began is None:
+            lifetime = self.lifetime + self.pauses.since(oldest) if self.lifetime else None
+            ends = None if lifetime is None else oldest + lifetime
+            due = earliest((due, ends, self._attempts_end(now)))
+        return None if due is None else max(now, due)
+
+    def _full_at(self, oldest: float, now: float) -> float | None:
+        if self.draining or not self.gives_way(now=now):
+            return None
+        room = self.capacity - self.waiting.count - self.reserved
+        return full_at(room=room, depth=self.depth, age=now - oldest, now=now)
+
+    def _attempts_end(self, now: float) -> float | None:
+        """When the attempts of the first entries end, while the listener fails."""
+        if self.failing_since is None:
+            return None
+        next_attempt_at = now if self.next_attempt_at is None else self.next_attempt_at
+        first = self.waiting.first()
+        entries = self.flying if first is None else [*self.flying, first]
+        return earliest(
+            last_attempt_at(
+                self.retry,
+                made=entry.attempts,
+                failures=self.failures,
+                next_attempt_at=next_attempt_at,
+            )
+            for entry in entries
+        )
 
     def remove_subscription(
         self, subscription: Subscription

@@ -14,7 +14,12 @@ from aiohttp import web
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.telemetry.ports import DeliveryService, DestinationQueue
-from pillion_sidecar.telemetry.status import attempt_status, queue_status, subscription_end
+from pillion_sidecar.telemetry.status import (
+    attempt_status,
+    queue_status,
+    retry_status,
+    subscription_end,
+)
 
 #: Queues to one answer, unless asked otherwise, and at most.
 DEFAULT_LIMIT = 500
@@ -99,7 +104,8 @@ class _Routes:
         queue = self._found(request)
         attempts = [attempt_status(record) for record in queue.recent]
         attempts.reverse()
-        return web.json_response({**queue_status(queue, clock=self._clock), "attempts": attempts})
+        status = queue_status(queue, clock=self._clock)
+        return web.json_response({**status, **retry_status(queue), "attempts": attempts})
 
     async def skip(self, request: web.Request) -> web.Response:
         """Discard the indication at the front."""

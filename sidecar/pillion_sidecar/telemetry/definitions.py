@@ -57,6 +57,20 @@ NEXT_ATTEMPT = Metric(
     "When the next retry is due, seconds since the epoch; absent while none is scheduled.",
     _DESTINATION,
 )
+FAILING_SINCE = Metric(
+    "pillion_destination_failing_since_timestamp_seconds",
+    MetricType.GAUGE,
+    "When the first attempt since the last success failed, seconds since the epoch; absent while "
+    "the destination does not fail.",
+    _DESTINATION,
+)
+FIRST_LOSS_DUE = Metric(
+    "pillion_queue_first_loss_due_timestamp_seconds",
+    MetricType.GAUGE,
+    "When the first pending indication is discarded if nothing more is delivered, seconds since "
+    "the epoch; absent while nothing pending is due to be lost.",
+    _DESTINATION,
+)
 LAST_SUCCESS = Metric(
     "pillion_destination_last_success_timestamp_seconds",
     MetricType.GAUGE,
@@ -306,6 +320,8 @@ METRICS: tuple[Metric, ...] = (
     RELAYED,
     NEXT_ATTEMPT,
     LAST_SUCCESS,
+    FAILING_SINCE,
+    FIRST_LOSS_DUE,
     ATTEMPTS,
     DELIVERED,
     HANDED_OVER,

@@ -53,6 +53,8 @@ def _writers(clock: Clock) -> Iterator[tuple[Metric, Write]]:
     for metric, moment in (
         (definitions.NEXT_ATTEMPT, attrgetter("next_attempt_at")),
         (definitions.LAST_SUCCESS, attrgetter("last_success_at")),
+        (definitions.FAILING_SINCE, attrgetter("failing_since")),
+        (definitions.FIRST_LOSS_DUE, lambda queue: queue.first_loss_due(now)),
     ):
         yield metric, _timestamps(metric, moment, epoch)
     attempts, discarded = attrgetter("attempts"), attrgetter("discarded")

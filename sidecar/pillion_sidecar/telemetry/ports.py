@@ -6,6 +6,7 @@ Telemetry only looks: it keeps no second copy of a number that another room coun
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from pillion_sidecar.config.resources import RetryPolicy
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.delivery.reasons import DiscardReason
 
@@ -108,6 +109,18 @@ class DestinationQueue(Protocol):
     @property
     def failing_since(self) -> float | None:
         """``Clock.monotonic()`` of the first failure since the last success."""
+
+    def first_loss_due(self, now: float) -> float | None:
+        """``Clock.monotonic()`` of the first discard if nothing more is delivered; None: none is
+        due."""
+
+    @property
+    def retry(self) -> RetryPolicy:
+        """The retry in force."""
+
+    @property
+    def lifetime(self) -> float:
+        """Seconds that an indication may wait; 0: as long as it takes."""
 
     @property
     def created_at(self) -> float:

@@ -39,8 +39,25 @@ def queue_status(queue: DestinationQueue, *, clock: Clock) -> dict[str, Any]:
         "lastResult": _outcome(queue.last_outcome),
         "failingSince": _moment(queue.failing_since, epoch),
         "nextAttemptTime": _moment(queue.next_attempt_at, epoch),
+        "firstLossDueTime": _moment(queue.first_loss_due(now), epoch),
         "sequenceContext": queue.sequence_context,
         "nextSequenceNumber": queue.next_sequence_number,
+    }
+
+
+def retry_status(queue: DestinationQueue) -> dict[str, Any]:
+    """What ``GET /v1/queues/{name}`` says of the retry in force; ``attempts`` null: no limit,
+    ``indicationLifetimeSeconds`` 0: as long as it takes."""
+    retry = queue.retry
+    return {
+        "indicationLifetimeSeconds": queue.lifetime,
+        "retry": {
+            "attempts": retry.attempts,
+            "intervalSeconds": retry.interval_seconds,
+            "backoff": retry.backoff.value,
+            "maximumIntervalSeconds": retry.maximum_interval_seconds,
+            "jitterPercent": round(retry.jitter * 100),
+        },
     }
 
 

@@ -11,6 +11,7 @@ from aiohttp.test_utils import TestServer
 
 from pillion_cli.exits import Exit
 from pillion_cli.main import main
+from pillion_sidecar.config.durability import RETRY_ON_DISK
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.delivery.reasons import DiscardReason
@@ -30,6 +31,7 @@ def queue(fake_time: FakeTime) -> StillQueue:
         delivered=35,
         oldest_accepted_at=fake_time.monotonic() - 200,
         next_attempt_at=fake_time.monotonic() + 30,
+        loss_due=fake_time.monotonic() + 3 * 3600 + 5,
         last_outcome=DeliveryOutcome(DeliveryResult.ERROR, "connection [refused]\x1b"),
         recent=(StillAttempt(identifier="id-9", attempt=2, status=503),),
     )
@@ -71,7 +73,8 @@ async def test_the_table_shows_every_queue(run: Run, capsys: pytest.CaptureFixtu
     (line,) = [line for line in shown.splitlines() if "siem" in line]
     for cell in ("1,200/10,000", "4,000", "3 min 20 s", "35", "17", "2023-11-14T22:13:50.000Z"):
         assert cell in line
-    assert "error: connection [refused]\N{REPLACEMENT CHARACTER}" in line
+    assert "in 3 h" in line
+    assert "error: connection [refused]\\u001b" in line
     assert shown.count("z-") == 1500
     assert shown.startswith("durability: Disk\n")
 
@@ -85,9 +88,37 @@ async def test_json_has_all_pages_of_queues(run: Run, capsys: pytest.CaptureFixt
 
 async def test_one_queue_shows_its_attempts(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert await run("siem") == Exit.OK
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "id-9" in line]
+    shown = capsys.readouterr().out
+    assert "retry: 3 retries, 30 s apart; lifetime 15 min\n" in shown
+    (line,) = [line for line in shown.splitlines() if "id-9" in line]
     assert "250.0" in line
     assert "success" in line
+
+
+async def test_one_queue_shows_that_retries_have_no_limit(
+    run: Run, queue: StillQueue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue.retry, queue.lifetime = RETRY_ON_DISK, 86_400.0
+    assert await run("siem") == Exit.OK
+    shown = capsys.readouterr().out
+    assert "retry: no limit of retries, 30 s apart, doubling to 5 min, jitter 20 %; " in shown
+    assert "; lifetime 1 d\n" in shown
+
+
+@pytest.mark.parametrize(("seconds", "cell"), [(40, "in 40 s"), (-5, "now"), (None, None)])
+async def test_the_table_shows_in_what_time_the_first_loss_is_due(
+    seconds: float | None,
+    cell: str | None,
+    run: Run,
+    queue: StillQueue,
+    fake_time: FakeTime,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    queue.loss_due = None if seconds is None else fake_time.monotonic() + seconds
+    assert await run() == Exit.OK
+    shown = capsys.readouterr().out
+    assert ("first loss" in shown) == (cell is not None)
+    assert cell is None or cell in shown
 
 
 async def test_skip_and_purge_say_what_was_given_up(

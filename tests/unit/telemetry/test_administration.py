@@ -57,6 +57,7 @@ async def test_a_queue_shows_what_an_administrator_asks_for(fake_time: FakeTime)
         oldest_accepted_at=fake_time.monotonic() - 90,
         last_success_at=fake_time.monotonic() - 91,
         next_attempt_at=fake_time.monotonic() + 30,
+        loss_due=fake_time.monotonic() + 60,
         last_outcome=DeliveryOutcome(DeliveryResult.ERROR, "HTTP 503", status=503),
         sequence_context="default#a#b#1",
         next_sequence_number=15,
@@ -73,6 +74,7 @@ async def test_a_queue_shows_what_an_administrator_asks_for(fake_time: FakeTime)
     assert shown["creationTime"] == "2023-11-14T22:13:20.000Z"
     assert shown["lastSuccessTime"] == "2023-11-14T22:11:49.000Z"
     assert shown["nextAttemptTime"] == "2023-11-14T22:13:50.000Z"
+    assert shown["firstLossDueTime"] == "2023-11-14T22:14:20.000Z"
     assert shown["oldestIndicationAgeSeconds"] == 90
     assert shown["lastResult"] == {"result": "error", "detail": "HTTP 503", "status": 503}
     assert (shown["sequenceContext"], shown["nextSequenceNumber"]) == ("default#a#b#1", 15)
@@ -85,6 +87,15 @@ async def test_one_queue_lists_its_attempts_latest_first(fake_time: FakeTime) ->
     assert [attempt["identifier"] for attempt in shown["attempts"]] == ["id-2", "id-1", "id-0"]
     assert shown["attempts"][0]["result"] == "success"
     assert shown["attempts"][0]["time"] == "2023-11-14T22:13:20.500Z"
+    assert shown["firstLossDueTime"] is None
+    assert shown["indicationLifetimeSeconds"] == 900
+    assert shown["retry"] == {
+        "attempts": 3,
+        "intervalSeconds": 30,
+        "backoff": "Fixed",
+        "maximumIntervalSeconds": 3600,
+        "jitterPercent": 0,
+    }
 
 
 async def test_queues_are_answered_a_page_at_a_time_by_name(fake_time: FakeTime) -> None:

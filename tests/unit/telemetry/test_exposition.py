@@ -98,12 +98,16 @@ def test_times_are_told_in_seconds_since_the_epoch_and_ages_in_seconds(
         oldest_accepted_at=now - 12.5,
         next_attempt_at=now + 30,
         last_success_at=now - 1,
+        failing_since=now - 7,
+        loss_due=now + 83,
     )
     metrics = _metrics(fake_time, queue)
     names = {
         "pillion_destination_oldest_indication_age_seconds": 12.5,
         "pillion_destination_next_attempt_timestamp_seconds": fake_time.time() + 30,
         "pillion_destination_last_success_timestamp_seconds": fake_time.time() - 1,
+        "pillion_destination_failing_since_timestamp_seconds": fake_time.time() - 7,
+        "pillion_queue_first_loss_due_timestamp_seconds": fake_time.time() + 83,
     }
     for name, value in names.items():
         assert _value(metrics, name, destination="siem") == pytest.approx(value)
@@ -113,8 +117,12 @@ def test_a_queue_with_nothing_pending_has_age_zero_and_no_next_attempt(fake_time
     metrics = _metrics(fake_time, StillQueue(name="siem"))
     age = "pillion_destination_oldest_indication_age_seconds"
     assert _value(metrics, age, destination="siem") == 0
-    due = "pillion_destination_next_attempt_timestamp_seconds"
-    assert _value(metrics, due, destination="siem") is None
+    for absent in (
+        "pillion_destination_next_attempt_timestamp_seconds",
+        "pillion_destination_failing_since_timestamp_seconds",
+        "pillion_queue_first_loss_due_timestamp_seconds",
+    ):
+        assert _value(metrics, absent, destination="siem") is None
 
 
 @given(name=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0")))

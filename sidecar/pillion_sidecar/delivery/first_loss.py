@@ -1,0 +1,51 @@
+"""When a destination queue is due to discard an indication, if nothing more is delivered. Pure.
+
+The earliest of three: the lifetime of the oldest ends, the last attempt fails, or the queue is full
+and its oldest gives way. Times are monotonic.
+"""
+
+from collections.abc import Iterable
+
+from pillion_sidecar.config.resources import RetryPolicy
+from pillion_sidecar.config.retry import waits
+
+#: Seconds: what is further away than a year is no forecast.
+HORIZON = 365 * 86_400.0
+#: Seconds: arrivals are counted over this time at least, so that the first two do not pass for a
+#: flood.
+SHORTEST_AGE = 1.0
+
+
+def last_attempt_at(
+    policy: RetryPolicy, *, made: int, failures: int, next_attempt_at: float
+) -> float | None:
+    """Return when the last attempt for an indication is made at the earliest; None: attempts have
+    no limit.
+
+    ``made`` counts the attempts that it has spent, ``failures`` those of its queue since the last
+    success.
+    """
+    if policy.attempts is None:
+        return None
+    # The next one is not waited for any more.
+    left = max(0, policy.attempts - made)
+    return next_attempt_at + (1 - policy.jitter) * waits(policy, failures=failures + 1, count=left)
+
+
+def full_at(*, room: int, depth: int, age: float, now: float) -> float | None:
+    """Return when the next indication finds a queue full, if they go on to arrive as they have
+    since the oldest was accepted, ``age`` seconds ago; None: not within a year, by that rate.
+
+    ``room`` is the number of free places, ``depth`` that of pending indications.
+    """
+    if room <= 0:
+        return now
+    if depth <= 0:
+        return None
+    wait = room * max(age, SHORTEST_AGE) / depth
+    return now + wait if wait <= HORIZON else None
+
+
+def earliest(times: Iterable[float | None]) -> float | None:
+    """Return the earliest of the times that there are; None without one."""
+    return min((time for time in times if time is not None), default=None)

@@ -1,0 +1,189 @@
+"""When the first indication is due to be lost, against when it is (S0.12)."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pillion_sidecar.config.resources import Backoff, QueueFullPolicy, RemovalPolicy, RetryPolicy
+from pillion_sidecar.delivery.first_loss import HORIZON, full_at, last_attempt_at
+from support.delivery import ERROR, SUCCESS, Deliverer, destination
+from support.fake_journal import FakeJournal
+
+FIXED = RetryPolicy(attempts=3, interval_seconds=30.0)
+GROWING = RetryPolicy(
+    attempts=5, interval_seconds=10.0, backoff=Backoff.EXPONENTIAL, maximum_interval_seconds=60.0
+)
+
+
+def failing(**changes: object) -> Deliverer:
+    """A deliverer whose listener has just failed for the first time, with one indication."""
+    made = Deliverer()
+    made.answer = ERROR
+    made.apply([destination("ops", **changes)])
+    made.publish("a")
+    made.run()
+    return made
+
+
+def due(made: Deliverer) -> float | None:
+    """In how many seconds the first loss is due."""
+    now = made.time.monotonic()
+    at = made.queue("ops").first_loss_due(now)
+    return None if at is None else at - now
+
+
+def test_a_queue_with_nothing_pending_loses_nothing() -> None:
+    made = Deliverer()
+    made.apply([destination("ops")])
+    assert due(made) is None
+    made.publish("a")
+    made.run()
+    assert made.settlements.delivered == ["a"]
+    assert due(made) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "seconds"),
+    [
+        ({"retry": FIXED}, 90),
+        ({"retry": GROWING}, 10 + 20 + 40 + 60 + 60),
+        ({"retry": FIXED, "indication_lifetime_seconds": 45.0}, 45),
+        ({"retry": RetryPolicy(attempts=None), "indication_lifetime_seconds": 600.0}, 600),
+    ],
+)
+def test_the_first_loss_happens_when_it_was_due_and_not_before(
+    changes: dict[str, object], seconds: float
+) -> None:
+    made = failing(**changes)
+    told = due(made)
+    assert told == seconds
+    for part in (0.3, 0.6, 0.9):
+        made.advance(told * 0.3)
+        assert due(made) == pytest.approx(told * (1 - part))
+    made.advance(told * 0.1 - 0.01)
+    assert not made.settlements.seen
+    made.advance(0.02)
+    assert len(made.settlements.seen) == 1
+
+
+def test_the_next_in_the_queue_has_its_attempts_before_it() -> None:
+    made = failing(retry=FIXED)
+    made.publish("b")
+    made.advance(90)
+    assert len(made.settlements.seen) == 1
+    # Its first attempt is due after the interval, and three retries follow.
+    assert due(made) == 120
+    made.advance(119.9)
+    assert len(made.settlements.seen) == 1
+    made.advance(0.2)
+    assert len(made.settlements.seen) == 2
+
+
+def test_jitter_makes_it_due_as_early_as_it_can_be() -> None:
+    made = failing(retry=RetryPolicy(attempts=2, interval_seconds=100.0, jitter=0.5))
+    # The wait under way is known, the next one may be half as long.
+    assert due(made) == 100 + 50
+
+
+def test_no_limit_of_attempts_and_no_lifetime_lose_nothing_until_the_queue_is_full() -> None:
+    made = failing(
+        retry=RetryPolicy(attempts=None),
+        indication_lifetime_seconds=0.0,
+        queue_full_policy=QueueFullPolicy.REJECT,
+    )
+    made.advance(1000)
+    assert due(made) is None
+
+
+def test_a_suspended_queue_loses_nothing_while_there_is_room_and_then_its_oldest() -> None:
+    made = Deliverer()
+    made.apply([destination("ops", suspended=True, queue_size=10)])
+    made.publish("0")
+    made.advance(10)
+    made.publish("1")
+    # Two in ten seconds, eight places: at this rate it is full after forty.
+    assert due(made) == 40
+    for number in range(2, 10):
+        made.publish(str(number))
+    assert due(made) == 0
+    made.publish("10")
+    assert made.settlements.seen[0][0] == "0"
+
+
+def test_a_queue_that_pushes_back_is_never_due_for_being_full() -> None:
+    made = Deliverer()
+    made.apply(
+        [destination("ops", suspended=True, queue_size=2, queue_full_policy=QueueFullPolicy.REJECT)]
+    )
+    made.publish("a")
+    made.publish("b")
+    assert due(made) is None
+
+
+def test_time_of_suspension_moves_the_due_time() -> None:
+    made = failing(retry=RetryPolicy(attempts=None), indication_lifetime_seconds=600.0)
+    made.advance(100)
+    changed = {"retry": RetryPolicy(attempts=None), "indication_lifetime_seconds": 600.0}
+    made.apply([destination("ops", suspended=True, **changed)])
+    made.advance(5000)
+    made.apply([destination("ops", **changed)])
+    assert due(made) == 500
+
+
+def test_a_listener_that_is_back_takes_the_due_time_away() -> None:
+    made = failing(retry=FIXED)
+    made.answer = SUCCESS
+    made.handlers["ops"].answer = SUCCESS
+    made.advance(30)
+    assert made.settlements.delivered == ["a"]
+    assert due(made) is None
+
+
+def test_a_queue_that_drains_gets_nothing_more_and_is_never_full() -> None:
+    made = failing(
+        retry=RetryPolicy(attempts=None),
+        indication_lifetime_seconds=0.0,
+        queue_size=1,
+        removal_policy=RemovalPolicy.DRAIN,
+    )
+    made.advance(100)
+    assert due(made) == 0
+    made.apply([])
+    assert made.queue("ops").draining
+    assert due(made) is None
+
+
+def test_on_disk_by_default_the_first_loss_is_due_a_day_after_acceptance() -> None:
+    journal = FakeJournal()
+    made = Deliverer(journal=journal)
+    made.answer = ERROR
+    made.apply([destination("ops", retry=None)])
+    made.publish("a")
+    journal.commit()
+    made.run()
+    assert due(made) == 86_400
+    made.advance(3600)
+    assert due(made) == 86_400 - 3600
+
+
+def test_what_would_be_full_in_more_than_a_year_is_not_forecast() -> None:
+    assert full_at(room=10_000_000, depth=1, age=864_000.0, now=0.0) is None
+    assert full_at(room=1, depth=1, age=HORIZON, now=5.0) == HORIZON + 5.0
+
+
+@given(
+    made=st.integers(0, 12),
+    failures=st.integers(0, 100),
+    attempts=st.integers(0, 10),
+    jitter=st.sampled_from((0.0, 0.2, 1.0)),
+)
+def test_the_last_attempt_is_never_before_the_next(
+    made: int, failures: int, attempts: int, jitter: float
+) -> None:
+    policy = RetryPolicy(attempts=attempts, interval_seconds=30.0, jitter=jitter)
+    at = last_attempt_at(policy, made=made, failures=failures, next_attempt_at=7.0)
+    assert at is not None
+    assert at >= 7.0
+    assert math.isfinite(at)
