@@ -129,7 +129,9 @@ def _unpacked(path: Path, parts: Mapping[str, int]) -> tuple[rendered.Unpacked, 
         )
     try:
         if beside := sorted(entry.name for entry in path.iterdir() if is_resource_file(entry.name)):
-            warnings.append(f"{beside[0]} is ignored: revision {newest} stands beside it")
+            warnings.append(
+                f"{_shown(Path(beside[0]))} is ignored: revision {newest} stands beside it"
+            )
         files = {name: _part(path / name) for name in revisions[newest]}
         text = rendered.unpack(files)
     except OSError as error:
@@ -163,7 +165,7 @@ def _incomplete(path: Path, parts: Mapping[str, int]) -> Problem:
         reason=INCOMPLETE,
         message=f"holds no complete revision, only parts such as {names}",
         remedy="The others are on their way, or could not be mounted.",
-        file=path.name,
+        file=_shown(path),
     )
 
 
@@ -172,7 +174,7 @@ def _corrupt(path: Path, message: str) -> Problem:
         reason="Corrupt",
         message=message,
         remedy="Have it rendered again: delete the Secrets that it came in.",
-        file=path.name,
+        file=_shown(path),
     )
 
 
@@ -188,7 +190,7 @@ def _files(path: Path, problems: list[Problem]) -> list[Path]:
                 reason=EMPTY,
                 message="holds no resource files",
                 remedy="Put *.yaml, *.yml or *.json files there.",
-                file=path.name,
+                file=_shown(path),
             )
         )
     if len(files) > MOST_FILES:
@@ -230,7 +232,7 @@ def _read(file: Path, problems: list[Problem]) -> Iterator[Document]:
             problems.append(_unreadable(file, message, "Spread it over several files."))
             return
         for document in read_documents(content.decode("utf-8-sig")):
-            yield Document(file.name, document.value, document.lines)
+            yield Document(_shown(file), document.value, document.lines)
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         problems.append(_unreadable(file, "is not UTF-8", "Save it as UTF-8.", line=line))
@@ -248,8 +250,15 @@ def _unseen(path: Path, error: OSError, remedy: str) -> Problem:
     return replace(problem, may_pass=True)
 
 
+def _shown(path: Path) -> str:
+    """The name of a file as it can be printed: bytes that are not UTF-8 are escaped."""
+    return os.fsencode(path.name).decode(errors="backslashreplace")
+
+
 def _unreadable(path: Path, message: str, remedy: str, *, line: int = 0) -> Problem:
-    return Problem(reason="Unreadable", message=message, remedy=remedy, file=path.name, line=line)
+    return Problem(
+        reason="Unreadable", message=message, remedy=remedy, file=_shown(path), line=line
+    )
 
 
 __all__ = ["STANDALONE_ADDRESSES", "ConfigurationError", "load_folder", "resource_files"]

@@ -130,9 +130,9 @@ class _Resolver:
         for name, resource in self._destinations.items():
             reader = SecretReader(self._resources, resource)
             tls, credentials = reader.tls(), reader.credentials()
-            if resource.sound("destination"):
-                self._check_address(resource)
-            if resource.valid:
+            permitted = resource.sound("destination") and self._permits_address(resource)
+            # What has no good address is judged no further, and is in no warning.
+            if resource.valid and permitted:
                 uid = _uid(resource)
                 built[name] = build_destination(
                     resource, service=service, uid=uid, tls=tls, credentials=credentials
@@ -149,7 +149,7 @@ class _Resolver:
             return destination
         return replace(destination, relay_to=service.gateway)
 
-    def _check_address(self, resource: Resource) -> None:
+    def _permits_address(self, resource: Resource) -> bool:
         url = resource.spec["destination"]
         refusal = self._addresses.check_host(host_of(url))
         if refusal is not None:
@@ -162,6 +162,7 @@ class _Resolver:
                 "the deliverer is started.",
                 reason="AddressNotPermitted",
             )
+        return refusal is None
 
     def _check_retry(self, resource: Resource, destination: ListenerDestination) -> None:
         retry = destination.retry

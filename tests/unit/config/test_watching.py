@@ -23,6 +23,7 @@ from pillion_sidecar.config.watching import (
 )
 from pillion_sidecar.testing import FakeTime
 from support.resources import destination, write
+from support.strange_files import STRANGE, strange_file
 
 #: Read once, as a deliverer does.
 SCHEMA = load_schema()
@@ -256,6 +257,20 @@ async def test_an_error_of_the_system_while_loading_ends_nothing(tmp_path: Path)
         assert timeouts(watched.outcomes) == [1.0, None]
         await watched.looks.next(LOOKS_BETWEEN_READS + 1)
         assert timeouts(watched.outcomes) == [1.0, None, 2.0]
+
+
+@pytest.mark.parametrize("what", STRANGE)
+async def test_whatever_lies_in_the_folder_the_watcher_goes_on(tmp_path: Path, what: str) -> None:
+    put(tmp_path, 1)
+    async with watch(tmp_path) as watched:
+        for name in ("x.yaml", "0123456789abcdef.part-01-of-01"):
+            with strange_file(tmp_path, name, what):
+                await watched.looks.next(2)
+            await watched.looks.next(2)
+        put(tmp_path, 2)
+        await watched.looks.next(2)
+        taken = [found for found in timeouts(watched.outcomes) if found is not None]
+        assert (taken[0], taken[-1]) == (1.0, 2.0)
 
 
 @pytest.mark.parametrize("change", ["add", "remove", "grow", "replace"])
