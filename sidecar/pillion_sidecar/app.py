@@ -42,6 +42,7 @@ from pillion_sidecar.journal.memory import MemoryJournal
 from pillion_sidecar.journal.ports import Recovered
 from pillion_sidecar.journaling import JournalFolder, go_on, wanted_durability
 from pillion_sidecar.listening import AddressTaken, Listeners
+from pillion_sidecar.origins import OriginPolicy
 from pillion_sidecar.refusals import Refusals
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
@@ -244,6 +245,9 @@ class Deliverer:
                 **self._doorway.readiness,
             },
         )
+        # A guard asks for tokens, which a web page does not have.
+        guard, host = self._doorway.guard, self._settings.intake.host
+        origins = OriginPolicy(host) if guard is None else None
         intake = create_intake(
             rooms=self._rooms,
             schema=self._schema,
@@ -251,7 +255,8 @@ class Deliverer:
             gate=self._gate,
             observer=self._metrics,
             callbacks=self._callbacks,
-            guard=self._doorway.guard,
+            guard=guard,
+            origins=origins,
         )
         apart = self._settings.administration
         administered = intake if apart is None else web.Application()
@@ -261,6 +266,7 @@ class Deliverer:
             revision=lambda: self._configuration.revision if self._configuration else None,
             durability=lambda: self._folder.durability,
             drain=self.delivery.drain,
+            origins=origins if apart is None else OriginPolicy(apart.host),
         )
         add_administration_routes(administered, administration)
         if self._settings.operator_token_file is not None:

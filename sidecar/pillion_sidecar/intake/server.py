@@ -32,6 +32,7 @@ from pillion_sidecar.intake.parameters import (
 from pillion_sidecar.intake.publishing import KINDS, BodyIntake, Interrupted, kind_of
 from pillion_sidecar.intake.relaying import RelaySubmission
 from pillion_sidecar.intake.statistics import IntakeObserver
+from pillion_sidecar.origins import OriginPolicy
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.identity import scoped
 from pillion_sidecar.reliability.publishers import Publishers
@@ -77,9 +78,10 @@ def create_intake(
     callbacks: Callbacks | None = None,
     limits: IntakeLimits | None = None,
     guard: "Guard | None" = None,
+    origins: OriginPolicy | None = None,
 ) -> web.Application:
     """Return the application. Without ``callbacks`` nobody can be called back; without a ``guard``
-    anybody may come in, so it is for the loopback listener.
+    anybody may come in but web pages that ``origins`` refuses, so it is for the loopback listener.
 
     Its runner should have a ``keepalive_timeout`` (aiohttp then also closes a connection whose
     first request does not come) and ``auto_decompress=False``.
@@ -104,14 +106,31 @@ def create_intake(
     expect = None if guard is None else guard.expect
     app = web.Application(client_max_size=limits.line_bytes, middlewares=middlewares)
     add = partial(app.router.add_route, expect_handler=expect)
-    add("POST", "/v1/indications", intake.guarded(intake.publish))
-    add("POST", "/v1/relay", intake.guarded(intake.relay))
-    add("GET", "/v1/receipts/{id}", asking.waiting(asking.receipt))
-    add("POST", "/v1/flush", asking.waiting(asking.flush))
-    add("GET", "/v1/faults", asking.faults)
+    here = partial(_not_from_a_page, origins)
+    add("POST", "/v1/indications", here(intake.guarded(intake.publish)))
+    add("POST", "/v1/relay", here(intake.guarded(intake.relay)))
+    add("GET", "/v1/receipts/{id}", here(asking.waiting(asking.receipt)))
+    add("POST", "/v1/flush", here(asking.waiting(asking.flush)))
+    add("GET", "/v1/faults", here(asking.faults))
     for path in CIM_XML_PATHS:
-        add("*", path, intake.guarded(intake.export))
+        add("*", path, here(intake.guarded(intake.export)))
     return app
+
+
+def _not_from_a_page(origins: OriginPolicy | None, handler: Handler) -> Handler:
+    """Answer 403 to what a web page of another origin has a browser send.
+
+    Any Host is good: publishers may have names of their own for this machine, and a page that was
+    led here by one sends its Origin with each POST.
+    """
+    if origins is None:
+        return handler
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        reason = origins.refuse_page(request)
+        return await handler(request) if reason is None else answers.refusal(403, reason)
+
+    return answer
 
 
 class _Intake:

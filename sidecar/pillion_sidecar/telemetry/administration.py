@@ -7,12 +7,15 @@ import heapq
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from aiohttp import web
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.connections import ended_with_client
+from pillion_sidecar.origins import OriginPolicy
 from pillion_sidecar.telemetry.ports import DeliveryService, DestinationQueue
 from pillion_sidecar.telemetry.status import (
     attempt_status,
@@ -29,9 +32,12 @@ MOST_ENDED = 1000
 #: Seconds that ``POST /drain`` waits, unless asked otherwise, and at most.
 DEFAULT_DRAIN_TIMEOUT = 20.0
 MAXIMUM_DRAIN_TIMEOUT = 3600.0
+#: Requests that wait for ``POST /drain`` at a time.
+MOST_DRAINING = 16
 
 #: Hastens delivery for at most so many seconds; returns how much is then pending.
 Drain: TypeAlias = Callable[[float], Awaitable[int]]
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,16 +51,33 @@ class Administration:
     #: Where indications are kept: what the deliverer was started with, whatever is asked for now.
     durability: Callable[[], Durability]
     drain: Drain
+    #: Which requests come from a web page of another origin; None: tokens are asked for.
+    origins: OriginPolicy | None = None
 
 
 def add_administration_routes(app: web.Application, administration: Administration) -> None:
     """Mount ``/v1/queues`` and ``/drain``."""
     routes = _Routes(administration)
-    app.router.add_get("/v1/queues", routes.list_queues)
-    app.router.add_get("/v1/queues/{name}", routes.show_queue)
-    app.router.add_post("/v1/queues/{name}/skip", routes.skip)
-    app.router.add_post("/v1/queues/{name}/purge", routes.purge)
-    app.router.add_post("/drain", routes.drain)
+    guarded = partial(_guarded, administration.origins)
+    app.router.add_get("/v1/queues", guarded(routes.list_queues))
+    app.router.add_get("/v1/queues/{name}", guarded(routes.show_queue))
+    app.router.add_post("/v1/queues/{name}/skip", guarded(routes.skip))
+    app.router.add_post("/v1/queues/{name}/purge", guarded(routes.purge))
+    app.router.add_post("/drain", guarded(routes.drain))
+
+
+def _guarded(origins: OriginPolicy | None, handler: Handler) -> Handler:
+    """Answer 403 to what a web page of another origin has a browser send."""
+    if origins is None:
+        return handler
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        reason = origins.refuse(request)
+        if reason is not None:
+            raise web.HTTPForbidden(text=f"{reason}\n")
+        return await handler(request)
+
+    return answer
 
 
 def list_queues(request: web.Request, administration: Administration) -> web.Response:
@@ -94,6 +117,7 @@ class _Routes:
         self._delivery = administration.delivery
         self._clock = administration.clock
         self._drain = administration.drain
+        self._draining = 0
 
     async def list_queues(self, request: web.Request) -> web.Response:
         """All queues, a page at a time."""
@@ -122,7 +146,17 @@ class _Routes:
         timeout = _number(
             request, "timeout", default=DEFAULT_DRAIN_TIMEOUT, least=0, most=MAXIMUM_DRAIN_TIMEOUT
         )
-        pending = await self._drain(timeout)
+        if self._draining >= MOST_DRAINING:
+            raise web.HTTPServiceUnavailable(
+                text=f"{MOST_DRAINING} requests wait for the drain already\n",
+                headers={"Retry-After": "1"},
+            )
+        self._draining += 1
+        try:
+            with ended_with_client(request):
+                pending = await self._drain(timeout)
+        finally:
+            self._draining -= 1
         left = sorted(
             (queue.name, queue.depth) for queue in self._delivery.all_queues() if queue.depth
         )

@@ -1,5 +1,6 @@
 """What an administrator sees and does (S0.12)."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -10,9 +11,12 @@ from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.subscriptions import Subscription, SubscriptionEnd
+from pillion_sidecar.origins import OriginPolicy
 from pillion_sidecar.telemetry.administration import (
+    MOST_DRAINING,
     MOST_ENDED,
     Administration,
+    Drain,
     add_administration_routes,
 )
 from pillion_sidecar.testing import FakeTime
@@ -25,9 +29,10 @@ async def _client(
     fake_time: FakeTime,
     *queues: StillQueue,
     left: int = 0,
+    drain: Drain | None = None,
     delivery: StillDelivery | None = None,
 ) -> AsyncIterator[TestClient]:  # type: ignore[type-arg]
-    async def drain(seconds: float) -> int:
+    async def drained(seconds: float) -> int:
         fake_time.advance(seconds)
         return left
 
@@ -39,7 +44,8 @@ async def _client(
             clock=fake_time,
             revision=lambda: "r7",
             durability=lambda: Durability.STATE_ONLY,
-            drain=drain,
+            drain=drain or drained,
+            origins=OriginPolicy("127.0.0.1"),
         ),
     )
     async with TestClient(TestServer(app)) as client:
@@ -217,3 +223,47 @@ def ended(name: str, end: SubscriptionEnd, cause: SubscriptionEnd) -> Subscripti
     made = Subscription(resource, began_at=0)
     made.end, made.cause = end, cause
     return made
+
+
+FOREIGN = (
+    {"Origin": "https://evil.example"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Host": "attacker.example"},
+)
+
+
+async def test_no_web_page_purges_or_reads_a_queue(fake_time: FakeTime) -> None:
+    """500 durable indications were discarded by a form of a page."""
+    delivery = StillDelivery(StillQueue(name="siem", depth=3))
+    async with _client(fake_time, delivery=delivery) as client:
+        for headers in FOREIGN:
+            for method, path in (
+                ("POST", "/v1/queues/siem/purge"),
+                ("POST", "/v1/queues/siem/skip"),
+                ("POST", "/drain?timeout=0"),
+                ("GET", "/v1/queues"),
+                ("GET", "/v1/queues/siem"),
+            ):
+                answer = await client.request(method, path, headers=headers)
+                assert answer.status == 403
+                assert "not" in await answer.text()
+        assert (await client.get("/v1/queues")).status == 200
+
+
+async def test_no_more_wait_for_the_drain_than_may(fake_time: FakeTime) -> None:
+    begun, over = asyncio.Semaphore(0), asyncio.Event()
+
+    async def drain(_seconds: float) -> int:
+        begun.release()
+        await over.wait()
+        return 0
+
+    async with _client(fake_time, drain=drain) as client:
+        waiting = [asyncio.create_task(client.post("/drain")) for _ in range(MOST_DRAINING)]
+        for _ in waiting:
+            await begun.acquire()
+        refused = await client.post("/drain")
+        assert (refused.status, refused.headers["Retry-After"]) == (503, "1")
+        over.set()
+        assert {(await one).status for one in waiting} == {200}
+        assert (await client.post("/drain")).status == 200
