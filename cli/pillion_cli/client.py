@@ -38,6 +38,8 @@ class Answer:
     body: bytes
     #: Seconds, where the answer has a Retry-After in seconds.
     retry_after: float | None = None
+    #: Why what was exported goes to no listener: the Pillion-Unreached header.
+    unreached: str | None = None
 
     def json(self) -> dict[str, Any] | None:
         """The body as a JSON object; None where it is not one."""
@@ -132,7 +134,12 @@ class DelivererClient:
             raise Unreachable(f"no answer from {self.url}: {why}") from error
         if not response.isclosed():
             self._connection.close()
-        return Answer(response.status, content, _seconds(response.getheader("Retry-After")))
+        return Answer(
+            response.status,
+            content,
+            retry_after=_seconds(response.getheader("Retry-After")),
+            unreached=response.getheader("Pillion-Unreached"),
+        )
 
     def _drop_stale_connection(self) -> None:
         """Close a kept connection that the peer has closed: a request on it would be lost, and

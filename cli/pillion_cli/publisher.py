@@ -21,6 +21,9 @@ QUOTED_REFUSALS = 10
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 30.0
 
+#: Why an indication that was accepted goes to no listener.
+UNREACHED = ("unrouted", "ended", "suppressed")
+
 #: Without them an export message is no export (DSP0200 6.3.4); the method is read from the message.
 _EXPORT_HEADERS = (("CIMExport", "MethodRequest"), ("CIMExportMethod", "ExportIndication"))
 _XML_ERROR = re.compile(rb"<ERROR\b[^>]*?>")
@@ -62,8 +65,8 @@ class Summary:
     not_durable: int = 0
     #: With ``--ack delivered``: what is known of delivery.
     delivered: int = 0
-    #: Of the delivered: those that nobody has subscribed to.
-    unrouted: int = 0
+    #: Accepted, and for no listener: by reason (unrouted, ended, suppressed).
+    unreached: Counter[str] = field(default_factory=Counter)
     pending: int = 0
     discarded: Counter[str] = field(default_factory=Counter)
     #: Requests that were sent again, in part.
@@ -232,7 +235,7 @@ class Publisher:
         summary.accepted += content.get("accepted", 0)
         summary.duplicate += content.get("duplicate", 0)
         summary.delivered += content.get("delivered", 0)
-        summary.unrouted += content.get("unrouted", 0)
+        summary.unreached.update({reason: content.get(reason, 0) for reason in UNREACHED})
         summary.pending += content.get("pending", 0)
         summary.discarded.update(entry["reason"] for entry in content.get("discarded", ()))
         summary.discarded["without detail"] += content.get("discardedBeyond", 0)
@@ -266,6 +269,8 @@ class Publisher:
         error = _XML_ERROR.search(answer.body)
         if error is None:
             self.summary.accepted += 1
+            if answer.unreached in UNREACHED:
+                self.summary.unreached[answer.unreached] += 1
         else:
             found = _XML_DESCRIPTION.search(error[0])
             reason = unescape((found[1] if found else error[0]).decode(errors="replace"))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from pillion_cli.publisher import Summary
+from pillion_cli.publisher import UNREACHED, Summary
 
 
 def summary_lines(summary: Summary) -> Iterator[str]:
@@ -28,10 +28,12 @@ def _counts(summary: Summary) -> Iterator[str]:
     if summary.not_durable:
         yield f"{summary.not_durable:,} not known to be on disk"
     if summary.delivered or summary.pending or summary.discarded.total():
-        unrouted = f" ({summary.unrouted:,} of them had no subscriber)" if summary.unrouted else ""
-        yield f"{summary.delivered:,} delivered{unrouted}"
+        yield f"{summary.delivered:,} delivered"
         yield f"{summary.pending:,} pending"
         yield from (f"{n:,} discarded ({reason})" for reason, n in summary.discarded.items() if n)
+    if summary.unreached.total():
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in summary.unreached.items() if n)
+        yield f"{summary.unreached.total():,} for no listener ({reasons})"
     if summary.faulted:
         yield f"{summary.faulted:,} faults"
 
@@ -55,7 +57,7 @@ def summary_document(summary: Summary) -> dict[str, object]:
         ],
         "notDurable": summary.not_durable,
         "delivered": summary.delivered,
-        "unrouted": summary.unrouted,
+        **{reason: summary.unreached[reason] for reason in UNREACHED},
         "pending": summary.pending,
         "discarded": dict(+summary.discarded),
         "resent": summary.resent,

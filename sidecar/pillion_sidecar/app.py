@@ -36,6 +36,7 @@ from pillion_sidecar.handlers.resolver import Resolver
 from pillion_sidecar.intake.acceptance import Rooms
 from pillion_sidecar.intake.gate import IntakeGate
 from pillion_sidecar.intake.server import create_intake
+from pillion_sidecar.intake.unreached import UnreachedIndications
 from pillion_sidecar.journal.disk import DiskJournal
 from pillion_sidecar.journal.errors import JournalError
 from pillion_sidecar.journal.memory import MemoryJournal
@@ -165,8 +166,12 @@ class Deliverer:
             queues=self.delivery,
             window_seconds=LEAST_DUPLICATE_WINDOW,
         )
+        self._unreached = UnreachedIndications(timers=self._timers)
         self._metrics.watch(
-            queues=self.delivery.queues, duplicates=self._memory, groups=self._groups
+            queues=self.delivery.queues,
+            duplicates=self._memory,
+            groups=self._groups,
+            unreached=self._unreached.total,
         )
         self._rooms = Rooms(
             clock=self._clock,
@@ -174,6 +179,7 @@ class Deliverer:
             routes=Router(Configuration(revision=""), schema=self._schema),
             queues=self.delivery,
             groups=self._groups,
+            unreached=self._unreached,
         )
 
     # ------------------------------------------------------------------ life
@@ -324,6 +330,7 @@ class Deliverer:
             # After delivery: those who wait for a receipt are answered by its last settlements.
             await self._listeners.close()
             self._callbacks.close()
+            self._unreached.close()
             self._poster.close()
             await self._resolver.close()
             self._folder.close()

@@ -1,10 +1,22 @@
 """An accepted indication, as it travels from intake to the listeners."""
 
+from enum import StrEnum
 from typing import Protocol
 
 import msgspec
 
 from pillion_sidecar.delivery.reasons import DiscardReason
+
+
+class Unreached(StrEnum):
+    """Why an indication that was accepted goes to no listener at all."""
+
+    #: No subscription selects it.
+    UNROUTED = "unrouted"
+    #: The subscriptions that select it are disabled or have ended.
+    ENDED = "ended"
+    #: A repeatNotificationPolicy suppresses or delays it.
+    SUPPRESSED = "suppressed"
 
 
 class Tracker(Protocol):

@@ -2,10 +2,13 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark_pillion.errors import ProtocolError
+
+#: Why an indication that was accepted goes to no listener.
+UNREACHED = ("unrouted", "ended", "suppressed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,8 @@ class Accepted:
     duplicate: int
     refused: tuple[Refused, ...]
     unread_from: int
+    #: Of the accepted: lines that go to no listener, by reason.
+    unreached: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_accepted(reply: Reply, *, sent: int) -> Accepted:
@@ -85,6 +90,7 @@ def read_accepted(reply: Reply, *, sent: int) -> Accepted:
         duplicate=_count(document, "duplicate"),
         refused=tuple(_refused(item) for item in refused),
         unread_from=sent if unread is None else _count(document, "unreadFrom"),
+        unreached={reason: count for reason in UNREACHED if (count := _count(document, reason))},
     )
     numbers = {refused.line for refused in answer.refused}
     read = answer.accepted + answer.duplicate + len(numbers)

@@ -5,6 +5,7 @@ names: content, and nothing of how Spark happened to cut the rows up. Partitions
 sequence differ between a first run and its replay, and whoever drops by those loses rows.
 """
 
+import dataclasses
 import datetime
 import json
 import os
@@ -44,13 +45,15 @@ IDENTIFIER = "IndicationIdentifier"
 class Published:
     """What one batch came to. ``delivered`` and ``discarded`` count targets: a row with two
     listeners counts twice, and a duplicate not at all, unless what it repeats was discarded.
-    ``discarded`` counts by ``DESTINATION: REASON``."""
+    ``discarded`` counts by ``DESTINATION: REASON``; ``unreached`` counts accepted rows that go to
+    no listener, by ``unrouted``, ``ended`` and ``suppressed``."""
 
     accepted: int
     duplicate: int
     rejected: int
     delivered: int
     discarded: Mapping[str, int]
+    unreached: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 def publish(
@@ -250,5 +253,5 @@ def _save(lines: DataFrame, given: Mapping[str, str]) -> Published | None:
                 counts: dict[str, Any] = json.loads(file.read())
         except FileNotFoundError:
             return None
-    names = ("accepted", "duplicate", "rejected", "delivered", "discarded")
+    names = ("accepted", "duplicate", "rejected", "delivered", "discarded", "unreached")
     return Published(**{name: counts[name] for name in names})

@@ -49,6 +49,8 @@ class Counts:
     rejected: int = 0
     delivered: int = 0
     discarded: dict[str, int] = field(default_factory=dict)
+    #: Accepted rows that go to no listener, by reason: unrouted, ended, suppressed.
+    unreached: dict[str, int] = field(default_factory=dict)
     requests: int = 0
     pauses: int = 0
 
@@ -59,6 +61,7 @@ class Counts:
         self.rejected += other.rejected
         self.delivered += other.delivered
         self.discarded = dict(Counter(self.discarded) + Counter(other.discarded))
+        self.unreached = dict(Counter(self.unreached) + Counter(other.unreached))
         self.requests += other.requests
         self.pauses += other.pauses
 
@@ -154,6 +157,7 @@ class Sender:
     def _count(self, answer: Accepted) -> None:
         self.counts.accepted += answer.accepted
         self.counts.duplicate += answer.duplicate
+        self.counts.unreached = dict(Counter(self.counts.unreached) + Counter(answer.unreached))
         if answer.accepted or answer.duplicate:
             self._patience.progress()
 

@@ -190,11 +190,13 @@ def report(
     """Log what a save or micro-batch came to, on the driver, and append it to ``reportPath``."""
     total = _total(messages)
     where = "save" if batch is None else f"batch {batch}"
+    nobody = ", ".join(f"{count} {reason}" for reason, count in total.unreached.items())
     _log(
-        logging.WARNING if total.discarded or total.rejected else logging.INFO,
+        logging.WARNING if total.discarded or total.rejected or nobody else logging.INFO,
         f"{where} of {options.source}: {total.accepted} accepted, {total.duplicate} duplicate,"
         f" {total.rejected} rejected, {total.delivered} delivered,"
-        f" {sum(total.discarded.values())} discarded {total.discarded or ''}".rstrip(),
+        f" {sum(total.discarded.values())} discarded {total.discarded or ''}".rstrip()
+        + (f", for no listener: {nobody}" if nobody else ""),
     )
     if options.report_path is not None:
         with open(options.report_path, "a", encoding="utf-8") as file:

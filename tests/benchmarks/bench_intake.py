@@ -30,6 +30,7 @@ from pillion_sidecar.intake.acceptance import Rooms
 from pillion_sidecar.intake.gate import IntakeGate
 from pillion_sidecar.intake.ports import InstanceSource, Refusal, Target
 from pillion_sidecar.intake.server import create_intake
+from pillion_sidecar.intake.unreached import UnreachedIndications
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.grouping import Groups
 from pillion_sidecar.telemetry.metrics import Metrics
@@ -70,6 +71,9 @@ class TakingQueues:
     def hold(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
         return self.offer(indication, targets)
 
+    def have_ended(self, targets: Sequence[Target]) -> bool:
+        return False
+
     def release(self, indication: Indication) -> None:
         """It was taken already."""
 
@@ -100,6 +104,7 @@ async def serve(*, profile: bool) -> None:
             routes=OneRoute(),
             queues=queues,
             groups=Groups(clock=clock, timers=timers, queues=queues, window_seconds=86_400),
+            unreached=UnreachedIndications(timers=timers),
         ),
         schema=load_schema(),
         timers=timers,

@@ -42,6 +42,9 @@ class NotingQueues:
             self.held[indication.id] = indication
         return self.refusal
 
+    def have_ended(self, targets: Sequence[Target]) -> bool:
+        return False
+
     def release(self, indication: Indication) -> None:
         del self.held[indication.id]
         self.delivered.append(_place(indication))

@@ -19,6 +19,7 @@ from pillion_sidecar.intake.bodies import IntakeLimits
 from pillion_sidecar.intake.gate import IntakeGate
 from pillion_sidecar.intake.ports import InstanceSource, Refusal, Target
 from pillion_sidecar.intake.server import create_intake
+from pillion_sidecar.intake.unreached import UnreachedIndications
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.grouping import Groups
@@ -64,6 +65,8 @@ class HeldQueues:
         self.full: set[str] = set()
         #: Subscriptions that suppress what comes.
         self.suppressed: set[str] = set()
+        #: Subscriptions that have ended.
+        self.ended: set[str] = set()
         #: What nothing is taken for, such as a full journal.
         self.refusal: Refusal | None = None
         #: Indications that are held, and those that were discarded when they had been.
@@ -90,7 +93,11 @@ class HeldQueues:
     def offer(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
         refusal = self._refusal(targets)
         if refusal is None:
-            queued = [one.destination for one in targets if one.subscription not in self.suppressed]
+            queued = [
+                one.destination
+                for one in targets
+                if one.subscription not in self.suppressed | self.ended
+            ]
             indication.unsettled = len(queued)
             self._take(indication, queued)
         return refusal
@@ -101,6 +108,9 @@ class HeldQueues:
             indication.unsettled = len(targets)
             self.held[id(indication)] = indication, [one.destination for one in targets]
         return refusal
+
+    def have_ended(self, targets: Sequence[Target]) -> bool:
+        return all(one.subscription in self.ended for one in targets)
 
     def release(self, indication: Indication) -> None:
         self._take(*self.held.pop(id(indication)))
@@ -212,6 +222,7 @@ class Door:
             routes=self.routes,
             queues=self.queues,
             groups=self.groups,
+            unreached=UnreachedIndications(timers=self.time),
         )
         self.gate = IntakeGate(reading=requests, waiting=waiting)
         self.observer = Counted()

@@ -36,6 +36,7 @@ class StillQueue:
     in_flight: int = 0
     oldest_accepted_at: float | None = None
     delivered: int = 0
+    suppressed: int = 0
     relay_to: str | None = None
     handed_over: int = 0
     attempts: dict[DeliveryResult, int] = field(

@@ -94,16 +94,21 @@ class DestinationQueue:
         #: Removed with ``removalPolicy: Drain``: delivers what it holds and takes nothing more.
         self.draining = False
         self.high_water = 0
-        self.delivered = 0
-        #: What a gateway took at the end, instead of the listener.
-        self.handed_over = 0
-        self.attempts: dict[DeliveryResult, int] = dict.fromkeys(DeliveryResult, 0)
-        self.discarded: dict[DiscardReason, int] = dict.fromkeys(DiscardReason, 0)
+        self._start_counters()
         self.last_success_at: float | None = None
         self.last_attempt_at: float | None = None
         self.last_outcome: DeliveryOutcome | None = None
         self._recent = RecentAttempts()
         self.configure(destination, sends_identifiers=True)
+
+    def _start_counters(self) -> None:
+        self.delivered = 0
+        #: Indications that a repeat notification policy kept from it.
+        self.suppressed = 0
+        #: What a gateway took at the end, instead of the listener.
+        self.handed_over = 0
+        self.attempts: dict[DeliveryResult, int] = dict.fromkeys(DeliveryResult, 0)
+        self.discarded: dict[DiscardReason, int] = dict.fromkeys(DiscardReason, 0)
 
     def configure(self, destination: ListenerDestination, *, sends_identifiers: bool) -> None:
         """Take over a changed resource; what is queued stays queued."""

@@ -38,8 +38,6 @@ class RepeatNotifications:
         self._policy = policy
         self._events: OrderedDict[Hashable, _Event] = OrderedDict()
         self._times = 0
-        #: Occurrences that were not sent.
-        self.suppressed = 0
 
     def admits(self, event: Hashable, *, now: float) -> bool:
         """Count one occurrence of ``event`` at ``now`` (monotonic) and say whether it is sent."""
@@ -54,7 +52,6 @@ class RepeatNotifications:
         now = known.latest = max(known.latest, now)
         suppresses = self._policy.policy is RepeatPolicy.SUPPRESS
         sent = self._suppress(known, now) if suppresses else self._delay(known, now)
-        self.suppressed += not sent
         while self._times > REMEMBERED_TIMES and len(self._events) > 1:
             self._forget()
         return sent

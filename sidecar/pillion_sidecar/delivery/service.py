@@ -151,6 +151,10 @@ class DeliveryService:
         """See ``intake.ports.Queues``."""
         return self._taking.hold(indication, targets)
 
+    def have_ended(self, targets: Sequence[Target]) -> bool:
+        """See ``intake.ports.Queues``."""
+        return self._taking.have_ended(targets)
+
     def release(self, indication: Indication) -> None:
         """See ``intake.ports.Queues``."""
         self._taking.release(indication)

@@ -104,6 +104,10 @@ class Taking:
             [(queue, QueueEntry(going, one.subscription, NO_NUMBER)) for queue, one in relayed],
         )
 
+    def have_ended(self, targets: Sequence[Target]) -> bool:
+        """See ``intake.ports.Queues``."""
+        return not self._table.resolve(targets)
+
     def release(self, indication: Indication) -> None:
         """See ``intake.ports.Queues``."""
         if self.closed:
@@ -177,6 +181,8 @@ class Taking:
                 or repeats.admits(target.event, now=indication.accepted_at)
             ):
                 entries.append((queue, QueueEntry(indication, subscription, NO_NUMBER)))
+            else:
+                queue.suppressed += 1
         indication.unsettled = len(entries)
         self._settlements.pending += len(entries)
         return entries

@@ -6,15 +6,17 @@ A line moves by the table of :mod:`pillion_sidecar.reliability.states`; its memb
 when it was decoded, which is the first of the draft's three conditions.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.resources import Acknowledgement, Durability
-from pillion_sidecar.indication import Indication, Tracker
+from pillion_sidecar.indication import Indication, Tracker, Unreached
 from pillion_sidecar.intake.decoding import Decoded, InvalidLine
 from pillion_sidecar.intake.ports import Queues, Refusal, Routes, Target
 from pillion_sidecar.intake.statistics import IntakeObserver
+from pillion_sidecar.intake.unreached import UnreachedIndications
 from pillion_sidecar.reliability.duplicates import IN_DELIVERY, DuplicateMemory, Original
 from pillion_sidecar.reliability.grouping import FULL_RETRY_AFTER, Examined, Groups
 from pillion_sidecar.reliability.groups import Moment
@@ -56,6 +58,7 @@ class Rooms:
     routes: Routes
     queues: Queues
     groups: Groups
+    unreached: UnreachedIndications
     #: The level of a request that names none.
     acknowledgement: Acknowledgement = Acknowledgement.ACCEPTED
     #: What the journal can promise: ``durable`` needs Disk.
@@ -83,6 +86,8 @@ class Submission:
         self.accepted = 0
         self.duplicate = 0
         self.refused: list[RefusedLine] = []
+        #: Of the accepted: lines that go to no listener, by reason.
+        self.unreached: Counter[Unreached] = Counter()
         #: How many of ``refused`` are wrong; the others are refused for now.
         self.wrong = 0
         #: Seconds after which what was refused for now is worth sending again.
@@ -287,13 +292,7 @@ class Submission:
                 return False
         for follower in self._followers:
             follower.offering(indication, targets, line)
-        # Without a target nothing is delivered, but an identity is journaled.
-        if examined is not None:
-            refusal = self._rooms.groups.take(examined, indication, targets)
-        elif targets or indication.digest is not None:
-            refusal = self._rooms.queues.offer(indication, targets)
-        else:
-            return True
+        refusal = self._take_over(indication, targets, examined)
         if refusal is not None:
             self._withdraw(indication, targets)
             if refusal.destination is None:
@@ -304,7 +303,33 @@ class Submission:
         if self._followers and indication.unsettled != len(targets):
             for follower in self._followers:
                 follower.reduced(indication, targets)
+        if not indication.unsettled:
+            self._note_unreached(indication, targets)
         return True
+
+    def _take_over(
+        self, indication: Indication, targets: Sequence[Target], examined: Examined | None
+    ) -> Refusal | None:
+        if examined is not None:
+            return self._rooms.groups.take(examined, indication, targets)
+        # Without a target nothing is delivered, but an identity is journaled.
+        if targets or indication.digest is not None:
+            return self._rooms.queues.offer(indication, targets)
+        return None
+
+    def _note_unreached(self, indication: Indication, targets: Sequence[Target]) -> None:
+        reason = Unreached.SUPPRESSED
+        if not targets:
+            reason = Unreached.UNROUTED
+        elif self._rooms.queues.have_ended(targets):
+            if indication.relayed is not None:
+                # It had been accepted for that subscription before: this is told as a discard.
+                return
+            reason = Unreached.ENDED
+        self.unreached[reason] += 1
+        self._rooms.unreached.note(reason, indication.class_name)
+        for follower in self._followers:
+            follower.unreached(reason)
 
     def _withdraw(self, indication: Indication, targets: Sequence[Target]) -> None:
         for follower in self._followers:

@@ -2,10 +2,12 @@
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
 
+from pillion_sidecar.indication import Unreached
 from pillion_sidecar.intake.acceptance import RefusedLine, Submission
 from pillion_sidecar.reliability.faults import Fault
 from pillion_sidecar.reliability.identity import unscoped
@@ -42,7 +44,12 @@ def submission_document(submission: Submission, *, unread_from: int | None) -> d
     }
     if unread_from is not None:
         document["unreadFrom"] = unread_from
-    return document
+    return document | _unreached(submission.unreached)
+
+
+def _unreached(counts: Mapping[Unreached, int]) -> dict[str, int]:
+    """Return how many lines go to no listener, by reason; nothing for a reason without any."""
+    return {reason.value: counts[reason] for reason in Unreached if counts.get(reason)}
 
 
 def submission_status(submission: Submission) -> int:
@@ -67,8 +74,7 @@ def receipt_document(receipt: Receipt, *, limit: int | None = None) -> dict[str,
         ],
         "pending": receipt.pending,
     }
-    if receipt.unrouted:
-        document["unrouted"] = receipt.unrouted
+    document |= _unreached(receipt.unreached_lines)
     beyond = receipt.discarded_beyond + len(receipt.discarded) - len(told)
     if beyond:
         document["discardedBeyond"] = beyond
@@ -130,6 +136,7 @@ def flush_document(publisher: Publisher, *, complete: bool) -> dict[str, Any]:
             for name, counts in publisher.destinations.items()
         },
     }
+    document |= _unreached(publisher.unreached_indications)
     if publisher.pending_originals:
         document["pendingOriginals"] = publisher.pending_originals
     return document

@@ -23,6 +23,9 @@ from pillion_sidecar.intake.acceptance import WRONG, Submission
 from pillion_sidecar.intake.decoding import decoded_instance
 from pillion_sidecar.reliability.tracking import Receipt
 
+#: Why an exporter's indication goes to no listener: unrouted, ended or suppressed.
+UNREACHED_HEADER = "Pillion-Unreached"
+
 _READABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH", "TRACE"})
 
 
@@ -60,10 +63,21 @@ def export_answer(export: ExportRequest, submission: Submission) -> web.Response
         line = submission.refused[0]
         code = CIM_ERR_INVALID_PARAMETER if line.status == WRONG else CIM_ERR_FAILED
         return method_error(export.message_id, code, line.reason)
-    return _answer(render_export_response(export.message_id))
+    return _success(export, submission)
 
 
-def delivered_answer(export: ExportRequest, receipt: Receipt, *, timeout: float) -> web.Response:
+def _success(export: ExportRequest, submission: Submission) -> web.Response:
+    """Answer success. An export response has no place for more, so a header tells why the
+    indication goes to no listener, where that is so."""
+    answer = _answer(render_export_response(export.message_id))
+    for reason in submission.unreached:
+        answer.headers[UNREACHED_HEADER] = reason.value
+    return answer
+
+
+def delivered_answer(
+    export: ExportRequest, submission: Submission, receipt: Receipt, *, timeout: float
+) -> web.Response:
     """Answer an export request whose exporter asked for ``delivered`` and has waited for it."""
     if receipt.discarded:
         one = receipt.discarded[0]
@@ -71,14 +85,16 @@ def delivered_answer(export: ExportRequest, receipt: Receipt, *, timeout: float)
     elif receipt.pending:
         reason = f"accepted, but not delivered within {timeout:g} s"
     else:
-        return _answer(render_export_response(export.message_id))
+        return _success(export, submission)
     return method_error(export.message_id, CIM_ERR_FAILED, reason)
 
 
-def durable_answer(export: ExportRequest, receipt: Receipt, *, timeout: float) -> web.Response:
+def durable_answer(
+    export: ExportRequest, submission: Submission, receipt: Receipt, *, timeout: float
+) -> web.Response:
     """Answer an export request whose exporter asked for ``durable`` and has waited for it."""
     if receipt.secured.given:
-        return _answer(render_export_response(export.message_id))
+        return _success(export, submission)
     reason = f"accepted, but not on disk within {timeout:g} s"
     return method_error(export.message_id, CIM_ERR_FAILED, reason)
 

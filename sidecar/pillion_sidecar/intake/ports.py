@@ -97,6 +97,9 @@ class Queues(Protocol):
     def end_other_groups(self, runs: Container[int]) -> None:
         """Nor will one of any group but these: after a restart."""
 
+    def have_ended(self, targets: Sequence[Target]) -> bool:
+        """Whether the subscriptions of all targets are disabled or have ended."""
+
     def barrier(self, done: Callable[[], None]) -> None:
         """Call ``done`` once all that was taken before this call is as safe as the journal can
         make it: at once where it is already."""

@@ -326,7 +326,7 @@ class _Intake:
         if receipt is not None and not submission.refused:
             await self._reach(request, receipt, parameters)
             answer = cimxml.durable_answer if receipt.is_for_durable else cimxml.delivered_answer
-            return answer(export, receipt, timeout=parameters.timeout)
+            return answer(export, submission, receipt, timeout=parameters.timeout)
         return cimxml.export_answer(export, submission)
 
     def _parameters(self, request: web.Request) -> Parameters:

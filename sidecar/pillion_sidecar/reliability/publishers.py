@@ -10,7 +10,7 @@ from itertools import count
 
 from pillion_sidecar.clock import Timers
 from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import Indication, Unreached
 from pillion_sidecar.intake.ports import Target
 from pillion_sidecar.reliability.duplicates import DuplicateMemory, Original
 from pillion_sidecar.reliability.faults import Fault, FaultLog, Faults
@@ -104,6 +104,8 @@ class Publisher:
     ) -> None:
         """``number`` tells it apart among those that share ``discards`` and ``faults``."""
         self.destinations: dict[str, DestinationCounts] = {}
+        #: Indications that go to no listener, by reason.
+        self.unreached_indications: Counter[Unreached] = Counter()
         self.faults = FaultLog(Faults() if faults is None else faults, number)
         self._discards = CountedDiscards() if discards is None else discards
         self._number = number
@@ -178,6 +180,10 @@ class Publisher:
             self._partial[key_of(indication)] = [target.destination for target in targets]
         else:
             self.withdrawn(indication, targets)
+
+    def unreached(self, reason: Unreached) -> None:
+        """See ``Follower``."""
+        self.unreached_indications[reason] += 1
 
     def repeated(self, digest: bytes, original: Original, line: int) -> None:
         """See ``Follower``."""

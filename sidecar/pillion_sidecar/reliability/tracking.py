@@ -5,14 +5,14 @@ Everything is bounded: receipts in number, discards in detail.
 
 import asyncio
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from pillion_sidecar.clock import Timers
 from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import Indication, Tracker
+from pillion_sidecar.indication import Indication, Tracker, Unreached
 from pillion_sidecar.intake.ports import Target
 from pillion_sidecar.reliability.duplicates import DuplicateMemory, Original
 
@@ -36,7 +36,8 @@ class Follower(Tracker, Protocol):
     """A tracker that intake tells what it hands over, line by line.
 
     A line is ``offering`` and then, where a queue refused it, ``withdrawn``; where fewer targets
-    were queued than routed (a subscription that suppresses repeats), ``reduced``.
+    were queued than routed (a subscription that suppresses repeats), ``reduced``. Where it goes to
+    no listener at all, it is ``unreached`` in the end.
     """
 
     def offering(self, indication: Indication, targets: Sequence[Target], line: int) -> None: ...
@@ -44,6 +45,8 @@ class Follower(Tracker, Protocol):
     def withdrawn(self, indication: Indication, targets: Sequence[Target]) -> None: ...
 
     def reduced(self, indication: Indication, targets: Sequence[Target]) -> None: ...
+
+    def unreached(self, reason: Unreached) -> None: ...
 
     def repeated(self, digest: bytes, original: Original, line: int) -> None:
         """A line is a duplicate; ``original`` says what became of the first one so far."""
@@ -117,8 +120,8 @@ class Receipt:
         self.id = secrets.token_urlsafe(12)
         self.namespace = namespace
         self.delivered = 0
-        #: Lines among the delivered that nobody has subscribed to.
-        self.unrouted = 0
+        #: Lines among the delivered that go to no listener, by reason.
+        self.unreached_lines: Counter[Unreached] = Counter()
         self.discarded: list[DiscardedLine] = []
         #: Discards that are counted only, beyond those that ``discarded`` details.
         self.discarded_beyond = 0
@@ -170,9 +173,13 @@ class Receipt:
         if targets:
             self._offered = indication
             self._offered_line = line
-        else:
+
+    def unreached(self, reason: Unreached) -> None:
+        """See ``Follower``."""
+        self.unreached_lines[reason] += 1
+        if reason is Unreached.UNROUTED:
+            # Of the others ``reduced`` has told.
             self.delivered += 1
-            self.unrouted += 1
 
     def _note_offered(self, indication: Indication) -> None:
         self._offered = None

@@ -89,6 +89,12 @@ DELIVERED = Metric(
     "Indications delivered.",
     _DESTINATION,
 )
+SUPPRESSED = Metric(
+    "pillion_indications_suppressed_total",
+    MetricType.COUNTER,
+    "Accepted indications that repeatNotificationPolicy kept from the destination.",
+    _DESTINATION,
+)
 HANDED_OVER = Metric(
     "pillion_indications_handed_over_total",
     MetricType.COUNTER,
@@ -119,6 +125,14 @@ INTAKE = Metric(
     "Indications that publishers sent, by kind (json, ndjson, cloudevents, cim-xml, relay) and "
     "outcome: accepted, duplicate, invalid, refused (for now).",
     ("kind", "outcome"),
+)
+UNREACHED = Metric(
+    "pillion_indications_unreached_total",
+    MetricType.COUNTER,
+    "Accepted indications that go to no listener, by reason: unrouted (no subscription selects "
+    "them), ended (the subscriptions that select them are disabled or have ended), suppressed "
+    "(repeatNotificationPolicy).",
+    ("reason",),
 )
 DUPLICATE_ENTRIES = Metric(
     "pillion_duplicate_memory_entries",
@@ -324,11 +338,13 @@ METRICS: tuple[Metric, ...] = (
     FIRST_LOSS_DUE,
     ATTEMPTS,
     DELIVERED,
+    SUPPRESSED,
     HANDED_OVER,
     DISCARDED,
     ATTEMPT_DURATION,
     END_TO_END,
     INTAKE,
+    UNREACHED,
     DUPLICATE_ENTRIES,
     DUPLICATE_EVICTIONS,
     GROUPS_ACTIVE,

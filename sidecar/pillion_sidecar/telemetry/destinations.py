@@ -46,6 +46,7 @@ def _writers(clock: Clock) -> Iterator[tuple[Metric, Write]]:
         (definitions.SUSPENDED, lambda queue: 1 if queue.suspended else 0),
         (definitions.RELAYED, lambda queue: 0 if queue.relay_to is None else 1),
         (definitions.DELIVERED, attrgetter("delivered")),
+        (definitions.SUPPRESSED, attrgetter("suppressed")),
         (definitions.HANDED_OVER, attrgetter("handed_over")),
     ):
         yield metric, _plain(metric, value)

@@ -54,6 +54,15 @@ EVENTS: tuple[Event, ...] = (
         "A configuration is wrong; the one before it stays in force, where there was one.",
     ),
     Event(
+        "indications-unreached",
+        "WARNING",
+        "Accepted indications go to no listener: no subscription selects them (unrouted), or those "
+        "that do are disabled or have ended (ended). The first is logged at once, then all of a "
+        "minute in one line, which names some of their classes. INFO where a "
+        "repeatNotificationPolicy alone is the reason (suppressed).",
+        ("unrouted", "ended", "suppressed"),
+    ),
+    Event(
         "configuration-awaited",
         "INFO",
         "The folder holds no configuration yet, or one whose files have not all come; the one "

@@ -5,12 +5,13 @@ is worked out when Prometheus asks.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.resources import Protocol
 from pillion_sidecar.delivery.handler import RELAY
+from pillion_sidecar.indication import Unreached
 from pillion_sidecar.telemetry import definitions
 from pillion_sidecar.telemetry.destinations import destination_samples
 from pillion_sidecar.telemetry.door import DoorMetrics
@@ -104,6 +105,7 @@ class Metrics:
         self._queues = queues
         self._duplicates = duplicates
         self._groups: MessageGroups | None = None
+        self._unreached: Mapping[Unreached, int] = dict.fromkeys(Unreached, 0)
         self._journal = JournalMetrics()
         self._log_records_dropped = log_records_dropped
         protocols = [*(protocol.value for protocol in Protocol), RELAY]
@@ -140,6 +142,7 @@ class Metrics:
         duplicates: DuplicateMemory | None = None,
         groups: MessageGroups | None = None,
         journal: Journal | None = None,
+        unreached: Mapping[Unreached, int] | None = None,
     ) -> None:
         """Read from rooms that were made after the metrics, since they were given them."""
         if queues is not None:
@@ -150,6 +153,8 @@ class Metrics:
             self._groups = groups
         if journal is not None:
             self._journal.journal = journal
+        if unreached is not None:
+            self._unreached = unreached
 
     def journal_committed(self, seconds: float) -> None:
         """A commit of the journal took ``seconds``."""
@@ -200,6 +205,9 @@ class Metrics:
         yield definitions.INTAKE.header
         for (kind, outcome), count in self._intake.items():
             yield definitions.INTAKE.sample(count, kind, outcome)
+        yield definitions.UNREACHED.header
+        for reason, count in self._unreached.items():
+            yield definitions.UNREACHED.sample(count, reason)
         yield from self._configuration_samples()
         if self._duplicates is not None:
             yield definitions.DUPLICATE_ENTRIES.header

@@ -81,6 +81,10 @@ class DestinationQueue(Protocol):
     @property
     def delivered(self) -> int: ...
     @property
+    def suppressed(self) -> int:
+        """Indications that a repeat notification policy kept from it."""
+
+    @property
     def handed_over(self) -> int:
         """What a gateway took when the deliverer ended."""
 

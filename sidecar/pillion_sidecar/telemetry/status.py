@@ -31,6 +31,7 @@ def queue_status(queue: DestinationQueue, *, clock: Clock) -> dict[str, Any]:
         "oldestIndicationTime": _moment(accepted_at, epoch),
         "creationTime": timestamp(queue.created_at),
         "delivered": queue.delivered,
+        "suppressed": queue.suppressed,
         "handedOver": queue.handed_over,
         "attemptsByResult": {key.value: count for key, count in queue.attempts.items() if count},
         "discarded": {key.value: count for key, count in queue.discarded.items() if count},

@@ -171,6 +171,8 @@ async def test_suppress_sends_the_first_few_repeats_of_an_event_in_an_interval(
             told = await run.publish(*hot, alert("cold-0", EventID="cold"), ack="delivered")
             # What was suppressed has no target, and so nothing to wait for.
             assert (told.document["accepted"], told.document["pending"]) == (5, 0)
+            assert told.document["suppressed"] == 2
+            assert run.queue("ops").suppressed == 2
             run.time.advance(60.0)
             await run.publish(alert("hot-4", EventID="hot"))
             await run.settled()

@@ -11,7 +11,7 @@ from pillion_cli.client import Answer, DelivererClient, Unreachable
 from pillion_cli.exits import Exit
 from pillion_cli.indications import Kind, batches
 from pillion_cli.publisher import Publisher, PublishOptions
-from pillion_cli.publisher_report import summary_lines
+from pillion_cli.publisher_report import summary_document, summary_lines
 from pillion_sidecar.testing import FakeTime
 
 
@@ -226,6 +226,27 @@ def test_a_cim_xml_answer_is_an_acceptance_or_an_error(
     assert [refusal.reason for refusal in publisher.summary.refusals] == refusals
     assert publisher.summary.accepted == 1 - len(refusals)
     assert client.sent[0].headers["CIMExport"] == "MethodRequest"
+
+
+def test_what_reaches_no_listener_is_summed_whatever_the_level(fake_time: FakeTime) -> None:
+    client = ScriptedClient(
+        _answer(accepted=3, unrouted=1, ended=1), _answer(accepted=1, suppressed=1)
+    )
+    publisher = _publisher(client, fake_time)
+    _publish(publisher, "{}\n" * 4)
+    (counts,) = list(summary_lines(publisher.summary))
+    assert counts == (
+        "4 accepted, 0 duplicate, 0 refused, 3 for no listener (1 unrouted, 1 ended, 1 suppressed)"
+    )
+    document = summary_document(publisher.summary)
+    assert (document["unrouted"], document["ended"], document["suppressed"]) == (1, 1, 1)
+
+
+def test_an_export_that_reaches_no_listener_is_counted(fake_time: FakeTime) -> None:
+    client = ScriptedClient(Answer(200, b"<CIM/>", unreached="unrouted"))
+    publisher = _publisher(client, fake_time)
+    _publish(publisher, "<CIM/>", Kind.CIM_XML)
+    assert publisher.summary.unreached == {"unrouted": 1}
 
 
 def test_a_flush_waits_for_delivery_and_tells_of_discards(fake_time: FakeTime) -> None:

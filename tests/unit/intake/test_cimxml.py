@@ -177,3 +177,14 @@ async def test_who_asks_for_durable_is_answered_when_it_is_on_disk(in_time: bool
         status, text, _ = await asked
         assert status == 200
         assert ("not on disk within 0 s" in text) == (not in_time)
+
+
+@pytest.mark.parametrize("ack", ["accepted", "durable", "delivered"])
+async def test_an_exporter_is_told_that_its_indication_reaches_no_listener(ack: str) -> None:
+    async with Door().open() as door:
+        door.rooms.durability = Durability.DISK
+        path = f"/CIMListener?ack={ack}"
+        door.routes.targets = ()
+        status, text, headers = await export(door, message(), path=path)
+        check_export_response(status=status, headers=headers, body=text.encode(), message_id="42")
+        assert headers["Pillion-Unreached"] == "unrouted"

@@ -50,6 +50,11 @@ def test_an_answer_that_does_not_account_for_each_line_is_no_answer(document: An
         read_accepted(reply(document), sent=3)
 
 
+def test_what_reaches_no_listener_is_read_by_reason() -> None:
+    document = {"accepted": 3, "unrouted": 2, "suppressed": 1}
+    assert read_accepted(reply(document), sent=3).unreached == {"unrouted": 2, "suppressed": 1}
+
+
 def test_lines_beyond_unread_from_were_not_judged() -> None:
     assert read_accepted(reply({"accepted": 2, "unreadFrom": 2}), sent=3).unread_from == 2
 

@@ -155,6 +155,16 @@ def test_commit_sums_the_tasks_logs_them_and_appends_them_to_the_report(
     )
 
 
+def test_a_commit_says_what_reaches_no_listener(caplog: pytest.LogCaptureFixture) -> None:
+    made = DefaultSource({"source": "s"}).streamWriter(LINES, False)
+    counts = Counts(accepted=2, unreached={"unrouted": 2})
+    caplog.set_level(logging.INFO, "pyspark_pillion")
+    made.commit([TaskCounts(counts), TaskCounts(counts)], 7)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage().endswith("0 discarded, for no listener: 4 unrouted")
+
+
 def test_abort_says_how_many_tasks_failed(
     deliverer: FakeDeliverer, caplog: pytest.LogCaptureFixture
 ) -> None:
