@@ -1,6 +1,7 @@
 """How a command gets in at a gateway: the options for it, and the token, which changes."""
 
 import argparse
+import os
 import re
 import ssl
 from pathlib import Path
@@ -12,6 +13,8 @@ from pillion_cli.exits import CommandFailed, Exit
 MOST_TOKEN_BYTES = 16 * 1024
 #: RFC 6750, 2.1. Whatever else it were would stand in the message of the header that it breaks.
 _TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
+#: What stands for the options where they are not given, and only for an https URL.
+CA_VARIABLE, TOKEN_VARIABLE = "PILLION_CA", "PILLION_TOKEN_FILE"
 
 
 def add_access_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,13 +24,14 @@ def add_access_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         type=Path,
         help="the authorities that the certificate behind an https URL may come from, in PEM"
-        " [those of the system]",
+        f" [${CA_VARIABLE}, else those of the system]",
     )
     parser.add_argument(
         "--token-file",
         metavar="FILE",
         type=Path,
-        help="show this file's token, as a gateway asks for; it is read anew for each request",
+        help="show this file's token, as a gateway asks for; it is read anew for each request"
+        f" [${TOKEN_VARIABLE}]",
     )
 
 
@@ -40,8 +44,12 @@ class Access:
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> "Access":
-        """Return what a command line says."""
-        return cls(ca=args.ca, token_file=args.token_file)
+        """Return what a command line says, and the environment where it says nothing."""
+        assumed = os.environ if urlsplit(args.to).scheme == "https" else {}
+        return cls(
+            ca=args.ca or _path(assumed.get(CA_VARIABLE)),
+            token_file=args.token_file or _path(assumed.get(TOKEN_VARIABLE)),
+        )
 
     def check(self, url: str) -> None:
         """Raise :class:`CommandFailed` where this is not for such a URL."""
@@ -82,3 +90,7 @@ class Access:
         if len(token) > MOST_TOKEN_BYTES or _TOKEN.fullmatch(token) is None:
             raise CommandFailed(f"--token-file {self._token_file}: there is no token in it")
         return {"Authorization": f"Bearer {token.decode('ascii')}"}
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None

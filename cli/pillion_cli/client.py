@@ -7,6 +7,7 @@ the caller to say.
 import http.client
 import json
 import select
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -130,8 +131,7 @@ class DelivererClient:
                 raise http.client.IncompleteRead(content, response.length)
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
-            why = str(error) or type(error).__name__
-            raise Unreachable(f"no answer from {self.url}: {why}") from error
+            raise Unreachable(_why(self.url, error)) from error
         if not response.isclosed():
             self._connection.close()
         return Answer(
@@ -147,6 +147,18 @@ class DelivererClient:
         sock = self._connection.sock
         if sock is not None and select.select([sock], [], [], 0)[0]:
             self._connection.close()
+
+
+def _why(url: str, error: Exception) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return (
+            f"no deliverer listens at {url} (connection refused): start one with `pillion sidecar`,"
+            " or name another with --to"
+        )
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate of {url} is not accepted: {error.verify_message}"
+    told = error.strerror if isinstance(error, OSError) else str(error)
+    return f"no answer from {url}: {told or str(error) or type(error).__name__}"
 
 
 def _seconds(text: str | None) -> float | None:

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn, Protocol, cast
+from typing import Any, NoReturn, Protocol, cast
 
 from pillion_cli.collecting import uncollected
 from pillion_cli.exits import MEANINGS, CommandFailed, Exit
@@ -41,6 +41,31 @@ class Command(Protocol):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
 
     def run(self, args: argparse.Namespace) -> int: ...
+
+
+class Parser(argparse.ArgumentParser):
+    """Takes no abbreviations, and says in one line what is wrong with a command line."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(
+            allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **given
+        )
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: None = None
+    ) -> argparse.Namespace:
+        """Parse; end with exit code 2 where that fails."""
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            known = [option for action in self._actions for option in action.option_strings]
+            near = difflib.get_close_matches(unknown[0].partition("=")[0], known, n=1)
+            hint = f": did you mean {near[0]}?" if near else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return found
+
+    def error(self, message: str) -> NoReturn:
+        """End with exit code 2 and a line that tells why."""
+        self.exit(Exit.USAGE, f"{self.prog}: {message}; {self.prog} --help tells more\n")
 
 
 class VersionAction(argparse.Action):
@@ -93,12 +118,11 @@ def top_parser() -> argparse.ArgumentParser:
     width = max(map(len, COMMANDS))
     commands = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
     codes = "\n".join(f"  {code:<3}  {meaning}" for code, meaning in MEANINGS.items())
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="pillion",
         usage="pillion COMMAND …",
         description=f"{DESCRIPTION}\n\ncommands:\n{commands}",
         epilog=f"exit codes:\n{codes}\n\npillion COMMAND --help tells more, with examples.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=VersionAction, nargs=0, help="print the version")
     parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
@@ -124,11 +148,7 @@ def _extra(command: str) -> str:
 
 def command_parser(name: str, command: Command) -> argparse.ArgumentParser:
     """The parser of one subcommand."""
-    parser = argparse.ArgumentParser(
-        prog=f"pillion {name}",
-        description=command.HELP.strip(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = Parser(prog=f"pillion {name}", description=command.HELP.strip())
     command.add_arguments(parser)
     return parser
 

@@ -18,7 +18,13 @@ def summary_lines(summary: Summary) -> Iterator[str]:
     for name, counted in (summary.flush or {}).get("destinations", {}).items():
         yield f"  {name}: {_destination(counted)}"
     if summary.failure is not None and summary.unsettled_from is not None:
-        yield f"stopped at line {summary.unsettled_from}: what follows was not accepted"
+        yield _stopped(summary, summary.unsettled_from)
+
+
+def _stopped(summary: Summary, line: int) -> str:
+    if not (summary.accepted or summary.duplicate or summary.refused):
+        return "nothing was accepted"
+    return f"stopped at line {line}: no line from there on is known to be accepted"
 
 
 def _counts(summary: Summary) -> Iterator[str]:
@@ -35,7 +41,7 @@ def _counts(summary: Summary) -> Iterator[str]:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in summary.unreached.items() if n)
         yield f"{summary.unreached.total():,} for no listener ({reasons})"
     if summary.faulted:
-        yield f"{summary.faulted:,} faults"
+        yield f"{summary.faulted:,} {'fault' if summary.faulted == 1 else 'faults'}"
 
 
 def _destination(counted: dict[str, object]) -> str:

@@ -1,10 +1,12 @@
 """``pillion drain``: have a deliverer deliver at once what waits for a retry."""
 
 import argparse
+import json
 import time
 
-from pillion_cli.access import Access, add_access_arguments
-from pillion_cli.client import DEFAULT_URL, DelivererClient, Refused, Unreachable
+from pillion_cli.access import Access
+from pillion_cli.client import DelivererClient, Refused, Unreachable
+from pillion_cli.deliverer_arguments import add_deliverer_arguments, add_output_argument
 from pillion_cli.durations import add_timeout_argument
 from pillion_cli.exits import CommandFailed, Exit
 
@@ -12,15 +14,17 @@ HELP = """
 Hasten delivery: whatever waits for a retry is attempted at once, and the command waits until
 nothing is left, for at most so many seconds. Intake stays open.
 
-This is what a container's preStop hook runs: a deliverer that is gone has nothing left to do, so
-that counts as done.
+A container's preStop hook runs it with --best-effort. A deliverer that does not answer is a
+failure, since the URL may be wrong; with --gone-ok it counts as done.
 
 examples:
   pillion drain
   pillion drain --to http://127.0.0.1:8290 --timeout 20
+  pillion drain --gone-ok
 
-exit codes: 0 nothing is left, or the deliverer is gone, 1 another answer, 2 a wrong command line,
-3 something is left; with --best-effort 0 for all but a wrong command line.
+exit codes: 0 nothing is left, 1 no deliverer or another answer, 2 a wrong command line, 3 something
+is left; with --gone-ok 0 where no deliverer answers; with --best-effort 0 for all but a wrong
+command line.
 """
 
 #: Seconds that are waited unless asked otherwise.
@@ -31,19 +35,19 @@ ANSWER_SECONDS = 2.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options."""
-    parser.add_argument(
-        "--to",
-        metavar="URL",
-        default=DEFAULT_URL,
-        help=f"the deliverer's intake, or its administration where that is apart [{DEFAULT_URL}]",
+    add_deliverer_arguments(
+        parser, "the deliverer's intake, or its administration where that is apart"
     )
-    add_access_arguments(parser)
     add_timeout_argument(parser, default=TIMEOUT)
+    parser.add_argument(
+        "--gone-ok", action="store_true", help="count a deliverer that does not answer as done"
+    )
     parser.add_argument(
         "--best-effort",
         action="store_true",
         help="end with 0 whatever came of it, so that a kubelet reports no failed preStop hook",
     )
+    add_output_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -53,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     except CommandFailed as failure:
         if not args.best_effort:
             raise
-        print(failure)
+        _tell(args, str(failure), pending=None)
         return Exit.OK
     return Exit.OK if args.best_effort else code
 
@@ -67,11 +71,21 @@ def _drain(args: argparse.Namespace) -> int:
         except Unreachable as failure:
             if time.monotonic() - started > args.timeout:
                 raise CommandFailed(str(failure), code=Exit.PARTLY) from failure
-            print(f"{failure}; nothing is left to do")
+            if not args.gone_ok:
+                raise
+            _tell(args, f"{failure}; nothing is left to do", pending=None)
             return Exit.OK
     content = answer.json()
     if answer.status not in (200, 202) or content is None:
         raise Refused(f"HTTP {answer.status}: {answer.text()}")
     left = content["pending"]
-    print(f"{left:,} left")
+    _tell(args, f"{left:,} left", pending=left)
     return Exit.PARTLY if left else Exit.OK
+
+
+def _tell(args: argparse.Namespace, text: str, *, pending: int | None) -> None:
+    """Print what came of it; ``pending`` is None where no deliverer said."""
+    if args.output == "json":
+        print(json.dumps({"pending": pending} | ({"failure": text} if pending is None else {})))
+    else:
+        print(text)

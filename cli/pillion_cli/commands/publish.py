@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
-from pillion_cli.access import Access, add_access_arguments
-from pillion_cli.client import DEFAULT_URL, DelivererClient
+from pillion_cli.access import Access
+from pillion_cli.client import DelivererClient
+from pillion_cli.deliverer_arguments import add_deliverer_arguments, add_output_argument
 from pillion_cli.exits import CommandFailed, Exit
 from pillion_cli.group_publisher import GroupPublisher, SystemTime
 from pillion_cli.indications import batches, kind_of
@@ -54,10 +55,7 @@ NETWORK_SECONDS = 10.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options."""
     parser.add_argument("file", metavar="FILE", help="what to send; - reads standard input")
-    parser.add_argument(
-        "--to", metavar="URL", default=DEFAULT_URL, help=f"the deliverer's intake [{DEFAULT_URL}]"
-    )
-    add_access_arguments(parser)
+    add_deliverer_arguments(parser, "the deliverer's intake")
     parser.add_argument(
         "--ack",
         choices=("accepted", "durable", "stable", "delivered"),
@@ -90,9 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TYPE",
         help="what FILE is, where its suffix (.ndjson, .jsonl, .json, .xml) does not tell",
     )
-    parser.add_argument(
-        "--output", choices=("text", "json"), default="text", help="how to say it [text]"
-    )
+    add_output_argument(parser)
 
 
 def _add_group_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from pillion_cli.access import Access, add_access_arguments
-from pillion_cli.client import DEFAULT_URL, Answer, DelivererClient, Refused
+from pillion_cli.access import Access
+from pillion_cli.client import Answer, DelivererClient, Refused
+from pillion_cli.deliverer_arguments import add_deliverer_arguments, add_output_argument
 from pillion_cli.exits import CommandFailed, Exit
 from pillion_cli.tables import plain, show, table
 
@@ -42,23 +43,20 @@ PAGE = 1000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options."""
-    parser.add_argument(
-        "--at", metavar="URL", default=DEFAULT_URL, help=f"the deliverer's intake [{DEFAULT_URL}]"
+    add_deliverer_arguments(
+        parser, "the deliverer's intake, or its administration where that is apart"
     )
-    add_access_arguments(parser)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("name", metavar="NAME", nargs="?", help="show this queue and its attempts")
     what.add_argument("--skip", metavar="NAME", help="give up the indication at the front")
     what.add_argument("--purge", metavar="NAME", help="give up all that is pending")
     parser.add_argument("--yes", action="store_true", help="do not ask before giving up anything")
-    parser.add_argument(
-        "--output", choices=("table", "json"), default="table", help="how to show it [table]"
-    )
+    add_output_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Show or change; return the exit code."""
-    with DelivererClient(args.at, timeout=TIMEOUT, access=Access.of(args)) as client:
+    with DelivererClient(args.to, timeout=TIMEOUT, access=Access.of(args)) as client:
         if args.skip is not None or args.purge is not None:
             return _give_up(client, args)
         if args.name is not None:

@@ -35,6 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options."""
     parser.add_argument(
         "--to",
+        "--at",
+        dest="to",
         metavar="URL",
         default=DEFAULT_TELEMETRY,
         help=f"the deliverer's telemetry [{DEFAULT_TELEMETRY}]",

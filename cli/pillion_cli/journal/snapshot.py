@@ -95,6 +95,12 @@ class Snapshot:
     def _list(self) -> list[str]:
         try:
             names = self._files.names()
+        except FileNotFoundError as error:
+            raise CommandFailed(
+                f"there is no folder {self.folder}; name the one that pillion sidecar --journal was"
+                " given",
+                code=Exit.USAGE,
+            ) from error
         except OSError as error:
             failure = folder_error(str(self.folder), error)
             raise CommandFailed(str(failure), code=Exit.USAGE) from error

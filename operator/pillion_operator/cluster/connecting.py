@@ -1,5 +1,6 @@
 """The way to the API server: in a pod its service account, elsewhere a kubeconfig."""
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -24,7 +25,12 @@ async def connect(kubeconfig: Path | None, *, context: str | None) -> Configurat
     """
     if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
         return _in_pod()
-    named = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    named = str(kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config")
+    if not await asyncio.to_thread(_any_exists, named):
+        # The library would log a warning of its own, and then call the file invalid.
+        raise ValueError(
+            f"there is no kubeconfig {named}; name one with --kubeconfig, or run in a pod"
+        )
     configuration = Configuration()
     try:
         await config.load_kube_config(  # type: ignore[no-untyped-call]
@@ -39,6 +45,10 @@ async def connect(kubeconfig: Path | None, *, context: str | None) -> Configurat
             f"{named} is no kubeconfig: it has to be YAML with clusters, users and contexts"
         ) from error
     return configuration
+
+
+def _any_exists(paths: str) -> bool:
+    return any(Path(one).expanduser().exists() for one in paths.split(os.pathsep) if one)
 
 
 def _in_pod() -> Configuration:

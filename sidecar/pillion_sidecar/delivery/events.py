@@ -83,8 +83,8 @@ def subscription_ended(subscription: Subscription) -> None:
 def left_at_shutdown(queue: DestinationQueue, count: int) -> None:
     """What a destination had still to get when the deliverer stopped (S0.14)."""
     logger.warning(
-        "%d indications left for %s at shutdown",
-        count,
+        "%s left for %s at shutdown",
+        _indications(count),
         queue.name,
         extra={"event": "left-at-shutdown", "destination": queue.name, "count": count},
     )
@@ -93,8 +93,8 @@ def left_at_shutdown(queue: DestinationQueue, count: int) -> None:
 def kept_at_shutdown(queue: DestinationQueue, count: int) -> None:
     """What a destination has still to get, and will after the next start (S0.14)."""
     logger.info(
-        "%d indications for %s stay in the journal",
-        count,
+        "the journal keeps %s for %s",
+        _indications(count),
         queue.name,
         extra={"event": "kept-at-shutdown", "destination": queue.name, "count": count},
     )
@@ -125,8 +125,8 @@ def handed_over(queue: DestinationQueue, gateway: str, *, delivered: int, second
 def recovered(queue: DestinationQueue, count: int) -> None:
     """What a destination has still to get since before the last start."""
     logger.info(
-        "%d indications for %s are in the journal",
-        count,
+        "the journal has %s for %s",
+        _indications(count),
         queue.name,
         extra={"event": "recovered", "destination": queue.name, "count": count},
     )
@@ -157,3 +157,7 @@ def gap_forgotten(queue: DestinationQueue) -> None:
         queue.name,
         extra={"event": "group-gap-forgotten", "destination": queue.name},
     )
+
+
+def _indications(count: int) -> str:
+    return "1 indication" if count == 1 else f"{count} indications"

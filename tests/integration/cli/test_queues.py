@@ -170,4 +170,6 @@ async def test_an_unknown_queue_is_a_failure_in_the_deliverers_words(
 
 def test_no_deliverer_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["queues", "--at", "127.0.0.1:1"]) == Exit.FAILED
-    assert "no answer from http://127.0.0.1:1: " in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "no deliverer listens at http://127.0.0.1:1" in told
+    assert "pillion sidecar" in told

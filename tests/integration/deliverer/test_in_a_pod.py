@@ -221,7 +221,8 @@ async def test_pillion_drain_delivers_what_waits_and_says_what_is_left(tmp_path:
 async def drained(url: str, seconds: str = "60") -> tuple[int, str]:
     """Run the command as a preStop hook does; its exit code and what it printed."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "pillion_cli.main", "drain", "--to", url, "--timeout", seconds),
+        *(sys.executable, "-m", "pillion_cli.main", "drain", "--gone-ok"),
+        *("--to", url, "--timeout", seconds),
         stdout=asyncio.subprocess.PIPE,
     )
     output, _ = await process.communicate()

@@ -1,5 +1,6 @@
 """What the commands show at a gateway, and whom they trust."""
 
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,18 @@ def test_what_is_no_token_is_not_shown_to_anybody(tmp_path: Path, content: bytes
 def test_a_token_that_is_not_there_is_said_to_be(tmp_path: Path) -> None:
     with pytest.raises(CommandFailed, match=r"--token-file .*token: No such file"):
         Access(token_file=tmp_path / "token").headers()
+
+
+def test_variables_stand_for_the_options_at_an_https_url_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PILLION_TOKEN_FILE", str(tmp_path / "token"))
+    (tmp_path / "token").write_text("a.b.c")
+    for url, shown in (("https://gateway", {"Authorization": "Bearer a.b.c"}), ("http://one", {})):
+        args = Namespace(to=url, ca=None, token_file=None)
+        access = Access.of(args)
+        access.check(url)
+        assert access.headers() == shown
 
 
 def test_a_token_does_not_travel_in_the_clear(tmp_path: Path) -> None:

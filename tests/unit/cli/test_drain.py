@@ -73,12 +73,21 @@ def test_what_is_only_tried_never_fails(deliverer: Deliverer, status: int, body:
     assert main(["drain", "--to", url, "--best-effort"]) == Exit.OK
 
 
-def test_a_deliverer_that_is_gone_has_nothing_left(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [([], Exit.FAILED), (["--gone-ok"], Exit.OK), (["--best-effort"], Exit.OK)],
+)
+def test_a_deliverer_that_is_gone_is_done_with_only_where_that_is_said(
+    capsys: pytest.CaptureFixture[str], given: list[str], code: Exit
+) -> None:
     with socket.socket() as held:
         # Bound and not listening: refused at once, and nobody else can take the port.
         held.bind(("127.0.0.1", 0))
-        assert main(["drain", "--to", f"http://127.0.0.1:{held.getsockname()[1]}"]) == Exit.OK
-    assert "nothing is left to do" in capsys.readouterr().out
+        url = f"http://127.0.0.1:{held.getsockname()[1]}"
+        assert main(["drain", "--to", url, *given]) == code
+    told = capsys.readouterr()
+    assert "connection refused" in told.out + told.err
+    assert ("nothing is left to do" in told.out) is ("--gone-ok" in given)
 
 
 @pytest.mark.parametrize("seconds", ["-1", "nan", "3601", "soon"])

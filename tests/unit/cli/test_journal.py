@@ -307,7 +307,11 @@ def test_what_is_no_journal_is_a_wrong_command_line(
     action: str, what: str, tmp_path: Path, made: Journal
 ) -> None:
     path = tmp_path / "journal"
-    words = {"nothing": "No such file", "file": "Not a directory", "empty": "no segment in it"}
+    words = {
+        "nothing": "there is no folder",
+        "file": "Not a directory",
+        "empty": "no segment in it",
+    }
     if what == "file":
         path.write_text("x")
     elif what != "nothing":

@@ -62,6 +62,48 @@ def test_an_unknown_command_names_a_near_one(capsys: pytest.CaptureFixture[str])
     assert "'publsh': did you mean publish?" in capsys.readouterr().err
 
 
+def test_an_abbreviated_option_is_refused_in_a_line_that_names_the_option(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        entry.main(["queues", "--tok", "x"])
+    assert end.value.code == Exit.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("pillion queues: unrecognized arguments: --tok")
+
+
+@pytest.mark.parametrize("name", ["sidecar", "operator", "check"])
+def test_a_missing_option_is_told_in_one_line(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        entry.main([name])
+    assert end.value.code == Exit.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(f"; pillion {name} --help tells more")
+
+
+def test_an_unknown_option_names_a_near_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        entry.main(["queues", "--purg", "siem"])
+    assert "did you mean --purge?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["queues", "publish", "drain"])
+def test_one_option_and_one_variable_name_the_deliverer(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def parsed(*given: str) -> argparse.Namespace:
+        parser = entry.command_parser(name, entry.load(name))
+        return parser.parse_args([*(["-"] if name == "publish" else []), *given])
+
+    assert parsed("--at", "u").to == parsed("--to", "u").to == "u"
+    assert parsed().to == DEFAULT_URL
+    monkeypatch.setenv("PILLION_URL", "http://elsewhere")
+    assert parsed().to == "http://elsewhere"
+    assert {parsed("--output", "table").output, parsed().output} == {"text"}
+
+
 def test_version_is_the_distributions(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         entry.main(["--version"])

@@ -105,7 +105,10 @@ def test_it_looks_again_while_intake_does_not_listen(telemetry: Telemetry) -> No
 
 def test_it_gives_up_in_time_and_says_what_it_saw(telemetry: Telemetry) -> None:
     time = Passing()
-    with pytest.raises(CommandFailed, match=r"not started within 1 s: no answer from http://127"):
+    with pytest.raises(
+        CommandFailed,
+        match=r"not started within 1 s: no .* http://127",
+    ):
         waited(telemetry, time)
     assert 1 <= time.seconds < 1 + 2 * PACE
 

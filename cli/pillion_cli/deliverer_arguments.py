@@ -1,0 +1,34 @@
+"""The options by which every command finds a deliverer, and the variables that stand for them."""
+
+import argparse
+import os
+
+from pillion_cli.access import add_access_arguments
+from pillion_cli.client import DEFAULT_URL
+
+#: The deliverer's URL, where no option names it; the Spark data source reads it, too.
+URL_VARIABLE = "PILLION_URL"
+
+
+def add_deliverer_arguments(parser: argparse.ArgumentParser, what: str) -> None:
+    """Define ``--to`` (or ``--at``), ``--ca`` and ``--token-file``; ``what`` names the listener."""
+    parser.add_argument(
+        "--to",
+        "--at",
+        dest="to",
+        metavar="URL",
+        default=os.environ.get(URL_VARIABLE) or DEFAULT_URL,
+        help=f"{what} [${URL_VARIABLE}, else {DEFAULT_URL}]",
+    )
+    add_access_arguments(parser)
+
+
+def add_output_argument(parser: argparse.ArgumentParser, what: str = "how to show it") -> None:
+    """Define ``--output``; ``table`` is the word that earlier versions had for text."""
+    parser.add_argument(
+        "--output",
+        choices=("text", "json"),
+        type=lambda given: "text" if given == "table" else given,
+        default="text",
+        help=f"{what} [text]",
+    )
