@@ -61,6 +61,8 @@ class History:
     #: (destination, identifier) whose settlement is known to be on disk.
     settled: set[tuple[str, str]] = field(default_factory=set)
     restarts: int = 0
+    #: How often the journal told that all sequence contexts are new ones.
+    renumbered: int = 0
     _position: int = 0
     _books: dict[str, _Books] = field(default_factory=lambda: defaultdict(_Books))
     _told: list[str] = field(default_factory=list)
@@ -118,6 +120,10 @@ class History:
         """The deliverer was started again."""
         self.restarts += 1
 
+    def renumber(self) -> None:
+        """The journal told of a loss, so every destination has begun a new context."""
+        self.renumbered += 1
+
     # ------------------------------------------------------------------ the verdict
 
     def lost(self) -> Iterator[str]:
@@ -165,7 +171,7 @@ class History:
             for arrival in books.arrivals:
                 given = (arrival.context, arrival.number)
                 before = numbers.setdefault(arrival.identifier, given)
-                if destination in self.moving and before[0] != given[0]:
+                if before[0] != given[0] and (destination in self.moving or self.renumbered):
                     before = numbers[arrival.identifier] = given
                 if before != given:
                     yield f"{destination}: {arrival.identifier} was {before} and came as {given}"
@@ -178,11 +184,11 @@ class History:
     def _judge_contexts(
         self, destination: str, contexts: dict[str, dict[int, str]], discarded: int
     ) -> Iterator[str]:
-        if len(contexts) > 1 and destination not in self.moving:
+        if len(contexts) > 1 + self.renumbered and destination not in self.moving:
             yield f"{destination}: the context changed: {sorted(contexts)}"
         for context, numbered in contexts.items():
             missing = max(numbered) + 1 - len(numbered)
-            if missing > discarded and destination not in self.moving:
+            if missing > discarded and destination not in self.moving and not self.renumbered:
                 yield (
                     f"{destination}: {missing} numbers of {context} never came, and {discarded}"
                     " were discarded"

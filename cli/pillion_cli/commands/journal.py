@@ -23,10 +23,11 @@ told is how it was at one moment.
 
 inspect says what is in it: its segments, what is pending for each destination and since when, when
 the next attempt is due, what is held for its predecessors. verify reads every byte, and says of
-what is damaged where it is and what is lost; the unfinished end of the log is no damage, since
-nothing that was acknowledged is in it. export writes indications to standard output, one to a line,
-as pillion publish takes them; with --envelope each with its id, its time of acceptance and what
-became of it at each destination.
+what is damaged or missing where it is and what is lost. The end of the log may be cut short: a
+crash broke the last write off, or it is damaged and may have been acknowledged; a start cuts it off
+and begins new sequence contexts. export writes indications to standard output, one to a line, as
+pillion publish takes them; with --envelope each with its id, its time of acceptance and what became
+of it at each destination.
 
 What an indication says is shown by export alone; credentials are in no journal. A deliverer that
 takes an export numbers it anew, and refuses lines whose `expires` is over.
@@ -37,8 +38,8 @@ examples:
   pillion journal export /var/lib/pillion --destination siem | pillion publish -
   pillion journal export /var/lib/pillion --all --envelope | jq 'select(.id > 41000)'
 
-exit codes: 0 done, and with verify: sound, 1 damaged, or the disk failed, 2 a wrong command line or
-no journal, 3 exported without what is damaged or was kept without its body.
+exit codes: 0 done, and with verify: sound, 1 damaged, cut short, or the disk failed, 2 a wrong
+command line or no journal, 3 exported without what is damaged or was kept without its body.
 """
 
 ACTIONS = ("inspect", "verify", "export")
@@ -201,7 +202,7 @@ def _verify(reader: JournalReader, snapshot: Snapshot, args: argparse.Namespace)
     if args.output == "json":
         document = {
             "journal": reader.journal_id,
-            "sound": not damage,
+            "sound": not damage and not unfinished,
             "files": files,
             "bytes": size,
             "findings": [_finding(one) for one in damage],
@@ -209,14 +210,15 @@ def _verify(reader: JournalReader, snapshot: Snapshot, args: argparse.Namespace)
             "quarantined": quarantined,
         }
         print(json.dumps(document))
-        return Exit.FAILED if damage else Exit.OK
+        return Exit.FAILED if damage or unfinished else Exit.OK
     _say_findings(damage)
     for one in unfinished:
-        print(f"{one.file}: from byte {one.begin}: an unfinished write; {one.lost} is in it")
+        print(f"{one.file}: from byte {one.begin}: cut short; lost: {one.lost}")
     _say_quarantined(quarantined)
-    verdict = f"damaged in {_count(len(damage), 'place')}" if damage else "sound"
+    verdict = "cut short" if unfinished else "sound"
+    verdict = f"damaged in {_count(len(damage), 'place')}" if damage else verdict
     print(f"{verdict}: {_count(files, 'file')}, {size:,} bytes")
-    return Exit.FAILED if damage else Exit.OK
+    return Exit.FAILED if damage or unfinished else Exit.OK
 
 
 def _say_findings(damage: list[Finding]) -> None:

@@ -75,11 +75,11 @@ class JournalReader:
     def __init__(self, files: Files) -> None:
         self._opening = examine(files)
         for _ in range(_LOOKS):
-            if not self.damage():
+            if not self._findings():
                 break
             # Beside a running deliverer a hole may be a write that was under way.
-            before, self._opening = self.damage(), examine(files)
-            if self.damage() == before:
+            before, self._opening = self._findings(), examine(files)
+            if self._findings() == before:
                 break
 
     @property
@@ -103,13 +103,16 @@ class JournalReader:
         """How many identities outlive their segments."""
         return sum(file.entries for file in self._opening.identities)
 
+    def _findings(self) -> list[Finding]:
+        return self._opening.findings
+
     def damage(self) -> list[Finding]:
         """Return what is lost, oldest segment first."""
         return [one for one in self._opening.findings if one.kind is not FindingKind.TORN]
 
     def unfinished(self) -> list[Finding]:
-        """Return the end of the log that a write under way, or a crash, left: nothing that was
-        acknowledged is in it."""
+        """Return the end of the log that is not what was written: a crash broke it off, or it is
+        damaged and may have been acknowledged."""
         return [one for one in self._opening.findings if one.kind is FindingKind.TORN]
 
     def indications(self) -> Iterator[Judged]:

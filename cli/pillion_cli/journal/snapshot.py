@@ -15,6 +15,7 @@ from pillion_sidecar.journal.errors import folder_error, unreadable_error
 from pillion_sidecar.journal.files import Buffer, File, SystemFiles
 from pillion_sidecar.journal.identities import identities_name as name_of_identities
 from pillion_sidecar.journal.identities import identities_numbers
+from pillion_sidecar.journal.marks import MARKS_NAME, MARKS_SIZE
 from pillion_sidecar.journal.segments import segment_name, segment_numbers
 
 #: How often the folder is listed anew because a file was removed before it was opened.
@@ -32,6 +33,7 @@ class Snapshot:
         self._files = SystemFiles(folder)
         self._open: dict[str, tuple[File, int]] = {}
         self._others: dict[str, int] = {}
+        self._marks = b""
         with ExitStack() as self._stack:
             self._take()
             # Opened whole: closed by whoever uses it.
@@ -47,7 +49,7 @@ class Snapshot:
 
     def names(self) -> list[str]:
         """Return the names of the files that are open, sorted."""
-        return sorted(self._open)
+        return sorted([*self._open, *([MARKS_NAME] if self._marks else [])])
 
     def others(self) -> dict[str, int]:
         """Return the bytes of the other files, by name."""
@@ -55,12 +57,14 @@ class Snapshot:
 
     def size(self, name: str) -> int:
         """Return the length that a file had when it was opened, in bytes."""
-        return self._open[name][1]
+        return len(self._marks) if name == MARKS_NAME else self._open[name][1]
 
     def open(self, name: str, *, writable: bool = False) -> File:
         """Return a file; closing it changes nothing."""
         if writable:
             _refuse()
+        if name == MARKS_NAME:
+            return _MarksFile(self._marks)
         return _OpenFile(*self._open[name])
 
     def create(self, name: str) -> File:
@@ -79,6 +83,7 @@ class Snapshot:
 
     def _take(self) -> None:
         for _ in range(_LISTINGS):
+            marks = self._read_marks()
             names = self._list()
             wanted = [segment_name(number) for number in segment_numbers(names)]
             wanted += [name_of_identities(number) for number in identities_numbers(names)]
@@ -89,8 +94,23 @@ class Snapshot:
                 # Others may have gone with it. What was pending in them lies further on by now.
                 self._stack.close()
                 continue
-            return
+            if self._read_marks() == marks:
+                self._marks = marks
+                return
+            # Segments were begun or removed meanwhile.
+            self._stack.close()
         raise CommandFailed(f"{self.folder} changes faster than it can be read; try again")
+
+    def _read_marks(self) -> bytes:
+        try:
+            file = self._files.open(MARKS_NAME)
+        except OSError:
+            # A version that keeps none, or a folder that cannot be read, which is told below.
+            return b""
+        try:
+            return file.read(0, MARKS_SIZE)
+        finally:
+            file.close()
 
     def _list(self) -> list[str]:
         try:
@@ -153,6 +173,16 @@ class _OpenFile:
 
     def close(self) -> None:
         pass
+
+
+class _MarksFile(_OpenFile):
+    """The marks, as they were when the segments were opened."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self._data[offset : offset + size]
 
 
 def _refuse() -> NoReturn:

@@ -7,7 +7,7 @@ are on disk in a file of their own before their place is filled, and only their 
 
 from collections.abc import Iterator, Sequence
 
-from pillion_sidecar.journal.files import Buffer, Files
+from pillion_sidecar.journal.files import Buffer, Files, is_full
 from pillion_sidecar.journal.records import FRAME, MAXIMUM_RECORD, Kind, seal
 from pillion_sidecar.journal.segments import (
     HEADER_SIZE,
@@ -86,33 +86,61 @@ def mend_header(files: Files, header: Header, data: bytes) -> None:
 
 def stand_in(files: Files, header: Header, *, missing: int, next_segment: int) -> int:
     """Make a segment that stands for ``missing`` ones, itself the last of them, or for one of which
-    nothing is left; return its length."""
+    nothing is left; return its length, 0 where the disk is full: then the next start tells it
+    again."""
     filler = seal(Kind.FILLER, b"", count=missing, record_id=next_segment)
     data = encode_header(header) + filler
-    write_whole(files, segment_name(header.number), data)
+    try:
+        write_whole(files, segment_name(header.number), data)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        remove_partial(files)
+        return 0
     return len(data)
 
 
-def cut(files: Files, number: int, end: int) -> None:
-    """End the newest segment at ``end``, or remove it where nothing of it is left."""
+def cut(files: Files, number: int, end: int, *, next_segment: int) -> int:
+    """End the newest segment at ``end``, or remove it where nothing of it is left; return its
+    length.
+
+    ``next_segment``: where what is cut off may have been acknowledged; 0 otherwise. A filler then
+    says so until that segment is begun.
+    """
     name = segment_name(number)
     if end < HEADER_SIZE:
         files.remove(name)
         files.sync_folder()
-        return
+        return end
     file = files.open(name, writable=True)
     try:
+        if next_segment:
+            filler = seal(Kind.FILLER, b"", record_id=next_segment)
+            try:
+                file.write(end, filler)
+                end += len(filler)
+            except OSError as error:
+                # Without the filler, only a crash of this very start would forget it.
+                if not is_full(error):
+                    raise
         file.truncate(end)
         file.sync()
     finally:
         file.close()
+    return end
 
 
 def _keep(files: Files, number: int, data: bytes, begin: int, end: int) -> None:
     name = damaged_name(number, begin)
     # There already: an earlier start got as far as this, and may have filled a part of the place.
     if name not in files.names():
-        write_whole(files, name, memoryview(data)[begin:end])
+        try:
+            write_whole(files, name, memoryview(data)[begin:end])
+        except OSError as error:
+            # Only people read it: a full disk leaves it out.
+            if not is_full(error):
+                raise
+            remove_partial(files)
 
 
 def _fillers(data: bytes, begin: int, end: int, next_segment: int) -> Iterator[tuple[int, bytes]]:

@@ -12,10 +12,11 @@ from pillion_sidecar.indication import Indication
 from pillion_sidecar.journal.bounds import OVER, JournalSettings
 from pillion_sidecar.journal.compaction import Compaction, known_segments
 from pillion_sidecar.journal.errors import folder_error
-from pillion_sidecar.journal.files import Files
+from pillion_sidecar.journal.files import Files, is_full
 from pillion_sidecar.journal.glancing import Glances
 from pillion_sidecar.journal.loading import Loading
 from pillion_sidecar.journal.log import Batch, Log
+from pillion_sidecar.journal.marks import MarksFile
 from pillion_sidecar.journal.naming import recovered_names
 from pillion_sidecar.journal.ports import IdentitySink, JournalOwner, Place, QueueState, Recovered
 from pillion_sidecar.journal.records import (
@@ -34,7 +35,7 @@ from pillion_sidecar.journal.settling import Settling
 from pillion_sidecar.journal.shelf import Found, Shelf
 from pillion_sidecar.journal.statistics import JournalStatistics, statistics_of
 from pillion_sidecar.journal.survey import FindingKind
-from pillion_sidecar.journal.tail import Tail, is_full
+from pillion_sidecar.journal.tail import Tail
 from pillion_sidecar.journal.workers import Worker
 
 logger = logging.getLogger("pillion.journal")
@@ -77,7 +78,8 @@ def open_journal(
     recovery = recover(
         files, clock=clock, identities=identities, new_journal_id=journal_id or token_bytes(16)
     )
-    tail = Tail(files)
+    marks = MarksFile(files, journal_id=recovery.journal_id, oldest=recovery.oldest)
+    tail = Tail(files, marks)
     try:
         spare = tail.prepare(settings.step)
     except OSError as error:
@@ -88,7 +90,7 @@ def open_journal(
         recovery=recovery,
         tail=tail,
         spare=spare,
-        shelf=Shelf(files),
+        shelf=Shelf(files, marks),
         glances=Glances(files, offset=recovery.offset),
         clock=clock,
         worker=worker,
@@ -131,7 +133,7 @@ class DiskJournal:
         self._held = {indication.id: indication for indication, _ in recovery.recovered.held}
         self._naming, self._settling = recovered_names(recovery), Settling()
         self._lost_through, self._is_settle_due = recovery.lost_through, False
-        self._last_commit, self._found_damaged = 0.0, _count_damages(recovery)
+        self._last_commit, self._found = 0.0, _count(recovery)
         self._settings, self._over = settings, int(OVER * settings.live_bound)
         self._log = Log(
             tail=tail,
@@ -305,7 +307,8 @@ class DiskJournal:
             identity_bytes=self._compaction.identity_bytes,
             live_bound=self._settings.live_bound,
             last_commit=self._last_commit,
-            damaged=self._found_damaged + self._loading.damaged,
+            damaged=self._found[0] + self._loading.damaged,
+            torn=self._found[1],
         )
 
     # ------------------------------------------------------------------ what the log asks
@@ -394,5 +397,7 @@ class DiskJournal:
         return self.owner.identity(digest)
 
 
-def _count_damages(recovery: Recovery) -> int:
-    return sum(finding.kind is not FindingKind.TORN for finding in recovery.findings)
+def _count(recovery: Recovery) -> tuple[int, int]:
+    """Return how much is damaged, and how many writes were cut off."""
+    torn = sum(finding.kind is FindingKind.TORN for finding in recovery.findings)
+    return len(recovery.findings) - torn, torn

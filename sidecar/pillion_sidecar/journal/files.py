@@ -13,6 +13,12 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 #: A call that this file system, or this machine, does not know.
 _NOT_HERE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+_FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
+
+
+def is_full(error: OSError) -> bool:
+    """Whether a call failed because the disk, or a quota, is used up."""
+    return error.errno in _FULL
 
 
 class File(Protocol):

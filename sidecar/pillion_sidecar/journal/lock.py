@@ -4,6 +4,7 @@ the process ends, however it ends."""
 import errno
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from pillion_sidecar.journal.errors import JournalError, LockedError, folder_error
@@ -34,7 +35,7 @@ def open_folder(folder: Path) -> FolderLock:
     Raises FolderError, LockedError.
     """
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
+        _make(folder)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(folder / LOCK_NAME, flags, 0o600)
     except FileExistsError as error:
@@ -51,6 +52,21 @@ def open_folder(folder: Path) -> FolderLock:
     return FolderLock(descriptor)
 
 
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+        return
+    # After a power cut the folder is there as surely as what it holds.
+    parent = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+
+
 def _take(descriptor: int, folder: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -62,9 +78,8 @@ def _take(descriptor: int, folder: Path) -> None:
         ) from error
     except OSError as error:
         raise folder_error(str(folder), error) from error
-    try:
-        # Only told to people: what holds the lock is the open file.
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
-    except OSError as error:
-        raise folder_error(str(folder), error) from error
+    # Only told to people: what holds the lock is the open file. A full disk leaves it out.
+    told = f"{os.getpid()}\n".encode("ascii")
+    with suppress(OSError):
+        os.pwrite(descriptor, told, 0)
+        os.ftruncate(descriptor, len(told))

@@ -12,9 +12,10 @@ from typing import Protocol
 
 from pillion_sidecar.clock import Timer, Timers
 from pillion_sidecar.journal.bounds import MARGIN, MAXIMUM_WAITING, MIB, JournalSettings
+from pillion_sidecar.journal.files import is_full
 from pillion_sidecar.journal.records import COMMIT, FRAME, encode_commit
 from pillion_sidecar.journal.reserving import Reserving
-from pillion_sidecar.journal.tail import Tail, Written, is_full
+from pillion_sidecar.journal.tail import Tail, Written
 from pillion_sidecar.journal.workers import Worker
 
 #: Bytes of the record that stands before each write.

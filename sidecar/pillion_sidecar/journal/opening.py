@@ -1,18 +1,24 @@
 """One look at a journal's folder: what of it is sound, what its records say together, and what is
 mended before it is used."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pillion_sidecar.journal.account import Account
-from pillion_sidecar.journal.damage import cut, mend_header, quarantine, stand_in
+from pillion_sidecar.journal.damage import (
+    cut,
+    mend_header,
+    quarantine,
+    remove_partial,
+    stand_in,
+)
 from pillion_sidecar.journal.errors import (
     misnamed_error,
     mixed_error,
     telling,
     version_error,
 )
-from pillion_sidecar.journal.files import Files
+from pillion_sidecar.journal.files import Files, is_full
 from pillion_sidecar.journal.identities import (
     IdentitiesFile,
     StoredIdentity,
@@ -22,6 +28,7 @@ from pillion_sidecar.journal.identities import (
     summary,
     write_identities,
 )
+from pillion_sidecar.journal.marks import MARKS_NAME, Marks, read_marks
 from pillion_sidecar.journal.records import FRAME, Kind, read_frame
 from pillion_sidecar.journal.segments import (
     HEADER_SIZE,
@@ -72,8 +79,12 @@ class Opening:
         #: Bytes in which records may have been.
         self.lost_bytes = 0
         with telling("."):
-            self._numbers = segment_numbers(files.names())
-        self.next_segment = self._numbers[-1] + 1 if self._numbers else 1
+            names = files.names()
+        self._numbers = segment_numbers(names)
+        data = self.read(MARKS_NAME) if MARKS_NAME in names else b""
+        #: None in a folder of a version that kept none.
+        self._marks = self._marks_of(data)
+        self.next_segment = self._first_free(self._numbers)
 
     @property
     def id(self) -> bytes:
@@ -96,6 +107,9 @@ class Opening:
         for number in identities_numbers(self._files.names()):
             self._check(identities_name(number), number)
 
+        if self._marks is not None and self.journal_id is None:
+            self.journal_id = self._marks.journal_id
+
     def _check(self, name: str, number: int) -> None:
         begin = self.read(name, _LONGEST_HEADER)
         version = header_version(begin)
@@ -115,28 +129,58 @@ class Opening:
 
     def look_at_segments(self) -> None:
         """Survey all segments, oldest first, and mend each."""
-        before: int | None = None
+        marks = self._trusted_marks()
+        before = None if marks is None else marks.oldest - 1
         for number in self._numbers:
             data = self.read(segment_name(number))
             if before is not None and number > before + 1:
                 self._miss(before, number, data)
-            before = number
+            before = number if before is None else max(before, number)
             self._look_at_segment(number, data)
             # Before the next is read: a segment is a good part of what a restart takes.
             del data
-        if self.surveyed:
-            self.next_segment = self.surveyed[-1].number + 1
-        elif before is not None:
-            self.next_segment = before
+        if marks is not None and before is not None and before < marks.newest:
+            self._miss(before, marks.newest + 1, b"")
+        if self._numbers and not self.surveyed:
+            self.next_segment = self._numbers[-1]
+        else:
+            self.next_segment = self._first_free([one.number for one in self.surveyed])
+
+    def _first_free(self, numbers: Sequence[int]) -> int:
+        marked = 0 if self._marks is None else self._marks.newest
+        return max([marked, *numbers]) + 1
+
+    def _marks_of(self, data: bytes) -> Marks | None:
+        marks = read_marks(data)
+        if marks is None and data:
+            lost = "which segments are the first and the last; no record"
+            self._find(FindingKind.MARKS, MARKS_NAME, 0, len(data), lost)
+        return marks
+
+    def _trusted_marks(self) -> Marks | None:
+        """The marks, unless a version that keeps none has written since."""
+        marks = self._marks
+        if marks is None or marks.journal_id != self.id:
+            return None
+        return None if self._numbers and self._numbers[-1] > marks.newest else marks
+
+    def _is_complete(self, number: int) -> bool:
+        """Whether a segment was on disk whole: a later one was, or it is marked and begun."""
+        newest = max(self._numbers[-1], 0 if self._marks is None else self._marks.newest)
+        return number < newest
 
     def _look_at_segment(self, number: int, data: bytes) -> None:
-        oldest, newest = self._numbers[0], self._numbers[-1]
-        layout = survey(data, newest=number == newest, oldest=oldest)
+        oldest = self._numbers[0]
+        layout = survey(data, newest=not self._is_complete(number), oldest=oldest)
+        marked = 0 if self._marks is None else self._marks.newest
+        if layout.end < HEADER_SIZE and number <= marked:
+            # Its header was on disk: this is no write that a crash broke off.
+            layout = survey(data, newest=False, oldest=oldest)
         senseless = self.account.add(number, data, layout)
         layout = layout._replace(damaged=tuple(sorted((*layout.damaged, *senseless))))
         self._note(number, data, layout)
         size = self._mend(number, data, layout) if self._repairs else layout.end
-        if layout.end >= HEADER_SIZE:
+        if size >= HEADER_SIZE:
             self.surveyed.append(
                 Surveyed(
                     number=number,
@@ -159,12 +203,16 @@ class Opening:
         if self._repairs:
             header = Header(number - 1, self.id, self.account.last_time)
             with telling(last):
-                stand_in(
+                size = stand_in(
                     self._files,
                     header,
                     missing=missing,
                     next_segment=self.next_segment,
                 )
+            # As any other it is removed in its turn, so that no gap is left behind it.
+            if size:
+                one = Surveyed(number=number - 1, size=size, overhead=size, ranges=[])
+                self.surveyed.append(one)
 
     def _note(self, number: int, data: bytes, layout: Layout) -> None:
         name = segment_name(number)
@@ -180,14 +228,16 @@ class Opening:
             self.lost_bytes += size
         if layout.torn:
             end = layout.end + len(data[layout.end :].rstrip(b"\0"))
-            self._find(FindingKind.TORN, name, layout.end, end, "nothing that was acknowledged")
+            lost = "the last write, which may have been acknowledged"
+            self._find(FindingKind.TORN, name, layout.end, end, lost)
+            self.lost_bytes += end - layout.end
 
     def _mend(self, number: int, data: bytes, layout: Layout) -> int:
         """Return the length of the segment afterwards."""
         size = layout.end
         header = Header(number, self.id, self.account.last_time)
         with telling(segment_name(number)):
-            if _is_beheaded(data, layout):
+            if _is_beheaded(data, layout) or (layout.torn and layout.end < HEADER_SIZE):
                 return stand_in(self._files, header, missing=0, next_segment=self.next_segment)
             if layout.header is None and layout.end >= HEADER_SIZE:
                 mend_header(self._files, header, data)
@@ -199,7 +249,12 @@ class Opening:
                 if length < FRAME.size:
                     size = last
             if layout.end < max(len(data), HEADER_SIZE):
-                cut(self._files, number, layout.end)
+                size = cut(
+                    self._files,
+                    number,
+                    layout.end,
+                    next_segment=self.next_segment if layout.torn else 0,
+                )
         return size
 
     # ------------------------------------------------------------------ identities
@@ -216,13 +271,24 @@ class Opening:
             for at, stretch in damaged:
                 lost = "identities: what repeats them is delivered again"
                 self._find(FindingKind.IDENTITIES, name, at, at + stretch.size, lost)
+            file = summary(number, len(data), stored)
             if damaged and self._repairs:
-                with telling(name):
-                    file = write_identities(self._files, Header(number, self.id, 0.0), stored)
-            else:
-                file = summary(number, len(data), stored)
+                file = self._write_anew(file, number, stored)
             self.identities.append(file)
             yield from stored
+
+    def _write_anew(
+        self, file: IdentitiesFile, number: int, stored: list[StoredIdentity]
+    ) -> IdentitiesFile:
+        with telling(file.name):
+            try:
+                return write_identities(self._files, Header(number, self.id, 0.0), stored)
+            except OSError as error:
+                # What is sound in it is sound at the next start, too.
+                if not is_full(error):
+                    raise
+                remove_partial(self._files)
+                return file
 
     def _find(self, kind: FindingKind, file: str, begin: int, end: int, lost: str) -> None:
         self.findings.append(Finding(kind=kind, file=file, begin=begin, end=end, lost=lost))

@@ -21,7 +21,9 @@ from pillion_sidecar.journal.survey import Finding, FindingKind
 
 logger = logging.getLogger("pillion.journal")
 
-_LOSSES = (FindingKind.DAMAGED, FindingKind.MISSING)
+#: Between the clock and the last record, at which a start warns.
+CLOCK_WARNING_SECONDS = 86_400.0
+_LOSSES = (FindingKind.DAMAGED, FindingKind.MISSING, FindingKind.TORN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +66,8 @@ class Recovery:
     #: To be written as a settlement ``(0, LOST, this)`` with the first commit, so that no later
     #: start tells the same loss again; 0 for nothing.
     lost_through: int
+    #: The number of the oldest segment in the folder.
+    oldest: int
     findings: tuple[Finding, ...]
 
 
@@ -83,6 +87,7 @@ def recover(
         remove_partial(files)
     opening.look_at_segments()
     account = opening.account
+    _warn_of_clock(clock.time(), account.last_time)
     offset = max(clock.time(), account.last_time) - clock.monotonic()
     rebuild = Rebuild(account=account, offset=offset, sink=identities)
     for identity in opening.look_at_identities():
@@ -94,7 +99,26 @@ def recover(
             SegmentState(number=one.number, size=one.size, live=live, overhead=one.overhead)
         )
     rebuild.finish()
-    return _result(opening, rebuild, segments)
+    return _result(opening, rebuild, segments, now=offset + clock.monotonic())
+
+
+def _warn_of_clock(now: float, last: float) -> None:
+    """Say so where the clock is far from the last record: it was set, or the deliverer was stopped
+    for so long."""
+    if not last or abs(now - last) < CLOCK_WARNING_SECONDS:
+        return
+    days = abs(now - last) / 86_400
+    if now > last:
+        text = (
+            "the clock is %.1f days ahead of the journal's last record: the deliverer was stopped "
+            "for so long, or the clock was set; lifetimes and remembered identities count that time"
+        )
+    else:
+        text = (
+            "the clock is %.1f days behind the journal's last record: it was set back; the journal "
+            "goes on from the time of that record"
+        )
+    logger.warning(text, days, extra={"event": "journal-clock", "seconds": round(now - last)})
 
 
 def _restore(stored: StoredIdentity, sink: IdentitySink, *, offset: float) -> None:
@@ -108,12 +132,17 @@ def _restore(stored: StoredIdentity, sink: IdentitySink, *, offset: float) -> No
     )
 
 
-def _result(opening: Opening, rebuild: Rebuild, segments: list[SegmentState]) -> Recovery:
+def _result(
+    opening: Opening, rebuild: Rebuild, segments: list[SegmentState], *, now: float
+) -> Recovery:
     account = opening.account
     newest = segments[-1].number if segments else 0
     lost_records = any(finding.kind in _LOSSES for finding in opening.findings)
     # An epoch that only a lost record named must not be used again, and each took a record.
-    next_epoch = account.next_epoch + opening.lost_bytes // FRAME.size
+    next_epoch = account.next_epoch + -(-opening.lost_bytes // FRAME.size)
+    if any(finding.kind is FindingKind.MISSING for finding in opening.findings):
+        # A missing segment may have said of a loss before it; journal time grows faster than both.
+        next_epoch = max(next_epoch, int(1000 * now))
     recovered = Recovered(
         queues=rebuild.queues,
         subscriptions=account.subscriptions,
@@ -141,6 +170,7 @@ def _result(opening: Opening, rebuild: Rebuild, segments: list[SegmentState]) ->
         copies=account.copies,
         identities=tuple(opening.identities),
         lost_through=rebuild.lost_through,
+        oldest=segments[0].number if segments else opening.next_segment,
         findings=tuple(opening.findings),
     )
 
@@ -149,12 +179,14 @@ def _log(findings: list[Finding]) -> None:
     for finding in findings:
         if finding.kind == FindingKind.TORN:
             logger.warning(
-                "cut off what a crash left of the last write",
+                "cut off the end of the log, which is not what was written: a crash broke the last "
+                "write off, or it is damaged and may have been acknowledged",
                 extra={
                     "event": "journal-torn",
                     "file": finding.file,
                     "begin": finding.begin,
                     "end": finding.end,
+                    "lost": finding.lost,
                 },
             )
         else:

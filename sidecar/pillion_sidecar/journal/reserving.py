@@ -7,7 +7,8 @@ from functools import partial
 
 from pillion_sidecar.clock import Timer, Timers
 from pillion_sidecar.journal.bounds import MARGIN, MINIMUM_STEP, JournalSettings
-from pillion_sidecar.journal.tail import Tail, is_full
+from pillion_sidecar.journal.files import is_full
+from pillion_sidecar.journal.tail import Tail
 from pillion_sidecar.journal.workers import Worker
 
 logger = logging.getLogger("pillion.journal")

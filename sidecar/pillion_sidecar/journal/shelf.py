@@ -8,8 +8,9 @@ from struct import Struct
 from typing import NamedTuple, TypeAlias
 
 from pillion_sidecar.indication import Indication
-from pillion_sidecar.journal.files import Files
+from pillion_sidecar.journal.files import Files, is_full
 from pillion_sidecar.journal.identities import IdentitiesFile, StoredIdentity, write_identities
+from pillion_sidecar.journal.marks import MarksFile
 from pillion_sidecar.journal.opened import OpenSegments
 from pillion_sidecar.journal.ports import Place
 from pillion_sidecar.journal.reading import read_indication
@@ -31,7 +32,6 @@ from pillion_sidecar.journal.segments import (
     segment_of,
     walk,
 )
-from pillion_sidecar.journal.tail import is_full
 
 #: A FRAME and the begin of an INDICATION.
 _HEAD = Struct("<IHBBIIQdd16s")
@@ -67,8 +67,9 @@ Identity: TypeAlias = tuple[bytes, float, float]
 class Shelf:
     """Blocks. Used by one thread."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, marks: MarksFile) -> None:
         self._files = files
+        self._marks = marks
         self._segments = OpenSegments(files)
         self._walk: Iterator[Found] = iter(())
         self._identities: Iterator[Identity] = iter(())
@@ -144,6 +145,7 @@ class Shelf:
                     raise
                 # Removing the segment is what makes room: these are forgotten before their time.
         self._segments.forget(number)
+        self._marks.needed(number + 1)
         self._files.remove(segment_name(number))
         self._files.sync_folder()
         return kept

@@ -25,6 +25,8 @@ class JournalStatistics:
     last_commit: float
     #: Damaged stretches that the start found, and damaged records read back since.
     damaged: int
+    #: Last writes that the start cut off.
+    torn: int
     #: Whether the disk is full.
     is_full: bool
     #: How many wait for a commit.
@@ -32,7 +34,13 @@ class JournalStatistics:
 
 
 def statistics_of(
-    log: Log, *, identity_bytes: int, live_bound: int, last_commit: float, damaged: int
+    log: Log,
+    *,
+    identity_bytes: int,
+    live_bound: int,
+    last_commit: float,
+    damaged: int,
+    torn: int,
 ) -> JournalStatistics:
     """Return the statistics of a journal with this log."""
     return JournalStatistics(
@@ -45,6 +53,7 @@ def statistics_of(
         commits=log.commits,
         last_commit=last_commit,
         damaged=damaged,
+        torn=torn,
         is_full=log.room.is_full,
         pending_barriers=log.pending_barriers,
     )

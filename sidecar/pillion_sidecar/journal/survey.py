@@ -38,8 +38,11 @@ class FindingKind(StrEnum):
     HEADER = "header"
     #: Segments are not there.
     MISSING = "missing"
-    #: The end of what was being written at a crash: nothing acknowledged is in it.
+    #: The end of what was being written at a crash, or of what was written and is damaged: which of
+    #: the two, nothing says.
     TORN = "torn"
+    #: Which segments are the first and the last is not known: no record is lost.
+    MARKS = "marks"
     #: Identities are forgotten, so a repeat of theirs is delivered again.
     IDENTITIES = "identities"
 

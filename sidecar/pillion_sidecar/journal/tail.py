@@ -6,18 +6,13 @@ import time
 from typing import NamedTuple
 
 from pillion_sidecar.journal.files import File, Files
+from pillion_sidecar.journal.marks import MarksFile
 from pillion_sidecar.journal.segments import PARTIAL_SUFFIX, segment_name
 
 #: The file that becomes the next segment: room that is reserved before it is needed.
 SPARE = "next" + PARTIAL_SUFFIX
 #: What a file system answers that can reserve nothing.
 _NO_RESERVATION = frozenset((errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
-_FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
-
-
-def is_full(error: OSError) -> bool:
-    """Whether a call failed because the disk, or a quota, is used up."""
-    return error.errno in _FULL
 
 
 class Written(NamedTuple):
@@ -32,8 +27,9 @@ class Written(NamedTuple):
 class Tail:
     """Blocks. Each call may be made again after it failed, with the same effect."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, marks: MarksFile) -> None:
         self._files = files
+        self._marks = marks
         self._file: File | None = None
         self._number = -1
         self._reserved = 0
@@ -66,6 +62,8 @@ class Tail:
                 self._files.rename(SPARE, segment_name(number))
                 self._renamed = True
             self._files.sync_folder()
+            # Before anything in it is acknowledged.
+            self._marks.begun(number)
             self._file, self._reserved = self._spare, self._spare_reserved
             self._number, self._spare, self._renamed = number, None, False
         return Written(time.perf_counter() - began, self._reserved)
@@ -99,6 +97,7 @@ class Tail:
     def close(self, size: int) -> None:
         """Cut the segment, and give back what is reserved."""
         self._seal(size)
+        self._marks.close()
         if self._spare is not None:
             self._spare.close()
             self._spare = None

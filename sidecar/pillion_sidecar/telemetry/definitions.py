@@ -207,6 +207,11 @@ JOURNAL_DAMAGED_RECORDS = Metric(
     MetricType.COUNTER,
     "Damaged stretches that the start found in the journal, and damaged records read back since.",
 )
+JOURNAL_TORN_WRITES = Metric(
+    "pillion_journal_torn_writes_total",
+    MetricType.COUNTER,
+    "Last writes that the start cut off, since they are not what was written.",
+)
 JOURNAL_FULL = Metric(
     "pillion_journal_full",
     MetricType.GAUGE,

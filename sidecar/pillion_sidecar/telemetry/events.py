@@ -236,16 +236,26 @@ EVENTS: tuple[Event, ...] = (
     Event(
         "journal-damaged",
         "ERROR",
-        "Bytes of the journal cannot be read any more; at a start they are put aside in a file "
-        "beside it. All that can be read is delivered.",
+        "Bytes of the journal cannot be read any more, or segments of it are missing; at a start "
+        "what is damaged is put aside in a file beside it. All that can be read is delivered, and "
+        "every destination begins a new sequence context.",
         ("damage", "file", "begin", "end", "lost"),
     ),
     Event(
         "journal-torn",
         "WARNING",
-        "The last write before a crash was not complete, and was cut off the journal. Nothing that "
-        "was acknowledged as durable was in it.",
-        ("file", "begin", "end"),
+        "The end of the journal is not what was written, and was cut off: a crash broke the last "
+        "write off, or it is damaged and may have been acknowledged. Every destination begins a "
+        "new sequence context.",
+        ("file", "begin", "end", "lost"),
+    ),
+    Event(
+        "journal-clock",
+        "WARNING",
+        "At a start the clock is a day or more ahead of the journal's last record, or behind it. "
+        "Ahead, the time between counts for lifetimes and for the memory of identities; behind, "
+        "the journal goes on from its own time.",
+        ("seconds",),
     ),
     Event(
         "log-lines-left-out",

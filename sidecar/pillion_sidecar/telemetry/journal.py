@@ -39,6 +39,7 @@ class JournalMetrics:
             (definitions.JOURNAL_SEGMENTS, now.segments),
             (definitions.JOURNAL_WRITTEN_BYTES, now.appended_bytes),
             (definitions.JOURNAL_DAMAGED_RECORDS, now.damaged),
+            (definitions.JOURNAL_TORN_WRITES, now.torn),
             (definitions.JOURNAL_FULL, int(now.is_full)),
             (definitions.JOURNAL_WAITING, now.pending_barriers),
         ):

@@ -248,6 +248,10 @@ class JournalFigures(Protocol):
         """Records that could not be read back since the start."""
 
     @property
+    def torn(self) -> int:
+        """Last writes that the start cut off."""
+
+    @property
     def is_full(self) -> bool: ...
     @property
     def pending_barriers(self) -> int:

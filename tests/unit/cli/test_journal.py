@@ -31,6 +31,7 @@ from pillion_sidecar.journal.records import (
 )
 from pillion_sidecar.journal.segments import segment_name
 from support.journal_files import JOURNAL_ID, Hand, MemoryFiles, queue_state
+from support.journal_owner import LiveJournal
 
 JSON = dict[str, Any]
 
@@ -265,7 +266,7 @@ def test_verify_says_where_a_flipped_byte_is_and_what_is_lost(
     assert summary.startswith("damaged in 1 place: 1 file, ")
 
 
-def test_an_unfinished_end_is_no_damage_but_is_told(
+def test_an_end_that_is_cut_short_is_told_and_fails(
     made: Journal, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made.hand.commit()
@@ -274,10 +275,33 @@ def test_an_unfinished_end_is_no_damage_but_is_told(
     made.content += b"half a record" + bytes(4096)
     made.write()
     code, document = told(capsys, "verify", made.folder)
-    assert (code, document["sound"]) == (Exit.OK, True)
+    assert (code, document["sound"], document["findings"]) == (Exit.FAILED, False, [])
     assert [one["begin"] for one in document["unfinished"]] == [end]
-    assert run("verify", made.folder) == Exit.OK
-    assert f"from byte {end}: an unfinished write" in capsys.readouterr().out
+    assert run("verify", made.folder) == Exit.FAILED
+    told_of, summary = capsys.readouterr().out.splitlines()
+    assert told_of.endswith(
+        f"from byte {end}: cut short; lost: the last write, which may have been acknowledged"
+    )
+    assert summary.startswith("cut short: ")
+
+
+def test_verify_misses_the_first_and_the_last_segment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    live = LiveJournal(SystemFiles(tmp_path), segment_bytes=4096)
+    for _ in range(20):
+        live.accept(0, body=b" " * 700)
+        live.run()
+    live.journal.close()
+    assert told(capsys, "verify", tmp_path)[0] == Exit.OK
+    first, *_, last = sorted(tmp_path.glob("*.segment"))
+    last.unlink()
+    code, document = told(capsys, "verify", tmp_path)
+    assert (code, [one["file"] for one in document["findings"]]) == (Exit.FAILED, [last.name])
+    first.unlink()
+    code, document = told(capsys, "verify", tmp_path)
+    assert (code, document["sound"]) == (Exit.FAILED, False)
+    assert [one["file"] for one in document["findings"]] == [first.name, last.name]
 
 
 def test_verify_misses_a_segment_between_others_and_names_what_was_put_aside(

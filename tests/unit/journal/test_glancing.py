@@ -9,6 +9,7 @@ import pytest
 from pillion_sidecar.indication import GroupMember, Indication
 from pillion_sidecar.journal.files import File, SystemFiles
 from pillion_sidecar.journal.glancing import Glances
+from pillion_sidecar.journal.marks import MarksFile
 from pillion_sidecar.journal.ports import NO_NUMBER, Place
 from pillion_sidecar.journal.records import Flag, encode_commit, encode_indication
 from pillion_sidecar.journal.segments import HEADER_SIZE, position_of, segment_name, segment_of
@@ -136,7 +137,9 @@ def test_a_glance_finds_what_the_thread_that_reads_finds(
     folder.write(encoded(indication(8)))
     found = glances.load([position])
     assert found is not None
-    (by_reader,) = Shelf(folder).load([position], OFFSET)
+    (by_reader,) = Shelf(folder, MarksFile(folder, journal_id=bytes(16), oldest=1)).load(
+        [position], OFFSET
+    )
     assert fields(found[0]) == fields(by_reader)
     assert found[0].body == body
     assert found[0].accepted_at == 234.5

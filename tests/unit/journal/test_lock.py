@@ -33,6 +33,37 @@ def test_what_an_earlier_process_left_does_not_lock(tmp_path: Path) -> None:
     assert (tmp_path / LOCK_NAME).read_text() == f"{os.getpid()}\n"
 
 
+def test_a_folder_that_is_made_is_on_disk_in_its_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = []
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    open_folder(tmp_path / "journal").release()
+    assert synced == [tmp_path]
+    open_folder(tmp_path / "journal").release()
+    assert synced == [tmp_path]
+
+
+def test_a_full_disk_locks_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_folder(tmp_path).release()
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+    monkeypatch.setattr(os, "ftruncate", refuse)
+    lock = open_folder(tmp_path)
+    with pytest.raises(LockedError):
+        open_folder(tmp_path)
+    lock.release()
+
+
 def test_a_missing_parent_is_named(tmp_path: Path) -> None:
     with pytest.raises(FolderError, match=r"No such file.*make its parent folder first"):
         open_folder(tmp_path / "no" / "journal")

@@ -8,6 +8,7 @@ from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.journal.opening import examine
 from pillion_sidecar.journal.records import (
     DELIVERED,
+    FRAME,
     REASON_CODES,
     THROUGH,
 )
@@ -134,17 +135,24 @@ def test_a_torn_tail_is_cut_wherever_it_begins(rest: bytes) -> None:
         # The rest may be what was torn off: many a record ends in zeros.
         as_before = _common(whole, torn.contents[name])
         kept = [one for one in newest if one.end <= as_before]
-        recovery = check(torn, older + kept)
-        assert not recovery.recovered.damaged
         end = max((one.end for one in kept), default=HEADER_SIZE)
-        if as_before < HEADER_SIZE:
+        end = end if as_before >= HEADER_SIZE else 0
+        was_torn = any(torn.contents[name][end:])
+        recovery = check(torn, older + kept)
+        # What is cut off may have been acknowledged: no number is given again.
+        assert recovery.recovered.damaged == was_torn
+        assert [finding.kind for finding in recovery.findings] == [FindingKind.TORN] * was_torn
+        if not was_torn and not end:
             assert name not in torn.contents
             assert recovery.next_segment == hand.number
         else:
-            assert torn.contents[name] == whole[:end]
+            assert torn.contents[name][:end] == whole[:end]
+            assert len(torn.contents[name]) == (end or HEADER_SIZE) + FRAME.size * was_torn
             assert recovery.next_segment == hand.number + 1
-        assert {finding.kind for finding in recovery.findings} <= {FindingKind.TORN}
-        assert open_again(torn).findings == ()
+        again = open_again(torn)
+        assert again.findings == ()
+        # Told until a segment is begun that says so.
+        assert again.recovered.damaged == was_torn
 
 
 def _common(one: bytes, other: bytearray) -> int:
@@ -163,7 +171,8 @@ def test_what_lies_behind_a_hole_in_the_last_commit_is_cut() -> None:
     files.contents[segment_name(1)][hole.begin + 30] ^= 1
     recovery = check(files, [one for one in hand.written if one.begin < hole.begin])
     assert [finding.kind for finding in recovery.findings] == [FindingKind.TORN]
-    assert files.size(segment_name(1)) == hole.begin
+    assert files.size(segment_name(1)) == hole.begin + FRAME.size
+    assert recovery.recovered.damaged
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -190,8 +199,9 @@ def _check_flipped(files: MemoryFiles, hand: Hand, number: int, at: int, *, newe
     before = files.copy()
     recovery = check(files, kept)
     assert list(recovery.findings) == seen.findings
-    lost = hit is not None and hit in hand.written and not (newest and hit.begin >= last_commit)
-    assert recovery.recovered.damaged == lost
+    was_cut = newest and (last_commit < 0 if hit is None else hit.begin >= last_commit)
+    lost = hit is not None and hit in hand.written and not was_cut
+    assert recovery.recovered.damaged == (lost or was_cut)
     assert recovery.journal_id == JOURNAL_ID or len(files.contents) == 1
     if lost and hit is not None:
         aside = damaged_name(number, hit.begin)
@@ -201,7 +211,7 @@ def _check_flipped(files: MemoryFiles, hand: Hand, number: int, at: int, *, newe
     again = open_again(files)
     assert again.findings == ()
     assert columns(again) == columns(recovery)
-    assert again.recovered.damaged == lost
+    assert again.recovered.damaged == (lost or was_cut)
 
 
 def _outside(hand: Hand, number: int) -> list[Written]:

@@ -179,6 +179,7 @@ class FullJournal:
     segments: int = 3
     appended_bytes: int = 70_000
     damaged: int = 1
+    torn: int = 1
     is_full: bool = True
     pending_barriers: int = 4
 

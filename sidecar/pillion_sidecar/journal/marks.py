@@ -1,0 +1,139 @@
+"""The marks of a journal: which segment is its newest, and which is the oldest that is needed. So a
+start notices where the first or the last of them is missing.
+
+The file is four slots of one sector each: two for the newest segment, two for the oldest. Each slot
+holds a header like a segment's, whose number is the mark. A mark only grows; it is written to the
+slots of its pair in turn, so that a torn write leaves the one before.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from threading import Lock
+from typing import NamedTuple
+
+from pillion_sidecar.journal.files import File, Files, is_full
+from pillion_sidecar.journal.segments import (
+    HEADER_SIZE,
+    PARTIAL_SUFFIX,
+    Header,
+    encode_header,
+    read_header,
+)
+
+MARKS_NAME = "marks"
+#: What a disk writes whole, in bytes.
+SLOT_SIZE = 512
+_NEWEST = (0, SLOT_SIZE)
+_OLDEST = (2 * SLOT_SIZE, 3 * SLOT_SIZE)
+MARKS_SIZE = 4 * SLOT_SIZE
+
+
+class Marks(NamedTuple):
+    """What the file says."""
+
+    journal_id: bytes
+    #: The number of a segment that was on disk; a later one may be there as well.
+    newest: int
+    #: Segments before this one may have been removed.
+    oldest: int
+
+
+def read_marks(data: bytes) -> Marks | None:
+    """Return what a file of marks says; None where a pair has no sound slot, or the slots are of
+    several journals."""
+    pairs = [_sound(data, pair) for pair in (_NEWEST, _OLDEST)]
+    ids = {header.journal_id for pair in pairs for header in pair}
+    if len(ids) != 1 or not all(pairs):
+        return None
+    newest, oldest = (max(header.number for header in pair) for pair in pairs)
+    return Marks(ids.pop(), newest, oldest)
+
+
+def _sound(data: bytes, slots: Iterable[int]) -> Sequence[Header]:
+    headers = [read_header(data[at : at + HEADER_SIZE]) for at in slots]
+    return [header for header in headers if header is not None]
+
+
+class MarksFile:
+    """Writes the marks. Blocks; the thread that commits and the one that removes segments use it.
+
+    A disk without room for the file leaves the journal without marks until a later segment.
+    """
+
+    def __init__(self, files: Files, *, journal_id: bytes, oldest: int) -> None:
+        """``oldest``: the number of the oldest segment in the folder."""
+        self._files = files
+        self._journal_id = journal_id
+        self._newest = 0
+        self._oldest = oldest
+        self._file: File | None = None
+        #: By pair: which of its slots is written next.
+        self._turns = {_NEWEST: 0, _OLDEST: 0}
+        self._lock = Lock()
+
+    def begun(self, number: int) -> None:
+        """The newest segment is ``number``, and is on disk; nothing in it was acknowledged."""
+        with self._lock:
+            self._newest = number
+            if self._file is None:
+                self._create()
+            else:
+                self._write(self._file, _NEWEST, number)
+
+    def needed(self, oldest: int) -> None:
+        """Segments before ``oldest`` are about to be removed."""
+        with self._lock:
+            self._oldest = oldest
+            if self._file is not None:
+                self._write(self._file, _OLDEST, oldest)
+
+    def _create(self) -> None:
+        # Anew in each run: the run before may have been one of a version that keeps no marks.
+        partial = MARKS_NAME + PARTIAL_SUFFIX
+        data = bytearray(MARKS_SIZE)
+        for pair, number in ((_NEWEST, self._newest), (_OLDEST, self._oldest)):
+            data[pair[0] : pair[0] + HEADER_SIZE] = self._header(number)
+        if partial in self._files.names():
+            self._files.remove(partial)
+        file: File | None = None
+        try:
+            file = self._files.create(partial)
+            file.write(0, data)
+            file.sync()
+            self._files.rename(partial, MARKS_NAME)
+            self._files.sync_folder()
+        except OSError as error:
+            if file is not None:
+                file.close()
+            if not is_full(error):
+                raise
+            self._leave(partial)
+            return
+        self._file, self._turns = file, {_NEWEST: 1, _OLDEST: 1}
+
+    def _write(self, file: File, pair: tuple[int, int], number: int) -> None:
+        try:
+            file.write_through(pair[self._turns[pair]], self._header(number))
+        except OSError as error:
+            if not is_full(error):
+                raise
+            # A mark that is not true any more would report segments as missing that were removed.
+            self._file = None
+            file.close()
+            self._leave(MARKS_NAME)
+        self._turns[pair] ^= 1
+
+    def _leave(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            self._files.remove(name)
+        self._files.sync_folder()
+
+    def _header(self, number: int) -> bytes:
+        return encode_header(Header(number, self._journal_id, 0.0))
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            file, self._file = self._file, None
+            if file is not None:
+                file.close()
