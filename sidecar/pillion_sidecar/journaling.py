@@ -17,7 +17,13 @@ from pillion_sidecar.journal.bounds import MINIMUM_BYTES, JournalSettings
 from pillion_sidecar.journal.disk import CommitObserver, DiskJournal, open_journal
 from pillion_sidecar.journal.files import SystemFiles
 from pillion_sidecar.journal.lock import FolderLock, open_folder
-from pillion_sidecar.journal.ports import IdentitySink, Place, QueueState, Recovered
+from pillion_sidecar.journal.ports import (
+    IdentitySink,
+    Place,
+    QueueState,
+    Recovered,
+    SubscriptionRecord,
+)
 from pillion_sidecar.journal.segments import segment_numbers
 from pillion_sidecar.journal.workers import ThreadWorker
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
@@ -70,6 +76,9 @@ class Owner:
 
     def queue_states(self) -> Sequence[QueueState]:
         return self._delivery.queue_states()
+
+    def subscription_records(self) -> Sequence[SubscriptionRecord]:
+        return self._delivery.subscription_records()
 
     def groups(self) -> bytes:
         return self._groups.snapshot()

@@ -28,7 +28,7 @@ from pillion_sidecar.indication import Indication
 from pillion_sidecar.intake.ports import Target
 from pillion_sidecar.journal.bounds import JournalSettings
 from pillion_sidecar.journal.disk import DiskJournal, open_journal
-from pillion_sidecar.journal.ports import Place, QueueState, Recovered
+from pillion_sidecar.journal.ports import Place, QueueState, Recovered, SubscriptionRecord
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.identity import identity_digest
 from pillion_sidecar.testing import FakeTime
@@ -358,6 +358,9 @@ class Owner:
 
     def queue_states(self) -> Sequence[QueueState]:
         return self._answers.queue_states()
+
+    def subscription_records(self) -> Sequence[SubscriptionRecord]:
+        return self._answers.subscription_records()
 
     def groups(self) -> bytes:
         return b""

@@ -9,7 +9,7 @@ import msgspec
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.indication import Indication
-from pillion_sidecar.journal.ports import JournalOwner, Place, QueueState
+from pillion_sidecar.journal.ports import JournalOwner, Place, QueueState, SubscriptionRecord
 
 
 class FakeJournal:
@@ -30,6 +30,7 @@ class FakeJournal:
         #: (destination, number, reason, through), in order.
         self.settled: list[tuple[int, int, DiscardReason | None, bool]] = []
         self.states: dict[int, QueueState] = {}
+        self.subscription_records: dict[str, SubscriptionRecord] = {}
         self.refuses: str | None = None
         self.over = False
         self.damaged: set[int] = set()
@@ -87,6 +88,9 @@ class FakeJournal:
 
     def note(self, state: QueueState) -> None:
         self.states[state.destination] = state
+
+    def note_subscription(self, record: SubscriptionRecord) -> None:
+        self.subscription_records[record.uid] = record
 
     def load(
         self,

@@ -10,7 +10,7 @@ from pillion_sidecar.indication import Indication
 from pillion_sidecar.journal.bounds import MIB, JournalSettings
 from pillion_sidecar.journal.disk import DiskJournal, open_journal
 from pillion_sidecar.journal.files import Files
-from pillion_sidecar.journal.ports import Place, QueueState, Recovered
+from pillion_sidecar.journal.ports import Place, QueueState, Recovered, SubscriptionRecord
 from pillion_sidecar.testing import FakeTime
 from support.stepped import SteppedWorker
 
@@ -49,6 +49,9 @@ class Owner:
 
     def queue_states(self) -> Sequence[QueueState]:
         return list(self.states.values())
+
+    def subscription_records(self) -> Sequence[SubscriptionRecord]:
+        return ()
 
     def groups(self) -> bytes:
         return self.blob

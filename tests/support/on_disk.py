@@ -10,7 +10,7 @@ from pillion_sidecar.intake.ports import Refusal, Target
 from pillion_sidecar.journal.bounds import JournalSettings
 from pillion_sidecar.journal.disk import DiskJournal, open_journal
 from pillion_sidecar.journal.files import Files
-from pillion_sidecar.journal.ports import Place, QueueState
+from pillion_sidecar.journal.ports import Place, QueueState, SubscriptionRecord
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.testing import FakeTime
 from support.delivery import Deliverer
@@ -108,6 +108,9 @@ class OnDisk(Deliverer):
 
     def queue_states(self) -> Sequence[QueueState]:
         return self.service.answers.queue_states()
+
+    def subscription_records(self) -> Sequence[SubscriptionRecord]:
+        return self.service.answers.subscription_records()
 
     def groups(self) -> bytes:
         return b""

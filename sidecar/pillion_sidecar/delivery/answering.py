@@ -6,7 +6,7 @@ from pillion_sidecar.delivery.keeping import Keeping, queue_state
 from pillion_sidecar.delivery.settling import Settlements
 from pillion_sidecar.delivery.table import DestinationTable
 from pillion_sidecar.delivery.taking import Taking
-from pillion_sidecar.journal.ports import Place, QueueState
+from pillion_sidecar.journal.ports import Place, QueueState, SubscriptionRecord
 
 
 class JournalAnswers:
@@ -47,6 +47,10 @@ class JournalAnswers:
             queues = self._table.queues_at(place.destination)
             if not any(queue.move(place.number, position, size) for queue in queues):
                 self._settlements.move(place.destination, place.number, position, size)
+
+    def subscription_records(self) -> list[SubscriptionRecord]:
+        """See ``JournalOwner``."""
+        return self._table.subscriptions.records()
 
     def queue_states(self) -> list[QueueState]:
         """See ``JournalOwner``."""

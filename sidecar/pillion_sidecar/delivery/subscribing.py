@@ -6,10 +6,16 @@ from typing import Protocol
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import IndicationSubscription, RemovalAction
 from pillion_sidecar.delivery import events
+from pillion_sidecar.delivery.lasting import forgotten, record_of, resume
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.restoring import gone_subscription
 from pillion_sidecar.delivery.subscriptions import Subscription, SubscriptionEnd
-from pillion_sidecar.journal.ports import Journal, RecoveredSubscription
+from pillion_sidecar.journal.ports import (
+    Journal,
+    Recovered,
+    RecoveredSubscription,
+    SubscriptionRecord,
+)
 
 
 class PurgeSubscription(Protocol):
@@ -38,10 +44,12 @@ class SubscriptionTable:
         # Those that ended too, since entries may still name them.
         self._at: dict[int, Subscription] = {}
 
-    def keep_in(self, journal: Journal, recovered: Mapping[int, RecoveredSubscription]) -> None:
+    def keep_in(self, journal: Journal, recovered: Recovered) -> None:
         """Take over what the journal found, before the first revision."""
         self._journal = journal
-        self._recovered = recovered
+        self._recovered = recovered.subscriptions
+        # Of those that the first revision has not taken over.
+        self._records = dict(recovered.subscription_records)
 
     def get(self, name: str) -> Subscription | None:
         """The subscription with a name."""
@@ -82,7 +90,9 @@ class SubscriptionTable:
                 continue
             self._subscriptions[name] = self._replace(known, resource)
         for subscription in before.values():
+            self._forget(subscription)
             self._end(subscription, SubscriptionEnd.REMOVED)
+        self._records = {}
 
     def _replace(
         self, known: Subscription | None, resource: IndicationSubscription
@@ -94,7 +104,10 @@ class SubscriptionTable:
             uid=resource.uid, name=resource.name, filter_name=resource.filter_name
         )
         subscription = Subscription(resource, began_at=began_at, index=index)
+        if known is None and (record := self._records.pop(resource.uid, None)) is not None:
+            resume(subscription, record)
         if known is not None:
+            self._forget(known)
             if same_subscription(known.resource, resource) and subscription.active:
                 # What is queued for it stays queued: the running object is what entries point to.
                 self._cancel_expiry(known)
@@ -109,7 +122,22 @@ class SubscriptionTable:
                 self._end(known, SubscriptionEnd.DISABLED)
         self._at[index] = subscription
         self._start_duration(subscription)
+        self._note(subscription)
         return subscription
+
+    def _note(self, subscription: Subscription) -> None:
+        record = record_of(subscription)
+        if record is not None:
+            self._journal.note_subscription(record)
+
+    def _forget(self, subscription: Subscription) -> None:
+        if record_of(subscription) is not None:
+            self._journal.note_subscription(forgotten(subscription.resource))
+
+    def records(self) -> list[SubscriptionRecord]:
+        """What the journal keeps of the subscriptions."""
+        found = [record_of(one) for one in self._subscriptions.values()]
+        return [record for record in found if record is not None]
 
     def _start_duration(self, subscription: Subscription) -> None:
         resource = subscription.resource
@@ -138,6 +166,7 @@ class SubscriptionTable:
         if subscription.active:
             subscription.cause = cause or end
             self._end(subscription, end)
+            self._note(subscription)
             events.subscription_ended(subscription)
 
     def act(self, subscription: Subscription, action: RemovalAction, end: SubscriptionEnd) -> None:

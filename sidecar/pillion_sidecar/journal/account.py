@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from pillion_sidecar.journal.ports import QueueState, RecoveredSubscription
+from pillion_sidecar.journal.ports import (
+    QueueState,
+    RecoveredSubscription,
+    SubscriptionRecord,
+)
 from pillion_sidecar.journal.records import (
     FRAME,
     LOST,
@@ -22,6 +26,7 @@ from pillion_sidecar.journal.records import (
     decode_queue,
     decode_settlements,
     decode_snapshot,
+    decode_subscriptions,
     named_subscriptions,
 )
 from pillion_sidecar.journal.segments import position_of
@@ -48,6 +53,8 @@ class Account:
     destinations: dict[int, tuple[str, str]] = field(default_factory=dict)
     subscriptions: dict[int, RecoveredSubscription] = field(default_factory=dict)
     states: dict[int, QueueState] = field(default_factory=dict)
+    #: By uid.
+    subscription_records: dict[str, SubscriptionRecord] = field(default_factory=dict)
     groups: bytes | None = None
     #: Members of groups at later positions are not in ``groups``.
     groups_at: int = -1
@@ -92,17 +99,23 @@ class Account:
             case Kind.SETTLED:
                 self._settle(decode_settlements(data, at, frame))
             case Kind.HOLD_ENDED:
-                for _, how, record_id in decode_settlements(data, at, frame):
-                    self.holds_ended[record_id] = how
-                    self.last_id = max(self.last_id, record_id)
+                self._end_holds(decode_settlements(data, at, frame))
             case Kind.NAMES:
                 self._name(decode_names(data, at, frame))
             case Kind.QUEUE:
                 self._state(decode_queue(data, at, frame))
+            case Kind.SUBSCRIPTIONS:
+                records = decode_subscriptions(data, at, frame)
+                self.subscription_records.update({one.uid: one for one in records})
             case Kind.FILLER:
                 self.mended_until = max(self.mended_until, frame.id)
             case Kind.SNAPSHOT:
                 self._snapshot(decode_snapshot(data, at, frame), position_of(number, at))
+
+    def _end_holds(self, ended: Iterable[tuple[int, int, int]]) -> None:
+        for _, how, record_id in ended:
+            self.holds_ended[record_id] = how
+            self.last_id = max(self.last_id, record_id)
 
     def _settle(self, settlements: Iterable[tuple[int, int, int]]) -> None:
         for destination, how, number in settlements:
@@ -136,4 +149,6 @@ class Account:
         self._name(snapshot.names)
         for state in snapshot.queues:
             self._state(state)
+        # All of them: one that is not there is known of no more.
+        self.subscription_records = {one.uid: one for one in snapshot.subscriptions}
         self.groups, self.groups_at = snapshot.groups, position

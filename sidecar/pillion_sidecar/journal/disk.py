@@ -18,7 +18,14 @@ from pillion_sidecar.journal.loading import Loading
 from pillion_sidecar.journal.log import Batch, Log
 from pillion_sidecar.journal.marks import MarksFile
 from pillion_sidecar.journal.naming import recovered_names
-from pillion_sidecar.journal.ports import IdentitySink, JournalOwner, Place, QueueState, Recovered
+from pillion_sidecar.journal.ports import (
+    IdentitySink,
+    JournalOwner,
+    Place,
+    QueueState,
+    Recovered,
+    SubscriptionRecord,
+)
 from pillion_sidecar.journal.records import (
     LOST,
     Flag,
@@ -266,6 +273,10 @@ class DiskJournal:
         self._settling.note(state)
         self._flush_soon()
 
+    def note_subscription(self, record: SubscriptionRecord) -> None:
+        self._settling.note_subscription(record)
+        self._flush_soon()
+
     def _flush_soon(self) -> None:
         if not self._is_settle_due:
             self._is_settle_due = True
@@ -344,6 +355,7 @@ class DiskJournal:
             names=names,
             queues=states,
             groups=self.owner.groups(),
+            subscriptions=tuple(self.owner.subscription_records()),
         )
         return b"".join((encode_header(self.header(number)), *encode_whole_snapshot(snapshot)))
 

@@ -7,7 +7,7 @@ from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.indication import Indication
-from pillion_sidecar.journal.ports import JournalOwner, Place, QueueState
+from pillion_sidecar.journal.ports import JournalOwner, Place, QueueState, SubscriptionRecord
 
 
 class MemoryJournal:
@@ -71,6 +71,9 @@ class MemoryJournal:
         return indication.unsettled - 1
 
     def note(self, state: QueueState) -> None:
+        """There is no restart that could ask for it."""
+
+    def note_subscription(self, record: SubscriptionRecord) -> None:
         """There is no restart that could ask for it."""
 
     def load(

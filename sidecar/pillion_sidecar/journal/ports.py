@@ -57,6 +57,20 @@ class QueueState(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     gaps: tuple[tuple[int, int, int], ...] = ()
 
 
+class SubscriptionRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """What of a subscription must be known after a restart. It replaces the one before of the same
+    ``uid``; with the uid alone it forgets that."""
+
+    uid: str
+    #: When its duration began, in seconds since the epoch.
+    began_at: float | None = None
+    #: Stands for what its resource said: what ended stays so until that changes.
+    resource: bytes = b""
+    #: How it ended, and what led to that, where its resource stayed as it was.
+    end: str | None = None
+    cause: str | None = None
+
+
 class Journal(Protocol):
     """Keeps accepted indications until they are settled (S3.1)."""
 
@@ -124,6 +138,9 @@ class Journal(Protocol):
     def note(self, state: QueueState) -> None:
         """The state of a queue has changed."""
 
+    def note_subscription(self, record: SubscriptionRecord) -> None:
+        """What must be known of a subscription has changed."""
+
     def load(
         self,
         positions: Sequence[int],
@@ -150,6 +167,9 @@ class JournalOwner(Protocol):
 
     def queue_states(self) -> Sequence[QueueState]:
         """Return the states of all queues."""
+
+    def subscription_records(self) -> Sequence[SubscriptionRecord]:
+        """Return what must be known of all subscriptions."""
 
     def groups(self) -> bytes:
         """Return the state of all message groups, to be given back after a restart."""
@@ -215,6 +235,8 @@ class Recovered:
     #: By index, as :class:`Place` has them.
     queues: dict[int, RecoveredQueue] = field(default_factory=dict)
     subscriptions: dict[int, RecoveredSubscription] = field(default_factory=dict)
+    #: By uid: how subscriptions were, of those of which something must be known.
+    subscription_records: dict[str, SubscriptionRecord] = field(default_factory=dict)
     #: Held indications with their places, in the order of acceptance.
     held: list[tuple[Indication, tuple[Place, ...]]] = field(default_factory=list)
     #: What ``JournalOwner.groups`` last gave, and the members accepted since.

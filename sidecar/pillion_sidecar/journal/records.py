@@ -14,7 +14,12 @@ import msgspec
 
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.indication import GroupMember, Indication
-from pillion_sidecar.journal.ports import Place, QueueState, RecoveredSubscription
+from pillion_sidecar.journal.ports import (
+    Place,
+    QueueState,
+    RecoveredSubscription,
+    SubscriptionRecord,
+)
 
 #: Begins every record, after the checksum: what a search behind damage looks for.
 MAGIC = 0x8FD1
@@ -61,6 +66,8 @@ class Kind(IntEnum):
     FILLER = 8
     #: Identities of a segment that was removed; stands in files of their own.
     IDENTITIES = 9
+    #: What must be known of subscriptions. The first release passes over it.
+    SUBSCRIPTIONS = 10
 
 
 class Flag(IntFlag):
@@ -138,6 +145,8 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     names: Names
     queues: tuple[QueueState, ...]
     groups: bytes
+    #: Not in a journal of the first release, which passes over it.
+    subscriptions: tuple[SubscriptionRecord, ...] = ()
 
 
 class Settlement(NamedTuple):
@@ -155,6 +164,7 @@ _envelope = msgspec.msgpack.Decoder(Envelope).decode
 _names = msgspec.msgpack.Decoder(Names).decode
 _queue = msgspec.msgpack.Decoder(QueueState).decode
 _snapshot = msgspec.msgpack.Decoder(Snapshot).decode
+_subscriptions = msgspec.msgpack.Decoder(tuple[SubscriptionRecord, ...]).decode
 _frame_end = FRAME.size
 _fixed_end = FRAME.size + INDICATION.size
 #: What the checksum covers of a FRAME, an INDICATION and its only PLACE.
@@ -274,6 +284,18 @@ def encode_queue(state: QueueState) -> bytes:
     return seal(Kind.QUEUE, _encode(state))
 
 
+def encode_subscriptions(records: Sequence[SubscriptionRecord]) -> bytes:
+    """Return the record of what must be known of subscriptions."""
+    return seal(Kind.SUBSCRIPTIONS, _encode(records), count=len(records))
+
+
+def decode_subscriptions(
+    data: bytes | memoryview, at: int, frame: "Frame"
+) -> tuple[SubscriptionRecord, ...]:
+    """Return what a SUBSCRIPTIONS says."""
+    return _subscriptions(data[at + _frame_end : at + frame.size])
+
+
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """Return the record that a segment begins with."""
     return seal(Kind.SNAPSHOT, _encode(snapshot))
@@ -285,9 +307,10 @@ def encode_whole_snapshot(snapshot: Snapshot) -> list[bytes]:
     record = encode_snapshot(snapshot)
     if len(record) <= MAXIMUM_RECORD:
         return [record]
-    head = msgspec.structs.replace(snapshot, names=Names(), queues=())
+    head = msgspec.structs.replace(snapshot, names=Names(), queues=(), subscriptions=())
     queues = [encode_queue(state) for state in snapshot.queues]
-    return [encode_snapshot(head), encode_names(snapshot.names), *queues]
+    subscriptions = encode_subscriptions(snapshot.subscriptions)
+    return [encode_snapshot(head), encode_names(snapshot.names), *queues, subscriptions]
 
 
 class Frame(NamedTuple):

@@ -146,6 +146,7 @@ def _result(
     recovered = Recovered(
         queues=rebuild.queues,
         subscriptions=account.subscriptions,
+        subscription_records=account.subscription_records,
         held=rebuild.held,
         groups=account.groups,
         members=rebuild.members,

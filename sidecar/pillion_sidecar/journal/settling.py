@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.journal.ports import Place, QueueState
+from pillion_sidecar.journal.ports import Place, QueueState, SubscriptionRecord
 from pillion_sidecar.journal.records import (
     DELIVERED,
     REASON_CODES,
@@ -11,6 +11,7 @@ from pillion_sidecar.journal.records import (
     THROUGH,
     Kind,
     encode_queue,
+    encode_subscriptions,
     seal,
 )
 
@@ -25,16 +26,19 @@ class Settling:
     explicit, since its reason must not be lost behind a later THROUGH.
     """
 
-    __slots__ = ("_ended", "_explicit", "_states", "_through")
+    __slots__ = ("_ended", "_explicit", "_states", "_subscriptions", "_through")
 
     def __init__(self) -> None:
         self._through: dict[int, int] = {}
         self._explicit = bytearray()
         self._ended = bytearray()
         self._states: dict[int, QueueState] = {}
+        self._subscriptions: dict[str, SubscriptionRecord] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._through or self._explicit or self._ended or self._states)
+        return bool(
+            self._through or self._explicit or self._ended or self._states or self._subscriptions
+        )
 
     def settle(self, place: Place, reason: DiscardReason | None, through: bool) -> None:
         """A place is delivered or discarded."""
@@ -54,18 +58,24 @@ class Settling:
         """A queue's state replaces the one before."""
         self._states[state.destination] = state
 
+    def note_subscription(self, record: SubscriptionRecord) -> None:
+        """What is known of a subscription replaces what was known before."""
+        self._subscriptions[record.uid] = record
+
     def take(self) -> list[bytes]:
         """Return the records of all that was gathered, and begin anew."""
         if not self:
             return []
         records = [encode_queue(state) for state in self._states.values()]
+        if self._subscriptions:
+            records.append(encode_subscriptions([*self._subscriptions.values()]))
         records += _sealed(Kind.HOLD_ENDED, self._ended)
         # A THROUGH says nothing of what is discarded, whichever of the two stands first.
         pack = SETTLEMENT.pack
         through = [pack(where, THROUGH, number) for where, number in self._through.items()]
         records += _sealed(Kind.SETTLED, self._explicit + b"".join(through))
         self._through, self._explicit = {}, bytearray()
-        self._ended, self._states = bytearray(), {}
+        self._ended, self._states, self._subscriptions = bytearray(), {}, {}
         return records
 
 
