@@ -1,5 +1,7 @@
 """The defaults that depend on the durability that a deliverer really runs with. Pure."""
 
+from collections.abc import Iterable
+
 from pillion_sidecar.config.resources import (
     Acknowledgement,
     Backoff,
@@ -9,7 +11,7 @@ from pillion_sidecar.config.resources import (
     ListenerDestination,
     RetryPolicy,
 )
-from pillion_sidecar.config.retry import retry_span
+from pillion_sidecar.config.retry import ALERT_SECONDS, first_loss_after, retry_span
 
 #: queueSize where neither the destination nor its service names one.
 QUEUE_SIZE_ON_DISK = 1_000_000
@@ -33,6 +35,9 @@ LIFETIME_FACTOR = 10
 #: the longest lifetime, so that no indication outlives its identity.
 LEAST_DUPLICATE_WINDOW = 86_400.0
 DUPLICATE_WINDOW_MARGIN = 3600.0
+
+#: Destinations that a warning names.
+_MOST_NAMES = 10
 
 
 def assumed_durability(service: IndicationService, *, has_journal: bool) -> Durability:
@@ -94,3 +99,22 @@ def duplicate_window(configuration: Configuration, durability: Durability) -> fl
         return written
     lifetimes = (effective_lifetime(one, durability) for one in configuration.destinations.values())
     return max(LEAST_DUPLICATE_WINDOW, max(lifetimes, default=0.0) + DUPLICATE_WINDOW_MARGIN)
+
+
+def loses_before_alert(destinations: Iterable[ListenerDestination]) -> str | None:
+    """A warning that names the destinations whose retry loses an indication before an alert can
+    fire; None: there is none. Only what is written makes it so, on any durability."""
+    early = []
+    for one in destinations:
+        lifetime = effective_lifetime(one, Durability.MEMORY)
+        after = first_loss_after(effective_retry(one, Durability.MEMORY), lifetime=lifetime)
+        if after is not None and after < ALERT_SECONDS:
+            early.append(f"{one.name} (after {after:g} s)")
+    if not early:
+        return None
+    named = ", ".join(sorted(early)[:_MOST_NAMES]) + (", …" if len(early) > _MOST_NAMES else "")
+    return (
+        "a listener that is down loses its first indication before an alert can fire, which takes "
+        f"{ALERT_SECONDS:g} s: {named}. Remove the retry fields and indicationLifetimeSeconds, or "
+        "raise them"
+    )

@@ -15,6 +15,7 @@ from pillion_sidecar.config.building import (
     build_subscription,
 )
 from pillion_sidecar.config.credentials import SecretReader
+from pillion_sidecar.config.durability import loses_before_alert
 from pillion_sidecar.config.listeneraddress import same_port_and_path
 from pillion_sidecar.config.parsing import Resource, Resources
 from pillion_sidecar.config.problems import EMPTY, ConfigurationError, Problem
@@ -58,11 +59,14 @@ def resolve(
     destinations = resolver.destinations(chosen)
     filters = resolver.filters()
     subscriptions, relayed = resolver.subscriptions(chosen)
-    shared = same_port_and_path(destinations.values())
-    if shared is not None:
-        resources.warnings.append(shared)
     if resources.problems:
         raise ConfigurationError(sorted(resources.problems, key=lambda p: (p.file, p.line)))
+    for warning in (
+        same_port_and_path(destinations.values()),
+        loses_before_alert(destinations.values()),
+    ):
+        if warning is not None:
+            resources.warnings.append(warning)
     return Configuration(
         revision=_revision(resources, chosen) if revision is None else revision,
         service=chosen,

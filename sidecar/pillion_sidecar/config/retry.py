@@ -2,6 +2,10 @@
 
 from pillion_sidecar.config.resources import Backoff, RetryPolicy
 
+#: Seconds after the first failure by which the alert PillionListenerUnreachable has fired, where
+#: deliverers are scraped at least once a minute.
+ALERT_SECONDS = 75.0
+
 
 def interval_after(policy: RetryPolicy, failures: int) -> float:
     """Return the seconds between a failed attempt and the next one, before jitter (S0.5).
@@ -34,3 +38,10 @@ def retry_span(policy: RetryPolicy) -> float | None:
     if policy.attempts is None:
         return None
     return waits(policy, failures=1, count=policy.attempts)
+
+
+def first_loss_after(policy: RetryPolicy, *, lifetime: float) -> float | None:
+    """Return the seconds from the first failed attempt to the first discard, before jitter; None:
+    nothing is discarded. ``lifetime`` 0: none."""
+    ends = [end for end in (retry_span(policy), lifetime or None) if end is not None]
+    return min(ends, default=None)

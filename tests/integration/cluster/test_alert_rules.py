@@ -21,7 +21,7 @@ RULES = {
     for rule in group["rules"]
 }
 #: Units of a duration of Prometheus, in seconds.
-UNITS = {"m": 60, "h": 3600, "d": 86400}
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def seconds(duration: str) -> int:
@@ -74,7 +74,8 @@ def test_every_test_has_the_series_that_the_rule_asks_for(alert: str) -> None:
     # Without series an alert could not fire, and a test that it does not would say nothing.
     for test in cases_of(alert):
         for name in (one["series"].partition("{")[0] for one in test["input_series"]):
-            assert name in RULES[alert]["expr"], (alert, name)
+            asked = RULES[alert]["expr"] + RULES[alert]["annotations"]["description"]
+            assert name in asked, (alert, name)
 
 
 def test_the_rule_file_of_the_chart_is_the_one_that_is_tested(tmp_path: Path) -> None:

@@ -11,6 +11,9 @@ import yaml
 
 import generate_chart_reference as reference
 from pillion_operator.telemetry.metrics import Metrics
+from pillion_sidecar.config.durability import effective_lifetime, effective_retry
+from pillion_sidecar.config.resources import Durability, ListenerDestination, Protocol
+from pillion_sidecar.config.retry import ALERT_SECONDS, first_loss_after
 from pillion_sidecar.telemetry.definitions import METRICS
 from support.house import ROOT
 from support.manual import DOCS, blocks, codes, table, text_of
@@ -140,6 +143,28 @@ def test_every_alert_has_a_section_of_the_manual_to_which_it_leads() -> None:
         # The manual's pages have anchors of this form for their headings.
         anchor = f"docs/operating.md#{rule['alert'].lower()}"
         assert rule["annotations"]["runbook_url"] == anchor
+
+
+def test_the_alert_of_a_dead_listener_fires_before_the_first_loss_by_default() -> None:
+    group = next(group for group in ALERTS["groups"] if group["name"] == "pillion-listeners")
+    (rule,) = [one for one in group["rules"] if one["alert"] == "PillionListenerUnreachable"]
+    assert "for" not in rule
+    (bound,) = {int(number) for number in re.findall(r"(?:> |- )(\d\d+)\b", rule["expr"])}
+    every = int(group["interval"].removesuffix("s"))
+    monitoring = VALUES["monitoring"]
+    for section in ("podMonitor", "scrapeConfig"):
+        # What Prometheus itself takes where nothing is set is a minute.
+        assert int(monitoring[section]["interval"].removesuffix("s")) <= 60
+    assert max(bound, 60) + every <= ALERT_SECONDS
+    destination = ListenerDestination(
+        name="siem", uid="1", destination="http://siem.example/", protocol=Protocol.CIM_XML
+    )
+    for durability in Durability:
+        retry = effective_retry(destination, durability)
+        lifetime = effective_lifetime(destination, durability)
+        first_loss = first_loss_after(retry, lifetime=lifetime)
+        assert first_loss is not None
+        assert first_loss > ALERT_SECONDS
 
 
 #: What says where it is: an alert without one of these is about the whole installation.

@@ -146,6 +146,48 @@ def test_one_written_retry_field_makes_the_others_those_of_dsp1054(
     assert load_folder(tmp_path).destinations["ops"].retry == expected
 
 
+@pytest.mark.parametrize(
+    ("of_service", "of_destination", "seconds"),
+    [
+        ({"deliveryRetryIntervalSeconds": 5}, {}, "15"),
+        ({"deliveryRetryAttempts": 0}, {}, "0"),
+        ({}, {"retry": {"attempts": 2, "intervalSeconds": 37}}, "74"),
+        ({}, {"indicationLifetimeSeconds": 60}, "60"),
+        ({"deliveryRetryAttempts": 1000, "indicationLifetimeSeconds": 74}, {}, "74"),
+    ],
+)
+def test_a_retry_that_loses_something_before_the_alert_is_warned_of(
+    tmp_path: Path, of_service: dict[str, Any], of_destination: dict[str, Any], seconds: str
+) -> None:
+    write(tmp_path, service(**of_service), destination(**of_destination))
+    (warning,) = load_folder(tmp_path).warnings
+    assert f"takes 75 s: ops (after {seconds} s)." in warning
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"deliveryRetryAttempts": 3, "deliveryRetryIntervalSeconds": 25},
+        {"deliveryRetryAttempts": 10, "indicationLifetimeSeconds": 75},
+        {"deliveryRetryAttempts": 10, "indicationLifetimeSeconds": 0},
+    ],
+)
+def test_a_retry_that_outlasts_the_alert_is_not_warned_of(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    write(tmp_path, service(**fields), destination())
+    assert load_folder(tmp_path).warnings == ()
+
+
+def test_a_warning_of_many_destinations_names_the_first_ten(tmp_path: Path) -> None:
+    listeners = [destination(f"d{number:02}") for number in range(30)]
+    write(tmp_path, service(deliveryRetryAttempts=1), *listeners)
+    (warning,) = load_folder(tmp_path).warnings
+    assert "d09 (after 30 s), …." in warning
+    assert "d10" not in warning
+
+
 def test_every_field_of_a_destination_arrives(tmp_path: Path) -> None:
     write(
         tmp_path,
