@@ -29,6 +29,9 @@ from pillion_sidecar.config.watching import FolderWatcher
 from pillion_sidecar.delivery.handler import Handler
 from pillion_sidecar.delivery.limits import TooManyDestinations
 from pillion_sidecar.delivery.service import DeliveryService
+from pillion_sidecar.descriptors import DescriptorShares
+from pillion_sidecar.door.entrance import HEAD_BYTES, Entrance
+from pillion_sidecar.door.places import Limits
 from pillion_sidecar.doorway import Doorway
 from pillion_sidecar.handlers.callbacks import HTTPCallbackPoster
 from pillion_sidecar.handlers.registry import HandlerRegistry
@@ -59,6 +62,8 @@ from pillion_sidecar.telemetry.server import telemetry_app
 
 logger = logging.getLogger("pillion.deliverer")
 
+#: Bytes of a request's head at the telemetry listener, which anybody on the network reaches.
+TELEMETRY_HEAD_BYTES = 8 * 1024
 #: What publishers are told at the end.
 SHUTTING_DOWN = "the deliverer is shutting down"
 
@@ -102,6 +107,7 @@ class Deliverer:
         self._refusals = Refusals(
             metrics=self._metrics, configured=lambda: self._configuration is not None
         )
+        self._shares = DescriptorShares.of_process()
         self._resolver = Resolver(nameservers=settings.nameservers)
         self._doorway = Doorway(
             settings,
@@ -109,6 +115,7 @@ class Deliverer:
             timers=self._timers,
             publishers=self._publishers,
             metrics=self._metrics.door,
+            connections=self._shares.intake,
         )
         self._make_callbacks()
         self._make_rooms()
@@ -241,8 +248,8 @@ class Deliverer:
                 self.delivery.keep_in(*self._recovered)
         self.apply(configuration)
 
-    async def _listen(self) -> None:
-        telemetry = telemetry_app(
+    def _telemetry(self) -> web.Application:
+        return telemetry_app(
             exposition=self._metrics.exposition,
             startup={"intake": lambda: None if self.started.is_set() else "it does not listen yet"},
             readiness={
@@ -251,6 +258,9 @@ class Deliverer:
                 **self._doorway.readiness,
             },
         )
+
+    async def _listen(self) -> None:
+        telemetry = self._telemetry()
         # A guard asks for tokens, which a web page does not have.
         guard, host = self._doorway.guard, self._settings.intake.host
         origins = OriginPolicy(host) if guard is None else None
@@ -280,13 +290,22 @@ class Deliverer:
             add_operator_route(
                 telemetry, administration, token=token.read, refused=self._metrics.operator_refused
             )
-        self.telemetry_url = await self._listeners.serve(telemetry, self._settings.telemetry)
+        self.telemetry_url = await self._listeners.serve(
+            telemetry,
+            self._settings.telemetry,
+            entrance=self._plain("telemetry", self._shares.telemetry, head=TELEMETRY_HEAD_BYTES),
+        )
         if apart is not None:
-            self.administration_url = await self._listeners.serve(administered, apart)
+            entrance = self._plain("administration", self._shares.administration)
+            self.administration_url = await self._listeners.serve(
+                administered, apart, entrance=entrance
+            )
         # A gateway's certificate and keys that are there already count for whoever comes first.
         await self._doorway.look()
         self.intake_url = await self._listeners.serve(
-            intake, self._settings.intake, entrance=self._doorway.entrance
+            intake,
+            self._settings.intake,
+            entrance=self._doorway.entrance or self._plain("intake", self._shares.intake),
         )
         self.administration_url = self.administration_url or self.intake_url
         self.started.set()
@@ -299,6 +318,19 @@ class Deliverer:
                 "intake": self.intake_url,
                 "telemetry": self.telemetry_url,
             },
+        )
+
+    def _plain(self, name: str, connections: int, *, head: int = HEAD_BYTES) -> Entrance:
+        """Make what takes up the connections of a listener for anybody."""
+        return Entrance(
+            clock=self._clock,
+            timers=self._timers,
+            observer=self._metrics.connections.listener(name),
+            tls=None,
+            asks_for_tokens=False,
+            limits=Limits.of_plain(connections),
+            name=name,
+            head_bytes=head,
         )
 
     async def _drain(self) -> None:

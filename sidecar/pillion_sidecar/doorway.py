@@ -12,6 +12,7 @@ from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import AllowedPublisher
 from pillion_sidecar.door.entrance import Entrance
 from pillion_sidecar.door.following import Following, Unusable, look_again
+from pillion_sidecar.door.places import MOST_CONNECTIONS, Limits
 from pillion_sidecar.settings import Settings, TLSFiles
 from pillion_sidecar.telemetry.door import DoorMetrics
 
@@ -34,8 +35,10 @@ class Doorway:
         timers: Timers,
         publishers: Callable[[], Sequence[AllowedPublisher]],
         metrics: DoorMetrics,
+        connections: int = MOST_CONNECTIONS,
     ) -> None:
-        """``publishers``: those of the configuration in force."""
+        """``publishers``: those of the configuration in force. ``connections``: how many it may
+        have."""
         self._timers = timers
         self._metrics = metrics
         self._followed: list[Following[Any]] = []
@@ -52,6 +55,7 @@ class Doorway:
                 observer=metrics,
                 tls=None if self._tls is None else self._tls.context,
                 asks_for_tokens=keys is not None,
+                limits=Limits.of_gateway(connections),
             )
             if keys is not None:
                 self._ask_for_tokens(keys, self.entrance, clock=clock, publishers=publishers)

@@ -8,9 +8,12 @@ from contextlib import ExitStack
 
 from aiohttp import web
 
-from pillion_sidecar.connections import HTTPLog, connections
+from pillion_sidecar.clock import LoopTimers, SystemClock
+from pillion_sidecar.connections import HTTPLog
 from pillion_sidecar.door.entrance import Entrance
+from pillion_sidecar.door.places import Limits
 from pillion_sidecar.settings import Address
+from pillion_sidecar.telemetry.connections import ListenerConnections
 
 #: Seconds that a publisher's connection is kept without a request.
 KEEPALIVE_SECONDS = 75.0
@@ -20,6 +23,8 @@ ANSWER_SECONDS = 2.0
 LINGERING_SECONDS = 5.0
 #: Headers of a request, of 8,190 bytes at most: they are held before anything says who sends them.
 MAXIMUM_HEADERS = 48
+#: Connections of a listener, unless its entrance says otherwise.
+CONNECTIONS = 256
 #: Connections that wait to be taken up.
 BACKLOG = 128
 
@@ -35,13 +40,13 @@ class Listeners:
 
     def __init__(self) -> None:
         self._runners: list[web.AppRunner] = []
-        self._servers: list[asyncio.Server] = []
         self._entrances: list[Entrance] = []
 
     async def serve(
         self, app: web.Application, address: Address, *, entrance: Entrance | None = None
     ) -> str:
-        """Listen; return the URL. Connections are taken up by the entrance, where there is one.
+        """Listen; return the URL. Connections are taken up by the entrance, by default a plain one
+        of a few hundred connections.
 
         Raises AddressTaken.
         """
@@ -55,37 +60,39 @@ class Listeners:
             shutdown_timeout=ANSWER_SECONDS,
             max_headers=MAXIMUM_HEADERS,
         )
+        entrance = entrance or _plain_entrance()
         self._runners.append(runner)
         await runner.setup()
         assert runner.server is not None
         try:
-            if entrance is None:
-                server = await asyncio.get_running_loop().create_server(
-                    connections(runner.server), address.host, address.port, backlog=BACKLOG
-                )
-                self._servers.append(server)
-                name = server.sockets[0].getsockname()
-            else:
-                sockets = await _bind(address)
-                entrance.open(sockets, runner.server)
-                self._entrances.append(entrance)
-                name = sockets[0].getsockname()
+            sockets = await _bind(address)
+            entrance.open(sockets, runner.server)
+            self._entrances.append(entrance)
+            name = sockets[0].getsockname()
         except OSError as error:
             reason = error.strerror or error
             raise AddressTaken(f"cannot listen on {address}: {reason}") from error
         host, port = name[:2]
-        encrypted = entrance is not None and entrance.tls is not None
-        return f"{'https' if encrypted else 'http'}://{Address(host, port)}"
+        return f"{'http' if entrance.tls is None else 'https'}://{Address(host, port)}"
 
     async def close(self) -> None:
         """Answer what is under way, and listen no more."""
-        for server in self._servers:
-            server.close()
         # Before what serves its connections: from here on it gives none of them up.
         for entrance in self._entrances:
             await entrance.close()
         for runner in self._runners:
             await runner.cleanup()
+
+
+def _plain_entrance() -> Entrance:
+    return Entrance(
+        clock=SystemClock(),
+        timers=LoopTimers(loop=asyncio.get_running_loop()),
+        observer=ListenerConnections(),
+        tls=None,
+        asks_for_tokens=False,
+        limits=Limits.of_plain(CONNECTIONS),
+    )
 
 
 async def _bind(address: Address) -> list[socket.socket]:

@@ -7,7 +7,7 @@ import json
 import logging
 import socket
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import aiohttp
 import pytest
@@ -217,3 +217,38 @@ async def test_what_is_no_end_of_a_request_leaves_nothing_behind(
             while left := asyncio.all_tasks() - before:
                 await asyncio.wait(left)
         assert not [one for one in gc.get_objects() if isinstance(one, HttpProcessingError)]
+
+
+Clients = list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
+
+
+async def crowd(port: int, number: int, request: bytes) -> Clients:
+    clients = []
+    for _ in range(number):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request)
+        if request.endswith(b"\r\n\r\n"):
+            await reader.readuntil(b"\r\n\r\na")
+        clients.append((reader, writer))
+    return clients
+
+
+@pytest.mark.parametrize(
+    ("request_", "number"),
+    [
+        (b"", 2 * listening.CONNECTIONS),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n", 2 * listening.CONNECTIONS),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", listening.CONNECTIONS),
+    ],
+    ids=["nothing", "half a head", "one request"],
+)
+async def test_a_crowd_that_asks_for_nothing_gives_way(request_: bytes, number: int) -> None:
+    listeners = Listeners()
+    url = await listeners.serve(application("a"), Address("127.0.0.1", 0))
+    clients = await crowd(int(url.rsplit(":", 1)[1]), number, request_)
+    assert await asked(url) == "a"
+    with suppress(ConnectionError):
+        assert await clients[0][0].read() == b""
+    for _, writer in clients:
+        writer.transport.abort()
+    await listeners.close()

@@ -1,12 +1,13 @@
-"""Takes up a gateway's connections, so that it can end them before their TLS handshake is done, as
-asyncio's server does not: whoever opens many and shows no token pushes out its own."""
+"""Takes up a listener's connections, so that it can end them before their TLS handshake is done, as
+asyncio's server does not: whoever opens many and shows no token, or sends no request, pushes out
+its own."""
 
 import asyncio
 import errno
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from typing import Protocol, cast
 
@@ -18,12 +19,17 @@ from pillion_sidecar.telemetry.door import GivenUp
 #: Seconds that a TLS handshake may take, and the goodbye at the end.
 HANDSHAKE_SECONDS = 10.0
 GOODBYE_SECONDS = 2.0
-#: Seconds from the handshake to the first request with a token that lets it in.
+#: Seconds from the handshake to the first request; with a token that lets it in, where one is asked
+#: for.
 PROOF_SECONDS = 15.0
+#: Bytes of a request's head.
+HEAD_BYTES = 32 * 1024
 #: Seconds without a look for connections, once one could not be taken up.
 PAUSE_SECONDS = 1.0
 #: Seconds between two records that connections are given up for want of places.
 QUIET_SECONDS = 60.0
+
+_HEAD_TOO_LONG = b"HTTP/1.1 431 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 logger = logging.getLogger("pillion.door")
 
@@ -50,15 +56,19 @@ class Entrance:
         tls: ssl.SSLContext | None,
         asks_for_tokens: bool,
         limits: Limits | None = None,
+        name: str = "intake",
+        head_bytes: int = HEAD_BYTES,
     ) -> None:
-        """Without ``tls`` it is plain. Where it asks for no tokens, whoever has shaken hands has
-        proven enough."""
+        """Without ``tls`` it is plain. Where it asks for no tokens, the whole head of a request is
+        proof enough. ``name`` is the listener's."""
         self.tls = tls
+        self.head_bytes = head_bytes
+        self._name = name
         self._clock = clock
         self._timers = timers
         self._observer = observer
         self._asks_for_tokens = asks_for_tokens
-        self._places: Places[_Visitor] = Places(limits or Limits())
+        self._places: Places[_Visitor] = Places(limits or Limits(), idle_since=_idle_since)
         self._unproven: dict[asyncio.BaseProtocol, _Visitor] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._listening: list[socket.socket] = []
@@ -81,13 +91,28 @@ class Entrance:
             self._listening.append(one)
             self._look(one)
 
-    def prove(self, protocol: asyncio.BaseProtocol) -> None:
-        """The connection of a protocol has shown a token that lets it in. Called for each request:
-        nothing happens where it had before."""
+    def prove(self, protocol: asyncio.BaseProtocol, owner: Hashable = None) -> None:
+        """The connection of a protocol has shown a token of ``owner`` that lets it in. Called for
+        each request: nothing happens where it had before."""
         visitor = self._unproven.pop(protocol, None)
         if visitor is not None:
             visitor.limit.cancel()
-            self._places.prove(visitor)
+            leaving = self._places.prove(visitor, owner)
+            if leaving is not None:
+                self._count(GivenUp.IDLE_CROWDED)
+                self._end(leaving)
+
+    def heard(self, visitor: "_Visitor") -> None:
+        """The head of a request is whole."""
+        if not self._asks_for_tokens:
+            self.prove(visitor.handler)
+
+    def refuse_head(self, visitor: "_Visitor") -> None:
+        """The head of a request is too long."""
+        self._observer.connection_given_up(GivenUp.HEAD_TOO_LONG)
+        assert visitor.transport is not None
+        visitor.transport.write(_HEAD_TOO_LONG)
+        visitor.transport.close()
 
     def has_proven(self, protocol: asyncio.BaseProtocol) -> bool:
         """Whether the connection of a protocol keeps its place for as long as it likes."""
@@ -159,12 +184,17 @@ class Entrance:
         again at once."""
         asyncio.get_running_loop().remove_reader(listening)
         self._timers.call_later(PAUSE_SECONDS, lambda: self._look(listening))
+        self._observer.connection_given_up(GivenUp.NOT_TAKEN)
         reason = errno.errorcode.get(error.errno or 0, type(error).__name__)
         logger.warning(
             "no connection can be taken up for %g s: %s",
             PAUSE_SECONDS,
             reason,
-            extra={"event": "connections-not-taken", "reason": reason},
+            extra={
+                "event": "connections-not-taken",
+                "listener": self._name,
+                "reason": reason,
+            },
         )
 
     async def _shake_hands(self, visitor: "_Visitor") -> None:
@@ -204,8 +234,6 @@ class Entrance:
         self._places.greet(visitor, now=self._clock.monotonic())
         self._unproven[handler] = visitor
         visitor.limit = self._timers.call_later(PROOF_SECONDS, lambda: self._expire(visitor))
-        if not self._asks_for_tokens:
-            self.prove(handler)
         return handler
 
     def leave(self, visitor: "_Visitor") -> None:
@@ -224,7 +252,8 @@ class Entrance:
             if visitor.shaking is not None:
                 visitor.shaking.cancel()
         else:
-            self._count(GivenUp.UNPROVEN_CROWDED)
+            is_unproven = visitor.handler in self._unproven
+            self._count(GivenUp.UNPROVEN_CROWDED if is_unproven else GivenUp.IDLE_CROWDED)
             self._end(visitor)
 
     def _expire(self, visitor: "_Visitor") -> None:
@@ -254,13 +283,15 @@ class Entrance:
         self._timers.call_later(QUIET_SECONDS, self._speak)
         handshakes, unproven, proven = self._places.counts()
         logger.warning(
-            "connections are given up for want of places: %d in the handshake, %d without a good"
-            " token, %d of publishers",
+            "connections to %s are given up for want of places: %d in the handshake, %d that have"
+            " sent no good request, %d that have",
+            self._name,
             handshakes,
             unproven,
             proven,
             extra={
                 "event": "connections-given-up",
+                "listener": self._name,
                 "reason": reason.value,
                 "handshakes": handshakes,
                 "unproven": unproven,
@@ -272,15 +303,34 @@ class Entrance:
         self._is_quiet = False
 
 
+def _awaits_request(handler: asyncio.Protocol) -> bool:
+    """Whether aiohttp's handler waits for a request: nothing of one, or not its whole head, is
+    there."""
+    waiter = getattr(handler, "_waiter", None)
+    return waiter is not None and not waiter.done()
+
+
+def _idle_since(visitor: "_Visitor") -> float | None:
+    """See ``Places``. aiohttp keeps a connection for the same time after each request."""
+    if not _awaits_request(visitor.handler):
+        return None
+    return float(getattr(visitor.handler, "_next_keepalive_close_time", 0.0))
+
+
+def _ignore(_data: bytes) -> None:
+    """Nothing is received any more."""
+
+
 class _Visitor(Connection):
     """One connection."""
 
-    __slots__ = ("_entrance", "connection", "limit", "shaking", "transport")
+    __slots__ = ("_entrance", "_head", "connection", "limit", "shaking", "transport")
 
     limit: Timer
 
     def __init__(self, entrance: Entrance, connection: socket.socket) -> None:
         self._entrance = entrance
+        self._head = 0
         self.connection = connection
         self.shaking: asyncio.Task[None] | None = None
         #: None until the handshake is done.
@@ -291,6 +341,23 @@ class _Visitor(Connection):
         self.lead_to(self._entrance.greet(self))
         super().connection_made(transport)
 
+    def lead_to(self, handler: asyncio.Protocol) -> None:
+        """See ``Connection``. How much comes before the head of a request is whole is counted."""
+        super().lead_to(handler)
+        self.data_received = self._receive
+
+    def _receive(self, data: bytes) -> None:
+        self.handler.data_received(data)
+        if not _awaits_request(self.handler):
+            self._head = 0
+            self._entrance.heard(self)
+            return
+        self._head += len(data)
+        if self._head > self._entrance.head_bytes:
+            self._entrance.refuse_head(self)
+
     def connection_lost(self, exc: Exception | None) -> None:
+        # It refers to this, and would keep it for the garbage collector.
+        self.data_received = _ignore
         self._entrance.leave(self)
         super().connection_lost(exc)

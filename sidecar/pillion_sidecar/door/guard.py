@@ -53,7 +53,7 @@ class Guard:
         timers: Timers,
         publishers: Callable[[], Sequence[AllowedPublisher]],
         observer: DoorObserver,
-        proven: Callable[[BaseProtocol], None],
+        proven: Callable[[BaseProtocol, Principal], None],
         has_proven: Callable[[BaseProtocol], bool],
     ) -> None:
         """``publishers``: those of the configuration in force; none: all service accounts of the
@@ -92,7 +92,7 @@ class Guard:
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
             found = self._examine(request)
             if isinstance(found, Principal):
-                self._proven(request.protocol)
+                self._proven(request.protocol, found)
                 request[PRINCIPAL] = found
                 request[IS_OF_GATEWAY] = found.namespace == self._namespace
                 return await handler(request)

@@ -287,8 +287,23 @@ CONNECTIONS_GIVEN_UP = Metric(
     MetricType.COUNTER,
     "Connections that a gateway's door closed, by reason: full (a newcomer, since publishers have "
     "all places), handshake-crowded, unproven-crowded (a newcomer took the place), "
-    "handshake-failed, unproven-late.",
+    "handshake-failed, unproven-late, idle-crowded (its service account has too many), "
+    "head-too-long, not-taken (no descriptor was left).",
     ("reason",),
+)
+LISTENER_CONNECTIONS = Metric(
+    "pillion_listener_connections",
+    MetricType.GAUGE,
+    "Connections of a plain listener: intake (not a gateway's), telemetry, administration.",
+    ("listener",),
+)
+LISTENER_CONNECTIONS_GIVEN_UP = Metric(
+    "pillion_listener_connections_given_up_total",
+    MetricType.COUNTER,
+    "Connections that a plain listener closed, by reason: unproven-crowded and idle-crowded (a "
+    "newcomer took the place of one without a request), unproven-late (no request within 15 s), "
+    "head-too-long, full (all are in a request), not-taken (no descriptor was left).",
+    ("listener", "reason"),
 )
 TOKEN_KEYS = Metric(
     "pillion_token_keys",
@@ -378,6 +393,8 @@ METRICS: tuple[Metric, ...] = (
     TURNED_AWAY,
     CONNECTIONS,
     CONNECTIONS_GIVEN_UP,
+    LISTENER_CONNECTIONS,
+    LISTENER_CONNECTIONS_GIVEN_UP,
     TOKEN_KEYS,
     TOKEN_KEYS_READ,
     CERTIFICATE_EXPIRY,

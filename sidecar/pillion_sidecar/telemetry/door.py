@@ -28,7 +28,7 @@ class Turned(StrEnum):
 
 
 class GivenUp(StrEnum):
-    """Why a gateway closed a connection that was not known to be a publisher's."""
+    """Why a listener closed a connection."""
 
     #: A newcomer: all places are taken by publishers.
     FULL = "full"
@@ -40,6 +40,12 @@ class GivenUp(StrEnum):
     HANDSHAKE_FAILED = "handshake-failed"
     #: No token had let it in for too long.
     UNPROVEN_LATE = "unproven-late"
+    #: It asked for nothing just then, and a newcomer took the place.
+    IDLE_CROWDED = "idle-crowded"
+    #: The head of its request was too long.
+    HEAD_TOO_LONG = "head-too-long"
+    #: The system had no descriptor or memory for it. It was not closed: it is taken up later.
+    NOT_TAKEN = "not-taken"
 
 
 #: How far a connection is, in the order of their counts.

@@ -97,15 +97,16 @@ EVENTS: tuple[Event, ...] = (
     Event(
         "connections-given-up",
         "WARNING",
-        "A gateway has no places for all connections: those that showed no good token for longest "
-        "are closed, and where publishers have all places, newcomers. Told once a minute at most.",
-        ("reason", "handshakes", "unproven", "proven"),
+        "A listener has no places for all connections: those that sent no good request for longest "
+        "are closed, then idle ones, and where all are in use, newcomers. Told once a minute at "
+        "most.",
+        ("listener", "reason", "handshakes", "unproven", "proven"),
     ),
     Event(
         "connections-not-taken",
         "WARNING",
-        "The system refuses a gateway another connection, for want of descriptors or memory.",
-        ("reason",),
+        "The system refuses a listener another connection, for want of descriptors or memory.",
+        ("listener", "reason"),
     ),
     Event(
         "indication-discarded",

@@ -13,6 +13,7 @@ from pillion_sidecar.config.resources import Protocol
 from pillion_sidecar.delivery.handler import RELAY
 from pillion_sidecar.indication import Unreached
 from pillion_sidecar.telemetry import definitions
+from pillion_sidecar.telemetry.connections import ConnectionMetrics
 from pillion_sidecar.telemetry.destinations import destination_samples
 from pillion_sidecar.telemetry.door import DoorMetrics
 from pillion_sidecar.telemetry.histogram import Histogram
@@ -126,6 +127,8 @@ class Metrics:
         self._callbacks = Counter({"delivered": 0, "dropped": 0})
         #: Where the door of a gateway counts.
         self.door = DoorMetrics()
+        #: Where plain listeners count.
+        self.connections = ConnectionMetrics()
 
     def attempted(self, protocol: str, seconds: float) -> None:
         """An attempt to deliver has ended."""
@@ -223,6 +226,7 @@ class Metrics:
         for ended, count in self._callbacks.items():
             yield definitions.CALLBACKS.sample(count, ended)
         yield from self.door.samples()
+        yield from self.connections.samples()
         yield definitions.LOG_RECORDS_DROPPED.header
         yield definitions.LOG_RECORDS_DROPPED.sample(self._log_records_dropped())
 

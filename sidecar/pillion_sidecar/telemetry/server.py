@@ -11,6 +11,9 @@ from pillion_sidecar.telemetry.exposition import CONTENT_TYPE
 
 #: Bytes to a write: under a millisecond of work.
 WRITE_SIZE = 65_536
+#: Scrapes at a time, and seconds that one may take.
+MOST_SCRAPES = 4
+SCRAPE_SECONDS = 30.0
 
 #: Says what is wrong, or None where nothing is.
 Check: TypeAlias = Callable[[], str | None]
@@ -49,8 +52,20 @@ class Scrape:
         """``process`` reads ``/proc``, so it is called in a thread."""
         self._exposition = exposition
         self._process = process
+        self._under_way = 0
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
+        if self._under_way >= MOST_SCRAPES:
+            return web.Response(status=503, text="too many scrapes at a time\n")
+        self._under_way += 1
+        try:
+            # Whoever reads nothing of it would keep one of few connections.
+            async with asyncio.timeout(SCRAPE_SECONDS):
+                return await self._write(request)
+        finally:
+            self._under_way -= 1
+
+    async def _write(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
         process = await asyncio.to_thread(self._process)
         await response.prepare(request)

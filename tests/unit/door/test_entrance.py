@@ -332,7 +332,7 @@ async def test_one_that_says_goodbye_for_long_gives_way(
     client.close()
 
 
-async def test_where_no_token_is_asked_for_whoever_shook_hands_stays() -> None:
+async def test_where_no_token_is_asked_for_whoever_has_asked_something_stays() -> None:
     async with House(asks_for_tokens=False).open() as house:
         clients = [await house.connect(UNPROVEN) for _ in range(LIMITS.total)]
         await house.counted(proven=5)
@@ -341,6 +341,35 @@ async def test_where_no_token_is_asked_for_whoever_shook_hands_stays() -> None:
             assert await one.ask(UNPROVEN) == b"hello"
         with pytest.raises((ConnectionError, ssl.SSLError)):
             await house.connect()
+
+
+async def test_where_no_token_is_asked_for_a_handshake_alone_keeps_no_place() -> None:
+    async with House(asks_for_tokens=False).open() as house:
+        silent = await house.connect()
+        await house.counted(unproven=1)
+        house.time.advance(PROOF_SECONDS)
+        assert await silent.ends()
+
+
+async def test_the_head_of_a_request_has_a_bound(house: House) -> None:
+    """48 headers of 8 KB from each of 600 connections took 400 MB."""
+    one = await house.connect(PROVEN)
+    one.writer.write(b"GET / HTTP/1.1\r\nHost: g\r\n")
+    for _ in range(5):
+        one.writer.write(b"X: " + b"x" * 8000 + b"\r\n")
+    assert (await one.reader.readline()).split()[1] == b"431"
+    await house.counted(head_too_long=1)
+
+
+async def test_a_long_body_is_no_head(house: House) -> None:
+    one = await house.connect(PROVEN)
+    one.writer.write(b"GET /?proven HTTP/1.1\r\nHost: g\r\nContent-Length: 200000\r\n\r\n")
+    for _ in range(200):
+        one.writer.write(b"x" * 1000)
+        await one.writer.drain()
+    await one.reader.readuntil(b"hello")
+    assert await one.ask(PROVEN) == b"hello"
+    await house.counted(proven=1)
 
 
 async def test_what_there_is_no_place_for_is_told_once_a_minute(

@@ -44,7 +44,7 @@ class Gateway:
             timers=time,
             publishers=lambda: self.publishers,
             observer=self.metrics,
-            proven=self.proven.append,
+            proven=lambda protocol, _: self.proven.append(protocol),
             has_proven=self.proven.__contains__,
         )
         return self.guard
@@ -295,7 +295,7 @@ async def test_before_the_keys_everybody_is_told_to_come_again() -> None:
             timers=time,
             publishers=tuple,
             observer=metrics,
-            proven=proven.append,
+            proven=lambda protocol, _: proven.append(protocol),
             has_proven=proven.__contains__,
         )
 

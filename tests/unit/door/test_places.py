@@ -143,3 +143,38 @@ def test_no_bound_is_passed_and_no_publisher_pushed_out(steps: list[tuple[str, i
         assert handshakes + unproven <= LIMITS.unproven
         assert handshakes + unproven + proven == len(stage) <= LIMITS.total
         assert proven == list(stage.values()).count("prove")
+
+
+def test_where_anybody_may_come_the_longest_idle_gives_way_and_no_request_does() -> None:
+    idle = {"a": None, "b": 7.0, "c": 3.0}
+    places: Places[str] = Places(Limits.of_plain(3), idle_since=idle.get)
+    for name in "abc":
+        assert places.arrive(name, now=0.0) is None
+        places.greet(name, now=0.0)
+        places.prove(name)
+    for name, leaves in (("d", "c"), ("e", "b"), ("f", "f")):
+        assert places.arrive(name, now=0.0) == leaves
+        places.greet(name, now=0.0)
+        places.prove(name)
+
+
+def test_one_owner_leaves_places_to_others() -> None:
+    places: Places[int] = Places(Limits(handshakes=8, unproven=8, total=8), idle_since=float)
+    leaving = []
+    for guest in range(10):
+        assert places.arrive(guest, now=0.0) is None
+        places.greet(guest, now=0.0)
+        leaving.append(places.prove(guest, "greedy"))
+    assert leaving == [None] * 6 + [0, 1, 2, 3]
+    assert places.counts() == (0, 0, 6)
+    assert places.arrive(10, now=0.0) is None
+    places.greet(10, now=0.0)
+    assert places.prove(10, "other") is None
+
+
+@given(st.integers(min_value=1, max_value=1000))
+def test_limits_that_follow_from_descriptors_fit(connections: int) -> None:
+    for limits in (Limits.of_gateway(connections), Limits.of_plain(connections)):
+        assert 1 <= limits.handshakes <= connections
+        assert 1 <= limits.unproven <= connections
+        assert limits.total == connections
