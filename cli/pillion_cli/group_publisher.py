@@ -125,6 +125,9 @@ class GroupPublisher:
                     pass
             except (Unreachable, Refused) as failure:
                 self._group.fail(f"group {self._group.name}: its faults are not known: {failure}")
+            if self._publisher.summary.forgotten:
+                why = self._publisher.summary.failure
+                self._group.fail(f"group {self._group.name}: its faults are not known: {why}")
         return self._group.failure is not None
 
     def _ask_once(self) -> bool:
@@ -135,8 +138,11 @@ class GroupPublisher:
                 "publisher": self._publisher.options.publisher,
                 "after": self._faults_seen,
                 "limit": _FAULTS_TO_A_POLL,
+                "instance": self._publisher.instance,
             },
         )
+        if self._publisher.is_forgotten(answer):
+            raise Refused(self._publisher.summary.failure or "")
         content = _content(answer)
         dropped = content.get("dropped", 0)
         self._publisher.summary.faulted += dropped

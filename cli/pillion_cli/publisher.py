@@ -80,6 +80,9 @@ class Summary:
     faulted: int = 0
     faults: list[Fault] = field(default_factory=list)
     group: dict[str, Any] | None = None
+    #: Accepted or duplicate, by a deliverer that has forgotten this publisher since: what became of
+    #: these is not known.
+    forgotten: int = 0
 
     def refuse(self, number: int, reason: str) -> None:
         self.refused += 1
@@ -93,7 +96,9 @@ class Summary:
         taken = self.accepted + self.duplicate
         if self.failure is not None or self.refused:
             return Exit.PARTLY if taken else Exit.FAILED
-        if self.not_durable or self.pending or self.discarded.total() or not _arrived(self.flush):
+        if self.forgotten or self.not_durable or self.pending:
+            return Exit.PARTLY
+        if self.discarded.total() or not _arrived(self.flush):
             return Exit.PARTLY
         return Exit.OK
 
@@ -115,6 +120,8 @@ class PublishOptions:
     #: Seconds that a request waits for its acknowledgement, and that lines which are refused for
     #: now are tried again without progress.
     timeout: float = 60.0
+    #: Whether the deliverer is asked later what became of it all.
+    follows: bool = False
 
 
 class Watch(Protocol):
@@ -144,6 +151,10 @@ class Publisher:
         self.summary = Summary()
         self.options = options
         self.watch: Watch | None = None
+        #: The deliverer's name for what it knows of this publisher, as its last answer had it; None
+        #: before one, and with deliverers of the first release.
+        self.instance: str | None = None
+        self._known_from = 0
         self._client = client
         self._options = options
         self._monotonic = monotonic
@@ -170,15 +181,43 @@ class Publisher:
             "publisher": self._options.publisher,
             "level": "delivered",
             "timeout": f"{self._options.timeout:g}",
+            "instance": self.instance,
         }
         try:
             answer = self._client.post("/v1/flush", query)
         except Unreachable as failure:
             self.summary.failure = str(failure)
             return
+        if self.is_forgotten(answer):
+            return
         self.summary.flush = answer.json() if answer.status in (200, 202) else None
         if self.summary.flush is None:
             self.summary.failure = f"flush: HTTP {answer.status}: {answer.text()}"
+
+    def is_forgotten(self, answer: Answer) -> bool:
+        """Whether the deliverer has forgotten this publisher: what became of all that it took is
+        not known then, and the summary says so."""
+        if answer.status not in (404, 409):
+            return False
+        self._forget(self.summary.accepted + self.summary.duplicate)
+        return True
+
+    def _forget(self, taken: int) -> None:
+        summary = self.summary
+        summary.forgotten += taken - self._known_from
+        self._known_from = taken
+        summary.failure = (
+            f"what became of {summary.forgotten:,} indications is not known: the deliverer was"
+            " restarted, or has forgotten this publisher, after it had accepted them; publish them"
+            " again (with a source and identifiers, repeats are recognised)"
+        )
+
+    def _meet(self, content: dict[str, Any]) -> None:
+        """Note who answers, before what it has taken is counted."""
+        instance = content.get("instance")
+        if instance is not None and self.instance not in (None, instance):
+            self._forget(self.summary.accepted + self.summary.duplicate)
+        self.instance = instance or self.instance
 
     def _finish(self, batch: Batch) -> bool:
         """Send a batch until each line is settled; False where that was given up."""
@@ -231,6 +270,8 @@ class Publisher:
         content = answer.json()
         if content is None or "accepted" not in content:
             return self._take_bare(answer, batch)
+        if self._options.follows:
+            self._meet(content)
         summary = self.summary
         summary.accepted += content.get("accepted", 0)
         summary.duplicate += content.get("duplicate", 0)

@@ -42,6 +42,8 @@ def _counts(summary: Summary) -> Iterator[str]:
         yield f"{summary.unreached.total():,} for no listener ({reasons})"
     if summary.faulted:
         yield f"{summary.faulted:,} {'fault' if summary.faulted == 1 else 'faults'}"
+    if summary.forgotten:
+        yield f"{summary.forgotten:,} not known any more"
 
 
 def _destination(counted: dict[str, object]) -> str:
@@ -70,6 +72,7 @@ def summary_document(summary: Summary) -> dict[str, object]:
         "failure": summary.failure,
         "unsettledFrom": summary.unsettled_from,
         "flush": summary.flush,
+        "forgotten": summary.forgotten,
         "faulted": summary.faulted,
         "faults": [
             {"line": fault.number, "destination": fault.destination, "reason": fault.reason}

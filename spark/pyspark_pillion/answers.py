@@ -74,6 +74,8 @@ class Accepted:
     unread_from: int
     #: Of the accepted: lines that go to no listener, by reason.
     unreached: Mapping[str, int] = field(default_factory=dict)
+    #: The deliverer's name for what it knows of this publisher; "" with those of the first release.
+    instance: str = ""
 
 
 def read_accepted(reply: Reply, *, sent: int) -> Accepted:
@@ -91,6 +93,7 @@ def read_accepted(reply: Reply, *, sent: int) -> Accepted:
         refused=tuple(_refused(item) for item in refused),
         unread_from=sent if unread is None else _count(document, "unreadFrom"),
         unreached={reason: count for reason in UNREACHED if (count := _count(document, reason))},
+        instance=str(document.get("instance") or ""),
     )
     numbers = {refused.line for refused in answer.refused}
     read = answer.accepted + answer.duplicate + len(numbers)

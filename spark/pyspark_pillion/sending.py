@@ -126,7 +126,9 @@ class Sender:
             # Answered before this side gives up waiting for the answer.
             self._query["timeout"] = f"{options.timeout / 2:g}"
         self._headers = {"Content-Type": "application/x-ndjson", "Pillion-Publisher": publisher}
-        #: The connection over which the deliverer was last known to remember this publisher.
+        #: The deliverer's name for what it knows of this publisher, which each later request names.
+        self._instance = ""
+        #: The connection over which a deliverer without instances was last known to remember it.
         self._connection = 0
 
     def send(self, lines: Any) -> None:
@@ -155,6 +157,8 @@ class Sender:
         self._rejects.add([Invalid(lines[0].as_py(), reason)])
 
     def _count(self, answer: Accepted) -> None:
+        if answer.accepted or answer.duplicate:
+            self._instance = answer.instance
         self.counts.accepted += answer.accepted
         self.counts.duplicate += answer.duplicate
         self.counts.unreached = dict(Counter(self.counts.unreached) + Counter(answer.unreached))
@@ -175,6 +179,8 @@ class Sender:
             reply = self._try("/v1/indications", self._query, content)
             if reply is None:
                 continue
+            if reply.status == 409:
+                raise self._forgotten()
             judged = verdict(reply)
             if judged is Verdict.REFUSED:
                 raise self._refused(reply)
@@ -188,6 +194,8 @@ class Sender:
             self._deliverer.connect()
             if self._remembered():
                 self.counts.requests += 1
+                if self._instance:
+                    query = {**query, "instance": self._instance}
                 return self._deliverer.post(path, query=query, body=content, headers=self._headers)
         except FAILURES as error:
             trouble = str(error) or type(error).__name__
@@ -195,12 +203,13 @@ class Sender:
         return None
 
     def _remembered(self) -> bool:
-        """Whether the deliverer still knows this publisher; asked once for each new connection.
+        """Whether a deliverer of the first release still knows this publisher; asked once for each
+        new connection. Later ones are named the instance in each request.
 
         A deliverer that was restarted may have lost what it had accepted; going on would let the
         flush speak of the rest alone. Raises PublisherForgotten.
         """
-        if not self.counts.taken:
+        if self._instance or not self.counts.taken:
             self._connection = self._deliverer.connections
         if self._connection == self._deliverer.connections:
             return True
@@ -246,7 +255,7 @@ class Sender:
         reply = self._try("/v1/flush", query)
         if reply is None:
             return None
-        if reply.status == 404:
+        if reply.status in (404, 409):
             raise self._forgotten()
         if reply.status in (200, 202):
             self._patience.progress()
@@ -276,7 +285,8 @@ class Sender:
 
     def _forgotten(self) -> PublisherForgotten:
         return PublisherForgotten(
-            f"the deliverer at {self._deliverer.address} was restarted after it had accepted"
+            f"the deliverer at {self._deliverer.address} was restarted, or has forgotten this"
+            f" publisher, after it had accepted"
             f" {self.counts.taken} rows of this task; what became of them is not known, so the"
             " task has to run again"
         )

@@ -97,6 +97,8 @@ class FakeDeliverer:
         #: What each publisher was the first to publish: identities, however often they came.
         self._publishers: dict[str, set[tuple[str, str]]] = {}
         self._known: set[tuple[str, str]] = set()
+        #: Its name for what it knows; None as with deliverers of the first release.
+        self.instance: str | None = "run-1"
         self._server = _Server(self)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
@@ -134,10 +136,13 @@ class FakeDeliverer:
         """Lose identities and publishers, as a restart without a disk does."""
         self._known.clear()
         self._publishers.clear()
+        if self.instance is not None:
+            self.instance = f"run-{int(self.instance.removeprefix('run-')) + 1}"
 
     def reset(self) -> None:
         """Start anew for the next test, on the same port."""
         with self.lock:
+            self.instance = "run-0"
             self.forget()
             self.script.clear()
             self.flush_script.clear()
@@ -150,6 +155,10 @@ class FakeDeliverer:
         """Answer one request."""
         with self.lock:
             self.requests.append(seen)
+            if self.instance is not None and seen.query.get("instance", self.instance) != (
+                self.instance
+            ):
+                return Answer(409, {"reason": "restarted", "instance": self.instance})
             if seen.path == "/v1/flush":
                 return self._flush(seen)
             step = self.script.popleft() if self.script else None
@@ -173,7 +182,13 @@ class FakeDeliverer:
                 taken.add(key)
             accepted, duplicate = accepted + new, duplicate + (not new)
         self.duplicates += duplicate
-        document = {"accepted": accepted, "duplicate": duplicate, "refused": refused}
+        document: dict[str, Any] = {
+            "accepted": accepted,
+            "duplicate": duplicate,
+            "refused": refused,
+        }
+        if self.instance is not None:
+            document["instance"] = self.instance
         if unread_from is not None:
             document["unreadFrom"] = unread_from
         return Answer(_status(refused, lines=len(seen.lines)), document)

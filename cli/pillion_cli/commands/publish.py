@@ -44,8 +44,8 @@ examples:
   pillion publish steps.ndjson --source plant --group batch-7 --ordered --group-max-idle 60
 
 exit codes: 0 all accepted (with --ack durable: and on disk, with --ack delivered or --flush: and
-all delivered, with --group: and no fault), 3 a part of it, 1 nothing accepted or no deliverer, 2 a
-wrong command line.
+all delivered, with --group: and no fault), 3 a part of it, or what became of a part is not known
+because the deliverer was restarted, 1 nothing accepted or no deliverer, 2 a wrong command line.
 """
 
 #: Seconds that a request may take beyond what it was told to wait.
@@ -118,7 +118,11 @@ def run(args: argparse.Namespace) -> int:
     """Publish; return the exit code."""
     named = args.publisher or (f"cli-{uuid.uuid4()}" if args.flush or args.group else None)
     options = PublishOptions(
-        ack=args.ack, source=args.source, publisher=named, timeout=args.timeout
+        ack=args.ack,
+        source=args.source,
+        publisher=named,
+        timeout=args.timeout,
+        follows=bool(args.flush or args.group),
     )
     group = _group(args)
     kind = kind_of(args.file, args.content_type)

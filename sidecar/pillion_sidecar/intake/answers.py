@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
@@ -63,6 +64,22 @@ def submission_status(submission: Submission) -> int:
     return 207 if submission.wrong else 429
 
 
+def told_by(publisher: Publisher) -> dict[str, Any]:
+    """Return what an answer to a publisher speaks of: nothing from before ``since``."""
+    since = datetime.fromtimestamp(publisher.since, UTC).isoformat(timespec="milliseconds")
+    return {"instance": publisher.instance, "since": since.replace("+00:00", "Z")}
+
+
+def other_instance(publisher: Publisher | None) -> web.Response:
+    """Answer 409: what a publisher has published under the instance that it names is not known."""
+    return refusal(
+        409,
+        "instance: this deliverer does not know what it accepted under it: it was restarted, or the"
+        " publisher gave way to others; publish again what is not known to be delivered",
+        **({} if publisher is None else told_by(publisher)),
+    )
+
+
 def receipt_document(receipt: Receipt, *, limit: int | None = None) -> dict[str, Any]:
     """Return what has become of a request's lines so far, with ``limit`` discards one by one."""
     told = receipt.discarded[:limit]
@@ -102,6 +119,7 @@ def faults_document(
         "faults": [_fault(number, fault, namespace) for number, fault in faults],
         "dropped": publisher.faults.dropped_after(after),
         "last": publisher.faults.last,
+        **told_by(publisher),
     }
 
 
@@ -137,6 +155,7 @@ def flush_document(publisher: Publisher, *, complete: bool) -> dict[str, Any]:
         },
     }
     document |= _unreached(publisher.unreached_indications)
+    document |= told_by(publisher)
     if publisher.pending_originals:
         document["pendingOriginals"] = publisher.pending_originals
     return document

@@ -100,8 +100,10 @@ class Asking:
             publisher = self._publisher(request)
         except BadParameter as error:
             return answers.refusal(400, str(error))
-        if publisher is None:
-            return _unknown_publisher()
+        refusal = _refusal(publisher, request)
+        if refusal is not None:
+            return refusal
+        assert publisher is not None
         if level is Acknowledgement.DURABLE:
             complete = await self._acknowledging.secured(seconds)
         else:
@@ -121,8 +123,10 @@ class Asking:
             publisher = self._publisher(request)
         except BadParameter as error:
             return answers.refusal(400, str(error))
-        if publisher is None:
-            return _unknown_publisher()
+        refusal = _refusal(publisher, request)
+        if refusal is not None:
+            return refusal
+        assert publisher is not None
         document = answers.faults_document(
             publisher, after=after, limit=limit, namespace=namespace_of(request)
         )
@@ -138,6 +142,15 @@ class Asking:
         if not publisher_id:
             raise BadParameter("publisher: give the ID sent as Pillion-Publisher")
         return self._publishers.find(scoped(namespace_of(request), publisher_id))
+
+
+def _refusal(publisher: Publisher | None, request: web.Request) -> web.Response | None:
+    """Return why nothing can be said to a publisher; None where it can."""
+    if publisher is None:
+        return _unknown_publisher()
+    instance = request.query.get("instance")
+    known = instance is None or instance == publisher.instance
+    return None if known else answers.other_instance(publisher)
 
 
 def _unknown_publisher() -> web.Response:

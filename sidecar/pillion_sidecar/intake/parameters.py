@@ -1,5 +1,5 @@
-"""What a publisher asks for beside the body: ``ack``, ``timeout``, ``source``, ``callback``, the
-headers."""
+"""What a publisher asks for beside the body: ``ack``, ``timeout``, ``source``, ``callback``,
+``instance``, the headers."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -35,6 +35,8 @@ class Parameters:
     languages: tuple[str, ...]
     #: A URL that the service allows.
     callback: str | None = None
+    #: What an answer before has named (``Publisher.instance``).
+    instance: str | None = None
 
 
 def parse_parameters(
@@ -55,6 +57,9 @@ def parse_parameters(
     publisher = headers.get("Pillion-Publisher")
     if publisher is not None and not 0 < len(publisher) <= MAXIMUM_TEXT:
         raise BadParameter(f"Pillion-Publisher: give 1 to {MAXIMUM_TEXT} characters")
+    instance = query.get("instance")
+    if instance is not None and publisher is None:
+        raise BadParameter("instance: give Pillion-Publisher, whose instance it is")
     callback = query.get("callback")
     if callback is not None:
         try:
@@ -68,6 +73,7 @@ def parse_parameters(
         publisher=publisher,
         languages=parse_languages(headers.get("Content-Language", "")),
         callback=callback,
+        instance=instance,
     )
 
 

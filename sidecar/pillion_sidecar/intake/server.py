@@ -35,7 +35,7 @@ from pillion_sidecar.intake.statistics import IntakeObserver
 from pillion_sidecar.origins import OriginPolicy
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.identity import scoped
-from pillion_sidecar.reliability.publishers import Publishers
+from pillion_sidecar.reliability.publishers import Publisher, Publishers
 from pillion_sidecar.reliability.tracking import Follower, Receipt
 from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome
 
@@ -64,6 +64,8 @@ RELAYED_GROWTH = 2
 
 #: What a request holds of the gate's shares.
 VISIT = web.RequestKey("visit", Visit)
+#: Who follows a request's lines, where its publisher named itself.
+PUBLISHER = web.RequestKey("publisher", Publisher)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -88,7 +90,7 @@ def create_intake(
     """
     limits = limits or IntakeLimits()
     acknowledging = Acknowledging(rooms=rooms, timers=timers, callbacks=callbacks)
-    publishers = Publishers(memory=rooms.memory, timers=timers)
+    publishers = Publishers(memory=rooms.memory, timers=timers, clock=rooms.clock)
     intake = _Intake(
         rooms=rooms,
         schema=schema,
@@ -205,10 +207,19 @@ class _Intake:
         busy = self._acknowledging.refusal(parameters) or _reserve_wait(request, parameters)
         if busy is not None:
             return answers.unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
+        if (instance := parameters.instance) is not None:
+            known = self._publisher(request, parameters)
+            if known is None or known.instance != instance:
+                return answers.other_instance(known)
         receipt = self._acknowledging.begin(parameters, namespace=namespace_of(request))
         submission = self._submission(request, parameters, receipt)
         reading = self._bodies.read(request, submission)
         return await self._answer(request, reading, parameters, submission, receipt)
+
+    def _publisher(self, request: web.Request, parameters: Parameters) -> Publisher | None:
+        if parameters.publisher is None:
+            return None
+        return self._publishers.find(scoped(namespace_of(request), parameters.publisher))
 
     async def relay(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/relay: what sidecars have accepted, for this gateway to deliver."""
@@ -256,6 +267,8 @@ class _Intake:
             interruption, unread_from = error, error.unread_from
         document = answers.submission_document(submission, unread_from=unread_from)
         status = answers.submission_status(submission)
+        if (publisher := request.get(PUBLISHER)) is not None:
+            document["instance"] = publisher.instance
         if receipt is not None:
             later = await self._acknowledge(request, receipt, parameters, submission, document)
             status = 202 if later else status
@@ -345,7 +358,9 @@ class _Intake:
         namespace = namespace_of(request)
         followers: list[Follower] = []
         if parameters.publisher is not None:
-            followers.append(self._publishers.meet(scoped(namespace, parameters.publisher)))
+            publisher = self._publishers.meet(scoped(namespace, parameters.publisher))
+            followers.append(publisher)
+            request[PUBLISHER] = publisher
         if receipt is not None:
             followers.append(receipt)
         return Submission(

@@ -4,11 +4,12 @@ the faults behind ``/v1/faults``.
 Bounded: the publisher that was heard of least recently gives way, one with nothing pending first.
 """
 
+import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from itertools import count
 
-from pillion_sidecar.clock import Timers
+from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.indication import Indication, Unreached
 from pillion_sidecar.intake.ports import Target
@@ -101,8 +102,14 @@ class Publisher:
         discards: CountedDiscards | None = None,
         faults: Faults | None = None,
         number: int = 0,
+        instance: str = "",
+        since: float = 0.0,
     ) -> None:
         """``number`` tells it apart among those that share ``discards`` and ``faults``."""
+        #: What is known here begins with ``since``, in seconds since the epoch. After a restart,
+        #: and after it gave way to others, a publisher has another instance.
+        self.instance = instance
+        self.since = since
         self.destinations: dict[str, DestinationCounts] = {}
         #: Indications that go to no listener, by reason.
         self.unreached_indications: Counter[Unreached] = Counter()
@@ -261,8 +268,15 @@ class Publishers:
     """The publishers by the ID that they gave (``Pillion-Publisher``)."""
 
     def __init__(
-        self, *, memory: DuplicateMemory, timers: Timers, maximum: int = MAXIMUM_PUBLISHERS
+        self,
+        *,
+        memory: DuplicateMemory,
+        timers: Timers,
+        clock: Clock,
+        maximum: int = MAXIMUM_PUBLISHERS,
     ) -> None:
+        self._clock = clock
+        self._run = secrets.token_urlsafe(9)
         self._memory = memory
         self._timers = timers
         self._maximum = maximum
@@ -287,12 +301,15 @@ class Publishers:
         if publisher is None:
             if len(self._publishers) >= self._maximum:
                 self._make_room()
+            number = next(self._numbers)
             publisher = Publisher(
                 memory=self._memory,
                 timers=self._timers,
                 discards=self._discards,
                 faults=self._faults,
-                number=next(self._numbers),
+                number=number,
+                instance=f"{self._run}.{number}",
+                since=self._clock.time(),
             )
             self._publishers[publisher_id] = publisher
         return publisher

@@ -256,7 +256,13 @@ def test_a_flush_waits_for_delivery_and_tells_of_discards(fake_time: FakeTime) -
     _publish(publisher, "1\n")
     publisher.flush()
     assert client.sent[1].path == "/v1/flush"
-    assert client.sent[1].query == {"publisher": "me", "level": "delivered", "timeout": "9"}
+    # A deliverer of the first release names no instance.
+    assert client.sent[1].query == {
+        "publisher": "me",
+        "level": "delivered",
+        "timeout": "9",
+        "instance": None,
+    }
     assert publisher.summary.exit_code == Exit.OK
 
 
@@ -290,3 +296,58 @@ def test_what_is_not_known_to_be_on_disk_makes_a_durable_publish_partial(
     assert publisher.summary.not_durable == 2
     assert publisher.summary.exit_code == Exit.PARTLY
     assert "2 not known to be on disk" in next(summary_lines(publisher.summary))
+
+
+# ---------------------------------------------------------------------- over a restart
+
+
+def _flushed(status: int = 200, **content: object) -> Answer:
+    counts = {"delivered": 1, "discarded": {}, "pending": 0}
+    content = {"complete": True, "destinations": {"siem": counts}, **content}
+    return Answer(status, json.dumps(content).encode())
+
+
+def test_a_flush_names_the_instance_that_took_the_lines(fake_time: FakeTime) -> None:
+    client = ScriptedClient(_answer(accepted=3, instance="a"), _flushed(instance="a"))
+    publisher = _publisher(client, fake_time, publisher="me", follows=True)
+    _publish(publisher, "1\n2\n3\n")
+    publisher.flush()
+    assert client.sent[-1].query["instance"] == "a"
+    assert publisher.summary.exit_code is Exit.OK
+
+
+@pytest.mark.parametrize("status", [404, 409])
+def test_a_flush_of_a_deliverer_that_has_forgotten_is_no_success(
+    status: int, fake_time: FakeTime
+) -> None:
+    reason = Answer(status, b'{"reason": "restarted"}')
+    client = ScriptedClient(_answer(accepted=3, instance="a"), reason)
+    publisher = _publisher(client, fake_time, publisher="me", follows=True)
+    _publish(publisher, "1\n2\n3\n")
+    publisher.flush()
+    summary = publisher.summary
+    assert (summary.forgotten, summary.exit_code) == (3, Exit.PARTLY)
+    assert "3 indications is not known" in (summary.failure or "")
+    assert "3 not known any more" in next(iter(summary_lines(summary)))
+
+
+def test_what_a_run_before_took_is_not_certified_by_the_flush_of_another(
+    fake_time: FakeTime,
+) -> None:
+    client = ScriptedClient(
+        _answer(accepted=3, instance="a"), _answer(accepted=1, instance="b"), _flushed(instance="b")
+    )
+    publisher = _publisher(client, fake_time, publisher="me", follows=True)
+    _publish(publisher, "1\n2\n3\n4\n")
+    publisher.flush()
+    # All is published; what became of the first three nobody knows.
+    assert client.sent[-1].query["instance"] == "b"
+    assert publisher.summary.accepted == 4
+    assert (publisher.summary.forgotten, publisher.summary.exit_code) == (3, Exit.PARTLY)
+
+
+def test_who_asks_nothing_later_goes_on_over_a_restart(fake_time: FakeTime) -> None:
+    client = ScriptedClient(_answer(accepted=3, instance="a"), _answer(accepted=1, instance="b"))
+    publisher = _publisher(client, fake_time, publisher="me")
+    _publish(publisher, "1\n2\n3\n4\n")
+    assert publisher.summary.exit_code is Exit.OK

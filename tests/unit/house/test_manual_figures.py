@@ -139,7 +139,7 @@ def test_every_limit_of_intake_is_pinned() -> None:
 
 def test_the_parameters_of_publishing_have_the_stated_defaults_and_bounds() -> None:
     rows = {codes(row[0])[0]: row for row in table("publishing.md", "parameter")}
-    assert set(rows) == {"ack", "timeout", "source", "callback"}
+    assert set(rows) == {"ack", "timeout", "source", "instance", "callback"}
     assert numbers(rows["callback"][2]) == [MAXIMUM_URL]
     assert numbers(rows["timeout"][1]) == [DEFAULT_TIMEOUT]
     assert numbers(rows["timeout"][2]) == [0, LIMITS.wait_seconds]
@@ -148,7 +148,7 @@ def test_the_parameters_of_publishing_have_the_stated_defaults_and_bounds() -> N
 
 def test_the_parameters_of_a_poll_for_faults_have_the_stated_defaults_and_bounds() -> None:
     rows = {codes(row[0])[0]: row for row in table("publishing.md", "asked for")}
-    assert set(rows) == {"publisher", "after", "limit"}
+    assert set(rows) == {"publisher", "instance", "after", "limit"}
     assert numbers(rows["limit"][1]) == [DEFAULT_FAULTS]
     assert numbers(rows["limit"][2]) == [0, MOST_FAULTS_TOLD]
 

@@ -180,6 +180,8 @@ async def test_faults_are_polled_for_by_publisher_and_in_order() -> None:
             ],
             "dropped": 0,
             "last": 2,
+            "instance": document["instance"],
+            "since": document["since"],
         }
         _, document = await door.get("/v1/faults?publisher=p&after=1&limit=5")
         assert [one["number"] for one in document["faults"]] == [2]

@@ -487,3 +487,48 @@ async def test_a_client_that_goes_away_leaves_whole_lines_only() -> None:
         await writer.wait_closed()
         assert (await door.post(lines(alert("c"))))[0] == 200
         assert door.queues.identifiers == ["a", "c"]
+
+
+# ---------------------------------------------------------------------- what is known
+
+MINE = {"Pillion-Publisher": "task-1"}
+
+
+async def test_what_is_known_of_a_publisher_has_an_instance_that_each_answer_names() -> None:
+    async with Door().open() as door:
+        _, published, _ = await door.post(lines(alert("1")), headers=MINE)
+        _, flushed, _ = await door.post(b"", path="/v1/flush?publisher=task-1&timeout=0")
+        _, faults = await door.get("/v1/faults?publisher=task-1")
+        _, unnamed, _ = await door.post(lines(alert("2")))
+        assert published["instance"]
+        assert published["instance"] == flushed["instance"] == faults["instance"]
+        assert flushed["since"] == faults["since"]
+        assert "instance" not in unnamed
+
+
+async def test_nothing_is_certified_to_a_publisher_that_names_a_run_before() -> None:
+    async with Door().open() as door:
+        _, published, _ = await door.post(lines(alert("1")), headers=MINE)
+    before = published["instance"]
+    async with Door().open() as door:
+        # One line makes the publisher known again, and no more than that line.
+        _, published, _ = await door.post(lines(alert("2")), headers=MINE)
+        assert published["instance"] != before
+        flush = f"/v1/flush?publisher=task-1&timeout=0&instance={before}"
+        status, document, _ = await door.post(b"", path=flush)
+        assert (status, document["instance"]) == (409, published["instance"])
+        assert "restarted" in document["reason"]
+        assert (await door.get(f"/v1/faults?publisher=task-1&instance={before}"))[0] == 409
+        publish = f"/v1/indications?instance={before}"
+        status, document, _ = await door.post(lines(alert("3")), path=publish, headers=MINE)
+        assert (status, len(door.queues.taken)) == (409, 1)
+        publish = f"/v1/indications?instance={published['instance']}"
+        assert (await door.post(lines(alert("3")), path=publish, headers=MINE))[0] == 200
+
+
+async def test_a_publisher_that_names_an_instance_names_itself() -> None:
+    async with Door().open() as door:
+        status, document, _ = await door.post(lines(alert("1")), path="/v1/indications?instance=x")
+        assert (status, document["reason"].split(":")[0]) == (400, "instance")
+        named = await door.post(lines(alert("1")), path="/v1/indications?instance=x", headers=MINE)
+        assert named[0] == 409

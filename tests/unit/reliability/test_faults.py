@@ -83,7 +83,7 @@ def test_what_a_forgotten_publisher_had_takes_no_room() -> None:
 
 def test_a_publisher_that_gives_way_takes_its_faults_along(fake_time: FakeTime) -> None:
     memory = DuplicateMemory(clock=fake_time, window_seconds=100, capacity=100)
-    publishers = Publishers(memory=memory, timers=fake_time, maximum=1)
+    publishers = Publishers(memory=memory, timers=fake_time, clock=fake_time, maximum=1)
     publisher = publishers.meet("one")
     indication = Indication(body=b"{}", class_name="C", accepted_at=0.0, id=1)
     publisher.offering(indication, (target("a"),), 0)

@@ -119,7 +119,9 @@ def test_a_withdrawn_line_is_not_pending(fake_time: FakeTime) -> None:
 def test_the_publisher_heard_of_least_recently_gives_way_if_it_waits_for_nothing(
     fake_time: FakeTime,
 ) -> None:
-    publishers = Publishers(memory=memory_of(fake_time), timers=fake_time, maximum=2)
+    publishers = Publishers(
+        memory=memory_of(fake_time), timers=fake_time, clock=fake_time, maximum=2
+    )
     offered(publishers.meet("busy"), A, unsettled=1)
     publishers.meet("idle")
     publishers.meet("new")
@@ -225,3 +227,18 @@ def test_a_member_that_was_held_is_followed_under_the_id_that_it_gets_when_relea
     publisher.settled(member, "a", None)
     assert (receipt.delivered, receipt.settled_all.given) == (1, True)
     assert publisher.idle
+
+
+def test_a_publisher_that_gave_way_and_comes_again_is_another_instance(
+    fake_time: FakeTime,
+) -> None:
+    publishers = Publishers(
+        memory=memory_of(fake_time), timers=fake_time, clock=fake_time, maximum=1
+    )
+    first = publishers.meet("a")
+    assert publishers.meet("a").instance == first.instance
+    fake_time.advance(5)
+    publishers.meet("b")
+    again = publishers.meet("a")
+    assert again.instance != first.instance
+    assert again.since == first.since + 5

@@ -292,9 +292,41 @@ def test_a_restart_between_requests_fails_the_task_rather_than_lose_rows(
     assert identifiers_of(deliverer) == ["a"]
 
 
+def test_a_restart_that_left_the_connection_fails_the_task_too(
+    make_sender: Any, deliverer: FakeDeliverer
+) -> None:
+    sender = make_sender()
+    sender.send(lines_of("a"))
+    # Behind a proxy, and another attempt made the name known again.
+    deliverer.forget()
+    with pytest.raises(PublisherForgotten, match="1 rows"):
+        sender.send(lines_of("b"))
+    assert identifiers_of(deliverer) == ["a"]
+    with pytest.raises(PublisherForgotten, match="1 rows"):
+        sender.flush()
+
+
+def test_a_broken_connection_without_a_restart_costs_nothing(
+    make_sender: Any, deliverer: FakeDeliverer
+) -> None:
+    sender = make_sender()
+    sender.send(lines_of("a"))
+    deliverer.script += [hang_up]
+    sender.send(lines_of("b"))
+    assert identifiers_of(deliverer) == ["a", "b"]
+    assert deliverer.flushed == []
+    assert [seen.query.get("instance") for seen in deliverer.published] == [
+        None,
+        deliverer.instance,
+        deliverer.instance,
+    ]
+
+
 def test_a_broken_connection_without_a_restart_costs_one_question(
     make_sender: Any, deliverer: FakeDeliverer
 ) -> None:
+    # One of the first release, which names no instance.
+    deliverer.instance = None
     sender = make_sender()
     sender.send(lines_of("a"))
     deliverer.script += [hang_up]
@@ -308,6 +340,7 @@ def test_a_broken_connection_without_a_restart_costs_one_question(
 def test_the_question_is_put_again_while_the_deliverer_is_not_ready(
     make_sender: Any, deliverer: FakeDeliverer, pace: FakePace
 ) -> None:
+    deliverer.instance = None
     sender = make_sender()
     sender.send(lines_of("a"))
     deliverer.script += [hang_up]
