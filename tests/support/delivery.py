@@ -12,7 +12,7 @@ from pillion_sidecar.config.resources import (
     Protocol,
     RetryPolicy,
 )
-from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
+from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, HoldCause
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.service import DeliveryService
@@ -25,6 +25,9 @@ from pillion_sidecar.testing import FakeTime
 SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS)
 ERROR = DeliveryOutcome(DeliveryResult.ERROR, "connection refused")
 FATAL_ERROR = DeliveryOutcome(DeliveryResult.FATAL_ERROR, "protocol not supported")
+HELD = DeliveryOutcome(
+    DeliveryResult.FATAL_ERROR, "the key is not the certificate's", hold=HoldCause.CERTIFICATES
+)
 POST_DELIVERY_ERROR = DeliveryOutcome(DeliveryResult.POST_DELIVERY_ERROR, "no answer")
 
 

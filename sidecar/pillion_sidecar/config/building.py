@@ -185,6 +185,7 @@ def build_subscription(resource: Resource, *, uid: str) -> IndicationSubscriptio
         destination_name=spec["destinationRef"]["name"],
         state=SubscriptionState(spec["subscriptionState"]),
         on_fatal_error_policy=RemovalAction(spec["onFatalErrorPolicy"]),
+        failure_trigger_time_interval_seconds=float(spec["failureTriggerTimeIntervalSeconds"]),
         repeat_notification=RepeatNotification(
             policy=RepeatPolicy(spec["repeatNotificationPolicy"]),
             interval_seconds=float(spec.get("repeatNotificationIntervalSeconds", 0)),

@@ -309,6 +309,8 @@ class IndicationSubscription:
     destination_name: str
     state: SubscriptionState = SubscriptionState.ENABLED
     on_fatal_error_policy: RemovalAction = RemovalAction.IGNORE
+    #: How long its destination must have been held or failing before that policy acts.
+    failure_trigger_time_interval_seconds: float = 2_592_000.0
     repeat_notification: RepeatNotification = RepeatNotification()
     #: None: it never ends. Counted from ``created_at``.
     duration_seconds: float | None = None

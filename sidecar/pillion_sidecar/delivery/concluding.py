@@ -8,6 +8,7 @@ from pillion_sidecar.config.resources import IndicationService, RemovalAction
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
+from pillion_sidecar.delivery.hold import HOLD_RETRY_SECONDS, Hold
 from pillion_sidecar.delivery.limits import AttemptObserver
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.reasons import DiscardReason
@@ -15,6 +16,9 @@ from pillion_sidecar.delivery.retry import retry_wait
 from pillion_sidecar.delivery.settling import Settlements
 from pillion_sidecar.delivery.subscriptions import SubscriptionEnd
 from pillion_sidecar.delivery.table import DestinationTable
+
+#: Attempts at an indication that its listener refuses, whatever the retry policy.
+MOST_REFUSALS = 3
 
 
 class Concluding:
@@ -51,20 +55,21 @@ class Concluding:
         self._observer.attempted(queue.protocol, seconds)
         if outcome.result is DeliveryResult.SUCCESS:
             self._succeed(queue, entry)
-        elif outcome.result is DeliveryResult.FATAL_ERROR:
-            self._fail_for_good(queue, entry, outcome)
+        elif outcome.hold is not None and not queue.draining:
+            self._hold(queue, entry, outcome, condemned=condemned)
+            self._tell_failure(queue)
+        elif outcome.result is DeliveryResult.FATAL_ERROR and outcome.hold is None:
+            # It says nothing of the destination: nothing was sent.
+            self._settlements.discard(queue, entry, DiscardReason.FATAL_ERROR)
         else:
-            self._fail(queue, entry, outcome, condemned=condemned)
+            began_at = self._clock.monotonic() - seconds
+            self._fail(queue, entry, outcome, began_at=began_at, condemned=condemned)
             self._tell_failure(queue)
 
     def _succeed(self, queue: DestinationQueue, entry: QueueEntry) -> None:
         now = self._clock.monotonic()
-        if queue.failing_since is not None:
-            events.delivery_resumed(queue, seconds=now - queue.failing_since)
-            queue.failing_since = None
-            queue.failures = 0
-            queue.next_attempt_at = None
-            self._table.note(queue)
+        if queue.troubled_since is not None:
+            self._recover(queue, now)
         if queue.hands_over:
             queue.handed_over += 1
         else:
@@ -73,7 +78,22 @@ class Concluding:
         self._observer.delivered(queue.protocol, now - entry.indication.accepted_at)
         self._settlements.settle(queue, entry, None)
 
-    def _fail(
+    def _recover(self, queue: DestinationQueue, now: float) -> None:
+        self._release(queue, now)
+        if queue.failing_since is not None:
+            events.delivery_resumed(queue, seconds=now - queue.failing_since)
+        queue.begin_anew()
+        queue.next_attempt_at = None
+        self._table.note(queue)
+
+    def _release(self, queue: DestinationQueue, now: float) -> None:
+        hold = queue.release(now)
+        if hold is not None:
+            events.destination_released(queue, hold, seconds=now - hold.since)
+
+    # ------------------------------------------------------------------ what is wrong with whom
+
+    def _hold(
         self,
         queue: DestinationQueue,
         entry: QueueEntry,
@@ -81,22 +101,73 @@ class Concluding:
         *,
         condemned: bool,
     ) -> None:
+        """The destination is wrong: all that is for it waits, and spends nothing (S0.8)."""
+        assert outcome.hold is not None
         now = self._clock.monotonic()
+        if condemned:
+            self._settlements.discard(queue, entry, DiscardReason.PURGED)
+        elif not entry.subscription.active:
+            self._settlements.discard(queue, entry, DiscardReason.SUBSCRIPTION_NOT_ACTIVE)
+        else:
+            queue.waiting.put_back(entry)
+        before = queue.hold
+        since = now if before is None else before.since
+        queue.hold = Hold(outcome.hold, outcome.detail, since)
+        if before is None or before.cause is not outcome.hold:
+            events.destination_held(queue, queue.hold)
+        queue.pause_or_go_on(now)
+        queue.next_attempt_at = now + HOLD_RETRY_SECONDS
+        self._note_trouble(queue, now)
+        if before != queue.hold:
+            self._table.note(queue)
+
+    def _fail(
+        self,
+        queue: DestinationQueue,
+        entry: QueueEntry,
+        outcome: DeliveryOutcome,
+        *,
+        began_at: float,
+        condemned: bool,
+    ) -> None:
+        now = self._clock.monotonic()
+        self._release(queue, now)
         entry.attempts += outcome.spends_attempt
+        entry.refusals += outcome.refuses_indication
         # What comes back from the way to a gateway comes back together, and is one failure.
         if counts := outcome.spends_attempt or queue.next_attempt_at is None:
+            self._count(queue, entry, outcome, began_at=began_at, now=now)
             self._wait_to_retry(queue, outcome, now)
         reason = DiscardReason.PURGED if condemned else self._reason_to_give_up(queue, entry)
         if reason is not None:
             self._settlements.discard(queue, entry, reason)
         elif not queue.insert_front(entry):
             self._settlements.discard(queue, entry, DiscardReason.QUEUE_FULL)
+        if reason is DiscardReason.FATAL_ERROR:
+            # The waits between its own attempts were enough; the next one may be taken.
+            queue.next_attempt_at = None
         self._note_failure(queue, outcome, now)
         if counts:
             self._table.note(queue)
 
+    def _count(
+        self,
+        queue: DestinationQueue,
+        entry: QueueEntry,
+        outcome: DeliveryOutcome,
+        *,
+        began_at: float,
+        now: float,
+    ) -> None:
+        """Count a failure of the listener. Attempts that were under way at the last one failed
+        with it; and all attempts at an indication that is refused are one."""
+        failed_at = queue.failed_at
+        is_retry = failed_at is None or began_at >= failed_at
+        if is_retry and not (outcome.refuses_indication and entry.refusals > 1):
+            queue.failures += 1
+            queue.failed_at = now
+
     def _wait_to_retry(self, queue: DestinationQueue, outcome: DeliveryOutcome, now: float) -> None:
-        queue.failures += 1
         queue.next_attempt_at = now + retry_wait(
             queue.retry, failures=queue.failures, retry_after=outcome.retry_after, draw=self._draw()
         )
@@ -108,12 +179,30 @@ class Concluding:
             return DiscardReason.SUBSCRIPTION_NOT_ACTIVE
         if queue.retry.attempts is not None and entry.attempts > queue.retry.attempts:
             return DiscardReason.ATTEMPTS_EXCEEDED
+        if entry.refusals >= MOST_REFUSALS:
+            return DiscardReason.FATAL_ERROR
         return None
+
+    def _note_trouble(self, queue: DestinationQueue, now: float) -> None:
+        """Note that nothing gets through; end the subscriptions that want that after their
+        ``failureTriggerTimeIntervalSeconds`` (OnFatalErrorPolicy, D.3)."""
+        if queue.troubled_since is None:
+            queue.troubled_since = now
+        subscriptions, lasted = self._table.subscriptions, now - queue.troubled_since
+        # A gateway that is away says nothing of the listener.
+        if lasted < subscriptions.least_failure_trigger or queue.relay_to is not None:
+            return
+        for subscription in subscriptions.of(queue):
+            resource = subscription.resource
+            if lasted >= resource.failure_trigger_time_interval_seconds:
+                policy = resource.on_fatal_error_policy
+                subscriptions.act(subscription, policy, SubscriptionEnd.FATAL_ERROR)
 
     def _note_failure(self, queue: DestinationQueue, outcome: DeliveryOutcome, now: float) -> None:
         if queue.failing_since is None:
             queue.failing_since = now
             events.delivery_failed(queue, outcome)
+        self._note_trouble(queue, now)
         service = self.service
         action = service.subscription_removal_action
         if (
@@ -123,13 +212,3 @@ class Concluding:
         ):
             for subscription in self._table.subscriptions.of(queue):
                 self._table.subscriptions.act(subscription, action, SubscriptionEnd.REMOVAL_ACTION)
-
-    def _fail_for_good(
-        self, queue: DestinationQueue, entry: QueueEntry, outcome: DeliveryOutcome
-    ) -> None:
-        self._settlements.discard(queue, entry, DiscardReason.FATAL_ERROR)
-        self._note_failure(queue, outcome, self._clock.monotonic())
-        if queue.relay_to is None:
-            # What a gateway refuses says nothing of the listener.
-            policy = entry.subscription.resource.on_fatal_error_policy
-            self._table.subscriptions.act(entry.subscription, policy, SubscriptionEnd.FATAL_ERROR)

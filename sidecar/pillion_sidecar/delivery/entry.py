@@ -16,3 +16,5 @@ class QueueEntry(msgspec.Struct, eq=False, gc=False):
     number: int
     #: Failed attempts so far.
     attempts: int = 0
+    #: Those of them, in this run, in which the listener refused the indication itself.
+    refusals: int = 0

@@ -4,6 +4,7 @@ import logging
 
 from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.handler import DeliveryOutcome
+from pillion_sidecar.delivery.hold import Hold
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.subscriptions import Subscription
@@ -45,6 +46,38 @@ def delivery_failed(queue: DestinationQueue, outcome: DeliveryOutcome) -> None:
             "result": outcome.result.value,
             "detail": outcome.detail,
             "status": outcome.status,
+        },
+    )
+
+
+def destination_held(queue: DestinationQueue, hold: Hold) -> None:
+    """Nothing is sent to a destination until what is wrong with it is mended (S0.8)."""
+    logger.error(
+        "destination %s is held, its indications wait: %s",
+        queue.name,
+        hold.message,
+        extra={
+            "event": "destination-held",
+            "destination": queue.name,
+            "cause": hold.cause.value,
+            "detail": hold.message,
+            "depth": queue.depth,
+        },
+    )
+
+
+def destination_released(queue: DestinationQueue, hold: Hold, *, seconds: float) -> None:
+    """What was wrong with a destination is mended."""
+    logger.info(
+        "destination %s is released after %.1f s",
+        queue.name,
+        seconds,
+        extra={
+            "event": "destination-released",
+            "destination": queue.name,
+            "cause": hold.cause.value,
+            "seconds": round(seconds, 3),
+            "depth": queue.depth,
         },
     )
 

@@ -20,10 +20,25 @@ class DeliveryResult(StrEnum):
     SUCCESS = "success"
     #: It did not get there; a later attempt may.
     ERROR = "error"
-    #: It can never get there: no attempt is made again.
+    #: It can never get there: the indication cannot be written, or the destination is wrong (see
+    #: ``DeliveryOutcome.hold``).
     FATAL_ERROR = "fatal-error"
     #: The connection ended after the request was written: the listener may or may not have it.
     POST_DELIVERY_ERROR = "post-delivery-error"
+
+
+class HoldCause(StrEnum):
+    """What is wrong with a destination: a closed set, the same in logs, metrics and answers."""
+
+    #: Its URL is missing or cannot be used.
+    DESTINATION = "invalid-destination"
+    PROTOCOL = "unsupported-protocol"
+    #: No header can carry its token or its password.
+    CREDENTIALS = "invalid-credentials"
+    #: No TLS context can be made of its certificates and key.
+    CERTIFICATES = "invalid-certificates"
+    #: Its address, or every address of its name, is refused by the address policy.
+    ADDRESS = "refused-address"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +55,11 @@ class DeliveryOutcome:
     #: Whether a failure counts against the delivery retry attempts. One of the way to a gateway
     #: does not: the listener has not been asked (the design's "The relay").
     spends_attempt: bool = True
+    #: What is wrong with the destination, where that is why: its queue is held, and the indication
+    #: keeps its place (S0.8).
+    hold: HoldCause | None = None
+    #: Whether the listener refuses this indication, and may take the next one.
+    refuses_indication: bool = False
 
 
 class Delivery(msgspec.Struct, kw_only=True, eq=False, gc=False):

@@ -7,6 +7,8 @@ from functools import partial
 
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.delivery.entry import QueueEntry
+from pillion_sidecar.delivery.handler import HoldCause
+from pillion_sidecar.delivery.hold import Hold
 from pillion_sidecar.delivery.packed import PackedEntry
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.relaying import listener_of
@@ -15,6 +17,7 @@ from pillion_sidecar.delivery.trackers import TrackerTable
 from pillion_sidecar.indication import Indication, Tracker
 from pillion_sidecar.journal.ports import NO_NUMBER, Journal, Place, QueueState
 
+_CAUSES = frozenset(HoldCause)
 #: An entry and the queue that it belongs to.
 Queued = tuple[DestinationQueue, QueueEntry]
 
@@ -142,7 +145,7 @@ class Keeping:
 
 def queue_state(queue: DestinationQueue, *, offset: float) -> QueueState:
     """Return what of a queue must be known after a restart; ``offset`` is the journal's."""
-    pauses = queue.pauses
+    pauses, hold = queue.pauses, queue.hold
     flying = [(entry.number, entry.attempts) for entry in queue.flying if entry.attempts]
     return QueueState(
         destination=queue.index,
@@ -158,6 +161,8 @@ def queue_state(queue: DestinationQueue, *, offset: float) -> QueueState:
         pauses=tuple((begin + offset, end + offset) for begin, end in pauses.spells),
         attempts=(*flying, *queue.waiting.tried(in_order=queue.takes_in_order)),
         gaps=queue.gaps.records(),
+        troubled_since=_shifted(queue.troubled_since, offset),
+        hold=None if hold is None else (hold.cause.value, hold.message, hold.since + offset),
     )
 
 
@@ -166,12 +171,18 @@ def restore_state(queue: DestinationQueue, state: QueueState, *, offset: float, 
     queue.failures = state.failures
     queue.gaps.restore(state.gaps)
     queue.failing_since = _shifted(state.failing_since, -offset)
+    queue.troubled_since = _shifted(state.troubled_since or state.failing_since, -offset)
     if state.next_attempt_at is not None and state.next_attempt_at - offset > now:
         # A clock that was set back meanwhile must not keep it waiting for longer than its policy.
         interval = max(queue.retry.maximum_interval_seconds, queue.retry.interval_seconds)
         queue.next_attempt_at = min(state.next_attempt_at - offset, now + interval)
     queue.pauses.spells = [(begin - offset, end - offset) for begin, end in state.pauses]
     queue.pauses.began = _shifted(state.paused_since, -offset)
+    if state.hold is not None and queue.depth and state.hold[0] in _CAUSES:
+        cause, message, since = state.hold
+        queue.hold = Hold(HoldCause(cause), message, since - offset)
+        # It may have been mended meanwhile.
+        queue.next_attempt_at = None
 
 
 def _place(queue: DestinationQueue, entry: QueueEntry) -> Place:

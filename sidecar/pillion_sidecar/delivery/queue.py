@@ -25,6 +25,7 @@ from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.first_loss import earliest, full_at, last_attempt_at
 from pillion_sidecar.delivery.gaps import GroupGaps, run_of
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler
+from pillion_sidecar.delivery.hold import Hold
 from pillion_sidecar.delivery.packed import PackedEntries
 from pillion_sidecar.delivery.pauses import Pauses
 from pillion_sidecar.delivery.reasons import DiscardReason
@@ -37,6 +38,8 @@ from pillion_sidecar.indication import Indication
 
 #: How far ``ordering: Group`` looks for an indication of another group.
 GROUP_SEARCH = 256
+#: An attempt and its retry: so many failures without a success, and a full queue gives way.
+FAILURES_OF_A_FAILING_LISTENER = 2
 
 
 class DestinationQueue:
@@ -87,19 +90,28 @@ class DestinationQueue:
         self.timer: Timer | None = None
         #: Monotonic; no attempt before it, after a failure (S0.5).
         self.next_attempt_at: float | None = None
-        #: Failed attempts since the last success, and when (monotonic) the first of them was.
+        #: Attempts and retries that failed since the last success, and when (monotonic) the first
+        #: and the last of them did.
         self.failures = 0
         self.failing_since: float | None = None
+        self.failed_at: float | None = None
+        #: What is wrong with the destination itself: see ``DeliveryOutcome.hold``.
+        self.hold: Hold | None = None
+        #: When (monotonic) it began to fail or was held, without a success since.
+        self.troubled_since: float | None = None
         self.removed = False
         #: Removed with ``removalPolicy: Drain``: delivers what it holds and takes nothing more.
         self.draining = False
+        self._open_books()
+        self.configure(destination, sends_identifiers=True)
+
+    def _open_books(self) -> None:
         self.high_water = 0
         self._start_counters()
         self.last_success_at: float | None = None
         self.last_attempt_at: float | None = None
         self.last_outcome: DeliveryOutcome | None = None
         self._recent = RecentAttempts()
-        self.configure(destination, sends_identifiers=True)
 
     def _start_counters(self) -> None:
         self.delivered = 0
@@ -173,43 +185,33 @@ class DestinationQueue:
         return self._recent.records()
 
     def refuses(self, places: int, *, now: float) -> bool:
-        """Whether a publisher must be refused ``places`` more entries (the design's "Full queue").
+        """Whether a publisher must be refused ``places`` more entries (the design's "Full queue"):
+        they do not fit, and the oldest entries do not give way to them.
 
-        Adaptive: a full queue that delivers pushes back on publishers; one that fails does not,
-        since then its own oldest entries give way (S0.4). An indication that needs more places
-        than there are is let into an empty queue, since it would be refused for ever.
+        An indication that needs more places than there are is let into an empty queue, since it
+        would be refused for ever.
         """
         held = self.waiting.count + self.reserved
         if held + min(places, self.capacity) <= self.capacity:
             return False
-        policy = self.destination.queue_full_policy
-        if policy is QueueFullPolicy.ADAPTIVE:
-            return self._delivers(now)
-        return policy is QueueFullPolicy.REJECT
+        return not self.gives_way(now=now)
 
     def gives_way(self, *, now: float) -> bool:
-        """Whether its own oldest entries give way where room is needed (S0.4)."""
-        policy = self.destination.queue_full_policy
-        if policy is QueueFullPolicy.ADAPTIVE:
-            return not self._delivers(now)
-        return policy is QueueFullPolicy.DISCARD_OLDEST
+        """Whether its own oldest entries give way where room is needed (S0.4).
 
-    def _delivers(self, now: float) -> bool:
-        """Whether the last retry interval saw a success, or nothing that speaks against one.
-
-        A listener that was idle, or is new, is not failing: a burst must not cost it anything.
+        Adaptive: where nothing is sent for now (suspended, held), or an attempt and its retry have
+        failed. One failure is no more than a listener that is slow, or starts again.
         """
-        retry = self.retry
-        interval = retry.interval_seconds
-        if self.relay_to is not None:
-            # That is how soon it is asked again, and says nothing of how fast a gateway is.
-            interval = retry.maximum_interval_seconds
-        if self.last_success_at is not None and now - self.last_success_at <= interval:
+        policy = self.destination.queue_full_policy
+        if policy is not QueueFullPolicy.ADAPTIVE:
+            return policy is QueueFullPolicy.DISCARD_OLDEST
+        if self.suspended or self.hold is not None:
             return True
-        if self.suspended or self.failing_since is not None:
+        if self.failures < FAILURES_OF_A_FAILING_LISTENER or self.failing_since is None:
             return False
-        began = self.last_attempt_at if self.flying else None
-        return began is None or now - began <= interval
+        # A gateway is asked again after a second: two of its failures say little.
+        patience = self.retry.maximum_interval_seconds
+        return self.relay_to is None or now - self.failing_since > patience
 
     def insert_back(self, entry: QueueEntry, *, clock: Clock) -> QueueEntry | PackedEntries | None:
         """Append a new entry; return the oldest one where that gave way to it (S0.4).
@@ -260,16 +262,15 @@ class DestinationQueue:
             self.high_water = depth
 
     def insert_front(self, entry: QueueEntry) -> bool:
-        """Put a failed entry back before all others; False where the queue is full (S0.4).
+        """Put a failed entry back before all others; False where a queue with ``DiscardOldest`` is
+        full, since it is the oldest (S0.4).
 
-        With ``Reject`` it never is, since nothing is discarded then to make room for another; nor
-        is it for what a gateway did not take, of which there may be as many as are in flight.
-        Where several were in flight they come back in any order: they wait in that of acceptance.
+        With any other policy its place is kept, and there may be as many too many for a while as
+        were in flight; so it is for what a gateway did not take. Where several were in flight they
+        come back in any order: they wait in that of acceptance.
         """
-        policy = self.destination.queue_full_policy
-        if self.waiting.count >= self.capacity and not (
-            policy is QueueFullPolicy.REJECT or self.relay_to is not None
-        ):
+        discards = self.destination.queue_full_policy is QueueFullPolicy.DISCARD_OLDEST
+        if discards and self.waiting.count >= self.capacity and self.relay_to is None:
             return False
         self.waiting.put_back(entry)
         return True
@@ -281,7 +282,7 @@ class DestinationQueue:
         if (
             self._in_order
             and self.flying
-            and (self.retiring.under_way or self.failing_since is not None)
+            and (self.retiring.under_way or self.troubled_since is not None)
         ):
             # What another handler began may come back, and is before all that waits; and one is
             # enough to see whether a gateway takes anything again.
@@ -342,9 +343,10 @@ class DestinationQueue:
         return self.gaps.add(run_of(indication), member.sequence)
 
     def expiry(self) -> float | None:
-        """When (monotonic) the first loaded entry's lifetime ends; None without one (D.2)."""
+        """When (monotonic) the first loaded entry's lifetime ends; None without one, or while it
+        does not count (D.2)."""
         first = self.waiting.first()
-        if first is None or not self.lifetime:
+        if first is None or not self.lifetime or self.hold is not None:
             return None
         accepted_at = first.indication.accepted_at
         return accepted_at + self.lifetime + self.pauses.since(accepted_at)
@@ -462,6 +464,25 @@ class DestinationQueue:
         """Release all connections; attempts under way are abandoned."""
         self.handler.close()
         self.retiring.close()
+
+    def pause_or_go_on(self, now: float) -> None:
+        """Have lifetimes count, or not, by whether it is suspended or held now."""
+        if self.suspended or self.hold is not None:
+            self.pauses.begin(now)
+        else:
+            self.pauses.finish(now)
+
+    def release(self, now: float) -> Hold | None:
+        """End a hold; return the one that there was."""
+        hold, self.hold = self.hold, None
+        if hold is not None:
+            self.pause_or_go_on(now)
+        return hold
+
+    def begin_anew(self) -> None:
+        """Forget what failed: nothing of it says anything of the next attempt."""
+        self.failures = 0
+        self.failing_since = self.failed_at = self.troubled_since = None
 
     def record(
         self, entry: QueueEntry, outcome: DeliveryOutcome, *, at: float, seconds: float

@@ -185,6 +185,9 @@ class DeliveryService:
         if queue.removed or queue.suspended:
             return
         if not queue.waiting.front:
+            if not queue.depth:
+                # What comes next is tried at once (S0.2): a wait is one for what is queued.
+                queue.next_attempt_at = None
             # Arranged again once some are loaded.
             queue.waiting.refill()
             return

@@ -1,5 +1,6 @@
 """The subscriptions of a deliverer: which run, what a revision changes, and when one ends (D.3)."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -43,6 +44,8 @@ class SubscriptionTable:
         self._subscriptions: dict[str, Subscription] = {}
         # Those that ended too, since entries may still name them.
         self._at: dict[int, Subscription] = {}
+        #: The least ``failureTriggerTimeIntervalSeconds`` of those with an ``onFatalErrorPolicy``.
+        self.least_failure_trigger = math.inf
 
     def keep_in(self, journal: Journal, recovered: Recovered) -> None:
         """Take over what the journal found, before the first revision."""
@@ -93,6 +96,14 @@ class SubscriptionTable:
             self._forget(subscription)
             self._end(subscription, SubscriptionEnd.REMOVED)
         self._records = {}
+        self.least_failure_trigger = min(
+            (
+                resource.failure_trigger_time_interval_seconds
+                for resource in resources.values()
+                if resource.on_fatal_error_policy is not RemovalAction.IGNORE
+            ),
+            default=math.inf,
+        )
 
     def _replace(
         self, known: Subscription | None, resource: IndicationSubscription

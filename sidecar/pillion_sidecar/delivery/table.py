@@ -17,6 +17,7 @@ from pillion_sidecar.config.resources import (
 from pillion_sidecar.config.resources import (
     SequenceIdentifiers as SequenceIdentifiersPolicy,
 )
+from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.handler import RELAY, Handler
 from pillion_sidecar.delivery.keeping import queue_state
@@ -196,10 +197,7 @@ class DestinationTable:
         found = self._recovered.queues.pop(index, None)
         if found is not None:
             self._restore(queue, found)
-        if destination.suspended:
-            queue.pauses.begin(self._clock.monotonic())
-        else:
-            queue.pauses.finish(self._clock.monotonic())
+        queue.pause_or_go_on(self._clock.monotonic())
         self.note(queue)
         return queue
 
@@ -270,22 +268,30 @@ class DestinationTable:
         if same and queue.sends_identifiers == sends:
             return
         begins_to_send = sends and not queue.sends_identifiers
+        now = self._clock.monotonic()
+        if queue.suspended and not destination.suspended and queue.troubled_since is not None:
+            # Nothing was tried meanwhile.
+            queue.troubled_since = now
         queue.configure(destination, sends_identifiers=sends)
         if handler is not None:
             queue.replace_handler(handler)
             # Another listener, or this one met in another way: worth an attempt at once.
             queue.next_attempt_at = None
+            if not queue.depth:
+                # No attempt will say whether the hold is over.
+                self._release(queue, now)
         moved = listener_of(before) != listener_of(destination)
         if moved or begins_to_send:
             # A listener that has seen no number of this context expects 0, and would wait for it.
             queue.renumber()
-        now = self._clock.monotonic()
-        if destination.suspended:
-            queue.pauses.begin(now)
-        else:
-            queue.pauses.finish(now)
+        queue.pause_or_go_on(now)
         self.note(queue)
         self._actions.arrange(queue)
+
+    def _release(self, queue: DestinationQueue, now: float) -> None:
+        hold = queue.release(now)
+        if hold is not None:
+            events.destination_released(queue, hold, seconds=now - hold.since)
 
     def redirect(
         self, queue: DestinationQueue, destination: ListenerDestination, *, sends: bool
@@ -299,7 +305,8 @@ class DestinationTable:
         for entry in queue.ground():
             if entry not in condemned:
                 queue.waiting.put_back(entry)
-        queue.failures, queue.failing_since = 0, None
+        self._release(queue, self._clock.monotonic())
+        queue.begin_anew()
         self._change(queue, destination, sends=sends, handler=handler)
         return condemned
 
@@ -310,6 +317,8 @@ class DestinationTable:
             del self._queues[queue.name]
             queue.draining = True
             self._draining.append(queue)
+            # A hold could never end: it fails from now on, by its retry policy.
+            self._release(queue, self._clock.monotonic())
             return
         self.retire(queue)
         self._actions.purge_removed(queue)

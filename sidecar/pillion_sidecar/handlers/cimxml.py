@@ -22,6 +22,10 @@ from pillion_sidecar.handlers.http.outcome import failure_outcome, later, status
 from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.indication import Indication
 
+#: CIM status codes that say what is wrong with the instance (DSP0200 5.4.2.1): invalid parameter,
+#: invalid class, no such property, type mismatch.
+INSTANCE_REFUSED = frozenset((4, 5, 12, 13))
+
 _RENDERED = "CIM-XML"
 #: What an instance raises that XML cannot carry.
 _UNSAYABLE = (ValueError, RecursionError)
@@ -124,7 +128,13 @@ class _Attempt:
                 status=status, headers=named, body=body, message_id=self._message_id
             )
         except ExportResponseError as error:
-            self._done(DeliveryOutcome(DeliveryResult.ERROR, str(error), status))
+            outcome = DeliveryOutcome(
+                DeliveryResult.ERROR,
+                str(error),
+                status,
+                refuses_indication=error.code in INSTANCE_REFUSED,
+            )
+            self._done(outcome)
         else:
             self._done(_SUCCESS)
 

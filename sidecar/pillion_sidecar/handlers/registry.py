@@ -6,7 +6,13 @@ from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.listeneraddress import CIM_XML_PORT, CIM_XML_TLS_PORT
 from pillion_sidecar.config.resources import ListenerDestination, Protocol, TLSOptions
-from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
+from pillion_sidecar.delivery.handler import (
+    Delivery,
+    DeliveryOutcome,
+    DeliveryResult,
+    Handler,
+    HoldCause,
+)
 from pillion_sidecar.handlers.cimxml import CIMXMLHandler
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler
 from pillion_sidecar.handlers.discretion import DiscreetHandler
@@ -48,19 +54,20 @@ class HandlerRegistry:
     def create_handler(self, destination: ListenerDestination) -> Handler:
         """Make the handler of a destination.
 
-        Never raises for what a destination says: one that nothing can ever be sent to gets a
-        handler that answers FATAL_ERROR with the reason (S0.8).
+        Never raises for what a destination says: one that nothing can be sent to gets a handler
+        that answers with the cause, for which its queue is held (S0.8).
         """
         if destination.relay_to is not None:
             return self._relay(destination)
         makers = {Protocol.CIM_XML: self._cim_xml, Protocol.CLOUD_EVENTS: self._cloud_events}
         make = makers.get(destination.protocol)
         if make is None:
-            return UnsupportedHandler(f"protocol {destination.protocol!r} is not supported")
+            reason = f"protocol {destination.protocol!r} is not supported"
+            return UnsupportedHandler(reason, cause=HoldCause.PROTOCOL)
         try:
             handler = make(destination)
         except InvalidDestinationError as error:
-            return UnsupportedHandler(str(error))
+            return UnsupportedHandler(str(error), cause=error.cause)
         if destination.credentials is None:
             return handler
         return DiscreetHandler(handler, credentials=destination.credentials)
@@ -113,14 +120,15 @@ def _name_advice(tls: TLSOptions) -> str:
 
 
 class UnsupportedHandler:
-    """Stands for a destination that nothing can ever be sent to."""
+    """Stands for a destination that nothing can be sent to until its resource is mended."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, cause: HoldCause) -> None:
         self._reason = reason
+        self._cause = cause
 
     def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
-        """Answer FATAL_ERROR."""
-        later(done, DeliveryResult.FATAL_ERROR, self._reason)
+        """Answer FATAL_ERROR, with the cause."""
+        later(done, DeliveryResult.FATAL_ERROR, self._reason, hold=self._cause)
 
     def prepare(self, indication: Indication) -> None:
         """Nothing can be made ready."""

@@ -55,6 +55,10 @@ class QueueState(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     #: Ordered groups that have ended here: run, first lost sequence, end of its numbers or -1. The
     #: first release passes over it.
     gaps: tuple[tuple[int, int, int], ...] = ()
+    #: When it began to fail or was held, without a success since.
+    troubled_since: float | None = None
+    #: Why the destination is held, as cause and message, and since when.
+    hold: tuple[str, str, float] | None = None
 
 
 class SubscriptionRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=True):

@@ -137,6 +137,8 @@ async def test_a_full_queue_that_fails_discards_its_oldest_and_says_so(
     async with running(tmp_path, *resources(listener("pywbem", pywbem.url, queueSize=room))) as run:
         first = await run.publish(*alerts(0, 1), publisher="task-1")
         await run.failed("pywbem", 1)
+        run.retry("pywbem")
+        await run.failed("pywbem", 2)
         rest = await run.publish(*alerts(1, count - 1), publisher="task-1")
         assert (first.document["accepted"], rest.document["accepted"]) == (1, count - 1)
         lost = count - room
@@ -209,24 +211,31 @@ async def test_a_burst_at_a_listener_that_has_not_been_tried_is_pushed_back_not_
         assert books["delivered"] == len(await pywbem.record())
 
 
-async def test_a_listener_that_hangs_refuses_nobody_for_longer_than_an_interval(
+async def test_a_listener_that_hangs_refuses_nobody_once_its_retry_has_hung_too(
     tmp_path: Path,
 ) -> None:
     room = 10
     async with listening(hang=True) as hung, listening() as healthy:
         documents = resources(
-            listener("hung", hung.url, queueSize=room), listener("healthy", healthy.url)
+            listener("hung", hung.url, queueSize=room, timeoutSeconds=30),
+            listener("healthy", healthy.url),
         )
         async with running(tmp_path, *documents) as run:
             await run.publish(*alerts(0, 1))
             await hung.treated_badly()
             early = await run.publish(*alerts(1, 20))
             assert early.status == 207
-            run.time.advance(31.0)
             taken = 1 + early.document["accepted"]
+            run.time.advance(31.0)
+            await run.failed("hung", 1)
+            assert (await run.publish(*alerts(taken, 1))).status == 429
+            run.retry("hung")
+            await hung.treated_badly(2)
+            run.time.advance(31.0)
+            await run.failed("hung", 2)
             late = await run.publish(*alerts(taken, 20))
             assert late.document["accepted"] == 20
             await run.delivered("healthy", taken + 20)
-            # The one in flight stands in no place of the queue's.
+            # What was in flight had its place back, one more than there are.
             full = run.queue("hung").discarded[DiscardReason.QUEUE_FULL]
-            assert full == taken - 1 + 20 - room
+            assert full == taken + 20 - (room + 1)

@@ -55,28 +55,32 @@ def to(name: str = "alerts-to-ops", **spec: Any) -> JSON:
     return subscription(name, "ops", **spec)
 
 
+def ending(policy: str, **spec: Any) -> JSON:
+    """A subscription that ends with the third attempt that fails."""
+    return to(onFatalErrorPolicy=policy, failureTriggerTimeIntervalSeconds=60, **spec)
+
+
 # ---------------------------------------------------------------------- policies
 
 
 @pytest.mark.parametrize(("policy", "reason"), [("Disable", "FatalError"), ("Remove", "Removed")])
-async def test_a_fatal_error_ends_a_subscription_whose_policy_says_so(
+async def test_a_lasting_failure_ends_a_subscription_whose_policy_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, policy: str, reason: str
 ) -> None:
     caplog.set_level(logging.WARNING)
-    async with listening() as ops:
-        documents = resources(
-            listener("ops", ops.url), subscriptions=(to(onFatalErrorPolicy=policy),)
-        )
+    async with listening(status=503) as ops:
+        documents = resources(listener("ops", ops.url), subscriptions=(ending(policy),))
         async with running(tmp_path, *documents) as run:
-            refuse(run)
-            await run.publish(UNSAYABLE, *alerts(0, 2))
+            await run.publish(*alerts(0, 2))
+            for failures in (1, 2):
+                await run.failed("ops", failures)
+                run.retry("ops")
             await run.settled()
             after = await run.publish(*alerts(2, 1), ack="delivered")
             assert after.document["accepted"] == 1
         assert ops.identifiers == []
     discards = [r.__dict__ for r in caplog.records if r.__dict__["event"] == "indication-discarded"]
     assert [(one["identifier"], one["reason"]) for one in discards] == [
-        ("unsayable", "fatal-error"),
         ("0", "subscription-not-active"),
         ("1", "subscription-not-active"),
     ]
@@ -84,11 +88,12 @@ async def test_a_fatal_error_ends_a_subscription_whose_policy_says_so(
     assert (ended["subscription"], ended["reason"]) == ("alerts-to-ops", reason)
 
 
-async def test_a_fatal_error_is_ignored_by_default(tmp_path: Path) -> None:
+async def test_a_fatal_error_costs_the_one_indication(tmp_path: Path) -> None:
     async with listening() as ops:
         # Without numbers, so that the listener does not wait for the one that is missing.
-        documents = resources(listener("ops", ops.url, sequenceIdentifiers="Omit"))
-        async with running(tmp_path, *documents) as run:
+        there = listener("ops", ops.url, sequenceIdentifiers="Omit")
+        ends = to(onFatalErrorPolicy="Disable", failureTriggerTimeIntervalSeconds=1)
+        async with running(tmp_path, *resources(there, subscriptions=(ends,))) as run:
             refuse(run)
             await run.publish(alert("0"), UNSAYABLE, alert("1"))
             await run.settled()
@@ -101,14 +106,16 @@ async def test_a_fatal_error_is_ignored_by_default(tmp_path: Path) -> None:
 async def test_a_subscription_that_ended_is_put_in_force_again_by_its_resource(
     tmp_path: Path,
 ) -> None:
-    async with listening() as ops:
+    async with listening(fail=3) as ops:
         there = listener("ops", ops.url)
-        failing = to(onFatalErrorPolicy="Disable")
+        failing = ending("Disable")
         async with running(tmp_path, *resources(there, subscriptions=(failing,))) as run:
-            refuse(run)
-            await run.publish(UNSAYABLE)
+            await run.publish(alert("lost"))
+            for failures in (1, 2):
+                await run.failed("ops", failures)
+                run.retry("ops")
             await run.settled()
-            off = to(onFatalErrorPolicy="Disable", subscriptionState="Disabled")
+            off = ending("Disable", subscriptionState="Disabled")
             await run.reload(*resources(there, subscriptions=(off,)))
             await run.publish(*alerts(0, 1))
             await run.reload(*resources(there, subscriptions=(failing,)))
@@ -259,7 +266,6 @@ async def test_what_was_discarded_is_a_gap_to_the_listener(tmp_path: Path) -> No
             await run.settled()
             await give_up_one(run, ops)
             await run.publish(*alerts(2, 2))
-            run.retry("ops")
             await run.settled()
         assert ops.identifiers == ["0", "1"]
         # The listener holds what follows for its lifetime, and then counts one as missing.

@@ -20,11 +20,14 @@ def test_dead_listeners_that_share_all_never_refuse_what_others_get(dead: int) -
     deliverer.apply([destination(name) for name in names])
     deliverer.answer = SUCCESS
     deliverer.apply([*(destination(name) for name in names), destination("well")])
+    # An attempt and its retry have failed before there is no more room.
+    assert deliverer.give("first") is None
+    deliverer.advance(31)
     for number in range(1200):
         assert deliverer.give(str(number), body=b"x" * 10_000) is None, number
         deliverer.run()
         deliverer.time.advance(0.01)
-    assert len(deliverer.handlers["well"].attempts) == 1200
+    assert len(deliverer.handlers["well"].attempts) == 1201
     assert deliverer.journal.statistics.live_bytes <= SETTINGS.live_bound
     assert not deliverer.settlements.discarded(DiscardReason.LIFETIME_EXPIRED)
     assert set(deliverer.settlements.discarded(DiscardReason.QUEUE_FULL))

@@ -29,6 +29,13 @@ def failing(deliverer: Deliverer, name: str = "ops", **changes) -> None:
     deliverer.apply([destination(name, **changes)])
 
 
+def failing_twice(deliverer: Deliverer, identifier: str, **changes) -> None:
+    """An attempt and its retry have failed: it gives way where it is full."""
+    failing(deliverer, **changes)
+    deliverer.publish(identifier)
+    deliverer.advance(31)
+
+
 def test_an_indication_for_an_idle_destination_is_attempted_at_once(deliverer):
     deliverer.apply([destination("ops")])
     deliverer.publish("a")
@@ -183,8 +190,8 @@ def test_the_wait_that_a_listener_asks_for_is_kept(deliverer):
 
 
 def test_a_full_and_failing_queue_discards_its_oldest(deliverer):
-    failing(deliverer, queue_size=3)
-    for identifier in "abcde":
+    failing_twice(deliverer, "a", queue_size=3)
+    for identifier in "bcde":
         assert deliverer.publish(identifier) is None
         deliverer.run()
     assert deliverer.settlements.discarded(DiscardReason.QUEUE_FULL) == ["a", "b"]
@@ -216,17 +223,27 @@ def test_a_full_queue_that_delivers_pushes_back_and_names_itself(deliverer):
     assert deliverer.settlements.discarded(DiscardReason.QUEUE_FULL) == []
 
 
-def test_an_adaptive_queue_that_has_not_delivered_for_an_interval_discards_instead(deliverer):
+def test_an_adaptive_queue_gives_way_once_an_attempt_and_its_retry_have_failed(deliverer):
+    deliverer.answer = None
     deliverer.apply([destination("ops", queue_size=2)])
-    deliverer.publish("first")
-    deliverer.run()
-    deliverer.handlers["ops"].answer = None
     for identifier in "abc":
-        deliverer.publish(identifier)
+        assert deliverer.publish(identifier) is None
         deliverer.run()
-    deliverer.advance(30.1)
+    deliverer.advance(29)
+    assert deliverer.publish("hung") is not None
+    deliverer.answer_held("ops", ERROR)
+    assert deliverer.publish("failed once") is not None
+    # What was in flight has its place back, one more than there are.
+    assert deliverer.queue("ops").depth == 3
+    deliverer.advance(31)
+    assert deliverer.publish("its retry hangs") is not None
+    deliverer.answer_held("ops", ERROR)
     assert deliverer.publish("d") is None
-    assert deliverer.settlements.discarded(DiscardReason.QUEUE_FULL) == ["b"]
+    assert deliverer.settlements.discarded(DiscardReason.QUEUE_FULL) == ["a"]
+    deliverer.advance(31)
+    deliverer.answer_held("ops", SUCCESS)
+    assert deliverer.publish("e") is None
+    assert deliverer.publish("f") is not None
 
 
 @pytest.mark.parametrize("answer", [SUCCESS, ERROR])
@@ -327,11 +344,10 @@ def test_retries_are_marked_only_where_the_service_says_so(deliverer, marked):
 
 
 def test_each_discard_is_logged_once_with_identifier_and_sequence(deliverer, caplog):
-    failing(deliverer, queue_size=1)
     with caplog.at_level(logging.WARNING, logger="pillion.delivery"):
-        for identifier in "ab":
-            deliverer.publish(identifier)
-            deliverer.run()
+        failing_twice(deliverer, "a", queue_size=1)
+        deliverer.publish("b")
+        deliverer.run()
     records = [record for record in caplog.records if record.event == "indication-discarded"]
     assert [
         (record.identifier, record.reason, record.sequence_number, record.destination)
@@ -395,8 +411,8 @@ def test_all_that_was_raised_while_the_listener_was_down_arrives_when_it_starts(
 
 
 def test_what_does_not_fit_while_the_listener_is_down_is_discarded_oldest_first(deliverer):
-    failing(deliverer, queue_size=5)
-    for number in range(12):
+    failing_twice(deliverer, "0", queue_size=5)
+    for number in range(1, 12):
         deliverer.publish(str(number))
         deliverer.run()
     deliverer.handlers["ops"].answer = SUCCESS
@@ -478,7 +494,7 @@ def test_the_entries_of_one_indication_do_not_displace_each_other(deliverer):
         [subscription("warm", "ops"), subscription("cold", "ops")],
     )
     deliverer.publish("old", "warm")
-    deliverer.run()
+    deliverer.advance(31)
     deliverer.publish("new")
     assert deliverer.settlements.discarded(DiscardReason.QUEUE_FULL) == ["old"]
     assert deliverer.queue("ops").depth == 2

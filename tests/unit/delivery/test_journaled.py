@@ -250,9 +250,11 @@ def test_a_full_packed_queue_discards_its_oldest_each_logged(deliverer, journal,
     size = 2 * FRONT_ENTRIES
     deliverer.apply([destination("ops", queue_size=size)])
     for number in range(size + 10):
-        deliverer.publish(str(number))
+        assert deliverer.publish(str(number)) is None
         journal.commit()
         deliverer.run()
+        # An attempt and its retry have failed before it is full.
+        deliverer.advance(0.0 if number else 31)
     settle_loads(deliverer, journal)
     gone = [
         record.identifier
@@ -269,9 +271,10 @@ def test_a_full_queue_discards_its_oldest_while_none_of_it_is_loaded(deliverer, 
     deliverer.apply([destination("ops", queue_size=size)])
     over = FRONT_ENTRIES + 10
     for number in range(size + over):
-        deliverer.publish(str(number))
+        assert deliverer.publish(str(number)) is None
         journal.commit()
         deliverer.run()
+        deliverer.advance(0.0 if number else 31)
     queue = deliverer.queue("ops")
     assert (len(queue.waiting.front), queue.depth) == (0, size)
     deliverer.answer = deliverer.handlers["ops"].answer = SUCCESS
@@ -712,7 +715,7 @@ def test_at_the_byte_bound_the_fullest_queue_gives_way_where_it_fails(deliverer,
     for number in range(5):
         deliverer.publish(str(number), "ops")
     journal.commit()
-    deliverer.run()
+    deliverer.advance(31)
     deliverer.handlers["other"].answer = SUCCESS
     journal.over = True
     assert deliverer.publish("x", "other") is None

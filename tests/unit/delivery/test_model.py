@@ -31,7 +31,9 @@ from pillion_sidecar.config.resources import (
     SequenceIdentifiers,
     SubscriptionState,
 )
-from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
+from pillion_sidecar.delivery.concluding import MOST_REFUSALS
+from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, HoldCause
+from pillion_sidecar.delivery.hold import HOLD_RETRY_SECONDS
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.indication import Indication
@@ -57,7 +59,14 @@ outcomes = st.one_of(
         st.none(),
         st.sampled_from([None, 2.0, 45.0, 500.0]),
     ),
+    st.just(DeliveryOutcome(DeliveryResult.ERROR, "refused", 422, refuses_indication=True)),
     st.just(DeliveryOutcome(DeliveryResult.FATAL_ERROR, "never")),
+    st.builds(
+        DeliveryOutcome,
+        st.sampled_from([DeliveryResult.ERROR, DeliveryResult.FATAL_ERROR]),
+        st.just("wrong"),
+        hold=st.sampled_from(HoldCause),
+    ),
 )
 retries = st.builds(
     RetryPolicy,
@@ -100,6 +109,7 @@ class Entry:
     accepted_at: float
     generation: int
     failures: int = 0
+    refusals: int = 0
     #: Retry attempts of the policy that was in force at the last failure.
     allowed: int = 0
     delivered: bool = False
@@ -285,18 +295,18 @@ class DeliveryModel(RuleBasedStateMachine):
                 assert entry.indication.identifier is not None
                 self.delivered[entry.indication.identifier, queue.name] += 1
                 books.not_before = None
-            elif outcome.result is not DeliveryResult.FATAL_ERROR:
+            elif outcome.hold is not None and not queue.draining:
+                books.not_before = self.time.monotonic() + HOLD_RETRY_SECONDS
+            elif outcome.result is not DeliveryResult.FATAL_ERROR or outcome.hold is not None:
                 self.fail(queue, books, entry, outcome)
-            else:
-                resource = self.deliverer.configuration.subscriptions.get(entry.subscription)
-                current = entry.generation == self.generations[entry.subscription]
-                if (
-                    resource
-                    and current
-                    and (resource.on_fatal_error_policy is not RemovalAction.IGNORE)
-                ):
-                    self.ended.add(entry.subscription)
         attempt.done(outcome)
+        self.forget_waits()
+
+    def forget_waits(self) -> None:
+        """A wait ends with what waited: what comes next is tried at once."""
+        for queue, books in self.books.items():
+            if not queue.depth:
+                books.not_before = None
 
     def fail(
         self, queue: DestinationQueue, books: Books, entry: Entry, outcome: DeliveryOutcome
@@ -307,7 +317,11 @@ class DeliveryModel(RuleBasedStateMachine):
             wait = max(wait, min(outcome.retry_after, policy.maximum_interval_seconds))
         books.not_before = self.time.monotonic() + wait
         entry.failures += 1
+        entry.refusals += outcome.refuses_indication
+        assert entry.refusals <= MOST_REFUSALS
         entry.allowed = policy.attempts
+        if entry.refusals == MOST_REFUSALS and entry.failures <= entry.allowed:
+            books.not_before = None
 
     # ------------------------------------------------------------------ configuration
 
@@ -526,6 +540,7 @@ class DeliveryModel(RuleBasedStateMachine):
 
     @invariant()
     def promises_hold(self) -> None:
+        self.forget_waits()
         self.pending_is_what_is_not_settled()
         self.the_books_add_up()
         self.nothing_is_forgotten()
@@ -563,6 +578,8 @@ class DeliveryModel(RuleBasedStateMachine):
                 assert not armed, "a timer without a purpose"
             elif queue.next_attempt_at is not None:
                 assert armed, "waits for nothing"
+                if queue.hold is not None:
+                    assert queue.pauses.began is not None, "its lifetimes count"
             else:
                 busy = {entry.indication.group for entry in queue.flying} - {None}
                 free = queue.destination.ordering is not Ordering.GROUP or any(

@@ -109,7 +109,7 @@ def test_whether_a_full_queue_refuses_is_judged_as_of_now() -> None:
     deliverer.handlers["ops"].answer = ERROR
     deliverer.advance(1000)
     deliverer.publish("older", "ops")
-    deliverer.run()
+    deliverer.advance(31)
     # The listener fails: it is not the sidecar that waits.
     assert deliverer.service.offer(relayed(deliverer, "a", ago=1e6), [OPS]) is None
     assert deliverer.settlements.discarded(DiscardReason.QUEUE_FULL) == ["older"]

@@ -64,7 +64,7 @@ def test_what_was_discarded_shows_as_a_gap(deliverer):
     deliverer.apply([destination("ops", queue_size=2)])
     for identifier in "abcd":
         deliverer.publish(identifier)
-        deliverer.run()
+        deliverer.advance(31)
     deliverer.handlers["ops"].answer = SUCCESS
     deliverer.handlers["ops"].attempts.clear()
     deliverer.advance(31)

@@ -5,21 +5,30 @@ import logging
 import pytest
 
 from pillion_sidecar.config.resources import (
+    IndicationSubscription,
     RemovalAction,
     RepeatNotification,
     RepeatPolicy,
+    RetryPolicy,
     SubscriptionState,
 )
 from pillion_sidecar.delivery import repeats
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.repeats import RepeatNotifications
 from pillion_sidecar.delivery.subscriptions import SubscriptionEnd
-from support.delivery import ERROR, FATAL_ERROR, SUCCESS, Deliverer, destination, subscription
+from support.delivery import ERROR, FATAL_ERROR, HELD, SUCCESS, Deliverer, destination, subscription
 
 
 @pytest.fixture
 def deliverer() -> Deliverer:
     return Deliverer()
+
+
+def ending(name: str, policy: RemovalAction) -> IndicationSubscription:
+    """A subscription that ends with the second failure in a row."""
+    return subscription(
+        name, "ops", on_fatal_error_policy=policy, failure_trigger_time_interval_seconds=1.0
+    )
 
 
 def backlog(deliverer: Deliverer, *names: str) -> None:
@@ -116,24 +125,73 @@ def test_a_reload_does_not_start_a_duration_again(deliverer):
     ("policy", "active"),
     [(RemovalAction.IGNORE, True), (RemovalAction.DISABLE, False), (RemovalAction.REMOVE, False)],
 )
-def test_a_fatal_error_does_to_the_subscription_what_its_policy_says(deliverer, policy, active):
-    deliverer.answer = FATAL_ERROR
-    bad = subscription("bad", "ops", on_fatal_error_policy=policy)
-    deliverer.apply([destination("ops")], [bad, subscription("other", "ops")])
+@pytest.mark.parametrize("answer", [ERROR, HELD])
+def test_a_lasting_failure_does_to_the_subscription_what_its_policy_says(
+    deliverer, answer, policy, active
+):
+    deliverer.answer = answer
+    bad = subscription(
+        "bad", "ops", on_fatal_error_policy=policy, failure_trigger_time_interval_seconds=600.0
+    )
+    ops = destination("ops", retry=RetryPolicy(attempts=100, interval_seconds=30.0))
+    deliverer.apply([ops], [bad, subscription("other", "ops")])
     deliverer.publish("a", "bad")
-    deliverer.run()
+    deliverer.publish("x", "other")
+    deliverer.advance(590)
+    assert deliverer.queue("ops").depth == 2
+    deliverer.advance(31)
+    assert deliverer.queue("ops").depth == (2 if active else 1)
     deliverer.handlers["ops"].answer = SUCCESS
     deliverer.publish("b")
+    deliverer.advance(31)
+    assert deliverer.settlements.delivered == (["a", "x", "b", "b"] if active else ["x", "b"])
+
+
+def test_a_success_in_between_begins_the_failure_trigger_anew(deliverer):
+    deliverer.answer = ERROR
+    bad = subscription(
+        "bad",
+        "ops",
+        on_fatal_error_policy=RemovalAction.DISABLE,
+        failure_trigger_time_interval_seconds=60.0,
+    )
+    deliverer.apply([destination("ops")], [bad])
+    deliverer.publish("a")
+    deliverer.advance(40)
+    deliverer.handlers["ops"].answer = SUCCESS
+    deliverer.advance(31)
+    deliverer.handlers["ops"].answer = HELD
+    deliverer.publish("b")
+    deliverer.advance(50)
+    deliverer.handlers["ops"].answer = SUCCESS
+    deliverer.advance(31)
+    assert deliverer.settlements.delivered == ["a", "b"]
+
+
+def test_a_fatal_error_of_one_indication_ends_no_subscription(deliverer):
+    deliverer.answer = FATAL_ERROR
+    bad = subscription(
+        "bad",
+        "ops",
+        on_fatal_error_policy=RemovalAction.DISABLE,
+        failure_trigger_time_interval_seconds=1.0,
+    )
+    deliverer.apply([destination("ops")], [bad])
+    for identifier in "ab":
+        deliverer.publish(identifier)
+        deliverer.advance(10)
+    deliverer.handlers["ops"].answer = SUCCESS
+    deliverer.publish("c")
     deliverer.run()
-    assert deliverer.settlements.delivered == (["b", "b"] if active else ["b"])
+    assert deliverer.settlements.delivered == ["c"]
 
 
 def test_a_subscription_that_ended_stays_ended_until_its_resource_changes(deliverer):
-    deliverer.answer = FATAL_ERROR
-    bad = subscription("bad", "ops", on_fatal_error_policy=RemovalAction.DISABLE)
+    deliverer.answer = ERROR
+    bad = ending("bad", RemovalAction.DISABLE)
     deliverer.apply([destination("ops")], [bad])
     deliverer.publish("a")
-    deliverer.run()
+    deliverer.advance(31)
     deliverer.handlers["ops"].answer = SUCCESS
     deliverer.apply([destination("ops"), destination("more")], [bad])
     deliverer.publish("b")
@@ -309,12 +367,12 @@ def test_a_subscription_that_is_gone_or_lasts_longer_leaves_no_timer(deliverer):
 def test_what_ended_by_itself_is_told_with_its_cause_until_its_resource_changes(
     deliverer, policy, end
 ):
-    deliverer.answer = FATAL_ERROR
-    bad = subscription("bad", "ops", on_fatal_error_policy=policy)
+    deliverer.answer = ERROR
+    bad = ending("bad", policy)
     deliverer.apply([destination("ops")], [bad, subscription("good", "ops")])
     assert list(deliverer.service.ended_subscriptions()) == []
     deliverer.publish("a", "bad")
-    deliverer.run()
+    deliverer.advance(31)
     (ended,) = deliverer.service.ended_subscriptions()
     assert (ended.resource.name, ended.end, ended.cause) == (
         "bad",

@@ -71,10 +71,17 @@ def test_any_retry_after_is_bounded_or_nothing(value: bytes) -> None:
     assert seconds is None or 0 <= seconds <= RETRY_AFTER_LIMIT
 
 
-@pytest.mark.parametrize("status", [301, 400, 401, 404, 410, 429, 500, 501, 503])
+@pytest.mark.parametrize("status", [301, 401, 403, 404, 410, 429, 500, 501, 503])
 def test_every_status_but_2xx_is_an_error_that_a_retry_may_mend(status: int) -> None:
     outcome = status_outcome(status, [], FakeTime())
     assert outcome == DeliveryOutcome(DeliveryResult.ERROR, f"HTTP {status}", status, None)
+
+
+@pytest.mark.parametrize("status", [400, 413, 415, 422])
+def test_a_status_that_is_about_the_request_refuses_the_indication_alone(status: int) -> None:
+    outcome = status_outcome(status, [], FakeTime())
+    assert (outcome.result, outcome.refuses_indication) == (DeliveryResult.ERROR, True)
+    assert outcome.hold is None
 
 
 @pytest.mark.parametrize(("status", "seconds"), [(429, 60.0), (503, 60.0), (500, None)])

@@ -11,7 +11,7 @@ import trustme
 from pillion_cim.schema import load_schema
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.resources import Credentials, ListenerDestination, Protocol, TLSOptions
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler, HoldCause
 from pillion_sidecar.handlers.cimxml import CIMXMLHandler
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler
 from pillion_sidecar.handlers.discretion import DiscreetHandler
@@ -70,33 +70,39 @@ def test_where_credentials_are_sent_answers_are_not_shown_as_they_are(
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "words", "cause"),
     [
-        ({"destination": "ftp://a.example/"}, "ftp"),
-        ({"destination": ""}, "no URL"),
-        ({"destination": None}, "no URL"),
-        ({"destination": 7}, "no URL"),
-        ({"protocol": "SNMP"}, "'SNMP' is not supported"),
-        ({"credentials": Credentials(bearer_token="a b")}, "bearer token"),
+        ({"destination": "ftp://a.example/"}, "ftp", HoldCause.DESTINATION),
+        ({"destination": ""}, "no URL", HoldCause.DESTINATION),
+        ({"destination": None}, "no URL", HoldCause.DESTINATION),
+        ({"destination": 7}, "no URL", HoldCause.DESTINATION),
+        ({"protocol": "SNMP"}, "'SNMP' is not supported", HoldCause.PROTOCOL),
+        (
+            {"credentials": Credentials(bearer_token="a b")},
+            "bearer token",
+            HoldCause.CREDENTIALS,
+        ),
         (
             {"destination": "https://a/", "tls": TLSOptions(ca_certificates=b"rubbish")},
             "tls.caCertificates",
+            HoldCause.CERTIFICATES,
         ),
         (
             {"destination": "https://a/", "tls": TLSOptions(client_certificate=b"rubbish")},
             "tls.clientCertificate",
+            HoldCause.CERTIFICATES,
         ),
     ],
 )
-async def test_what_can_never_be_sent_to_is_fatal_and_told_later(
-    registry: HandlerRegistry, given: dict[str, Any], words: str
+async def test_what_cannot_be_sent_to_holds_its_queue_and_is_told_later(
+    registry: HandlerRegistry, given: dict[str, Any], words: str, cause: HoldCause
 ) -> None:
     handler = registry.create_handler(destination(**given))
     told: asyncio.Future[DeliveryOutcome] = asyncio.get_running_loop().create_future()
     handler.deliver(delivery(), told.set_result)
     assert not told.done()
     outcome = await told
-    assert outcome.result is DeliveryResult.FATAL_ERROR
+    assert (outcome.result, outcome.hold) == (DeliveryResult.FATAL_ERROR, cause)
     assert words in outcome.detail
     handler.close()
 

@@ -64,9 +64,17 @@ _STATE = (
         name="onFatalErrorPolicy",
         type=one_of(RemovalAction),
         default="Ignore",
-        description="What happens to this subscription when a delivery fails in a way that no "
-        "retry can mend (DSP1054 OnFatalErrorPolicy). Ignore: it goes on. Disable, Remove: nothing "
-        "more is delivered for it. Your resource is never changed or deleted by it.",
+        description="What happens to this subscription once its destination has been held or has "
+        "failed for failureTriggerTimeIntervalSeconds without a success (DSP1054 "
+        "OnFatalErrorPolicy). Ignore: it goes on. Disable, Remove: nothing more is delivered for "
+        "it. Your resource is never changed or deleted by it.",
+    ),
+    Field(
+        name="failureTriggerTimeIntervalSeconds",
+        type=_DURATION,
+        default=2_592_000,
+        description="How long the destination must have been held or failing, without a success, "
+        "before onFatalErrorPolicy acts (DSP1054 FailureTriggerTimeInterval).",
     ),
     Field(
         name="subscriptionDurationSeconds",

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pillion_sidecar.clock import Clock, Timer, Timers
-from pillion_sidecar.delivery.handler import DeliveryResult
+from pillion_sidecar.delivery.handler import DeliveryResult, HoldCause
 from pillion_sidecar.handlers.http.exchange import (
     USUAL,
     Exchange,
@@ -26,6 +26,11 @@ _SLACK = 0.001
 
 class ConnectError(Exception):
     """There is no connection to be had. The text says why."""
+
+    def __init__(self, message: str, *, hold: HoldCause | None = None) -> None:
+        """``hold``: what is wrong with the destination, where that is why."""
+        super().__init__(message)
+        self.hold = hold
 
 
 class Connect(Protocol):
@@ -136,14 +141,14 @@ class Channel:
         try:
             await self._connector.connect(wire, self._enter)
         except ConnectError as error:
-            reason = str(error)
+            failure = Failure(DeliveryResult.ERROR, str(error), hold=error.hold)
         except Exception as error:  # noqa: BLE001 - a task ends here, and its attempt must not hang
-            reason = f"could not connect: {error!r}"
+            failure = Failure(DeliveryResult.ERROR, f"could not connect: {error!r}")
         else:
             return
         wire.close()
         self._opening = self._wire = None
-        self._fail(Failure(DeliveryResult.ERROR, reason))
+        self._fail(failure)
 
     def _enter(self, stage: str) -> None:
         self._stage = stage

@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from pillion_sidecar.delivery.handler import HoldCause
 from pillion_sidecar.handlers.http.channel import ConnectError
 from pillion_sidecar.handlers.http.pace import OpeningPace
 from pillion_sidecar.handlers.http.target import HTTPTarget
@@ -82,16 +83,19 @@ class Connector:
             addresses = await self._resolver.resolve(self._target.host)
         except ResolutionError as error:
             raise ConnectError(str(error)) from None
-        reasons = []
+        reasons, refused = [], 0
         for address in sorted(addresses, key=lambda address: address == self._suspect):
             # Checked here, after resolution: a name can lead anywhere, and change its mind.
             reason = self._address_policy.check(address)
+            refused += reason is not None
             if reason is None:
                 reason = await self._try(address, wire, stage)
                 if reason is None:
                     return
             reasons.append(reason)
-        raise ConnectError("; ".join(reasons))
+        # Where one was tried, the listener is what failed.
+        hold = HoldCause.ADDRESS if refused == len(reasons) else None
+        raise ConnectError("; ".join(reasons), hold=hold)
 
     async def _try(self, address: str, wire: Wire, stage: Callable[[str], None]) -> str | None:
         self._suspect = address

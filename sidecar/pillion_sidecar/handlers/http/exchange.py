@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from pillion_sidecar.delivery.handler import DeliveryResult
+from pillion_sidecar.delivery.handler import DeliveryResult, HoldCause
 
 #: The answer's header fields as they came: names in any case, values without white space around.
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
@@ -41,6 +41,8 @@ class Failure:
     status: int | None = None
     #: Whether the head of the answer had come, whole and valid.
     in_body: bool = False
+    #: What is wrong with the destination, where that is why.
+    hold: HoldCause | None = None
 
 
 class Exchange(Protocol):

@@ -8,6 +8,7 @@ from email.utils import parsedate_to_datetime
 
 from pillion_cim.values import is_language_tag
 from pillion_sidecar.config.resources import Credentials
+from pillion_sidecar.delivery.handler import HoldCause
 from pillion_sidecar.handlers.http.exchange import Headers, field
 from pillion_sidecar.handlers.http.target import InvalidDestinationError
 
@@ -28,12 +29,16 @@ def authorization(credentials: Credentials | None) -> bytes:
     if credentials.bearer_token is not None:
         token = credentials.bearer_token.strip()
         if not _TOKEN68.fullmatch(token):
-            raise InvalidDestinationError("the bearer token has characters that no token has")
+            raise InvalidDestinationError(
+                "the bearer token has characters that no token has", cause=HoldCause.CREDENTIALS
+            )
         return b"Authorization: Bearer " + token.encode("ascii") + b"\r\n"
     if credentials.username is None:
         return b""
     if ":" in credentials.username:
-        raise InvalidDestinationError("the username must not hold a colon (RFC 7617)")
+        raise InvalidDestinationError(
+            "the username must not hold a colon (RFC 7617)", cause=HoldCause.CREDENTIALS
+        )
     pair = f"{credentials.username}:{credentials.password or ''}".encode()
     return b"Authorization: Basic " + base64.b64encode(pair) + b"\r\n"
 

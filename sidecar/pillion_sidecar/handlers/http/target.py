@@ -3,11 +3,17 @@
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
+from pillion_sidecar.delivery.handler import HoldCause
+
 _WELL_KNOWN = {"http": 80, "https": 443}
 
 
 class InvalidDestinationError(Exception):
-    """A destination that no request can ever be sent to (S0.8: permanent). The text says why."""
+    """A destination that no request can be sent to (S0.8: permanent). The text says why."""
+
+    def __init__(self, message: str, *, cause: HoldCause = HoldCause.DESTINATION) -> None:
+        super().__init__(message)
+        self.cause = cause
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pillion_sidecar.config.resources import TLSOptions
+from pillion_sidecar.delivery.handler import HoldCause
 from pillion_sidecar.handlers.http.target import InvalidDestinationError
 
 
@@ -64,7 +65,7 @@ def _load_authorities(context: ssl.SSLContext, pem: bytes) -> None:
         context.load_verify_locations(cadata=pem.decode("ascii"))
     except (ssl.SSLError, UnicodeDecodeError, ValueError):
         raise InvalidDestinationError(
-            "tls.caCertificates holds no certificate in PEM form"
+            "tls.caCertificates holds no certificate in PEM form", cause=HoldCause.CERTIFICATES
         ) from None
 
 
@@ -78,7 +79,8 @@ def _load_client_certificate(
         except (ssl.SSLError, OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or "not a certificate and its key in PEM form"
             raise InvalidDestinationError(
-                f"tls.clientCertificate cannot be used: {reason.replace('_', ' ').lower()}"
+                f"tls.clientCertificate cannot be used: {reason.replace('_', ' ').lower()}",
+                cause=HoldCause.CERTIFICATES,
             ) from None
 
 

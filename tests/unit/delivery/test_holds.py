@@ -1,0 +1,239 @@
+"""What is wrong with a destination holds its queue, what is wrong with an indication costs that
+indication alone (S0.8, docs/decisions/0022)."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from pillion_sidecar.config.resources import QueueFullPolicy, RemovalPolicy, RetryPolicy
+from pillion_sidecar.delivery.concluding import MOST_REFUSALS
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
+from pillion_sidecar.delivery.hold import HOLD_RETRY_SECONDS
+from pillion_sidecar.delivery.reasons import DiscardReason
+from support.delivery import ERROR, HELD, SUCCESS, Deliverer, ScriptedHandler, destination
+
+REFUSED_ADDRESS = DeliveryOutcome(
+    DeliveryResult.ERROR, "10.0.0.1 is a private address", hold=HoldCause.ADDRESS
+)
+REFUSED = DeliveryOutcome(DeliveryResult.ERROR, "HTTP 422", 422, refuses_indication=True)
+HOUR = 3600.0
+
+
+@pytest.fixture
+def deliverer() -> Deliverer:
+    return Deliverer()
+
+
+def held(deliverer: Deliverer, *identifiers: str, **changes: Any) -> None:
+    deliverer.answer = HELD
+    deliverer.apply([destination("ops", **changes)])
+    for identifier in identifiers:
+        assert deliverer.publish(identifier) is None
+        deliverer.run()
+
+
+def events(caplog: pytest.LogCaptureFixture, name: str) -> list[Any]:
+    return [one for one in caplog.records if getattr(one, "event", None) == name]
+
+
+@pytest.mark.parametrize("outcome", [HELD, REFUSED_ADDRESS])
+def test_a_fault_of_the_destination_discards_nothing_and_spends_nothing(deliverer, outcome, caplog):
+    caplog.set_level(logging.INFO)
+    deliverer.answer = outcome
+    deliverer.apply([destination("ops", indication_lifetime_seconds=60.0)])
+    for identifier in "abc":
+        deliverer.publish(identifier)
+    deliverer.advance(24 * HOUR)
+    queue = deliverer.queue("ops")
+    assert (queue.depth, sum(queue.discarded.values())) == (3, 0)
+    assert queue.hold is not None
+    assert (queue.hold.cause, queue.hold.since) == (outcome.hold, 1000.0)
+    (began,) = events(caplog, "destination-held")
+    assert (began.destination, began.cause) == ("ops", outcome.hold.value)
+    deliverer.handlers["ops"].answer = SUCCESS
+    deliverer.advance(HOLD_RETRY_SECONDS)
+    assert deliverer.settlements.delivered == ["a", "b", "c"]
+    assert [one.attempt for one in deliverer.handlers["ops"].attempts[-3:]] == [1, 1, 1]
+    (ended,) = events(caplog, "destination-released")
+    assert ended.seconds >= 24 * HOUR
+    assert (queue.hold, queue.pauses.began) == (None, None)
+
+
+def test_a_held_destination_is_tried_at_a_bounded_pace(deliverer):
+    held(deliverer, "a")
+    deliverer.advance(10 * HOLD_RETRY_SECONDS)
+    assert len(deliverer.handlers["ops"].attempts) == 11
+
+
+def test_a_change_of_configuration_is_tried_at_once(deliverer, caplog):
+    caplog.set_level(logging.INFO)
+    held(deliverer, "a", "b")
+    deliverer.advance(HOUR + 1)
+    deliverer.answer = SUCCESS
+    deliverer.apply([destination("ops", timeout_seconds=5.0)])
+    assert deliverer.settlements.delivered == ["a", "b"]
+    assert len(events(caplog, "destination-released")) == 1
+
+
+def test_a_change_that_mends_nothing_goes_on_with_the_same_hold(deliverer, caplog):
+    held(deliverer, "a")
+    deliverer.advance(HOUR)
+    deliverer.apply([destination("ops", timeout_seconds=5.0)])
+    queue = deliverer.queue("ops")
+    assert queue.hold is not None
+    assert queue.hold.since == 1000.0
+    assert len(events(caplog, "destination-held")) == 1
+
+
+def test_an_empty_queue_is_released_by_a_change_of_configuration(deliverer):
+    held(deliverer, "a")
+    deliverer.service.purge("ops")
+    deliverer.apply([destination("ops", timeout_seconds=5.0)])
+    assert deliverer.queue("ops").hold is None
+
+
+def test_what_the_hold_was_for_can_change(deliverer, caplog):
+    held(deliverer, "a")
+    deliverer.handlers["ops"].answer = REFUSED_ADDRESS
+    deliverer.advance(HOLD_RETRY_SECONDS)
+    causes = [one.cause for one in events(caplog, "destination-held")]
+    assert causes == ["invalid-certificates", "refused-address"]
+
+
+def test_a_listener_that_fails_after_the_hold_fails_by_its_policy(deliverer):
+    held(deliverer, "a", indication_lifetime_seconds=10_000.0)
+    deliverer.advance(2 * HOUR)
+    deliverer.handlers["ops"].answer = ERROR
+    deliverer.advance(HOLD_RETRY_SECONDS)
+    queue = deliverer.queue("ops")
+    assert queue.hold is None
+    assert queue.failing_since == 1000.0 + 2 * HOUR + HOLD_RETRY_SECONDS
+    deliverer.advance(100)
+    assert deliverer.settlements.discarded(DiscardReason.ATTEMPTS_EXCEEDED) == ["a"]
+
+
+@pytest.mark.parametrize("stop", ["held", "suspended"])
+def test_a_full_queue_that_sends_nothing_gives_way(deliverer, stop):
+    if stop == "held":
+        held(deliverer, "a", "b", queue_size=2)
+    else:
+        deliverer.apply([destination("ops", queue_size=2, suspended=True)])
+        deliverer.publish("a")
+        deliverer.publish("b")
+    assert deliverer.publish("c") is None
+    deliverer.run()
+    assert deliverer.settlements.discarded(DiscardReason.QUEUE_FULL) == ["a"]
+
+
+def test_a_full_held_queue_with_reject_refuses(deliverer):
+    held(deliverer, "a", "b", queue_size=2, queue_full_policy=QueueFullPolicy.REJECT)
+    refusal = deliverer.publish("c")
+    assert refusal is not None
+    assert refusal.destination == "ops"
+    assert deliverer.queue("ops").depth == 2
+
+
+def test_what_was_in_flight_keeps_its_place_in_a_full_queue_that_discards_its_oldest(deliverer):
+    deliverer.answer = None
+    policy = QueueFullPolicy.DISCARD_OLDEST
+    deliverer.apply([destination("ops", queue_size=1, queue_full_policy=policy)])
+    for identifier in "ab":
+        deliverer.publish(identifier)
+        deliverer.run()
+    deliverer.answer_held("ops", HELD)
+    assert deliverer.queue("ops").depth == 2
+    assert deliverer.settlements.discarded(DiscardReason.QUEUE_FULL) == []
+
+
+def test_a_destination_that_was_removed_to_drain_does_not_wait_for_a_mend(deliverer):
+    held(deliverer, "a", "b", removal_policy=RemovalPolicy.DRAIN)
+    deliverer.apply([], [])
+    deliverer.advance(HOUR)
+    reasons = (DiscardReason.ATTEMPTS_EXCEEDED, DiscardReason.LIFETIME_EXPIRED)
+    gone = [one for reason in reasons for one in deliverer.settlements.discarded(reason)]
+    assert gone == ["a", "b"]
+
+
+# ---------------------------------------------------------------- what is wrong with an indication
+
+
+class Choosy(ScriptedHandler):
+    """A listener that refuses what it calls poison."""
+
+    def deliver(self, delivery: Any, done: Any) -> None:
+        poison = (delivery.indication.identifier or "").startswith("poison")
+        self.answer = REFUSED if poison else SUCCESS
+        super().deliver(delivery, done)
+
+
+class ChoosyDeliverer(Deliverer):
+    def _create_handler(self, resource: Any) -> ScriptedHandler:
+        handler = self.handlers[resource.name] = Choosy(SUCCESS)
+        handler.now = self.time.monotonic
+        return handler
+
+
+@pytest.mark.parametrize("attempts", [3, 10_000])
+def test_a_poison_indication_is_given_up_and_the_good_ones_beside_it_arrive(attempts):
+    deliverer = ChoosyDeliverer()
+    retry = RetryPolicy(attempts=attempts, interval_seconds=30.0)
+    deliverer.apply([destination("ops", retry=retry, queue_size=5)])
+    for identifier in ("a", "poison", "b", "c", "d"):
+        assert deliverer.publish(identifier) is None
+    deliverer.run()
+    assert deliverer.publish("e") is None
+    # Its queue is full meanwhile, and does not give way for it.
+    assert deliverer.publish("f") is not None
+    deliverer.advance(60)
+    assert deliverer.settlements.discarded(DiscardReason.FATAL_ERROR) == ["poison"]
+    assert deliverer.settlements.delivered == ["a", "b", "c", "d", "e"]
+    assert deliverer.handlers["ops"].identifiers.count("poison") == MOST_REFUSALS
+    assert deliverer.settlements.discarded(DiscardReason.QUEUE_FULL) == []
+
+
+def test_a_listener_that_refuses_everything_is_left_its_interval_between_attempts(deliverer):
+    deliverer.answer = REFUSED
+    deliverer.apply([destination("ops", retry=RetryPolicy(attempts=100, interval_seconds=30.0))])
+    for number in range(10):
+        deliverer.publish(str(number))
+    deliverer.advance(600)
+    # Two at one moment: the last at one indication, and the first at the next.
+    assert len(deliverer.handlers["ops"].attempts) <= 31
+
+
+# ---------------------------------------------------------------------- a wait ends with its queue
+
+
+def test_with_no_retry_the_next_indication_of_an_empty_queue_is_tried_at_once(deliverer):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops", retry=RetryPolicy(attempts=0, interval_seconds=30.0))])
+    deliverer.publish("a")
+    deliverer.run()
+    assert deliverer.settlements.discarded(DiscardReason.ATTEMPTS_EXCEEDED) == ["a"]
+    assert deliverer.queue("ops").next_attempt_at is None
+    deliverer.handlers["ops"].answer = SUCCESS
+    deliverer.publish("b")
+    deliverer.run()
+    assert deliverer.settlements.delivered == ["b"]
+
+
+def test_with_no_retry_a_backlog_is_still_paced(deliverer):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops", retry=RetryPolicy(attempts=0, interval_seconds=30.0))])
+    for number in range(5):
+        deliverer.publish(str(number))
+    deliverer.advance(125)
+    assert deliverer.handlers["ops"].times == [1000, 1030, 1060, 1090, 1120]
+
+
+def test_a_wait_ends_with_what_waited_for_it(deliverer):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops")])
+    deliverer.publish("a")
+    deliverer.run()
+    deliverer.service.purge("ops")
+    deliverer.handlers["ops"].answer = SUCCESS
+    deliverer.publish("b")
+    deliverer.run()
+    assert deliverer.settlements.delivered == ["b"]
