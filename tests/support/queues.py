@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from pillion_sidecar.config.resources import RetryPolicy
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
+from pillion_sidecar.delivery.hold import Hold
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.subscriptions import Subscription
 
@@ -55,6 +56,7 @@ class StillQueue:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     lifetime: float = 900.0
     suspended: bool = False
+    hold: Hold | None = None
     draining: bool = False
     sequence_context: str | None = None
     next_sequence_number: int = 0

@@ -93,6 +93,8 @@ def _show_one(client: DelivererClient, args: argparse.Namespace) -> int:
         print(json.dumps(queue))
         return Exit.OK
     show(_queue_table([queue]))
+    if queue.get("hold") is not None:
+        print(f"held since {plain(queue['hold']['since'])}: {plain(queue['hold']['message'])}")
     if "retry" in queue:
         # An older deliverer does not say.
         print(_retry(queue["retry"], lifetime=queue["indicationLifetimeSeconds"]))
@@ -147,10 +149,20 @@ def _queue_table(queues: list[dict[str, Any]]) -> "Table":
             f"{queue['delivered']:,}",
             f"{sum(queue['discarded'].values()):,}",
             plain(_result(queue["lastResult"])),
-            "suspended" if queue["suspended"] else plain(queue["nextAttemptTime"] or ""),
+            plain(_next_attempt(queue)),
             *([loss] if any(losses) else []),
         )
     return made
+
+
+def _next_attempt(queue: dict[str, Any]) -> str:
+    if queue["suspended"]:
+        return "suspended"
+    # A deliverer from before holds says nothing of them.
+    hold = queue.get("hold")
+    if hold is not None:
+        return f"held: {hold['cause']}"
+    return str(queue["nextAttemptTime"] or "")
 
 
 def _first_loss(queue: dict[str, Any]) -> str:

@@ -44,6 +44,14 @@ SUSPENDED = Metric(
     "1 where the destination is suspended, else 0.",
     _DESTINATION,
 )
+HELD = Metric(
+    "pillion_destination_held",
+    MetricType.GAUGE,
+    "1 for each destination that is held, by what is wrong with it: invalid-destination, "
+    "unsupported-protocol, invalid-credentials, invalid-certificates, refused-address; absent for "
+    "all others. Its indications wait and are not discarded.",
+    ("destination", "cause"),
+)
 RELAYED = Metric(
     "pillion_destination_relayed",
     MetricType.GAUGE,
@@ -351,6 +359,7 @@ METRICS: tuple[Metric, ...] = (
     OLDEST_AGE,
     IN_FLIGHT,
     SUSPENDED,
+    HELD,
     RELAYED,
     NEXT_ATTEMPT,
     LAST_SUCCESS,

@@ -50,6 +50,7 @@ def _writers(clock: Clock) -> Iterator[tuple[Metric, Write]]:
         (definitions.HANDED_OVER, attrgetter("handed_over")),
     ):
         yield metric, _plain(metric, value)
+    yield definitions.HELD, _held
     yield definitions.OLDEST_AGE, _ages(definitions.OLDEST_AGE, now)
     for metric, moment in (
         (definitions.NEXT_ATTEMPT, attrgetter("next_attempt_at")),
@@ -71,6 +72,13 @@ def _plain(metric: Metric, value: Callable[[DestinationQueue], object]) -> Write
         return _lines(metric, [f'{name}"}} {number}' for name, number in pairs])
 
     return write
+
+
+def _held(names: Names, queues: Queues) -> str:
+    """A sample for each queue that is held."""
+    pairs = zip(names, map(attrgetter("hold"), queues), strict=True)
+    rests = [f'{name}",cause="{hold.cause}"}} 1' for name, hold in pairs if hold is not None]
+    return _lines(definitions.HELD, rests)
 
 
 def _ages(metric: Metric, now: float) -> Write:

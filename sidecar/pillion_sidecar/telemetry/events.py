@@ -151,6 +151,20 @@ EVENTS: tuple[Event, ...] = (
         ("destination", "result", "detail", "status"),
     ),
     Event(
+        "destination-held",
+        "ERROR",
+        "Something is wrong with a destination itself (credentials, certificates, address). Its "
+        "indications wait and lose nothing; it is tried again when its configuration changes, and "
+        "every 30 seconds. Logged at the begin, and when the cause changes.",
+        ("destination", "cause", "detail", "depth"),
+    ),
+    Event(
+        "destination-released",
+        "INFO",
+        "A destination that was held is no longer: what was wrong with it is mended.",
+        ("destination", "cause", "seconds", "depth"),
+    ),
+    Event(
         "delivery-resumed",
         "INFO",
         "A destination that was failing delivers again.",

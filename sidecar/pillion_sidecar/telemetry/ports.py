@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from pillion_sidecar.config.resources import RetryPolicy
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
 from pillion_sidecar.delivery.reasons import DiscardReason
 
 
@@ -45,6 +45,20 @@ class AttemptRecord(Protocol):
     @property
     def seconds(self) -> float:
         """How long it took."""
+
+
+class Hold(Protocol):
+    """Why a destination is held."""
+
+    @property
+    def cause(self) -> HoldCause: ...
+    @property
+    def message(self) -> str:
+        """One line for people."""
+
+    @property
+    def since(self) -> float:
+        """``Clock.monotonic()``."""
 
 
 class DestinationQueue(Protocol):
@@ -132,6 +146,10 @@ class DestinationQueue(Protocol):
 
     @property
     def suspended(self) -> bool: ...
+    @property
+    def hold(self) -> Hold | None:
+        """What is wrong with the destination, where it is held for that."""
+
     @property
     def draining(self) -> bool:
         """Whether its destination was removed, and it delivers what it still holds."""

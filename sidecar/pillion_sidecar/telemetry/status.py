@@ -8,7 +8,7 @@ from typing import Any
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import DeliveryOutcome
-from pillion_sidecar.telemetry.ports import AttemptRecord, DestinationQueue, EndedSubscription
+from pillion_sidecar.telemetry.ports import AttemptRecord, DestinationQueue, EndedSubscription, Hold
 
 
 def queue_status(queue: DestinationQueue, *, clock: Clock) -> dict[str, Any]:
@@ -22,6 +22,7 @@ def queue_status(queue: DestinationQueue, *, clock: Clock) -> dict[str, Any]:
         "protocol": queue.protocol,
         "relayTo": queue.relay_to,
         "suspended": queue.suspended,
+        "hold": _hold(queue.hold, epoch),
         "draining": queue.draining,
         "depth": queue.depth,
         "capacity": queue.capacity,
@@ -95,6 +96,16 @@ def timestamp(at: float) -> str:
 
 def _moment(monotonic: float | None, epoch: float) -> str | None:
     return None if monotonic is None else timestamp(epoch + monotonic)
+
+
+def _hold(hold: Hold | None, epoch: float) -> dict[str, Any] | None:
+    if hold is None:
+        return None
+    return {
+        "cause": hold.cause.value,
+        "message": hold.message,
+        "since": timestamp(epoch + hold.since),
+    }
 
 
 def _outcome(outcome: DeliveryOutcome | None) -> dict[str, Any] | None:

@@ -13,7 +13,8 @@ from pillion_cli.exits import Exit
 from pillion_cli.main import main
 from pillion_sidecar.config.durability import RETRY_ON_DISK
 from pillion_sidecar.config.resources import Durability
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
+from pillion_sidecar.delivery.hold import Hold
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.telemetry.administration import Administration, add_administration_routes
 from pillion_sidecar.testing import FakeTime
@@ -93,6 +94,16 @@ async def test_one_queue_shows_its_attempts(run: Run, capsys: pytest.CaptureFixt
     (line,) = [line for line in shown.splitlines() if "id-9" in line]
     assert "250.0" in line
     assert "success" in line
+
+
+async def test_a_queue_that_is_held_says_for_what(
+    run: Run, queue: StillQueue, fake_time: FakeTime, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue.hold = Hold(HoldCause.CERTIFICATES, "no key\x1b", fake_time.monotonic())
+    assert await run("siem") == Exit.OK
+    shown = capsys.readouterr().out
+    assert "held: invalid-certificates" in shown
+    assert "held since 2023-11-14T22:13:20.000Z: no key\\u001b\n" in shown
 
 
 async def test_one_queue_shows_that_retries_have_no_limit(

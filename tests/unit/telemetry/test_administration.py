@@ -8,7 +8,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from pillion_sidecar.config.resources import Durability
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
+from pillion_sidecar.delivery.hold import Hold
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.subscriptions import Subscription, SubscriptionEnd
 from pillion_sidecar.origins import OriginPolicy
@@ -166,6 +167,18 @@ async def test_times_of_what_waits_and_of_failing_are_told(fake_time: FakeTime) 
     assert failing["failingSince"] == "2023-11-14T22:12:20.000Z"
     assert (failing["uid"], failing["draining"]) == ("u-1", False)
     assert (well["oldestIndicationTime"], well["failingSince"]) == (None, None)
+
+
+async def test_what_a_destination_is_held_for_is_told(fake_time: FakeTime) -> None:
+    hold = Hold(HoldCause.ADDRESS, "10.0.0.1 is private", fake_time.monotonic() - 60)
+    async with _client(fake_time, StillQueue(hold=hold), StillQueue(name="well")) as client:
+        held, well = (await (await client.get("/v1/queues")).json())["queues"]
+    assert held["hold"] == {
+        "cause": "refused-address",
+        "message": "10.0.0.1 is private",
+        "since": "2023-11-14T22:12:20.000Z",
+    }
+    assert well["hold"] is None
 
 
 async def test_a_queue_that_drains_stands_before_a_new_one_of_its_name(

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from pillion_sidecar.delivery.handler import DeliveryResult
+from pillion_sidecar.delivery.handler import DeliveryResult, HoldCause
+from pillion_sidecar.delivery.hold import Hold
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
@@ -56,6 +57,15 @@ def test_a_queue_shows_its_depth_capacity_high_water_and_flight(fake_time: FakeT
     assert _value(metrics, "pillion_destination_in_flight", destination="siem") == 1
     assert _value(metrics, "pillion_indications_delivered_total", destination="siem") == 3
     assert _value(metrics, "pillion_destination_suspended", destination="siem") == 0
+
+
+def test_a_queue_that_is_held_shows_for_what(fake_time: FakeTime) -> None:
+    hold = Hold(HoldCause.CERTIFICATES, "its key is not its certificate's", 0.0)
+    metrics = _metrics(fake_time, StillQueue(name="siem", hold=hold), StillQueue(name="well"))
+    held = {key: value for key, value in _samples(metrics).items() if key[0].endswith("_held")}
+    labels = {"destination": "siem", "cause": "invalid-certificates"}
+    assert _value(metrics, "pillion_destination_held", **labels) == 1
+    assert [dict(key[1])["destination"] for key in held if "cause" in dict(key[1])] == ["siem"]
 
 
 def test_a_queue_shows_whether_it_is_relayed(fake_time: FakeTime) -> None:
