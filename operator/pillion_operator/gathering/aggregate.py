@@ -40,6 +40,9 @@ class DestinationDelivery:
     failing: int = 0
     delivering: int = 0
     idle: int = 0
+    #: Deliverers where it is held, and for what, the most frequent first.
+    held: int = 0
+    holds: tuple[tuple[str, int], ...] = field(default=())
     #: Deliverers where it is suspended.
     suspended: int = 0
     #: Deliverers that still deliver what they hold of it after its removal, and how much that is.
@@ -104,7 +107,8 @@ def _summed_up(queues: Sequence[QueueReport], unreachable: int) -> DestinationDe
     failing = [queue for queue in direct if queue.failing]
     not_relaying = [queue for queue in relays if queue.failing]
     draining = [queue for queue in queues if queue.draining]
-    idle = sum(queue.last_result is None for queue in direct)
+    held = [queue for queue in direct if queue.hold is not None]
+    idle = sum(queue.last_result is None and queue.hold is None for queue in direct)
     return DestinationDelivery(
         deliverers=len(queues),
         unreachable=unreachable,
@@ -116,8 +120,10 @@ def _summed_up(queues: Sequence[QueueReport], unreachable: int) -> DestinationDe
         last_result=None if latest is None else latest.last_result,
         next_attempt_time=_earliest(queue.next_attempt_time for queue in direct),
         failing=len(failing),
-        delivering=len(direct) - len(failing) - idle,
+        delivering=len(direct) - len(failing) - len(held) - idle,
         idle=idle,
+        held=len(held),
+        holds=_by_number(Counter(f"{queue.hold}: {queue.hold_detail}" for queue in held)),
         suspended=sum(queue.suspended for queue in queues),
         draining=len(draining),
         draining_depth=sum(queue.depth for queue in draining),
@@ -133,6 +139,8 @@ def _both(one: DestinationDelivery, other: DestinationDelivery) -> DestinationDe
     latest = max(one, other, key=_recency)
     details = Counter(dict(one.details))
     details.update(dict(other.details))
+    holds = Counter(dict(one.holds))
+    holds.update(dict(other.holds))
     relay_details = Counter(dict(one.relay_details))
     relay_details.update(dict(other.relay_details))
     return DestinationDelivery(
@@ -150,6 +158,8 @@ def _both(one: DestinationDelivery, other: DestinationDelivery) -> DestinationDe
         failing=one.failing + other.failing,
         delivering=one.delivering + other.delivering,
         idle=one.idle + other.idle,
+        held=one.held + other.held,
+        holds=_by_number(holds),
         suspended=one.suspended + other.suspended,
         draining=one.draining + other.draining,
         draining_depth=one.draining_depth + other.draining_depth,

@@ -52,6 +52,7 @@ def _turns(queue: QueueReport) -> tuple[object, ...]:
         queue.failing,
         queue.last_result is None,
         queue.suspended,
+        queue.hold,
         queue.draining,
         queue.relay_to,
         sum(filled >= band for band in _BANDS),
@@ -68,6 +69,7 @@ def _moves(queue: QueueReport) -> tuple[object, ...]:
         queue.oldest_indication_time,
         queue.last_result,
         queue.last_detail,
+        queue.hold_detail,
         queue.next_attempt_time,
         queue.last_attempt_time if queue.failing else None,
     )

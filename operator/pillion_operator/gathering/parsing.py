@@ -33,6 +33,7 @@ _LATEST = 253_402_300_799.0
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _REVISION = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _WORD = re.compile(r"[A-Za-z]{1,64}")
+_CAUSE = re.compile(r"[a-z-]{1,64}")
 _UID = re.compile(r"[A-Za-z0-9._-]{0,64}")
 _RESULTS = {
     "success": DeliveryResult.SUCCESS,
@@ -92,6 +93,7 @@ def _queue(entry: Mapping[str, Any]) -> QueueReport:
     attempted = _moment(entry, "lastAttemptTime")
     result, detail = _outcome(entry)
     failing_since = _moment(entry, "failingSince")
+    hold, hold_detail = _hold(entry)
     if result in (None, DeliveryResult.SUCCESS):
         failing_since = None
     elif failing_since is None:
@@ -110,6 +112,8 @@ def _queue(entry: Mapping[str, Any]) -> QueueReport:
         next_attempt_time=_moment(entry, "nextAttemptTime"),
         failing_since=failing_since,
         suspended=_flag(entry, "suspended"),
+        hold=hold,
+        hold_detail=hold_detail,
         draining=_flag(entry, "draining"),
         relay_to=_matching(entry, "relayTo", _NAME),
     )
@@ -129,6 +133,18 @@ def _outcome(entry: Mapping[str, Any]) -> tuple[DeliveryResult | None, str]:
         _refuse("lastResult.detail", "not a text")
     known = _RESULTS[result]
     return known, "" if known is DeliveryResult.SUCCESS else _one_line(detail)
+
+
+def _hold(entry: Mapping[str, Any]) -> tuple[str | None, str]:
+    hold = entry.get("hold")
+    if hold is None:
+        return None, ""
+    if not isinstance(hold, Mapping):
+        _refuse("hold", "not an object")
+    message = hold.get("message", "")
+    if not isinstance(message, str):
+        _refuse("hold.message", "not a text")
+    return _required(hold, "cause", _CAUSE), _one_line(message)
 
 
 def _one_line(text: str) -> str:

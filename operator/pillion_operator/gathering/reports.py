@@ -42,6 +42,10 @@ class QueueReport:
     #: The first of the failures since the last success; None while the listener takes what it gets.
     failing_since: float | None = None
     suspended: bool = False
+    #: What is wrong with the destination, by the deliverer: a word, and one line for people. None:
+    #: it is not held.
+    hold: str | None = None
+    hold_detail: str = ""
     #: Of a destination that is no longer in the configuration: delivers what it holds.
     draining: bool = False
     #: The service whose gateway it leaves delivery to; None: it delivers itself.
@@ -49,8 +53,8 @@ class QueueReport:
 
     @property
     def failing(self) -> bool:
-        """Whether the last attempt failed."""
-        return self.last_result not in (None, DeliveryResult.SUCCESS)
+        """Whether the last attempt failed at the listener."""
+        return self.hold is None and self.last_result not in (None, DeliveryResult.SUCCESS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,8 @@ _HELD = {
     "GatewayMissing": "It has deliverThrough Gateway, and a service that delivers to it has no "
     "gatewayRef: indications are queued in its sidecars, and relayed once one is named.",
 }
+#: Deliverers find something wrong with the destination itself.
+HELD = "Held"
 NO_DELIVERERS = "NoDeliverers"
 UNREACHABLE = "DeliverersUnreachable"
 NOTHING_SENT = "NothingSent"
@@ -116,6 +118,8 @@ def _delivering(delivery: DestinationDelivery, facts: DestinationFacts) -> Condi
     unknown = _nothing_known(delivery)
     if unknown is not None:
         return Condition("Delivering", "Unknown", *unknown)
+    if delivery.held:
+        return Condition("Delivering", "False", HELD, _held_message(delivery))
     if delivery.failing:
         how_many = "every deliverer" if not delivery.delivering else "some deliverers"
         return Condition(
@@ -156,10 +160,20 @@ def _unreachable(delivery: DestinationDelivery, facts: DestinationFacts) -> Cond
             f"No deliverer that tried gets anything through: {_how(delivery)}. "
             "Look at the listener, its address, and what lies between." + _silent(delivery),
         )
+    if delivery.held and not delivery.delivering:
+        return Condition(kind, "Unknown", HELD, _held_message(delivery))
     if delivery.delivering:
         message = "It took what at least one deliverer sent last." + _silent(delivery)
         return Condition(kind, "False", "ListenerAnswers", message)
     return Condition(kind, "Unknown", NOTHING_SENT, "No deliverer has had anything to send yet.")
+
+
+def _held_message(delivery: DestinationDelivery) -> str:
+    how_many = "Every deliverer holds" if not delivery.delivering else "Some deliverers hold"
+    return (
+        f"{how_many} what is for it: {_ways(delivery.holds)}. Nothing is discarded while there is "
+        "room, and it is delivered once this is mended." + _silent(delivery)
+    )
 
 
 def _silent(delivery: DestinationDelivery) -> str:
@@ -168,11 +182,15 @@ def _silent(delivery: DestinationDelivery) -> str:
 
 
 def _how(delivery: DestinationDelivery) -> str:
+    return _ways(delivery.details)
+
+
+def _ways(details: tuple[tuple[str, int], ...]) -> str:
     ways = [
         f"{detail} ({number} deliverer{'' if number == 1 else 's'})"
-        for detail, number in delivery.details[:_MOST_DETAILS]
+        for detail, number in details[:_MOST_DETAILS]
     ]
-    if len(delivery.details) > _MOST_DETAILS:
+    if len(details) > _MOST_DETAILS:
         ways.append("and in other ways")
     return ", ".join(ways) or "they did not say how"
 

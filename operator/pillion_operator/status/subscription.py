@@ -164,8 +164,8 @@ def _fatal(
         same = one.name == metadata["name"] and one.uid in (None, metadata.get("uid"))
         if same and one.reason == FATAL_ERROR:
             message = (
-                "A delivery for it failed in a way that no retry can mend, and onFatalErrorPolicy "
-                f"is {policy}. {_AGAIN}"
+                "Its destination has been held or failing for failureTriggerTimeIntervalSeconds, "
+                f"and onFatalErrorPolicy is {policy}. {_AGAIN}"
             )
             return action, FATAL_ERROR, message
     return None

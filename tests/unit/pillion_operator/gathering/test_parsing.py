@@ -103,6 +103,15 @@ def test_what_newer_deliverers_say_is_read() -> None:
     assert read.next == "pager"
 
 
+def test_what_a_destination_is_held_for_is_no_failure_of_its_listener() -> None:
+    hold = {"cause": "refused-address", "message": "10.0.0.1\n is", "since": "1970-01-01T00:00:50Z"}
+
+    (queue,) = parse_page(page({**OLD_QUEUE, "hold": hold})).queues
+
+    assert (queue.hold, queue.hold_detail) == ("refused-address", "10.0.0.1  is")
+    assert not queue.failing
+
+
 def test_a_success_has_neither_detail_nor_failure() -> None:
     success = {"result": "success", "detail": "was answered oddly", "status": 200}
 
@@ -140,6 +149,8 @@ def test_a_detail_is_one_bounded_line() -> None:
         {"capacity": None},
         {"highWater": 10**40},
         {"suspended": "no"},
+        {"hold": "no"},
+        {"hold": {"cause": "refused-address", "message": 7}},
         {"draining": 0},
         {"relayTo": True},
         {"relayTo": "Not A Name"},

@@ -57,6 +57,8 @@ def message(verdict: DeliveryVerdict, kind: str) -> str:
 
 
 SUSPENDED = replace(FACTS, suspended=True)
+HELD = replace(FAILING, failing=0, held=2, holds=(("invalid-certificates: no key", 2),), details=())
+PARTLY_HELD = replace(HELD, held=1, delivering=1)
 SILENT = replace(NOTHING, unreachable=3)
 
 
@@ -66,6 +68,8 @@ SILENT = replace(NOTHING, unreachable=3)
         (WELL, FACTS, ("True", "ListenerAnswers"), ("False", "ListenerAnswers")),
         (FAILING, FACTS, ("False", "ListenerFailing"), ("True", "AttemptsFail")),
         (MIXED, FACTS, ("False", "ListenerFailing"), ("False", "ListenerAnswers")),
+        (HELD, FACTS, ("False", "Held"), ("Unknown", "Held")),
+        (PARTLY_HELD, FACTS, ("False", "Held"), ("False", "ListenerAnswers")),
         (IDLE, FACTS, ("Unknown", "NothingSent"), ("Unknown", "NothingSent")),
         (NOTHING, FACTS, ("Unknown", "NoDeliverers"), ("Unknown", "NoDeliverers")),
         (
@@ -77,7 +81,18 @@ SILENT = replace(NOTHING, unreachable=3)
         (FAILING, SUSPENDED, ("False", "Suspended"), ("Unknown", "Suspended")),
         (WELL, SUSPENDED, ("False", "Suspended"), ("Unknown", "Suspended")),
     ],
-    ids=["well", "failing", "mixed", "idle", "nobody", "silent", "suspended", "suspended-well"],
+    ids=[
+        "well",
+        "failing",
+        "mixed",
+        "held",
+        "partly-held",
+        "idle",
+        "nobody",
+        "silent",
+        "suspended",
+        "suspended-well",
+    ],
 )
 def test_whether_the_listener_gets_what_is_meant_for_it(
     delivery: DestinationDelivery,
