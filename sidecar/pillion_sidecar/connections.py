@@ -3,12 +3,16 @@ it stays, and the log does not quote it."""
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError
+
+#: What aiohttp's parser says of a request line whose method it does not know.
+_OTHER_METHOD = re.compile(r"b'[A-Za-z][A-Za-z-]* \S+ HTTP/1\.[01]")
 
 
 class Connection(asyncio.BaseProtocol):
@@ -71,6 +75,34 @@ def connections(handlers: Callable[[], asyncio.Protocol]) -> Callable[[], Connec
         return made
 
     return connection
+
+
+def handlers(server: web.Server) -> Callable[[], web.RequestHandler]:
+    """What makes the handler of a connection's requests."""
+    loop = asyncio.get_running_loop()
+    return lambda: _Handler(server, loop=loop, **server._kwargs)
+
+
+class _Handler(web.RequestHandler):
+    """Answers 501 to a method that the parser does not know, such as M-POST.
+
+    An exporter that begins with M-POST goes on with POST after 501 or 510 alone (RFC
+    2774 5.1).
+    """
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """See ``RequestHandler``."""
+        if isinstance(exc, BadHttpMethod) and _OTHER_METHOD.search(exc.message):
+            status, message = 501, "this method is not implemented; use POST\n"
+        return super().handle_error(request, status, exc, message)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from aiohttp import web
 
 from pillion_sidecar.clock import LoopTimers, SystemClock
-from pillion_sidecar.connections import HTTPLog
+from pillion_sidecar.connections import HTTPLog, handlers
 from pillion_sidecar.door.entrance import Entrance
 from pillion_sidecar.door.places import Limits
 from pillion_sidecar.settings import Address
@@ -66,7 +66,7 @@ class Listeners:
         assert runner.server is not None
         try:
             sockets = await _bind(address)
-            entrance.open(sockets, runner.server)
+            entrance.open(sockets, handlers(runner.server))
             self._entrances.append(entrance)
             name = sockets[0].getsockname()
         except OSError as error:

@@ -112,6 +112,27 @@ async def test_an_entrance_is_at_each_address_of_a_name_once_if_there_can_be_one
     await listeners.close()
 
 
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        (b"M-POST /CIMListener HTTP/1.1", b"501"),
+        (b"EXPORT / HTTP/1.0", b"501"),
+        (b"\x16\x03\x01\x02", b"400"),
+        (b"GET / HTTP/9.9", b"400"),
+    ],
+)
+async def test_a_method_that_is_not_known_is_answered_so_that_an_exporter_goes_on_with_post(
+    line: bytes, status: bytes
+) -> None:
+    listeners = Listeners()
+    url = await listeners.serve(application("a"), Address("127.0.0.1", 0))
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rsplit(":", 1)[1]))
+    writer.write(line + b"\r\nHost: a\r\nMan: http://www.dmtf.org/cim/mapping/http/v1.0\r\n\r\n")
+    assert (await reader.readline()).split()[1] == status
+    writer.close()
+    await listeners.close()
+
+
 @pytest.mark.parametrize("value", [b"Bearer tokenSECRET\x01", b"Bearer tokenSECRET" + b"a" * 9000])
 async def test_what_is_no_http_is_logged_without_what_it_says(
     value: bytes, caplog: pytest.LogCaptureFixture

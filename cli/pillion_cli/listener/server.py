@@ -85,6 +85,10 @@ class Listener:
     # --- indications
 
     async def _receive(self, request: web.Request) -> web.StreamResponse:
+        encoding = request.headers.get("Content-Encoding", "identity")
+        if encoding.lower() != "identity":
+            answer = web.Response(status=415, text="send the body as it is, without compression\n")
+            return self._wrong(request, answer, f"415: Content-Encoding {encoding:.40}")
         body = await request.read()
         behaviour = self.behaviour
         if behaviour.is_bad:
@@ -257,7 +261,11 @@ async def serve(
         CannotListenError: it cannot.
     """
     runner = web.AppRunner(
-        listener.application(), access_log=None, handler_cancellation=True, shutdown_timeout=GRACE
+        listener.application(),
+        access_log=None,
+        handler_cancellation=True,
+        shutdown_timeout=GRACE,
+        auto_decompress=False,
     )
     await runner.setup()
     try:

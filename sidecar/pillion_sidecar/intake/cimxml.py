@@ -32,7 +32,8 @@ _READABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH
 def refuse_method(method: str) -> web.Response | None:
     """Answer what is not a POST: 405 for HTTP's own methods, 501 for others.
 
-    M-POST does not get here: the HTTP parser does not know it, and answers 400.
+    Methods that the HTTP parser does not know, such as M-POST, do not get here;
+    ``pillion_sidecar.connections`` answers them with 501.
     """
     if method == "POST":
         return None

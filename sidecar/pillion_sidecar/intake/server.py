@@ -315,7 +315,7 @@ class _Intake:
 
     async def export(self, request: web.Request) -> web.StreamResponse:
         """A CIM-XML export request, at whatever path."""
-        refusal = cimxml.refuse_method(request.method)
+        refusal = cimxml.refuse_method(request.method) or _refuse_encoding(request)
         if refusal is not None:
             return refusal
         parameters = self._parameters(request)
@@ -379,15 +379,23 @@ def _reserve_wait(request: web.Request, parameters: Parameters) -> str | None:
     return request[VISIT].reserve_wait() if parameters.timeout > 0 else None
 
 
+def _refuse_encoding(request: web.Request) -> web.Response | None:
+    """Answer 415 to a compressed body."""
+    encoding = request.headers.get("Content-Encoding", "identity")
+    if encoding.lower() == "identity":
+        return None
+    return answers.refusal(415, f"Content-Encoding: {encoding[:40]!r}; send the body as it is")
+
+
 def _refuse_media(request: web.Request, *, relayed: bool = False) -> web.Response | None:
     """Answer 415 to a body whose form is not taken."""
     kind = kind_of(request)
     if kind is None or (relayed and kind is not IntakeKind.NDJSON):
         taken = "application/x-ndjson" if relayed else f"one of {', '.join(KINDS)}"
         return answers.refusal(415, f"Content-Type: {request.content_type[:80]!r}; send {taken}")
-    encoding = request.headers.get("Content-Encoding", "identity")
-    if encoding.lower() != "identity":
-        return answers.refusal(415, f"Content-Encoding: {encoding[:40]!r}; send the body as it is")
+    refusal = _refuse_encoding(request)
+    if refusal is not None:
+        return refusal
     if (request.charset or "utf-8").lower() not in ("utf-8", "utf8", "us-ascii"):
         return answers.refusal(415, f"charset: {request.charset!r:.40}; send UTF-8")
     return None

@@ -1,6 +1,7 @@
 """The listener over real HTTP: order, answers, and being as bad as it is told to be (D.5)."""
 
 import asyncio
+import gzip
 import io
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -304,6 +305,14 @@ async def test_what_is_no_indication_is_refused(
     assert part in text
     assert peer.reports() == []
     assert peer.listener.summary.received == 0
+
+
+@pytest.mark.parametrize("body", [b"{}", gzip.compress(b"<CIM/>")])
+async def test_a_compressed_body_is_415(peer: Peer, body: bytes) -> None:
+    headers = {"Content-Type": "application/xml", "Content-Encoding": "gzip"}
+    async with peer.session.post(peer.url, data=body, headers=headers) as answer:
+        assert answer.status == 415
+    assert peer.listener.summary.wrong == 1
 
 
 async def test_a_wrong_export_request_is_told_why(peer: Peer) -> None:

@@ -1,6 +1,7 @@
 """The door as a CIM-XML listener (D.6)."""
 
 import asyncio
+import gzip
 import json
 
 import pytest
@@ -136,6 +137,20 @@ async def test_other_methods_are_refused(method: str, status: int) -> None:
     ):
         assert response.status == status
         assert response.headers["Allow"] == "POST"
+
+
+@pytest.mark.parametrize("path", ["/CIMListener", "/v1/indications"])
+async def test_a_compressed_message_is_415(path: str) -> None:
+    async with (
+        Door().open() as door,
+        door.session.post(
+            door.url + path,
+            data=gzip.compress(message()),
+            headers=HEADERS | {"Content-Encoding": "gzip", "Content-Type": "application/xml"},
+        ) as response,
+    ):
+        assert response.status == 415
+        assert door.queues.taken == []
 
 
 async def test_a_message_that_is_too_large_is_413() -> None:
