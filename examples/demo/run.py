@@ -26,6 +26,8 @@ JOB = HERE.parent / "spark-weather" / "weather_alerts.py"
 EXPECTED = 514
 #: Nothing here takes longer, on a slow machine too.
 PATIENCE_SECONDS = 120.0
+#: Between two lines that say what is waited for.
+PROGRESS_SECONDS = 10.0
 
 
 class DemoFailed(Exception):
@@ -95,10 +97,14 @@ def failures(state: dict[str, Any]) -> int:
 
 def until(what: str, condition: Any) -> None:
     """Wait until a condition holds."""
-    end = time.monotonic() + PATIENCE_SECONDS
+    started = told = time.monotonic()
     while not condition():
-        if time.monotonic() > end:
+        now = time.monotonic()
+        if now > started + PATIENCE_SECONDS:
             raise DemoFailed(f"{what} did not happen within {PATIENCE_SECONDS:g} s")
+        if now > told + PROGRESS_SECONDS:
+            told = now
+            say(f"… {now - started:.0f} s: still waiting for {what}")
         time.sleep(0.02)
 
 
