@@ -156,7 +156,8 @@ def _why(url: str, error: Exception) -> str:
             " or name another with --to"
         )
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate of {url} is not accepted: {error.verify_message}"
+        why = error.verify_message
+        return f"the certificate of {url} is not accepted: {why}; name its authorities with --ca"
     told = error.strerror if isinstance(error, OSError) else str(error)
     return f"no answer from {url}: {told or str(error) or type(error).__name__}"
 
