@@ -40,6 +40,7 @@ from pillion_sidecar.intake.acceptance import Rooms
 from pillion_sidecar.intake.gate import IntakeGate
 from pillion_sidecar.intake.server import create_intake
 from pillion_sidecar.intake.unreached import UnreachedIndications
+from pillion_sidecar.journal.discards import DiscardRecorder
 from pillion_sidecar.journal.disk import DiskJournal
 from pillion_sidecar.journal.errors import JournalError
 from pillion_sidecar.journal.memory import MemoryJournal
@@ -148,11 +149,13 @@ class Deliverer:
             window_seconds=LEAST_DUPLICATE_WINDOW,
             capacity=defaults.duplicate_window_entries,
         )
+        self._discards = DiscardRecorder(timers=self._timers)
         self._folder = JournalFolder(
             self._settings.journal,
             clock=self._clock,
             timers=self._timers,
             identities=self._memory,
+            discards=self._discards,
             observer=self._metrics,
         )
         # What the first revision is to take over.
@@ -166,6 +169,7 @@ class Deliverer:
             journal=MemoryJournal(clock=self._clock),
             followers=(self._memory,),
             maximum_destinations=self._settings.maximum_destinations,
+            discards=self._discards,
         )
         self._groups = Groups(
             clock=self._clock,
@@ -276,13 +280,8 @@ class Deliverer:
         )
         apart = self._settings.administration
         administered = intake if apart is None else web.Application()
-        administration = Administration(
-            delivery=self.delivery,
-            clock=self._clock,
-            revision=lambda: self._configuration.revision if self._configuration else None,
-            durability=lambda: self._folder.durability,
-            drain=self.delivery.drain,
-            origins=origins if apart is None else OriginPolicy(apart.host),
+        administration = self._administration(
+            origins if apart is None else OriginPolicy(apart.host)
         )
         add_administration_routes(administered, administration)
         if self._settings.operator_token_file is not None:
@@ -331,6 +330,17 @@ class Deliverer:
             limits=Limits.of_plain(connections),
             name=name,
             head_bytes=head,
+        )
+
+    def _administration(self, origins: OriginPolicy | None) -> Administration:
+        return Administration(
+            delivery=self.delivery,
+            clock=self._clock,
+            revision=lambda: self._configuration.revision if self._configuration else None,
+            durability=lambda: self._folder.durability,
+            drain=self.delivery.drain,
+            origins=origins,
+            discards=self._discards,
         )
 
     async def _drain(self) -> None:

@@ -3,7 +3,8 @@
 import asyncio
 import ctypes
 import logging
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -11,13 +12,21 @@ from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.durability import assumed_durability
 from pillion_sidecar.config.problems import ConfigurationError, Problem
 from pillion_sidecar.config.resources import Durability, IndicationService
+from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.answering import JournalAnswers
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.journal.bounds import MINIMUM_BYTES, JournalSettings
+from pillion_sidecar.journal.discards import (
+    DiscardFiles,
+    DiscardRecorder,
+    discards_bytes,
+    pending_in,
+)
 from pillion_sidecar.journal.disk import CommitObserver, DiskJournal, open_journal
 from pillion_sidecar.journal.files import SystemFiles
 from pillion_sidecar.journal.lock import FolderLock, open_folder
 from pillion_sidecar.journal.ports import (
+    Discard,
     IdentitySink,
     Place,
     QueueState,
@@ -35,6 +44,8 @@ logger = logging.getLogger("pillion.journal")
 VOLUME_SHARE = 0.8
 #: Bytes that the folder may take where nobody says how large its volume is.
 DEFAULT_BYTES = 1 << 30
+#: Bytes that the list of discards may take where there is no journal.
+DEFAULT_DISCARDS_BYTES = discards_bytes(DEFAULT_BYTES)
 
 
 def _give_back_memory() -> None:
@@ -101,13 +112,16 @@ class JournalFolder:
         clock: Clock,
         timers: Timers,
         identities: IdentitySink,
+        discards: DiscardRecorder,
         observer: CommitObserver | None = None,
     ) -> None:
-        """``folder``: None where the deliverer was given none."""
+        """``folder``: None where the deliverer was given none. ``discards`` is kept in files of
+        the folder once it is opened."""
         self._folder = folder
         self._clock = clock
         self._timers = timers
         self._identities = identities
+        self._discards = discards
         self._observer = observer
         self._lock: FolderLock | None = None
         self._workers: list[ThreadWorker] = []
@@ -129,6 +143,8 @@ class JournalFolder:
         durability = wanted_durability(service, folder=self._folder)
         if durability is Durability.MEMORY or self._folder is None:
             await asyncio.to_thread(_warn_of_unused_journal, self._folder)
+            if self._folder is not None:
+                await self._list_discards_alone(self._folder)
             self.opened = True
             return None
         settings = journal_settings(service, durability, identity_seconds=identity_seconds)
@@ -157,9 +173,52 @@ class JournalFolder:
             settings=settings,
             identities=self._identities,
             observer=self._observer,
+            before_settling=self._discards.write,
+        )
+        journal, recovered = opened
+        await self._list_discards(
+            folder,
+            size=discards_bytes(settings.maximum_bytes),
+            worker=committing,
+            is_pending=pending_in(recovered, journal_id=journal.id),
         )
         _give_back_memory()
         return opened
+
+    async def _list_discards_alone(self, folder: Path) -> None:
+        """Use the folder for the list of discards and for nothing else."""
+        if not await asyncio.to_thread(folder.is_dir):
+            return
+        loop = asyncio.get_running_loop()
+        worker = ThreadWorker(name="discards", call_soon_threadsafe=loop.call_soon_threadsafe)
+        self._workers = [worker]
+        await self._list_discards(folder, size=DEFAULT_DISCARDS_BYTES, worker=worker)
+
+    async def _list_discards(
+        self,
+        folder: Path,
+        *,
+        size: int,
+        worker: ThreadWorker,
+        is_pending: Callable[[Discard], bool] | None = None,
+    ) -> None:
+        """``is_pending``: None where there is no journal."""
+        files = DiscardFiles(folder, size=size)
+        try:
+            last = await asyncio.to_thread(files.open, is_pending or (lambda _: False))
+        except OSError as error:
+            files.close()
+            logger.warning(
+                "the list of discards cannot be kept in %s: %s; the latest are kept in memory",
+                folder,
+                error.strerror or error,
+                extra={"event": "discards-not-listed"},
+            )
+            return
+        self._discards.use(files, folder, worker=worker, writes_alone=is_pending is None)
+        events.discards_counted(
+            Counter((one.destination, one.reason) for one in last), earlier=True
+        )
 
     def warn_of_change(self, service: IndicationService) -> None:
         """Say so where a revision asks for another durability than the deliverer was started
@@ -181,6 +240,7 @@ class JournalFolder:
         try:
             if journal is not None:
                 journal.close()
+            self._discards.close()
         finally:
             for worker in workers:
                 worker.close()

@@ -19,7 +19,7 @@ from pillion_sidecar.delivery.service import DeliveryService
 from pillion_sidecar.indication import GroupMember, Indication
 from pillion_sidecar.intake.ports import Refusal, Target
 from pillion_sidecar.journal.memory import MemoryJournal
-from pillion_sidecar.journal.ports import Journal, JournalOwner, Recovered
+from pillion_sidecar.journal.ports import DiscardList, Journal, JournalOwner, Recovered
 from pillion_sidecar.testing import FakeTime
 
 SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS)
@@ -120,6 +120,7 @@ class Deliverer:
         journal: Journal | None = None,
         recovered: Recovered | None = None,
         time: FakeTime | None = None,
+        discards: DiscardList | None = None,
     ) -> None:
         self.time = time or FakeTime()
         self.handlers: dict[str, ScriptedHandler] = {}
@@ -138,6 +139,7 @@ class Deliverer:
             followers=(self.settlements,),
             maximum_destinations=maximum_destinations,
             draw=lambda: draw,
+            discards=discards,
         )
         if recovered is not None:
             assert journal is not None

@@ -14,6 +14,7 @@ from pillion_sidecar.config.resources import Durability, IndicationService
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.journal.bounds import MIB, MINIMUM_BYTES, JournalSettings
+from pillion_sidecar.journal.discards import DiscardRecorder
 from pillion_sidecar.journal.errors import LockedError
 from pillion_sidecar.journal.ports import Place
 from pillion_sidecar.journaling import (
@@ -101,7 +102,11 @@ class Opened:
         self.timers = LoopTimers(loop=asyncio.get_running_loop())
         self.owner = PlainOwner()
         self.folder = JournalFolder(
-            folder, clock=SystemClock(), timers=self.timers, identities=self.owner
+            folder,
+            clock=SystemClock(),
+            timers=self.timers,
+            identities=self.owner,
+            discards=DiscardRecorder(timers=self.timers),
         )
 
     async def open(self, **service: Any) -> Any:

@@ -4,6 +4,9 @@ import argparse
 import json
 import resource
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,10 @@ from pillion_cli.journal.overview import Overview
 from pillion_cli.journal.reading import JournalReader
 from pillion_cli.journal.snapshot import Snapshot
 from pillion_cli.tables import plain, show, table
-from pillion_sidecar.journal.errors import JournalError, UnreadableError
+from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.journal.discards import encode_discard, lists_discards, read_discards
+from pillion_sidecar.journal.errors import JournalError, UnreadableError, folder_error
+from pillion_sidecar.journal.ports import Discard, DiscardQuery
 from pillion_sidecar.journal.segments import DAMAGED_SUFFIX
 from pillion_sidecar.journal.survey import Finding
 
@@ -29,6 +35,10 @@ and begins new sequence contexts. export writes indications to standard output, 
 pillion publish takes them; with --envelope each with its id, its time of acceptance and what became
 of it at each destination.
 
+discards lists what was discarded: when, for which destination and subscription, why, the source and
+the identifier, by which its publisher can send it again. The list is bounded, by default to 64 MB,
+and the oldest give way.
+
 What an indication says is shown by export alone; credentials are in no journal. A deliverer that
 takes an export numbers it anew, and refuses lines whose `expires` is over.
 
@@ -37,12 +47,14 @@ examples:
   pillion journal verify /var/lib/pillion --output json | jq '.findings'
   pillion journal export /var/lib/pillion --destination siem | pillion publish -
   pillion journal export /var/lib/pillion --all --envelope | jq 'select(.id > 41000)'
+  pillion journal discards /var/lib/pillion --destination siem --since 2026-11-22T09:00:00Z
+  pillion journal discards /var/lib/pillion --output json | jq -r .identifier
 
 exit codes: 0 done, and with verify: sound, 1 damaged, cut short, or the disk failed, 2 a wrong
 command line or no journal, 3 exported without what is damaged or was kept without its body.
 """
 
-ACTIONS = ("inspect", "verify", "export")
+ACTIONS = ("inspect", "verify", "export", "discards")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         choices=("text", "json"),
         default="text",
-        help="how inspect and verify say it [text]",
+        help="how inspect, verify and discards say it; discards one JSON object a line [text]",
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
@@ -61,7 +73,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     which.add_argument("--all", action="store_true", help="export what is settled, too")
     parser.add_argument(
-        "--destination", metavar="NAME", help="export only what is for this destination"
+        "--destination", metavar="NAME", help="export or list only what is for this destination"
+    )
+    parser.add_argument(
+        "--reason",
+        choices=[reason.value for reason in DiscardReason],
+        help="list only what was discarded for this reason",
+    )
+    parser.add_argument(
+        "--since",
+        metavar="TIME",
+        type=_moment,
+        help="list only what was discarded since then, as in 2026-11-22T09:00:00Z",
     )
     parser.add_argument(
         "--envelope", action="store_true", help="export each indication with what became of it"
@@ -71,33 +94,54 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do it; return the exit code."""
     _check(args)
+    if args.action == "discards":
+        return _discards(args)
     _allow_many_files()
-    with Snapshot(args.directory) as snapshot:
-        try:
-            reader = JournalReader(snapshot)
-            if args.action == "inspect":
-                return _inspect(reader, snapshot, args)
-            if args.action == "verify":
-                return _verify(reader, snapshot, args)
-            return _export(reader, args)
-        except JournalError as error:
-            failed = isinstance(error, UnreadableError)
-            code = Exit.FAILED if failed else Exit.USAGE
-            raise CommandFailed(str(error), code=code) from error
+    with Snapshot(args.directory) as snapshot, _refusing():
+        reader = JournalReader(snapshot)
+        if args.action == "inspect":
+            return _inspect(reader, snapshot, args)
+        if args.action == "verify":
+            return _verify(reader, snapshot, args)
+        return _export(reader, args)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except JournalError as error:
+        failed = isinstance(error, UnreadableError)
+        code = Exit.FAILED if failed else Exit.USAGE
+        raise CommandFailed(str(error), code=code) from error
 
 
 def _check(args: argparse.Namespace) -> None:
     of_export = {
         "--pending": args.pending,
         "--all": args.all,
-        "--destination": args.destination is not None,
+        "--destination": args.destination is not None and args.action != "discards",
         "--envelope": args.envelope,
     }
     given = [name for name, is_given in of_export.items() if is_given]
     if given and args.action != "export":
         raise CommandFailed(f"{', '.join(given)}: only for export", code=Exit.USAGE)
+    of_discards = {"--reason": args.reason, "--since": args.since}
+    given = [name for name, value in of_discards.items() if value is not None]
+    if given and args.action != "discards":
+        raise CommandFailed(f"{', '.join(given)}: only for discards", code=Exit.USAGE)
     if args.output == "json" and args.action == "export":
         raise CommandFailed("--output: export always writes JSON; leave it out", code=Exit.USAGE)
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time, as in 2026-11-22T09:00:00Z")
+    return moment
 
 
 def _allow_many_files() -> None:
@@ -282,3 +326,52 @@ def _export(reader: JournalReader, args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     return Exit.PARTLY if damage or export.bodiless else Exit.OK
+
+
+# ---------------------------------------------------------------------- discards
+
+
+def _discards(args: argparse.Namespace) -> int:
+    query = DiscardQuery(destination=args.destination, reason=args.reason, since=args.since)
+    if not lists_discards(args.directory):
+        # Nothing was discarded, if it is a journal.
+        with Snapshot(args.directory) as snapshot, _refusing():
+            JournalReader(snapshot)
+    try:
+        found = read_discards(args.directory, query)
+        if args.output == "json":
+            for one in found:
+                sys.stdout.buffer.write(encode_discard(one))
+            sys.stdout.buffer.flush()
+        else:
+            _show_discards(found)
+    except OSError as error:
+        failure = folder_error(str(args.directory), error)
+        raise CommandFailed(str(failure), code=Exit.USAGE) from error
+    return Exit.OK
+
+
+def _show_discards(found: Iterable[Discard]) -> None:
+    made = table(
+        "time",
+        "destination",
+        "subscription",
+        "reason",
+        "source",
+        "identifier",
+        "number",
+        "attempts",
+        right=frozenset(("number", "attempts")),
+    )
+    for one in found:
+        made.add_row(
+            one.time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            plain(one.destination),
+            plain(one.subscription),
+            plain(one.reason),
+            plain(one.source or ""),
+            plain(one.identifier or ""),
+            "" if one.sequence_number is None else str(one.sequence_number),
+            str(one.attempts),
+        )
+    show(made)

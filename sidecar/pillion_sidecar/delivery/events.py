@@ -1,6 +1,8 @@
 """What delivery writes to the log, each event under its own stable name (S0.11)."""
 
 import logging
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.handler import DeliveryOutcome
@@ -8,13 +10,26 @@ from pillion_sidecar.delivery.hold import Hold
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.subscriptions import Subscription
-from pillion_sidecar.journal.ports import NO_NUMBER
 
 logger = logging.getLogger("pillion.delivery")
 
 
-def discarded(queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason) -> None:
-    """An indication was discarded: once for each, with identifier and sequence."""
+#: Destination and reason.
+DiscardKind: TypeAlias = tuple[str, str]
+#: Kinds of discards that have a line of their own when they are counted; the rest has one.
+COUNTED_KINDS = 100
+#: Identifiers that one line names at the end.
+IDENTIFIERS_IN_A_LINE = 100
+
+
+def discarded(
+    queue: DestinationQueue,
+    entry: QueueEntry,
+    reason: DiscardReason,
+    *,
+    sequence_number: int | None,
+) -> None:
+    """An indication was discarded."""
     logger.warning(
         "indication discarded: %s",
         reason.value,
@@ -26,12 +41,59 @@ def discarded(queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason)
             "identifier": entry.indication.identifier,
             "source": entry.indication.source,
             "sequence_context": queue.sequence.context,
-            "sequence_number": queue.sequence.sequence_number(entry.number)
-            if entry.number != NO_NUMBER
-            else None,
+            "sequence_number": sequence_number,
             "attempts": entry.attempts,
         },
     )
+
+
+def discards_counted(counts: Mapping[DiscardKind, int], *, earlier: bool = False) -> None:
+    """More indications were discarded than have a line; ``earlier``: by the run before."""
+    kinds = sorted(((count, kind) for kind, count in counts.items() if count > 0), reverse=True)
+    for count, (destination, reason) in kinds[:COUNTED_KINDS]:
+        _count_discards(count, f"{destination}: {reason}", destination, reason, earlier)
+    rest = sum(count for count, _ in kinds[COUNTED_KINDS:])
+    if rest:
+        others = f"{len(kinds) - COUNTED_KINDS} other destinations and reasons"
+        _count_discards(rest, others, None, None, earlier)
+
+
+def _count_discards(
+    count: int, what: str, destination: str | None, reason: str | None, earlier: bool
+) -> None:
+    more = "discards at the end of the run before" if earlier else "more discards"
+    logger.warning(
+        "%s %s for %s; pillion journal discards, or GET /v1/discards, lists their identifiers",
+        f"{count:,}",
+        more,
+        what,
+        extra={
+            "event": "discards-counted",
+            "destination": destination,
+            "reason": reason,
+            "count": count,
+            "run": "before" if earlier else None,
+        },
+    )
+
+
+def discarded_at_shutdown(destination: str, identifiers: Sequence[str | None]) -> None:
+    """More indications were discarded at the end than have a line: with their identifiers, since
+    nothing else may outlive the process."""
+    for begin in range(0, len(identifiers), IDENTIFIERS_IN_A_LINE):
+        some = identifiers[begin : begin + IDENTIFIERS_IN_A_LINE]
+        logger.warning(
+            "%d more discards for %s: shutdown",
+            len(some),
+            destination,
+            extra={
+                "event": "discards-counted",
+                "destination": destination,
+                "reason": DiscardReason.SHUTDOWN.value,
+                "count": len(some),
+                "identifiers": [str(one or "") for one in some],
+            },
+        )
 
 
 def delivery_failed(queue: DestinationQueue, outcome: DeliveryOutcome) -> None:

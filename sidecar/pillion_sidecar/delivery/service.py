@@ -11,6 +11,7 @@ from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.delivery.answering import JournalAnswers
 from pillion_sidecar.delivery.concluding import Concluding
+from pillion_sidecar.delivery.discards import DiscardReports, NoDiscardList
 from pillion_sidecar.delivery.dispatcher import Dispatcher
 from pillion_sidecar.delivery.ending import Ending
 from pillion_sidecar.delivery.entry import QueueEntry
@@ -25,7 +26,7 @@ from pillion_sidecar.delivery.table import DestinationTable, HandlerFactory
 from pillion_sidecar.delivery.taking import Taking
 from pillion_sidecar.indication import Indication, Tracker
 from pillion_sidecar.intake.ports import Refusal, Target
-from pillion_sidecar.journal.ports import Journal, Recovered
+from pillion_sidecar.journal.ports import DiscardList, Journal, Recovered
 
 
 class DeliveryService:
@@ -43,9 +44,10 @@ class DeliveryService:
         followers: tuple[Tracker, ...] = (),
         maximum_destinations: int = 10_000,
         draw: Callable[[], float] = random.random,
+        discards: DiscardList | None = None,
     ) -> None:
         """``followers`` follow every indication, those that the journal recovers too; ``draw``
-        gives jitter."""
+        gives jitter; ``discards`` lists what is discarded."""
         self._clock = clock
         self._timers = timers
         self._observer = observer
@@ -59,6 +61,9 @@ class DeliveryService:
             actions=self,
         )
         self._followers = followers
+        self._reports = DiscardReports(
+            clock=clock, timers=timers, discards=discards or NoDiscardList()
+        )
         self._call_soon = call_soon
         self.keep_in(journal, Recovered())
 
@@ -70,7 +75,10 @@ class DeliveryService:
             journal, subscription_at=self._table.subscriptions.at, followers=self._followers
         )
         self._settlements = Settlements(
-            keeping=self._keeping, call_soon=self._call_soon, arrange=self.arrange
+            keeping=self._keeping,
+            call_soon=self._call_soon,
+            arrange=self.arrange,
+            reports=self._reports,
         )
         self._taking = Taking(
             clock=self._clock,
@@ -331,3 +339,4 @@ class DeliveryService:
         """Stop, with one line for each destination that something is left for (S0.14). What is in
         memory alone is discarded, each logged; what the journal has stays there."""
         self._ending.close()
+        self._reports.count()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Container, Sequence
 
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.discarding import DiscardTurns
+from pillion_sidecar.delivery.discards import DiscardReports
 from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.gaps import run_of
 from pillion_sidecar.delivery.keeping import Keeping, queue_state
@@ -24,6 +25,7 @@ class Settlements:
         keeping: Keeping,
         call_soon: Callable[[Callable[[], None]], object],
         arrange: Callable[[DestinationQueue], None],
+        reports: DiscardReports,
     ) -> None:
         """``call_soon`` is that of the event loop; ``arrange`` sees to the next event of a queue
         whose discards are read."""
@@ -35,6 +37,7 @@ class Settlements:
         )
         # The queues at which an ordered group has ended, by its run.
         self._gaps: dict[int, set[DestinationQueue]] = {}
+        self._reports = reports
         self._emptied: set[asyncio.Event] = set()
 
     def settle(
@@ -56,11 +59,14 @@ class Settlements:
         self._tell(queue, indication, reason, left=left)
 
     def discard(self, queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason) -> None:
-        """Discard an entry that was taken: counted, logged, told."""
+        """Discard an entry that was taken: counted, listed, logged, told.
+
+        Listed before it is settled: so the list has it before the journal does.
+        """
         if entry.indication.member is not None:
             self.lose(queue, entry)
         queue.discarded[reason] += 1
-        events.discarded(queue, entry, reason)
+        self._reports.tell(queue, entry, reason)
         self.settle(queue, entry, reason)
 
     def discard_evicted(
@@ -133,7 +139,7 @@ class Settlements:
         for queue, entry in entries:
             left -= 1
             queue.discarded[reason] += 1
-            events.discarded(queue, entry, reason)
+            self._reports.tell(queue, entry, reason)
             self._tell(queue, indication, reason, left=left)
 
     def _tell(

@@ -72,12 +72,14 @@ def open_journal(
     identities: IdentitySink,
     observer: CommitObserver | None = None,
     journal_id: bytes | None = None,
+    before_settling: Callable[[], None] | None = None,
 ) -> tuple["DiskJournal", Recovered]:
     """Recover what is in the folder, whose lock the caller holds. Blocks; may be called in any
     thread, since nothing of the event loop is touched before ``attach``.
 
     ``worker`` commits, ``reader`` reads; the caller closes both after the journal.
     ``journal_id``: 16 bytes for a journal that is new; random where it is None.
+    ``before_settling`` is called before settlements are submitted to ``worker``.
 
     Raises:
         JournalError: the folder cannot be used as it is.
@@ -107,11 +109,15 @@ def open_journal(
         settings=settings,
         observer=observer,
     )
+    journal.before_settling = before_settling
     return journal, recovery.recovered
 
 
 class DiskJournal:
     """A ``Journal`` on disk, opened by :func:`open_journal`."""
+
+    #: Called before settlements are submitted to the worker that commits.
+    before_settling: Callable[[], None] | None = None
 
     def __init__(
         self,
@@ -334,6 +340,8 @@ class DiskJournal:
         if self._owner is None:
             # A start that was broken off leaves the folder as it was recovered.
             return []
+        if self._settling and self.before_settling is not None:
+            self.before_settling()
         records = self._settling.take()
         if self._naming.has_new:
             records.insert(0, encode_names(self._naming.take_new()))

@@ -8,6 +8,7 @@ and never goes back, over restarts neither; the other rooms' times are ``Clock.m
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -73,6 +74,52 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, array_like=True, kw_only=T
     #: How it ended, and what led to that, where its resource stayed as it was.
     end: str | None = None
     cause: str | None = None
+
+
+class Discard(msgspec.Struct, frozen=True, kw_only=True, gc=False, rename="camel"):
+    """One accepted indication that was discarded for one destination, as the list has it."""
+
+    time: datetime
+    destination: str
+    subscription: str
+    #: A ``DiscardReason``; a later version may know others.
+    reason: str
+    source: str | None = None
+    #: IndicationIdentifier.
+    identifier: str | None = None
+    sequence_context: str | None = None
+    sequence_number: int | None = None
+    #: Failed attempts.
+    attempts: int = 0
+    #: ``Place.destination`` and ``Place.number``; None where it had no number yet.
+    queue: int
+    number: int | None = None
+    #: The journal sequence.
+    id: int
+
+
+class DiscardList(Protocol):
+    """Lists what was discarded."""
+
+    def add(self, discard: Discard) -> None:
+        """List a discard. Does not block."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscardQuery:
+    """Which discards are asked for; None: all."""
+
+    destination: str | None = None
+    reason: str | None = None
+    since: datetime | None = None
+
+    def matches(self, discard: Discard) -> bool:
+        """Whether a discard is asked for."""
+        return (
+            self.destination in (None, discard.destination)
+            and self.reason in (None, discard.reason)
+            and (self.since is None or discard.time >= self.since)
+        )
 
 
 class Journal(Protocol):

@@ -3,20 +3,24 @@
 Mounted on the intake listener, or on one of its own, and on loopback either way.
 """
 
+import asyncio
 import heapq
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeAlias
 
+import msgspec
 from aiohttp import web
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.connections import ended_with_client
+from pillion_sidecar.journal.ports import Discard, DiscardQuery
 from pillion_sidecar.origins import OriginPolicy
-from pillion_sidecar.telemetry.ports import DeliveryService, DestinationQueue
+from pillion_sidecar.telemetry.ports import DeliveryService, DestinationQueue, DiscardFinder
 from pillion_sidecar.telemetry.status import (
     attempt_status,
     queue_status,
@@ -31,6 +35,9 @@ MAXIMUM_LIMIT = 1000
 MOST_ENDED = 1000
 #: Seconds that ``POST /drain`` waits, unless asked otherwise, and at most.
 DEFAULT_DRAIN_TIMEOUT = 20.0
+#: Discards in one answer, by default and at most.
+DEFAULT_DISCARDS = 1000
+MAXIMUM_DISCARDS = 10_000
 MAXIMUM_DRAIN_TIMEOUT = 3600.0
 #: Requests that wait for ``POST /drain`` at a time.
 MOST_DRAINING = 16
@@ -53,16 +60,19 @@ class Administration:
     drain: Drain
     #: Which requests come from a web page of another origin; None: tokens are asked for.
     origins: OriginPolicy | None = None
+    #: The list of discards; None: there is none to show.
+    discards: DiscardFinder | None = None
 
 
 def add_administration_routes(app: web.Application, administration: Administration) -> None:
-    """Mount ``/v1/queues`` and ``/drain``."""
+    """Mount ``/v1/queues``, ``/v1/discards`` and ``/drain``."""
     routes = _Routes(administration)
     guarded = partial(_guarded, administration.origins)
     app.router.add_get("/v1/queues", guarded(routes.list_queues))
     app.router.add_get("/v1/queues/{name}", guarded(routes.show_queue))
     app.router.add_post("/v1/queues/{name}/skip", guarded(routes.skip))
     app.router.add_post("/v1/queues/{name}/purge", guarded(routes.purge))
+    app.router.add_get("/v1/discards", guarded(routes.list_discards))
     app.router.add_post("/drain", guarded(routes.drain))
 
 
@@ -118,6 +128,7 @@ class _Routes:
         self._clock = administration.clock
         self._drain = administration.drain
         self._draining = 0
+        self._reading = asyncio.Lock()
 
     async def list_queues(self, request: web.Request) -> web.Response:
         """All queues, a page at a time."""
@@ -140,6 +151,28 @@ class _Routes:
         """Discard all that is pending."""
         name = self._found(request).name
         return web.json_response({"name": name, "discarded": self._delivery.purge(name) or 0})
+
+    async def list_discards(self, request: web.Request) -> web.Response:
+        """The latest discards, oldest first."""
+        finder = self._administration.discards
+        limit = _number(request, "limit", default=DEFAULT_DISCARDS, least=1, most=MAXIMUM_DISCARDS)
+        query = DiscardQuery(
+            destination=request.query.get("destination"),
+            reason=request.query.get("reason"),
+            since=_moment(request, "since"),
+        )
+        found: Sequence[Discard] = ()
+        if finder is not None:
+            # One at a time: what is asked may take a while to read.
+            async with self._reading:
+                found = await asyncio.to_thread(finder.find(query, limit=int(limit)))
+        document = {
+            "discards": list(found),
+            "unlisted": 0 if finder is None else finder.unlisted,
+        }
+        return web.Response(
+            body=msgspec.json.encode(document), content_type="application/json", charset="utf-8"
+        )
 
     async def drain(self, request: web.Request) -> web.Response:
         """Hasten delivery; 200 when nothing is left, 202 when the time was too short."""
@@ -177,6 +210,21 @@ class _Routes:
                 text=f"no destination queue named {name!r}; GET /v1/queues lists them\n"
             )
         return queue
+
+
+def _moment(request: web.Request, name: str) -> datetime | None:
+    text = request.query.get(name)
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise web.HTTPBadRequest(
+            text=f"{name}={text!r} is no time; write RFC 3339, as in 2026-11-22T09:30:00Z\n"
+        )
+    return moment
 
 
 def _number(request: web.Request, name: str, *, default: float, least: float, most: float) -> float:

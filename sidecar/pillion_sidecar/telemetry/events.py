@@ -111,7 +111,9 @@ EVENTS: tuple[Event, ...] = (
     Event(
         "indication-discarded",
         "WARNING",
-        "An accepted indication was discarded undelivered. Exactly one record for each.",
+        "An accepted indication was discarded undelivered. In 10 s at most 10 are told for a "
+        "destination and reason, and 200 in all; `discards-counted` counts the others. The list of "
+        "discards has all (`pillion journal discards`).",
         (
             "reason",
             "destination",
@@ -122,6 +124,21 @@ EVENTS: tuple[Event, ...] = (
             "sequence_number",
             "attempts",
         ),
+    ),
+    Event(
+        "discards-counted",
+        "WARNING",
+        "More indications were discarded for a destination and reason than were told one by one, "
+        "in the last 10 s; without `destination` for many of them together. `run`: `before` where "
+        "a run that crashed has discarded them at its end; then some are told twice. With the "
+        "reason `shutdown` their `identifiers`, 100 in a line.",
+        ("destination", "reason", "count", "run", "identifiers"),
+    ),
+    Event(
+        "discards-not-listed",
+        "WARNING",
+        "The list of discards cannot be written, as on a full disk. It is tried again.",
+        ("unlisted",),
     ),
     Event(
         "group-terminated",

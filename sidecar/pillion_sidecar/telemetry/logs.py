@@ -133,15 +133,17 @@ class _BufferingHandler(logging.Handler):
     def _tell(self, left_out: Iterable[LeftOut]) -> None:
         for kind, count in left_out:
             # Not by the logger: within a handler that may do nothing (Python 3.14).
-            self._offer(
-                own_record(
-                    "%d more lines within %.0f s were left out: %s",
-                    (count, SECONDS, kind.message.replace("%s", "…")),
-                    event="log-lines-left-out",
-                    of=kind.logger,
-                    count=count,
-                )
+            record = logger.makeRecord(
+                logger.name,
+                logging.WARNING,
+                __file__,
+                0,
+                "%d more lines within %.0f s were left out: %s",
+                (count, SECONDS, kind.message.replace("%s", "…")),
+                None,
+                extra={"event": "log-lines-left-out", "of": kind.logger, "count": count},
             )
+            self._offer(record)
 
     def _offer(self, record: logging.LogRecord) -> None:
         self._buffer.offer(self.format(record), record.levelno)
@@ -149,13 +151,6 @@ class _BufferingHandler(logging.Handler):
     def handleError(self, record: logging.LogRecord) -> None:
         """Count a record that has no text; the library's own would print, and wait for a reader."""
         self._buffer.drop(record.levelno)
-
-
-def own_record(message: str, arguments: tuple[object, ...], **fields: object) -> logging.LogRecord:
-    """Return a WARNING of the log about itself."""
-    return logger.makeRecord(
-        logger.name, logging.WARNING, __file__, 0, message, arguments, None, extra=fields
-    )
 
 
 class _Writer:
@@ -188,12 +183,16 @@ class _Writer:
 
 def _dropped_record(dropped: dict[str, int]) -> logging.LogRecord:
     counts = ", ".join(f"{count} {level}" for level, count in dropped.items())
-    return own_record(
+    count = sum(dropped.values())
+    return logger.makeRecord(
+        logger.name,
+        logging.WARNING,
+        __file__,
+        0,
         "%d records found no room in the log's buffer: its reader is slow (%s)",
-        (sum(dropped.values()), counts),
-        event="log-records-dropped",
-        count=sum(dropped.values()),
-        levels=counts,
+        (count, counts),
+        None,
+        extra={"event": "log-records-dropped", "count": count, "levels": counts},
     )
 
 

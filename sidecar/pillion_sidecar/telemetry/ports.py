@@ -3,12 +3,13 @@
 Telemetry only looks: it keeps no second copy of a number that another room counts.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from pillion_sidecar.config.resources import RetryPolicy
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
 from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.journal.ports import Discard, DiscardQuery
 
 
 class AttemptRecord(Protocol):
@@ -202,6 +203,18 @@ class DeliveryService(Protocol):
 
     def purge(self, name: str) -> int | None:
         """Discard everything that waits; how much that was, None without such a queue."""
+
+
+class DiscardFinder(Protocol):
+    """The list of discards, as an administrator asks it."""
+
+    @property
+    def unlisted(self) -> int:
+        """Discards since the start that are not in the list any more, or never were."""
+
+    def find(self, query: DiscardQuery, *, limit: int) -> Callable[[], Sequence[Discard]]:
+        """Return what finds the latest discards of a query, oldest first. That blocks, and may be
+        called in any thread; raises OSError."""
 
 
 class DuplicateMemory(Protocol):

@@ -93,3 +93,34 @@ async def test_a_flipped_byte_is_told_and_the_rest_is_there(
         assert await exported(folder, capsys) == [LINES[0], LINES[2]]
         assert await run("verify", str(folder)) == Exit.OK
         assert "damaged bytes that a deliverer has put aside" in capsys.readouterr().out
+
+
+async def test_what_was_discarded_is_listed_beside_a_deliverer_and_after_kill_9(
+    resources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "journal"
+    async with sidecar(resources, "--journal", str(folder)) as deliverer:
+        await deliverer.publish(*LINES, query="ack=durable")
+        purge = ["queues", "--purge", "ops", "--yes", "--at", deliverer.intake]
+        assert await asyncio.to_thread(main, purge) == Exit.OK
+        # A commit behind it: what was discarded is written by then.
+        last = {
+            **LINES[0],
+            "properties": {**LINES[0]["properties"], "IndicationIdentifier": "last"},
+        }
+        await deliverer.publish(last, query="ack=durable")
+        capsys.readouterr()
+        assert await run("discards", str(folder), "--output", "json") == Exit.OK
+        listed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [one["identifier"] for one in listed] == ["alert-0", "alert-1", "alert-2"]
+        deliverer.process.kill()
+    assert await run("discards", str(folder), "--destination", "ops", "--reason", "purged") == 0
+    table = capsys.readouterr().out
+    assert all(f"alert-{number}" in table for number in range(3))
+    for nothing in (["--destination", "other"], ["--since", "2100-01-01T00:00:00Z"]):
+        assert await run("discards", str(folder), *nothing) == Exit.OK
+        assert "alert-" not in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        await run("discards", str(folder), "--since", "yesterday")
+    assert await run("inspect", str(folder), "--reason", "purged") == Exit.USAGE
+    assert await run("discards", str(tmp_path / "nowhere")) == Exit.USAGE

@@ -1,5 +1,6 @@
 """What the manual says becomes of queued indications when a subscription or a Secret goes."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,14 +58,13 @@ def backlog(
 
 
 def discards(pod: DelivererPod) -> Counter[str]:
-    """What the deliverer has discarded, by reason."""
-    reasons = ("subscription-not-active", "destination-removed")
-    lines = [
-        line
-        for line in pod.log.read_text().splitlines()
-        if '"event": "indication-discarded"' in line
-    ]
-    return Counter(reason for line in lines for reason in reasons if f'"{reason}"' in line)
+    """What the deliverer has discarded, by reason: told one by one, or counted."""
+    told: Counter[str] = Counter()
+    for line in pod.log.read_text().splitlines():
+        if '"event": "indication-discarded"' in line or '"event": "discards-counted"' in line:
+            record = json.loads(line)
+            told[record["reason"]] += record.get("count", 1)
+    return told
 
 
 def delivered(listener: ListenerProcess) -> int:

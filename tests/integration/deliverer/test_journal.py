@@ -1,5 +1,6 @@
 """A deliverer on the folder of the run before: nothing is lost, forgotten, or told anew."""
 
+import asyncio
 import logging
 from collections import Counter
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from pillion_cli.listener.sequence import SequenceIdentifier
+from pillion_sidecar.journal.discards import read_discards
+from pillion_sidecar.journal.ports import DiscardQuery
 from support.listening import Listening, listening
 from support.resources import JSON, subscription
 from support.running import Running, alerts, later, listener, resources, running
@@ -372,7 +375,7 @@ async def test_what_is_left_at_the_end_stays_and_is_delivered_after_the_next_sta
     assert numbers(ops) == [0, 1, 2]
 
 
-async def test_a_purge_of_what_lies_on_disk_alone_is_logged_and_final(
+async def test_a_purge_of_what_lies_on_disk_alone_is_listed_and_final(
     config: Path, journal: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with listening(status=503) as ops:
@@ -384,10 +387,13 @@ async def test_a_purge_of_what_lies_on_disk_alone_is_logged_and_final(
             await given_up(run)
             await run.kept()
             await run.kill()
-        discards = events(caplog, "indication-discarded")
-        assert Counter(one["reason"] for one in discards) == {"purged": 500}
-        # Of what was not read back it is not known who it was; that it was, is.
-        assert len({one["sequence_number"] for one in discards}) == 500
+        query = DiscardQuery(destination="ops")
+        discards = await asyncio.to_thread(lambda: list(read_discards(journal, query)))
+        assert Counter(one.reason for one in discards) == {"purged": 500}
+        assert len({one.sequence_number for one in discards}) == 500
+        told = len(events(caplog, "indication-discarded"))
+        counted = events(caplog, "discards-counted")
+        assert told + sum(one["count"] for one in counted if not one.get("run")) == 500
         ops.behave()
         async with running(config, journal=journal, time=later(run.time, 60)) as again:
             assert again.deliverer.delivery.pending == 0

@@ -8,6 +8,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from pillion_sidecar.journal.discards import read_discards
+from pillion_sidecar.journal.ports import DiscardQuery
 from pillion_sidecar.journaling import JournalFailed
 from pillion_sidecar.testing import FakeTime
 from support.listening import listening
@@ -290,9 +292,12 @@ async def test_a_dead_listener_gives_up_its_oldest_and_the_others_get_everything
                 answer = await run.publish(*big(first, 5), ack="durable")
                 assert answer.status == 200
                 await run.delivered("good", first + 5)
-            given_up = [one["identifier"] for one in events(caplog, "indication-discarded")]
-            reasons = {one["reason"] for one in events(caplog, "indication-discarded")}
             depth = run.queue("dead").depth
+            await run.kept()
+            query = DiscardQuery()
+            listed = await asyncio.to_thread(lambda: list(read_discards(journal, query)))
+            given_up = [one.identifier for one in listed]
+            reasons = {one.reason for one in listed}
             assert reasons == {"queue-full"}
             assert given_up == [str(number) for number in range(601 - depth)]
             assert size(journal) <= 8 << 20

@@ -145,7 +145,9 @@ async def test_sigterm_closes_the_door_delivers_and_exits_with_0(tmp_path: Path)
             assert await process.ended() == 0
         assert healthy.identifiers == [str(n) for n in range(count)]
         discards = process.events("indication-discarded")
-        assert [one["identifier"] for one in discards] == [str(n) for n in range(count)]
+        told = [one["identifier"] for one in discards]
+        told += [name for one in process.events("discards-counted") for name in one["identifiers"]]
+        assert told == [str(n) for n in range(count)]
         assert {(one["destination"], one["reason"]) for one in discards} == {("stuck", "shutdown")}
         (left,) = process.events("left-at-shutdown")
         assert (left["destination"], left["count"]) == ("stuck", count)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
@@ -12,6 +13,8 @@ from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Ho
 from pillion_sidecar.delivery.hold import Hold
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.subscriptions import Subscription, SubscriptionEnd
+from pillion_sidecar.journal.discards import DiscardRecorder
+from pillion_sidecar.journal.ports import Discard
 from pillion_sidecar.origins import OriginPolicy
 from pillion_sidecar.telemetry.administration import (
     MOST_DRAINING,
@@ -32,6 +35,7 @@ async def _client(
     left: int = 0,
     drain: Drain | None = None,
     delivery: StillDelivery | None = None,
+    discards: DiscardRecorder | None = None,
 ) -> AsyncIterator[TestClient]:  # type: ignore[type-arg]
     async def drained(seconds: float) -> int:
         fake_time.advance(seconds)
@@ -47,6 +51,7 @@ async def _client(
             durability=lambda: Durability.STATE_ONLY,
             drain=drain or drained,
             origins=OriginPolicy("127.0.0.1"),
+            discards=discards,
         ),
     )
     async with TestClient(TestServer(app)) as client:
@@ -280,3 +285,39 @@ async def test_no_more_wait_for_the_drain_than_may(fake_time: FakeTime) -> None:
         over.set()
         assert {(await one).status for one in waiting} == {200}
         assert (await client.post("/drain")).status == 200
+
+
+async def test_the_latest_discards_are_listed_by_destination_reason_and_time(
+    fake_time: FakeTime,
+) -> None:
+    recorder = DiscardRecorder(timers=fake_time)
+    began = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
+    for number in range(6):
+        recorder.add(
+            Discard(
+                time=began + timedelta(seconds=number),
+                destination="siem" if number % 2 else "noc",
+                subscription="s",
+                reason="purged" if number == 5 else "queue-full",
+                identifier=f"i{number}",
+                queue=0,
+                number=number,
+                id=number,
+            )
+        )
+
+    async def listed(query: str) -> list[str]:
+        answer = await client.get(f"/v1/discards?{query}")
+        assert answer.status == 200
+        return [one["identifier"] for one in (await answer.json())["discards"]]
+
+    async with _client(fake_time, discards=recorder) as client:
+        assert await listed("") == ["i0", "i1", "i2", "i3", "i4", "i5"]
+        assert await listed("limit=2") == ["i4", "i5"]
+        assert await listed("destination=siem&reason=queue-full") == ["i1", "i3"]
+        assert await listed("since=2026-11-22T09:00:04Z") == ["i4", "i5"]
+        (last,) = (await (await client.get("/v1/discards?limit=1")).json())["discards"]
+        for wrong in ("since=yesterday", "since=2026-11-22T09:00:04", "limit=0"):
+            assert (await client.get(f"/v1/discards?{wrong}")).status == 400
+    assert last["time"] == "2026-11-22T09:00:05Z"
+    assert (last["destination"], last["subscription"], last["reason"]) == ("siem", "s", "purged")
