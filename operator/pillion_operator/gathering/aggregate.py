@@ -36,6 +36,8 @@ class DestinationDelivery:
     last_attempt_time: float | None = None
     last_result: DeliveryResult | None = None
     next_attempt_time: float | None = None
+    #: When the first indication anywhere is discarded if nothing more is delivered.
+    first_loss_due_time: float | None = None
     #: Deliverers whose last attempt failed, succeeded, and those that have made none.
     failing: int = 0
     delivering: int = 0
@@ -119,6 +121,7 @@ def _summed_up(queues: Sequence[QueueReport], unreachable: int) -> DestinationDe
         last_attempt_time=None if latest is None else latest.last_attempt_time,
         last_result=None if latest is None else latest.last_result,
         next_attempt_time=_earliest(queue.next_attempt_time for queue in direct),
+        first_loss_due_time=_earliest(queue.first_loss_due_time for queue in queues),
         failing=len(failing),
         delivering=len(direct) - len(failing) - len(held) - idle,
         idle=idle,
@@ -155,6 +158,7 @@ def _both(one: DestinationDelivery, other: DestinationDelivery) -> DestinationDe
         last_attempt_time=latest.last_attempt_time,
         last_result=latest.last_result,
         next_attempt_time=_earliest((one.next_attempt_time, other.next_attempt_time)),
+        first_loss_due_time=_earliest((one.first_loss_due_time, other.first_loss_due_time)),
         failing=one.failing + other.failing,
         delivering=one.delivering + other.delivering,
         idle=one.idle + other.idle,

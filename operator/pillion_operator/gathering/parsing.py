@@ -110,6 +110,7 @@ def _queue(entry: Mapping[str, Any]) -> QueueReport:
         last_attempt_time=attempted,
         last_success_time=_moment(entry, "lastSuccessTime"),
         next_attempt_time=_moment(entry, "nextAttemptTime"),
+        first_loss_due_time=_moment(entry, "firstLossDueTime"),
         failing_since=failing_since,
         suspended=_flag(entry, "suspended"),
         hold=hold,

@@ -39,6 +39,8 @@ class QueueReport:
     last_attempt_time: float | None = None
     last_success_time: float | None = None
     next_attempt_time: float | None = None
+    #: When the first indication is discarded if nothing more is delivered; None: none is due.
+    first_loss_due_time: float | None = None
     #: The first of the failures since the last success; None while the listener takes what it gets.
     failing_since: float | None = None
     suspended: bool = False

@@ -17,6 +17,7 @@ from pillion_operator.reconciling.states import ServiceStates
 from pillion_operator.status.conditions import Condition, seconds_of
 from pillion_operator.status.delivery import DeliveryVerdict, DestinationFacts, judge_delivery
 from pillion_operator.status.relaying import shared_condition
+from pillion_operator.status.retry import retry_condition
 from pillion_operator.store import Key, key_of
 from pillion_sidecar.config.resources import SequenceIdentifiers
 
@@ -33,6 +34,7 @@ _TOLD = (
     "oldestIndicationTime",
     "lastResult",
     "nextAttemptTime",
+    "firstLossDueTime",
     "deliverers",
     "relays",
 )
@@ -70,7 +72,12 @@ class DestinationReconciler:
             self._common.come_again(key, min(delivery.due_again, LONGEST_TIMER))
         await self._common.statuses.write(
             body,
-            [*conditions, *delivery.conditions, *self._identifiers(body)],
+            [
+                *conditions,
+                *delivery.conditions,
+                *self._identifiers(body),
+                *self._retry(body, services, accepted=verdict.accepted),
+            ],
             delivery.fields,
         )
 
@@ -110,6 +117,15 @@ class DestinationReconciler:
         if (body.get("spec") or {}).get("sequenceIdentifiers") != SequenceIdentifiers.SEND:
             return []
         return [shared_condition(self._common.readiness.shared_by(body))]
+
+    def _retry(self, body: Object, services: Sequence[Key], *, accepted: bool) -> list[Condition]:
+        """What is to be said where the retry that is written leaves little time to act."""
+        if not accepted:
+            return []
+        found = {service.name: self._common.store.get(service) for service in services}
+        specs = {name: one.get("spec") or {} for name, one in found.items() if one is not None}
+        condition = retry_condition(body.get("spec") or {}, specs)
+        return [] if condition is None else [condition]
 
     def _removed(self, key: Key, services: Sequence[Key]) -> bool:
         """Whether every deliverer that can be asked runs on a revision without the destination."""

@@ -30,6 +30,7 @@ from pillion_operator.reconciling.statuses import StatusWriter
 from pillion_operator.status.conditions import Condition
 from pillion_operator.status.deliverers import (
     count_fields,
+    durability_condition,
     injection_condition,
     ready_condition,
 )
@@ -179,8 +180,13 @@ class ServiceStatusReconciler:
         if not is_sidecar_service(body):
             return []
         injected = len(self._readiness.pods(service))
-        conditions = [injection_condition(injected, self._missed.missed(service))]
-        return [*conditions, overlap_condition(self._overlaps.of(service))]
+        return [
+            injection_condition(injected, self._missed.missed(service)),
+            overlap_condition(self._overlaps.of(service)),
+            durability_condition(
+                self._durability(service, body), hand_over_to=gateway_named(body, HAND_OVER_TO)
+            ),
+        ]
 
 
 def gateway_services(service: Object) -> Mapping[str, Key]:

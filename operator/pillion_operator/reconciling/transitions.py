@@ -17,6 +17,7 @@ _NEWS: Mapping[str, tuple[str, bool]] = {
     "RelayFailing": ("True", True),
     "SequenceIdentifiersShared": ("True", False),
     "GatewayReady": ("False", True),
+    "RetryTooShort": ("True", False),
 }
 
 

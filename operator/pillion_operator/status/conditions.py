@@ -23,6 +23,8 @@ OUR_TYPES = frozenset(
         "RelayFailing",
         "SequenceIdentifiersShared",
         "GatewayReady",
+        "RetryTooShort",
+        "NotDurableBeyondPod",
     }
 )
 

@@ -12,6 +12,7 @@ from pillion_operator.cluster.types import Object
 from pillion_operator.gathering.reports import NO_TOKEN, DelivererReport, Unreachable
 from pillion_operator.names import DELIVERER_LABEL
 from pillion_operator.status.conditions import Condition
+from pillion_sidecar.config.resources import Durability
 
 #: Pods that a message names.
 _MOST_NAMES = 5
@@ -124,6 +125,30 @@ def injection_condition(injected: int, missing: Sequence[str]) -> Condition:
         return Condition("InjectionComplete", "True", "NoPods", message)
     return Condition(
         "InjectionComplete", "True", "AllInjected", "Every pod that should have a deliverer has it."
+    )
+
+
+def durability_condition(durability: Durability, *, hand_over_to: str) -> Condition:
+    """NotDurableBeyondPod of a service in mode Sidecar.
+
+    ``durability`` is the one in force, ``hand_over_to`` the gateway that gets what is left at a
+    sidecar's end; empty: none does.
+    """
+    kind = "NotDurableBeyondPod"
+    if durability is not Durability.DISK:
+        message = f"Nothing is said to be durable: durability is {durability.value}."
+        return Condition(kind, "False", "NothingDurable", message)
+    if hand_over_to:
+        message = f"What is left when a pod ends is handed over to the gateway {hand_over_to}."
+        return Condition(kind, "False", "HandedOver", message)
+    return Condition(
+        kind,
+        "True",
+        "VolumeOfPod",
+        "The journal of a sidecar lies in an emptyDir, which outlives its container and goes with "
+        "its pod: what was acknowledged as durable and is not delivered when the pod is deleted, "
+        "evicted or loses its node is lost. Set handOverTo to a service in mode Gateway for pods "
+        "that end in order; where a node may be lost, publish to that gateway.",
     )
 
 

@@ -245,6 +245,7 @@ def _fields(delivery: DestinationDelivery) -> dict[str, Any]:
     for name, at in (
         ("oldestIndicationTime", delivery.oldest_indication_time),
         ("nextAttemptTime", delivery.next_attempt_time),
+        ("firstLossDueTime", delivery.first_loss_due_time),
     ):
         if at is not None:
             fields[name] = rfc3339(at)

@@ -129,7 +129,11 @@ def build_destination(
         timeout_seconds=float(spec["timeoutSeconds"]),
         tls=tls,
         credentials=credentials,
-        retry=_retry(spec.get("retry", {}), service),
+        retry=written_retry(
+            spec.get("retry", {}),
+            attempts=service.delivery_retry_attempts,
+            interval_seconds=service.delivery_retry_interval_seconds,
+        ),
         queue_size=spec.get("queueSize", service.queue_size),
         queue_full_policy=QueueFullPolicy(policy) if policy else service.queue_full_policy,
         indication_lifetime_seconds=(
@@ -144,10 +148,16 @@ def build_destination(
     )
 
 
-def _retry(spec: Mapping[str, Any], service: IndicationService) -> RetryPolicy | None:
-    """The retry that is written: where any field is, the others are DSP1054's (S0.7)."""
-    attempts = spec.get("attempts", service.delivery_retry_attempts)
-    interval = spec.get("intervalSeconds", service.delivery_retry_interval_seconds)
+def written_retry(
+    spec: Mapping[str, Any], *, attempts: int | None, interval_seconds: float | None
+) -> RetryPolicy | None:
+    """The retry that a destination's ``retry`` and its service's ``attempts`` and
+    ``interval_seconds`` come to: where any field is written, the others are DSP1054's (S0.7).
+
+    None: no field is written.
+    """
+    attempts = spec.get("attempts", attempts)
+    interval = spec.get("intervalSeconds", interval_seconds)
     if not spec and attempts is None and interval is None:
         return None
     interval = DSP1054.interval_seconds if interval is None else float(interval)

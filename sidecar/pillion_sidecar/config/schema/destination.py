@@ -207,7 +207,9 @@ _CONDITIONS = (
     "and ListenerUnreachable are about that. RelayFailing, where sidecars relay: their last "
     "attempts to relay failed, and what is to be relayed waits with them. "
     "SequenceIdentifiersShared, with sequenceIdentifiers Send: several deliverers lead to this "
-    "URL. Draining: the resource was deleted and what is queued is still delivered; the message "
+    "URL. RetryTooShort, where a retry field or indicationLifetimeSeconds is written: a listener "
+    "that is down loses its first indication within ten minutes. Draining: the resource was "
+    "deleted and what is queued is still delivered; the message "
     "says how much is left."
 )
 
@@ -269,6 +271,11 @@ LISTENER_DESTINATION = Kind(
             "nextAttemptTime",
             "When the next attempt after a failure is due. Absent: no deliverer waits for one.",
         ),
+        moment(
+            "firstLossDueTime",
+            "When the first indication will be discarded if nothing more is delivered. Absent: "
+            "none is due.",
+        ),
         count("deliverers", "How many deliverers told the operator about this destination."),
         count("relays", "How many of them leave delivery to a gateway. Absent: none does."),
         conditions=_CONDITIONS,
@@ -312,6 +319,12 @@ LISTENER_DESTINATION = Kind(
             name="Next Attempt",
             path=".status.nextAttemptTime",
             description="When the next attempt after a failure is due.",
+            priority=1,
+        ),
+        Column(
+            name="First Loss",
+            path=".status.firstLossDueTime",
+            description="When the first indication will be lost if nothing more is delivered.",
             priority=1,
         ),
         AGE,

@@ -253,7 +253,9 @@ _CONDITIONS = (
     "configuration. InjectionComplete: every pod that should have a sidecar has one; the message "
     "names those that have none. SelectorsOverlap: another service's podSelector selects the same "
     "pods; the older service serves them. GatewayReady, where gatewayRef or handOverTo is set: the "
-    "gateways that they name are there, can be gateways, and run; the message says what is wrong."
+    "gateways that they name are there, can be gateways, and run; the message says what is wrong. "
+    "NotDurableBeyondPod, in mode Sidecar: journals lie in volumes that go with their pods, and "
+    "nothing takes over what is left."
 )
 
 INDICATION_SERVICE = Kind(

@@ -47,6 +47,7 @@ FAILED = QueueReport(
     last_detail="connection refused",
     last_attempt_time=90.0,
     next_attempt_time=120.0,
+    first_loss_due_time=500.0,
     failing_since=60.0,
 )
 IDLE = QueueReport(name="pager", depth=0, capacity=10, high_water=0)
@@ -70,6 +71,7 @@ def test_deliverers_are_summed_up() -> None:
         last_attempt_time=100.0,
         last_result=DeliveryResult.SUCCESS,
         next_attempt_time=120.0,
+        first_loss_due_time=500.0,
         failing=1,
         delivering=1,
         idle=2,
@@ -114,6 +116,7 @@ _QUEUES = st.builds(
     last_detail=st.sampled_from(["", "HTTP 503", "timed out"]),
     last_attempt_time=_MOMENT,
     next_attempt_time=_MOMENT,
+    first_loss_due_time=_MOMENT,
     suspended=st.booleans(),
     draining=st.booleans(),
 )

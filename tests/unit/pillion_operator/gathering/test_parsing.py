@@ -57,6 +57,12 @@ def test_an_answer_that_would_take_long_to_read_is_not_read(
     assert read == []
 
 
+def test_the_first_loss_that_is_due_is_read() -> None:
+    told = {**OLD_QUEUE, "firstLossDueTime": "1970-01-01T00:05:00.000Z"}
+    (queue,) = parse_page(page(told)).queues
+    assert queue.first_loss_due_time == 300.0
+
+
 def test_as_many_queues_as_there_may_be_are_not_too_many_parts() -> None:
     many = [{**OLD_QUEUE, "name": f"q{number}"} for number in range(MOST_ENTRIES)]
     ended = [{"name": f"s{number}", "reason": "FatalError"} for number in range(MOST_ENTRIES)]
@@ -74,6 +80,8 @@ def test_an_older_deliverer_is_understood() -> None:
     assert (queue.last_result, queue.last_detail) == (DeliveryResult.ERROR, "HTTP 503")
     assert (queue.last_attempt_time, queue.last_success_time) == (100.0, 90.0)
     assert queue.next_attempt_time == 130.0
+    # The first version does not tell.
+    assert queue.first_loss_due_time is None
     assert queue.oldest_indication_time is None
     # The field itself is missing: the last failure is all that is known.
     assert queue.failing_since == 100.0
@@ -163,6 +171,7 @@ def test_a_detail_is_one_bounded_line() -> None:
         {"lastAttemptTime": "1970-01-01T00:01:40"},
         {"lastAttemptTime": "0001-01-01T00:00:00+23:59"},
         {"nextAttemptTime": "1" * 1000},
+        {"firstLossDueTime": 130},
     ],
     ids=str,
 )

@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from pillion_operator.store import Key
+from pillion_sidecar.config.resources import Durability
 from support.operator_fakes import run_virtually
 from support.operator_world import NAMESPACE, World, settled
 
@@ -44,6 +45,40 @@ def condition(world: World, kind: str, name: str, wanted: str) -> tuple[str, str
     status = world.api.objects[Key(kind, NAMESPACE, name)]["status"]
     found = [one for one in status["conditions"] if one["type"] == wanted]
     return (found[0]["status"], found[0]["reason"]) if found else ("", "")
+
+
+def test_a_journal_that_goes_with_its_pod_is_told_of_and_leaves_the_service_ready() -> None:
+    async def scenario(world: World) -> None:
+        durable = ("IndicationService", "default", "NotDurableBeyondPod")
+        ready = ("IndicationService", "default", "Ready")
+        assert condition(world, *durable) == ("True", "VolumeOfPod")
+        assert condition(world, *ready)[0] == "True"
+        # A gateway's journal lies in a claim.
+        assert condition(world, "IndicationService", "hub", durable[2]) == ("", "")
+        world.resource("IndicationService", "default", {"gatewayRef": HUB, "handOverTo": HUB})
+        await settled(world)
+        assert condition(world, *durable) == ("False", "HandedOver")
+        world.resource("IndicationService", "default", {"durability": "Memory"})
+        world.pods["sidecar"].durability = Durability.MEMORY
+        await settled(world)
+        assert condition(world, *durable) == ("False", "NothingDurable")
+
+    virtually(scenario)
+
+
+def test_a_retry_that_leaves_no_time_to_act_is_told_of_until_it_is_taken_out() -> None:
+    async def scenario(world: World) -> None:
+        short = ("ListenerDestination", "pager", "RetryTooShort")
+        assert condition(world, *short) == ("", "")
+        written = {"deliveryRetryAttempts": 3, "deliveryRetryIntervalSeconds": 30}
+        world.resource("IndicationService", "default", {"gatewayRef": HUB, **written})
+        await settled(world)
+        assert condition(world, *short) == ("True", "ShortRetryWritten")
+        world.resource("IndicationService", "default", {"gatewayRef": HUB})
+        await settled(world)
+        assert condition(world, *short) == ("", "")
+
+    virtually(scenario)
 
 
 def test_a_gateway_without_a_pod_does_not_serve_and_with_one_it_does() -> None:

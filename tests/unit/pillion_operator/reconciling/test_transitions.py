@@ -19,6 +19,7 @@ TOLD = {
     "RelayFailing": ("True", "RelayFailing", "NotRelayFailing"),
     "SequenceIdentifiersShared": ("True", "SequenceIdentifiersShared", None),
     "GatewayReady": ("False", "NotGatewayReady", "GatewayReady"),
+    "RetryTooShort": ("True", "RetryTooShort", None),
 }
 GOOD = {"True": "False", "False": "True"}
 

@@ -208,6 +208,11 @@ def test_without_reports_a_backlog_is_not_known() -> None:
     assert said(judged(SILENT), "Backlogged") == ("Unknown", "DeliverersUnreachable")
 
 
+def test_the_first_loss_that_is_due_is_a_field() -> None:
+    due = replace(FAILING, first_loss_due_time=NOW + 90)
+    assert judged(due).fields["firstLossDueTime"] == "2023-11-14T22:14:50Z"
+
+
 def test_the_fields_say_what_is_known() -> None:
     assert judged(FAILING).fields == {
         "deliverers": 3,

@@ -1,0 +1,64 @@
+"""What conditions say of a retry that gives little time to act. Pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pillion_operator.status.conditions import Condition
+from pillion_sidecar.config.building import written_retry
+from pillion_sidecar.config.durability import LIFETIME_FACTOR, RETRY_ON_DISK
+from pillion_sidecar.config.retry import ALERT_SECONDS, first_loss_after, retry_span
+
+#: Seconds: with less nobody can act before the first loss.
+TIME_TO_ACT = 600.0
+
+
+def retry_condition(
+    destination: Mapping[str, Any], services: Mapping[str, Mapping[str, Any]]
+) -> Condition | None:
+    """RetryTooShort of a destination; None where nothing that it concerns is written.
+
+    ``destination`` is its spec, ``services`` those of the services that deliver to it, by name; all
+    are valid.
+    """
+    found = sorted(_first_losses(destination, services))
+    if not found:
+        return None
+    after, name = found[0]
+    if after >= TIME_TO_ACT:
+        message = "A listener may be down for ten minutes and more before anything is lost."
+        return Condition("RetryTooShort", "False", "TimeToAct", message)
+    early = after < ALERT_SECONDS
+    alert = f", before an alert can fire ({ALERT_SECONDS:g} s)" if early else ""
+    return Condition(
+        "RetryTooShort",
+        "True",
+        "ShorterThanAlert" if early else "ShortRetryWritten",
+        "By the retry fields and indicationLifetimeSeconds that this destination and "
+        f"IndicationService {name} write, a listener that is down loses its first indication "
+        f"{after:g} s after the first failure{alert}. Raise them, or remove them from both "
+        "resources: where none is written, deliverers with durability Disk retry for a day. The "
+        "CRDs of the first release wrote 3 and 30 s into resources that had none.",
+    )
+
+
+def _first_losses(
+    destination: Mapping[str, Any], services: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[float, str]]:
+    """In how many seconds the first loss comes, by each service; not where nothing is written."""
+    for name, service in services.items():
+        retry = written_retry(
+            destination.get("retry") or {},
+            attempts=service.get("deliveryRetryAttempts"),
+            interval_seconds=service.get("deliveryRetryIntervalSeconds"),
+        )
+        lifetime = destination.get(
+            "indicationLifetimeSeconds", service.get("indicationLifetimeSeconds")
+        )
+        if retry is None and lifetime is None:
+            continue
+        policy = RETRY_ON_DISK if retry is None else retry
+        if lifetime is None:
+            lifetime = LIFETIME_FACTOR * (retry_span(policy) or 0.0)
+        after = first_loss_after(policy, lifetime=float(lifetime))
+        # Without any end it is never.
+        yield (float("inf") if after is None else after), name
