@@ -34,6 +34,7 @@ from pillion_sidecar.door.entrance import HEAD_BYTES, Entrance
 from pillion_sidecar.door.places import Limits
 from pillion_sidecar.doorway import Doorway
 from pillion_sidecar.handlers.callbacks import HTTPCallbackPoster
+from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.resolver import Resolver
 from pillion_sidecar.intake.acceptance import Rooms
@@ -97,7 +98,11 @@ class Deliverer:
         self._timers = timers or self._loop_timers
         self._configuration: Configuration | None = None
         self._revisions = Revisions(
-            settings, schema=self._schema, current=lambda: self._configuration, loading=loading
+            settings,
+            schema=self._schema,
+            current=lambda: self._configuration,
+            loading=loading,
+            connections=lambda: self._shares,
         )
         self._gate = IntakeGate()
         self._metrics = Metrics(
@@ -109,6 +114,7 @@ class Deliverer:
             metrics=self._metrics, configured=lambda: self._configuration is not None
         )
         self._shares = DescriptorShares.of_process()
+        self._outgoing = OutgoingConnections(self._shares.outgoing)
         self._resolver = Resolver(nameservers=settings.nameservers)
         self._doorway = Doorway(
             settings,
@@ -135,6 +141,7 @@ class Deliverer:
             timers=self._timers,
             resolver=self._resolver,
             address_policy=self._settings.addresses,
+            outgoing=self._outgoing,
         )
         self._callbacks = Callbacks(
             poster=self._poster, timers=self._timers, observer=self._metrics
@@ -437,6 +444,7 @@ class Deliverer:
             schema=self._schema,
             service_name=service_name,
             gateway=self._settings.gateway,
+            outgoing=self._outgoing,
         )
 
     async def _follow_changes(self) -> None:

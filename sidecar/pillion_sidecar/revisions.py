@@ -2,7 +2,7 @@
 are taken over."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from pillion_cim.schema import Schema
@@ -11,6 +11,7 @@ from pillion_sidecar.config.problems import ConfigurationError, defect
 from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.config.reuse import reuse
 from pillion_sidecar.delivery.relaying import missing_gateway
+from pillion_sidecar.descriptors import DescriptorShares
 from pillion_sidecar.routing import Router
 from pillion_sidecar.settings import Settings
 
@@ -27,10 +28,12 @@ class Revisions:
         schema: Schema,
         current: Callable[[], Configuration | None],
         loading: Callable[[], AbstractContextManager[None]],
+        connections: Callable[[], DescriptorShares] | None = None,
     ) -> None:
         """``current``: the revision in force. ``loading`` stands around each load, in the thread
         that loads."""
         self._settings = settings
+        self._connections = connections
         # Read once: a folder is loaded whatever descriptors there are.
         self._schema = schema
         self._current = current
@@ -75,7 +78,8 @@ class Revisions:
     def announce(self, configuration: Configuration) -> None:
         """Write to the log that a revision is in force, and what is to be said of it."""
         unreachable = () if self._settings.gateway else missing_gateway(configuration)
-        for warning in (*configuration.warnings, *unreachable):
+        few = self._few_connections(configuration)
+        for warning in (*configuration.warnings, *unreachable, *few):
             logger.warning(warning, extra={"event": "configuration-warning"})
         logger.info(
             "configuration %s is in force",
@@ -86,4 +90,19 @@ class Revisions:
                 "destinations": len(configuration.destinations),
                 "subscriptions": len(configuration.subscriptions),
             },
+        )
+
+    def _few_connections(self, configuration: Configuration) -> Sequence[str]:
+        """Say that not every destination can have its connections at the same time."""
+        if self._connections is None:
+            return ()
+        shares, destinations = self._connections(), configuration.destinations.values()
+        wanted = sum(one.max_in_flight for one in destinations)
+        if wanted <= shares.outgoing:
+            return ()
+        return (
+            f"{len(destinations):,} destinations may use {wanted:,} connections at a time, and the"
+            f" limit of open files leaves {shares.outgoing:,} of {shares.available:,} for them:"
+            " idle ones are closed for others, and attempts wait for their turn; raise the hard"
+            " limit (ulimit -Hn)",
         )

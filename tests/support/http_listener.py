@@ -9,6 +9,7 @@ from typing import Any
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.handlers.http.connector import Connector
 from pillion_sidecar.handlers.http.exchange import USUAL, Failure, Headers, Reading
+from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
 from pillion_sidecar.handlers.http.sender import HTTPSender
 from pillion_sidecar.handlers.http.target import parse_target
 from pillion_sidecar.handlers.resolver import Resolver
@@ -144,6 +145,7 @@ async def sending(
     address_policy: AddressPolicy | None = None,
     nameservers: tuple[str, ...] = (),
     reading: Reading = USUAL,
+    outgoing: OutgoingConnections | None = None,
 ) -> AsyncIterator[HTTPSender]:
     """A sender to ``url`` on fake time."""
     resolver = Resolver(nameservers=nameservers)
@@ -161,6 +163,7 @@ async def sending(
         timeout=seconds,
         idle_seconds=idle_seconds,
         reading=reading,
+        outgoing=outgoing,
     )
     try:
         yield sender

@@ -8,6 +8,7 @@ from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import TLSOptions
 from pillion_sidecar.handlers.http.connector import AddressCheck, NameResolver
 from pillion_sidecar.handlers.http.exchange import Failure, Headers, Sender
+from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
 from pillion_sidecar.handlers.http.shared import SharedParts
 from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError, parse_target
 
@@ -28,11 +29,17 @@ class HTTPCallbackPoster:
         timers: Timers,
         resolver: NameResolver,
         address_policy: AddressCheck,
+        outgoing: OutgoingConnections | None = None,
     ) -> None:
+        """``outgoing``: how many connections there may be; None: no bound."""
         self._address_policy = address_policy
         self._tls = TLSOptions()
         self._parts = SharedParts(
-            clock=clock, timers=timers, resolver=resolver, idle_seconds=IDLE_SECONDS
+            clock=clock,
+            timers=timers,
+            resolver=resolver,
+            idle_seconds=IDLE_SECONDS,
+            outgoing=outgoing or OutgoingConnections(),
         )
         self._places: OrderedDict[tuple[bool, str, int], _Place] = OrderedDict()
 

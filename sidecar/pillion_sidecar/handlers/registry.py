@@ -20,6 +20,7 @@ from pillion_sidecar.handlers.gateway import Gateways, UnreachableHandler
 from pillion_sidecar.handlers.http.connector import NAME_ADVICE, AddressCheck, NameResolver
 from pillion_sidecar.handlers.http.fields import authorization
 from pillion_sidecar.handlers.http.outcome import later
+from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
 from pillion_sidecar.handlers.http.sender import IDLE_SECONDS, HTTPSender
 from pillion_sidecar.handlers.http.shared import SharedParts
 from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError, parse_target
@@ -41,13 +42,19 @@ class HandlerRegistry:
         service_name: str,
         gateway: GatewayAccess | None = None,
         idle_seconds: float = IDLE_SECONDS,
+        outgoing: OutgoingConnections | None = None,
     ) -> None:
-        """``gateway``: how what is relayed gets to its gateway; without it that waits."""
+        """``gateway``: how what is relayed gets to its gateway; without it that waits.
+        ``outgoing``: how many connections there may be; None: no bound."""
         self._address_policy = address_policy
         self._schema = schema
         self._service_name = service_name
         self._parts = SharedParts(
-            clock=clock, timers=timers, resolver=resolver, idle_seconds=idle_seconds
+            clock=clock,
+            timers=timers,
+            resolver=resolver,
+            idle_seconds=idle_seconds,
+            outgoing=outgoing or OutgoingConnections(),
         )
         self._gateways = None if gateway is None else Gateways(gateway, parts=self._parts)
 

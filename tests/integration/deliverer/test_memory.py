@@ -1,5 +1,5 @@
-"""What strangers and publishers can do to a deliverer's memory and descriptors: resident memory stays
-under the limit that the chart gives, and others are served meanwhile."""
+"""What strangers and publishers can do to a deliverer's memory and descriptors: resident memory
+stays under the limit that the chart gives, and others are served meanwhile."""
 
 import asyncio
 import json
@@ -208,9 +208,11 @@ async def test_an_attack_stays_under_the_memory_limit_and_others_are_served(
         who = Attackers(run)
         stack.callback(who.leave)
         await ATTACKS[attack](who)
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(20)) as session:
-            async with session.get(run.telemetry + "/livez") as alive:
-                assert alive.status == 200
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(20)) as session,
+            session.get(run.telemetry + "/livez") as alive,
+        ):
+            assert alive.status == 200
         for _ in range(40):
             answer = await run.publish(ALERT)
             if answer.status != 503:

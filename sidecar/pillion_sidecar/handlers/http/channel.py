@@ -18,8 +18,11 @@ from pillion_sidecar.handlers.http.exchange import (
     Headers,
     Reading,
 )
+from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
 from pillion_sidecar.handlers.http.wire import Wire
 
+#: Seconds until a connection is tried again for which there was no descriptor.
+SHORTAGE_SECONDS = 1.0
 # Timers may fire this much early.
 _SLACK = 0.001
 
@@ -33,6 +36,10 @@ class ConnectError(Exception):
         self.hold = hold
 
 
+class NoDescriptor(Exception):
+    """The process, or the machine, has no descriptor left for a connection."""
+
+
 class Connect(Protocol):
     """Connects a protocol to the destination."""
 
@@ -41,6 +48,7 @@ class Connect(Protocol):
 
         Raises:
             ConnectError: no address could be connected to.
+            NoDescriptor: the process is short of them.
         """
 
 
@@ -50,8 +58,8 @@ class Channel:
 
     __slots__ = (
         "_buffer", "_clock", "_connector", "_deadline", "_exchange", "_idle_seconds", "_opening",
-        "_reading", "_released", "_request", "_reused", "_stage", "_timeout", "_timer", "_timers",
-        "_wire",
+        "_outgoing", "_queued", "_reading", "_released", "_request", "_reused", "_stage",
+        "_timeout", "_timer", "_timers", "_wire",
     )  # fmt: skip
 
     def __init__(
@@ -64,8 +72,12 @@ class Channel:
         timeout: float,
         idle_seconds: float,
         released: Callable[["Channel"], None],
+        outgoing: OutgoingConnections,
         reading: Reading = USUAL,
     ) -> None:
+        self._outgoing = outgoing
+        #: Whether it waits for its turn to open a connection.
+        self._queued = False
         self._reading = reading
         self._connector = connector
         self._clock = clock
@@ -104,6 +116,21 @@ class Channel:
             self._timer.cancel()
             self._timer = None
 
+    # A holder of a connection.
+
+    @property
+    def is_idle(self) -> bool:
+        return self._exchange is None and self._wire is not None
+
+    def close_idle(self) -> None:
+        self._drop()
+
+    def admitted(self) -> None:
+        self._queued = False
+        # The attempt's time begins only now.
+        self._deadline = self._clock.monotonic() + self._timeout
+        self._open_now()
+
     # A wire's owner.
 
     def wire_opened(self, wire: Wire) -> None:
@@ -113,13 +140,13 @@ class Channel:
 
     def wire_answered(self, status: int, headers: Headers, body: bytes, *, keep: bool) -> None:
         if not keep:
-            self._wire = None
+            self._forget_wire()
         exchange = self._finish()
         if exchange is not None:
             exchange.answered(status, headers, body)
 
     def wire_lost(self, failure: Failure | None, *, untaken: bool) -> None:
-        self._wire = None
+        self._forget_wire()
         if failure is None:
             return
         if untaken and self._reused:
@@ -133,6 +160,12 @@ class Channel:
 
     def _open(self) -> None:
         self._reused = False
+        if self._outgoing.take(self):
+            self._open_now()
+        else:
+            self._queued = True
+
+    def _open_now(self) -> None:
         self._stage = "connecting"
         self._wire = Wire(owner=self, buffer=self._buffer, reading=self._reading)
         self._opening = asyncio.get_running_loop().create_task(self._connect(self._wire))
@@ -140,6 +173,11 @@ class Channel:
     async def _connect(self, wire: Wire) -> None:
         try:
             await self._connector.connect(wire, self._enter)
+        except NoDescriptor:
+            wire.close()
+            self._opening = None
+            self._wait_for_descriptor()
+            return
         except ConnectError as error:
             failure = Failure(DeliveryResult.ERROR, str(error), hold=error.hold)
         except Exception as error:  # noqa: BLE001 - a task ends here, and its attempt must not hang
@@ -147,17 +185,35 @@ class Channel:
         else:
             return
         wire.close()
-        self._opening = self._wire = None
+        self._opening = None
+        self._forget_wire()
         self._fail(failure)
 
     def _enter(self, stage: str) -> None:
         self._stage = stage
 
+    def _wait_for_descriptor(self) -> None:
+        """The process has none left: that is no fault of the destination's, and no attempt."""
+        self._forget_wire()
+        self._queued = True
+        self._timers.call_later(SHORTAGE_SECONDS, self._try_again)
+
+    def _try_again(self) -> None:
+        if self._exchange is not None and self._queued and self._outgoing.take(self):
+            self.admitted()
+
     # Ending.
+
+    def _forget_wire(self) -> None:
+        self._wire = None
+        self._outgoing.give(self)
 
     def _finish(self) -> Exchange | None:
         exchange, self._exchange = self._exchange, None
         self._request = b""
+        if self._outgoing.is_crowded:
+            # Others wait for a connection: it is their turn.
+            self._drop()
         self._released(self)
         return exchange
 
@@ -170,7 +226,9 @@ class Channel:
         opening, self._opening = self._opening, None
         if opening is not None:
             opening.cancel()
-        wire, self._wire = self._wire, None
+        self._queued = False
+        wire = self._wire
+        self._forget_wire()
         if wire is not None:
             wire.close()
 
@@ -178,7 +236,9 @@ class Channel:
         self._timer = None
         now = self._clock.monotonic() + _SLACK
         if self._exchange is not None:
-            if now < self._deadline:
+            if self._queued:
+                self._timer = self._timers.call_at(now + self._timeout, self._due)
+            elif now < self._deadline:
                 self._timer = self._timers.call_at(self._deadline, self._due)
             else:
                 self._time_out()

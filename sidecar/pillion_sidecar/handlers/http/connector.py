@@ -4,6 +4,7 @@ No time-out of its own: whoever asks cancels, so one deadline covers all of it.
 """
 
 import asyncio
+import errno
 import os
 import socket
 import ssl
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from pillion_sidecar.delivery.handler import HoldCause
-from pillion_sidecar.handlers.http.channel import ConnectError
+from pillion_sidecar.handlers.http.channel import ConnectError, NoDescriptor
 from pillion_sidecar.handlers.http.pace import OpeningPace
 from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.handlers.http.wire import Wire
@@ -76,7 +77,7 @@ class Connector:
         self._suspect: str | None = None
 
     async def connect(self, wire: Wire, stage: Callable[[str], None]) -> None:
-        """Open ``wire``. Raises ConnectError."""
+        """Open ``wire``. Raises ConnectError and NoDescriptor."""
         await self._pace.turn()
         stage(f"resolving {self._target.host}")
         try:
@@ -102,6 +103,8 @@ class Connector:
         try:
             await self._open(address, wire, stage)
         except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise NoDescriptor from error
             what = _describe(error, f"{address} port {self._target.port}")
             other_name = getattr(error, "verify_code", None) == _OTHER_NAME
             return f"{what.removesuffix('.')}; {self._name_advice}" if other_name else what

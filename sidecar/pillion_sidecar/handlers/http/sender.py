@@ -3,6 +3,7 @@
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.handlers.http.channel import Channel, Connect
 from pillion_sidecar.handlers.http.exchange import USUAL, Exchange, Reading
+from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
 
 #: Seconds after which an idle connection is closed.
 IDLE_SECONDS = 60.0
@@ -26,7 +27,10 @@ class HTTPSender:
         timeout: float,
         idle_seconds: float = IDLE_SECONDS,
         reading: Reading = USUAL,
+        outgoing: OutgoingConnections | None = None,
     ) -> None:
+        """``outgoing``: the connections of all destinations; None: without a bound."""
+        self._outgoing = outgoing or OutgoingConnections()
         self._reading = reading
         self._connector = connector
         self._clock = clock
@@ -52,6 +56,7 @@ class HTTPSender:
             timeout=self._timeout,
             idle_seconds=self._idle_seconds,
             released=self._free.append,
+            outgoing=self._outgoing,
             reading=self._reading,
         )
         self._channels.append(channel)

@@ -12,6 +12,7 @@ from pillion_sidecar.handlers.http.connector import (
     NameResolver,
 )
 from pillion_sidecar.handlers.http.exchange import USUAL, Reading
+from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
 from pillion_sidecar.handlers.http.pace import OpeningPace
 from pillion_sidecar.handlers.http.sender import IDLE_SECONDS, RECEIVE_BUFFER, HTTPSender
 from pillion_sidecar.handlers.http.target import HTTPTarget
@@ -34,6 +35,8 @@ class SharedParts:
     tls_contexts: TLSContexts = field(default_factory=TLSContexts)
     #: Connections to all targets are opened at this pace.
     pace: OpeningPace = field(default_factory=OpeningPace)
+    #: How many connections there may be to all targets.
+    outgoing: OutgoingConnections = field(default_factory=OutgoingConnections)
     #: What connections receive into, one at a time.
     buffer: memoryview = field(default_factory=_receive_buffer)
 
@@ -74,4 +77,5 @@ class SharedParts:
             timeout=timeout,
             idle_seconds=self.idle_seconds,
             reading=reading,
+            outgoing=self.outgoing,
         )

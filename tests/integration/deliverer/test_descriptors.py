@@ -1,0 +1,103 @@
+"""More destinations than a soft limit has descriptors: all are delivered to."""
+
+import asyncio
+import resource
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from support.intake import alert
+from support.resources import alert_filter, destination, service, subscription, write
+from support.sidecar import sidecar
+
+DESTINATIONS = 1100
+INDICATIONS = 3
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+
+
+@pytest.fixture(autouse=True)
+def _many_descriptors() -> Iterator[None]:
+    """This process is all of the listeners."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4096 if hard == resource.RLIM_INFINITY else min(4096, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+class Listeners:
+    """Take everything, each at a path of its own."""
+
+    def __init__(self) -> None:
+        self.received: Counter[str] = Counter()
+        self.complete = asyncio.Event()
+        self.url = ""
+
+    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                fields = head.decode().lower().split("\r\n")
+                (length,) = [one.split(":")[1] for one in fields if one.startswith("content-len")]
+                await reader.readexactly(int(length))
+                writer.write(ANSWER)
+                self.received[head.split()[1].decode()] += 1
+                if self.received.total() >= DESTINATIONS * INDICATIONS:
+                    self.complete.set()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[Listeners]:
+    listeners = Listeners()
+    server = await asyncio.start_server(listeners.take, "127.0.0.1", 0, backlog=1024)
+    listeners.url = "http://{}:{}".format(*server.sockets[0].getsockname())
+    try:
+        yield listeners
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("hard", [4096, 1024])
+async def test_1100_destinations_work_at_a_soft_limit_of_1024(config: Path, hard: int) -> None:
+    """They ended the process within 15 s: a crash loop."""
+    limited = (
+        f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (1024, {hard}));"
+        "from pillion_cli.main import main; raise SystemExit(main())"
+    )
+    async with listening() as listeners:
+        write(
+            config,
+            service(),
+            alert_filter(),
+            *(
+                document
+                for number in range(DESTINATIONS)
+                for document in (
+                    destination(
+                        f"d{number}",
+                        destination=f"{listeners.url}/{number}",
+                        protocol="CloudEvents",
+                    ),
+                    subscription(f"s{number}", destinationRef={"name": f"d{number}"}),
+                )
+            ),
+        )
+        async with sidecar(config, program=("-c", limited)) as run:
+            for number in range(INDICATIONS):
+                assert (await run.publish(alert(str(number)))).status == 200
+            await listeners.complete.wait()
+            assert set(listeners.received.values()) == {INDICATIONS}
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(run.telemetry + "/readyz") as ready,
+            ):
+                assert ready.status == 200
+            few = [one for one in run.events("configuration-warning") if "open files" in str(one)]
+            assert len(few) == (hard == 1024)
+            assert not run.events("delivery-failing")
+            assert run.process.returncode is None
