@@ -40,6 +40,9 @@ class CIMInstance:
     class_name: str
     values: Mapping[str, CIMValue] = field(default_factory=dict)
     types: Mapping[str, PropertyType] = field(default_factory=dict)
+    #: The superclass of a class that is not known, where its sender names it. It says how filters
+    #: see the instance, and is no part of its value.
+    superclass: str | None = field(default=None, compare=False)
 
     def get(self, name: str) -> CIMValue:
         """Return the value of a property; names are compared without regard to case (DSP0004).

@@ -1,4 +1,5 @@
-"""The classes that Pillion knows: the indications of CIM schema 2.49, with their properties.
+"""The classes that Pillion knows: the indications of CIM schema 2.49, with their properties, and
+those that a service declares beside them.
 
 Names are looked up without regard to case, as DSP0004 wants, and always given back as the schema
 spells them. A class that is not here may still travel; its property types must then be stated.
@@ -6,7 +7,7 @@ spells them. A class that is not here may still travel; its property types must 
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Any
 
@@ -32,6 +33,8 @@ class CIMClass:
     #: range for an integer.
     quick_checks: Mapping[str, type | tuple[int, int]] = field(repr=False)
     _spellings: Mapping[str, str] = field(repr=False)
+    #: Whether it may have properties that are not declared.
+    open: bool = False
 
     def spelling(self, property_name: str) -> str | None:
         """Return a property's name as the schema spells it, or None if the class has none such."""
@@ -43,9 +46,12 @@ class CIMClass:
 class Schema:
     """A set of classes."""
 
-    __slots__ = ("_ancestors", "_classes", "_spellings")
+    __slots__ = ("_ancestors", "_base", "_classes", "_names", "_spellings")
 
-    def __init__(self, classes: Mapping[str, CIMClass]) -> None:
+    def __init__(self, classes: Mapping[str, CIMClass], *, base: "Schema | None" = None) -> None:
+        """``base`` has those of the classes that are not declared by a service."""
+        self._base = base
+        self._names = tuple(classes)
         self._classes = {name.casefold(): found for name, found in classes.items()}
         # Exact spellings too: most look-ups then need no casefold.
         self._classes.update(classes)
@@ -68,6 +74,20 @@ class Schema:
         """Return a class by its name, whatever the case; None if it is not known."""
         found = self._classes.get(class_name)
         return found if found is not None else self._classes.get(class_name.casefold())
+
+    @property
+    def base(self) -> "Schema":
+        """The packaged classes alone. What is kept or sent is read with these, so that it means the
+        same whatever a service declares by then."""
+        return self if self._base is None else self._base
+
+    def extended(self, classes: Mapping[str, CIMClass]) -> "Schema":
+        """A schema with further classes, whose superclasses are among them or here."""
+        return Schema({**{found.name: found for found in self}, **classes}, base=self.base)
+
+    def names(self) -> tuple[str, ...]:
+        """The name of every class."""
+        return self._names
 
     def __iter__(self) -> Iterator[CIMClass]:
         """Yield every class once."""
@@ -98,27 +118,53 @@ def build_schema(document: Mapping[str, Any]) -> Schema:
     shared: dict[str, PropertyType] = {}
     classes: dict[str, CIMClass] = {}
     for entry in document["classes"]:
-        above = classes.get(entry["superclass"]) if entry["superclass"] else None
-        types = dict(above.types) if above else {}
-        required = set(above.required) if above else set()
-        value_names = dict(above.value_names) if above else {}
-        for name, declared in entry["properties"].items():
-            types[name] = _property_type(declared["type"], shared)
-            if declared.get("required"):
-                required.add(name)
-            if "values" in declared:
-                value_names[name] = declared["values"]
-        classes[entry["name"]] = CIMClass(
-            name=entry["name"],
-            superclass=entry["superclass"],
+        classes[entry["name"]] = make_class(
+            entry["name"],
+            above=classes.get(entry["superclass"]) if entry["superclass"] else None,
+            properties=entry["properties"],
             abstract=entry.get("abstract", False),
-            types=types,
-            required=frozenset(required),
-            value_names=value_names,
-            quick_checks=_quick_checks(types),
-            _spellings={name.casefold(): name for name in types},
+            shared=shared,
         )
     return Schema(classes)
+
+
+def make_class(
+    name: str,
+    *,
+    above: CIMClass | None,
+    properties: Mapping[str, Mapping[str, Any]],
+    abstract: bool = False,
+    is_open: bool = False,
+    shared: dict[str, PropertyType] | None = None,
+) -> CIMClass:
+    """Make a class with all that it inherits; ``properties`` are its own, as in the document of
+    :func:`build_schema`. Equal types of ``shared`` are one object."""
+    if above is not None and not properties:
+        # Nothing of its own: thousands of these share their superclass's mappings.
+        return replace(above, name=name, superclass=above.name, abstract=abstract, open=is_open)
+    shared = {} if shared is None else shared
+    types = dict(above.types) if above else {}
+    required = set(above.required) if above else set()
+    value_names = dict(above.value_names) if above else {}
+    for given, declared in properties.items():
+        # A property that is declared anew keeps the spelling that the superclass has.
+        known = (above.spelling(given) if above else None) or given
+        types[known] = _property_type(declared["type"], shared)
+        if declared.get("required"):
+            required.add(known)
+        if "values" in declared:
+            value_names[known] = declared["values"]
+    return CIMClass(
+        name=name,
+        superclass=above.name if above else None,
+        abstract=abstract,
+        types=types,
+        required=frozenset(required),
+        value_names=value_names,
+        quick_checks=_quick_checks(types),
+        _spellings={known.casefold(): known for known in types},
+        open=is_open,
+    )
 
 
 def _quick_checks(types: Mapping[str, PropertyType]) -> dict[str, type | tuple[int, int]]:

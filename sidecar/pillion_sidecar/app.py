@@ -40,6 +40,7 @@ from pillion_sidecar.handlers.resolver import Resolver
 from pillion_sidecar.intake.acceptance import Rooms
 from pillion_sidecar.intake.gate import IntakeGate
 from pillion_sidecar.intake.server import create_intake
+from pillion_sidecar.intake.undeclared import UndeclaredClasses
 from pillion_sidecar.intake.unreached import UnreachedIndications
 from pillion_sidecar.journal.discards import DiscardRecorder
 from pillion_sidecar.journal.disk import DiskJournal
@@ -185,11 +186,15 @@ class Deliverer:
             window_seconds=LEAST_DUPLICATE_WINDOW,
         )
         self._unreached = UnreachedIndications(timers=self._timers)
+        self._undeclared = UndeclaredClasses(
+            timers=self._timers, schema=lambda: self._rooms.routes.schema
+        )
         self._metrics.watch(
             queues=self.delivery.queues,
             duplicates=self._memory,
             groups=self._groups,
             unreached=self._unreached.total,
+            undeclared=lambda: self._undeclared.total,
         )
         self._rooms = Rooms(
             clock=self._clock,
@@ -198,6 +203,7 @@ class Deliverer:
             queues=self.delivery,
             groups=self._groups,
             unreached=self._unreached,
+            undeclared=self._undeclared,
         )
 
     # ------------------------------------------------------------------ life
@@ -380,6 +386,7 @@ class Deliverer:
             await self._listeners.close()
             self._callbacks.close()
             self._unreached.close()
+            self._undeclared.close()
             self._poster.close()
             await self._resolver.close()
             self._folder.close()

@@ -4,6 +4,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
+from pillion_cim.declarations import extend
 from pillion_cim.filters import Filter, compile_filter
 from pillion_cim.model import CIMInstance
 from pillion_cim.schema import Schema
@@ -15,6 +16,9 @@ from pillion_sidecar.config.resources import (
     SubscriptionState,
 )
 from pillion_sidecar.intake.ports import InstanceSource, Target
+
+#: Classes that are not declared whose routes are remembered.
+MOST_UNDECLARED = 256
 
 
 class Aim:
@@ -87,6 +91,8 @@ class Router:
     """Routes by class first, then by what conditions demand, both look-ups; evaluates the rest."""
 
     def __init__(self, configuration: Configuration, *, schema: Schema) -> None:
+        #: The classes of the packaged schema, and those that the service declares.
+        self.schema = schema = extend(schema, configuration.service.classes)
         compiled = {
             name: compile_filter(
                 resource.query, language=resource.query_language.value, schema=schema
@@ -108,8 +114,12 @@ class Router:
             )
             for position, subscription in enumerate(configuration.subscriptions.values())
         ]
-        self._schema = schema
         self._by_class: dict[str, _ClassRoutes] = {}
+        # Of classes that are not declared: by name, where a filter has it, and superclass.
+        self._undeclared: dict[tuple[str, str], _ClassRoutes] = {}
+        self._selected = {
+            name.casefold() for found in compiled.values() for name in found.class_names
+        }
         #: See ``intake.ports.Routes``.
         self.takes_relayed = configuration.service.deliverer.mode is DelivererMode.GATEWAY
         self._relayed = {
@@ -125,7 +135,7 @@ class Router:
         """Return the targets of an indication; none where nobody has subscribed to it."""
         routes = self._by_class.get(class_name)
         if routes is None:
-            routes = self._class_routes(class_name)
+            routes = self._class_routes(class_name, instance)
         if routes.fixed is not None:
             return routes.fixed
         decoded = instance() if routes.needs_instance else CIMInstance(class_name)
@@ -144,12 +154,28 @@ class Router:
             return None if aim is None else aim.target
         return aim.at(instance())
 
-    def _class_routes(self, class_name: str) -> "_ClassRoutes":
-        routes = _ClassRoutes([route for route in self._routes if route.filter.selects(class_name)])
-        # Class names come from publishers: only those of the schema are remembered.
-        if self._schema.get(class_name) is not None:
-            self._by_class[class_name] = routes
-        return routes
+    def _class_routes(self, class_name: str, instance: InstanceSource) -> "_ClassRoutes":
+        if self.schema.get(class_name) is not None:
+            routes = self._by_class[class_name] = self._routes_of(class_name)
+            return routes
+        superclass = instance().superclass or ""
+        key = self._told_apart(class_name), self._told_apart(superclass)
+        found = self._undeclared.get(key)
+        if found is None:
+            if len(self._undeclared) >= MOST_UNDECLARED:
+                self._undeclared.clear()
+            found = self._undeclared[key] = self._routes_of(class_name, superclass)
+        return found
+
+    def _told_apart(self, class_name: str) -> str:
+        """The class, where routes may depend on it; publishers choose the names."""
+        name = class_name.casefold()
+        return name if name in self._selected or self.schema.get(name) is not None else ""
+
+    def _routes_of(self, *class_names: str) -> "_ClassRoutes":
+        return _ClassRoutes(
+            [route for route in self._routes if any(map(route.filter.selects, class_names))]
+        )
 
 
 class _ClassRoutes:

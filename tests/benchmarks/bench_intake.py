@@ -30,6 +30,7 @@ from pillion_sidecar.intake.acceptance import Rooms
 from pillion_sidecar.intake.gate import IntakeGate
 from pillion_sidecar.intake.ports import InstanceSource, Refusal, Target
 from pillion_sidecar.intake.server import create_intake
+from pillion_sidecar.intake.undeclared import UndeclaredClasses
 from pillion_sidecar.intake.unreached import UnreachedIndications
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.grouping import Groups
@@ -51,6 +52,7 @@ class OneRoute:
 
     #: Whether this is a gateway.
     takes_relayed = False
+    schema = load_schema()
 
     def relayed(self, subscription: str, instance: InstanceSource) -> Target | None:
         return _TARGETS[0]
@@ -105,6 +107,7 @@ async def serve(*, profile: bool) -> None:
             queues=queues,
             groups=Groups(clock=clock, timers=timers, queues=queues, window_seconds=86_400),
             unreached=UnreachedIndications(timers=timers),
+            undeclared=UndeclaredClasses(timers=timers, schema=load_schema),
         ),
         schema=load_schema(),
         timers=timers,

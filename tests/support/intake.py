@@ -19,6 +19,7 @@ from pillion_sidecar.intake.bodies import IntakeLimits
 from pillion_sidecar.intake.gate import IntakeGate
 from pillion_sidecar.intake.ports import InstanceSource, Refusal, Target
 from pillion_sidecar.intake.server import create_intake
+from pillion_sidecar.intake.undeclared import UndeclaredClasses
 from pillion_sidecar.intake.unreached import UnreachedIndications
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
@@ -43,6 +44,7 @@ class ScriptedRoutes:
         #: Whether this is a gateway, and the targets of what is relayed, by the subscription's uid.
         self.takes_relayed = False
         self.by_uid: dict[str, Target] = {}
+        self.schema = SCHEMA
 
     def relayed(self, subscription: str, instance: InstanceSource) -> Target | None:
         return self.by_uid.get(subscription)
@@ -223,6 +225,7 @@ class Door:
             queues=self.queues,
             groups=self.groups,
             unreached=UnreachedIndications(timers=self.time),
+            undeclared=UndeclaredClasses(timers=self.time, schema=lambda: self.routes.schema),
         )
         self.gate = IntakeGate(reading=requests, waiting=waiting)
         self.observer = Counted()

@@ -48,7 +48,39 @@ def _gateway_names(field: str) -> tuple[Case, ...]:
     return (*names, beside)
 
 
+def _class(says: str, refused: JSON, mended: JSON, *, field: str) -> Case:
+    first = {"name": "HP_AlertIndication", "superclass": "CIM_AlertIndication"}
+    return _service(
+        f"spec.classes[1].{field}",
+        says,
+        {"classes": [first, refused]},
+        {"classes": [first, mended]},
+    )
+
+
+_CLASS_CASES = (
+    _class(
+        "is not the name of a class",
+        {"name": "HP Alert", "superclass": "CIM_AlertIndication"},
+        {"name": "HP_Alert", "superclass": "CIM_AlertIndication"},
+        field="name",
+    ),
+    _class(
+        "is not the name of a class",
+        {"name": "HP_Alert", "superclass": "1"},
+        {"name": "HP_Alert", "superclass": "CIM_AlertIndication"},
+        field="superclass",
+    ),
+    _class(
+        "is missing, and only a class of the CIM schema may have none",
+        {"name": "HP_Fan"},
+        {"name": "CIM_Fan"},
+        field="superclass",
+    ),
+)
+
 _SERVICE_CASES = (
+    *_CLASS_CASES,
     Case(
         kind="IndicationService",
         field="metadata.name",

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pillion_cim.declarations import ClassDeclaration
 from pillion_cim.filters import Filter, compile_filter
 from pillion_cim.model import CIMInstance
 from pillion_cim.schema import Schema, load_schema
@@ -32,7 +33,7 @@ def alert(**values) -> CIMInstance:
     return CIMInstance("CIM_AlertIndication", values)
 
 
-def router(schema: Schema, **subscriptions) -> Router:
+def router(schema: Schema, *, classes=(), **subscriptions) -> Router:
     """A router with a subscription for each (query, changes), each to a listener of its own."""
     filters = {}
     resources = {}
@@ -47,6 +48,7 @@ def router(schema: Schema, **subscriptions) -> Router:
     return Router(
         Configuration(
             revision="1",
+            service=IndicationService(classes=classes),
             filters=filters,
             subscriptions=resources,
             destinations={f"to-{name}": destination(f"to-{name}") for name in resources},
@@ -58,6 +60,52 @@ def router(schema: Schema, **subscriptions) -> Router:
 def routed(router: Router, instance: CIMInstance, namespace: str | None = None) -> list[str]:
     targets = router.route(instance.class_name, lambda: instance, namespace)
     return [target.subscription for target in targets]
+
+
+EVERY = {
+    "alerts": ("SELECT * FROM CIM_AlertIndication WHERE PerceivedSeverity = 6", {}),
+    "vendors": ("SELECT * FROM HP_Alert", {}),
+    "all": ("SELECT * FROM CIM_Indication", {}),
+    "instances": ("SELECT * FROM CIM_InstIndication", {}),
+}
+
+
+def test_a_declared_class_is_routed_by_its_superclass(schema):
+    declared = (ClassDeclaration("HP_Alert", "CIM_AlertIndication"),)
+    routes = router(schema, classes=declared, **EVERY)
+    assert routes.schema.get("HP_Alert") is not None
+    for name in ("HP_Alert", "hp_alert"):
+        found = routed(routes, CIMInstance(name, {"PerceivedSeverity": 6}))
+        assert found == ["alerts", "vendors", "all"]
+
+
+def test_an_undeclared_class_is_routed_by_the_superclass_that_its_line_names(schema):
+    routes = router(schema, **EVERY)
+
+    def line(class_name, superclass=None):
+        instance = CIMInstance(class_name, {"PerceivedSeverity": 6}, superclass=superclass)
+        return routed(routes, instance)
+
+    for _ in range(2):
+        assert line("HP_Alert", "CIM_AlertIndication") == ["alerts", "vendors", "all"]
+        assert line("HP_Alert") == ["vendors", "all"]
+        assert line("HP_Alert", "CIM_InstCreation") == ["vendors", "all", "instances"]
+        assert line("ZZ_Alert", "cim_alertindication") == ["alerts", "all"]
+        assert line("ZZ_Alert", "HP_Alert") == ["vendors", "all"]
+        assert line("ZZ_Alert", "ZZ_Unknown") == ["all"]
+    # The service knows better.
+    assert routed(routes, CIMInstance("CIM_InstRead", superclass="HP_Alert")) == [
+        "all",
+        "instances",
+    ]
+
+
+def test_routes_of_undeclared_classes_take_bounded_memory(schema):
+    routes = router(schema, **EVERY)
+    for number in range(5_000):
+        found = routed(routes, CIMInstance(f"ZZ_{number}", superclass=f"YY_{number}"))
+        assert found == ["all"]
+    assert len(routes._undeclared) == 1
 
 
 def test_a_subscription_to_a_class_gets_its_subclasses_and_no_others(schema):

@@ -234,7 +234,10 @@ class Compiler:
         get, test = operand.get, self._scope.class_test(node.class_name)
 
         def isa(instance: CIMInstance) -> bool | None:
-            class_name = _class_of(get(instance))
+            found = get(instance)
+            if isinstance(found, CIMInstance):
+                return test.holds(found)
+            class_name = _class_of(found)
             return None if class_name is None else test[class_name]
 
         return isa

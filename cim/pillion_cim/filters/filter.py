@@ -12,6 +12,9 @@ from pillion_cim.filters.scope import ClassTest, Scope
 from pillion_cim.model import CIMInstance
 from pillion_cim.schema import Schema
 
+#: The class that every indication descends from.
+ROOT = "CIM_Indication"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
@@ -27,6 +30,10 @@ class Filter:
     class_names: tuple[str, ...]
     properties: tuple[str, ...] | None
     demand: Demand | None
+    #: The classes that the query names and the schema does not have.
+    unknown_classes: tuple[str, ...]
+    #: Whether it is for every class: whatever is published is an indication, declared or not.
+    _selects_all: bool
     _class_test: ClassTest
     _condition: Test | None
 
@@ -37,7 +44,7 @@ class Filter:
 
     def selects(self, class_name: str) -> bool:
         """Whether ``class_name`` is the class after FROM or a subclass of it."""
-        return self._class_test[class_name]
+        return self._selects_all or self._class_test[class_name]
 
     def condition(self, instance: CIMInstance) -> bool | None:
         """The truth of WHERE, whatever the class; None where it is unknown, True without one."""
@@ -45,11 +52,14 @@ class Filter:
 
     def evaluate(self, instance: CIMInstance) -> bool | None:
         """The truth of the whole query: False for another class, else that of WHERE."""
-        return self.condition(instance) if self._class_test[instance.class_name] else False
+        return self.condition(instance) if self._selects_instance(instance) else False
+
+    def _selects_instance(self, instance: CIMInstance) -> bool:
+        return self._selects_all or self._class_test.holds(instance)
 
     def matches(self, instance: CIMInstance) -> bool:
         """Whether the indication is wanted: its class is, and WHERE is true (not unknown)."""
-        if not self._class_test[instance.class_name]:
+        if not self._selects_instance(instance):
             return False
         return self._condition is None or self._condition(instance) is True
 
@@ -71,12 +81,16 @@ def compile_filter(query: str, *, language: str, schema: Schema) -> Filter:
     scope = Scope(tree, text=query, schema=schema)
     compiler = Compiler(scope, percent=dialect.extended)
     selected = None if tree.selected is None else tuple(map(scope.property_name, tree.selected))
+    class_test = scope.class_test(tree.class_name)
+    condition = None if tree.condition is None else compiler.condition(tree.condition)
     return Filter(
         query=query,
         language=dialect.name,
         class_names=(tree.class_name,),
         properties=selected,
         demand=None if tree.condition is None else compiler.demand(tree.condition),
-        _class_test=scope.class_test(tree.class_name),
-        _condition=None if tree.condition is None else compiler.condition(tree.condition),
+        unknown_classes=tuple(scope.unknown_classes),
+        _selects_all=tree.class_name.casefold() == ROOT.casefold(),
+        _class_test=class_test,
+        _condition=condition,
     )

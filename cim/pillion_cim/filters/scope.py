@@ -42,6 +42,12 @@ class ClassTest(dict[str, bool]):
         self[class_name] = answer
         return answer
 
+    def holds(self, instance: CIMInstance) -> bool:
+        """Whether the class of an instance is ``ancestor`` or derives from it; of a class that is
+        not known, whether the superclass that its sender names does."""
+        above = instance.superclass
+        return self[instance.class_name] or (above is not None and self[above])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operand:
@@ -66,9 +72,13 @@ class Scope:
         self._own_names = {query.class_name.lower(), (query.alias or query.class_name).lower()}
         self._text = text
         self._schema = schema
+        #: The classes that the query names and the schema does not have.
+        self.unknown_classes: dict[str, None] = {}
 
     def class_test(self, ancestor: str) -> ClassTest:
         """A test for ``ancestor`` and its subclasses."""
+        if self._schema.get(ancestor) is None:
+            self.unknown_classes[ancestor] = None
         return ClassTest(ancestor, schema=self._schema)
 
     def error(self, message: str, offset: int, remedy: str = "") -> FilterError:
@@ -165,6 +175,8 @@ class Scope:
         name = declaration.spelling(step.name)
         if name is not None:
             return name, declaration.types[name]
+        if declaration.open:
+            return step.name, None
         close = _closest(step.name, declaration.types)
         remedy = f"Did you mean {close}?" if close else "Check the name and the class after FROM."
         raise self.error(f"{declaration.name} has no property {step.name}", step.offset, remedy)
@@ -202,13 +214,13 @@ def _property(name: str) -> Getter:
 
 
 def _scoped(get: Getter, test: ClassTest) -> Getter:
-    return lambda instance: get(instance) if test[instance.class_name] else None
+    return lambda instance: get(instance) if test.holds(instance) else None
 
 
 def _member(get: Getter, name: str, test: ClassTest | None) -> Getter:
     def member(instance: CIMInstance) -> CIMValue:
         inner = get(instance)
-        if not isinstance(inner, CIMInstance) or (test is not None and not test[inner.class_name]):
+        if not isinstance(inner, CIMInstance) or (test is not None and not test.holds(inner)):
             return None
         return inner.get(name)
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from pillion_cim.datetimes import CIMDateTime
@@ -22,7 +23,8 @@ _TYPES: Final = frozenset(CIMType) | frozenset(EmbeddedObject)
 def decode_instance(
     obj: Mapping[str, Any], *, schema: Schema, complete: bool = True
 ) -> CIMInstance:
-    """Decode an instance; members other than ``class`` and ``properties`` are not looked at.
+    """Decode an instance; members other than ``class``, ``superclass`` and ``properties`` are not
+    looked at. A ``superclass`` counts where the schema does not know the class.
 
     With ``complete``, as for an indication that is being published, the class must not be abstract,
     its required properties must be given, and a stated type must agree with the class. Without, as
@@ -108,16 +110,41 @@ class _Decoder:
             remedy = 'give the properties as an object, {"NAME": VALUE}'
             self.problems.add(f"{prefix}properties", given, "not an object", remedy)
             given = {}
+        superclass = self._superclass(obj, prefix)
         known = self.schema.get(class_name)
-        instance = self._properties(class_name, given, field=f"{prefix}properties", depth=depth)
-        if known is not None and self.complete and not field:
-            self._check_complete(known, instance)
+        above = known
+        if known is None and superclass is not None:
+            above = self.schema.get(superclass)
+        instance = self._properties(
+            class_name, above, given, field=f"{prefix}properties", depth=depth
+        )
+        if known is None:
+            instance = replace(instance, class_name=class_name, superclass=superclass)
+        if above is not None and self.complete and not field:
+            self._check_complete(above, instance, is_itself=above is known)
         return instance
 
+    def _superclass(self, obj: Mapping[str, Any], prefix: str) -> str | None:
+        superclass = obj.get("superclass")
+        if superclass is None and "superclass" not in obj:
+            return None
+        if isinstance(superclass, str) and is_identifier(superclass):
+            return superclass
+        remedy = "name a class that is known, such as CIM_AlertIndication, or leave it out"
+        self.problems.add(f"{prefix}superclass", superclass, "not the name of a class", remedy)
+        return None
+
     def _properties(
-        self, class_name: str, given: Mapping[str, Any], *, field: str, depth: int
+        self,
+        class_name: str,
+        known: CIMClass | None,
+        given: Mapping[str, Any],
+        *,
+        field: str,
+        depth: int,
     ) -> CIMInstance:
-        known = self.schema.get(class_name)
+        """The instance with the properties of ``known``: its class, or the superclass that its
+        sender names."""
         values: dict[str, CIMValue] = {}
         stated: dict[str, PropertyType] = {}
         seen: dict[str, str] = {}
@@ -129,12 +156,13 @@ class _Decoder:
             declared = known.types.get(spelled) if known is not None and spelled else None
             if spelled is None:
                 continue
-            property_type, value = self._type_of(value, declared, class_name, where)
+            property_type, value = self._type_of(value, declared, class_name, known, where)
             if property_type is not None:
                 stated[spelled] = property_type
                 values[spelled] = self._value(value, property_type, where, depth)
         if known is None:
             return CIMInstance(class_name, values, stated)
+        # What is declared nowhere but in the line keeps its types with it.
         own = all(known.types.get(name) == stated[name] for name in values)
         types = known.types if own else {**known.types, **stated}
         return CIMInstance(known.name, values, types)
@@ -155,7 +183,12 @@ class _Decoder:
         return (known.spelling(name) if known is not None else None) or name
 
     def _type_of(
-        self, value: Any, declared: PropertyType | None, class_name: str, where: str
+        self,
+        value: Any,
+        declared: PropertyType | None,
+        class_name: str,
+        known: CIMClass | None,
+        where: str,
     ) -> tuple[PropertyType | None, Any]:
         """The type of a property and its bare value; None, and a problem, without a type."""
         if isinstance(value, Mapping) and "type" in value:
@@ -164,8 +197,10 @@ class _Decoder:
                 self._check_agrees(stated, declared, value["type"], where)
             return stated, value.get("value")
         if declared is None:
-            if self.schema.get(class_name) is None:
+            if known is None:
                 message = f"its type is not known, since the class {class_name[:80]} is not"
+            elif known.open or known.name.casefold() != class_name.casefold():
+                message = f"its type is not known: {known.name} declares no such property"
             else:
                 message = f"{class_name} has no such property"
             self.problems.add(where, value, message, _STATE_IT)
@@ -291,8 +326,8 @@ class _Decoder:
             self.problems.add(where, value, str(error), "use text, a number, true or false")
         return value if isinstance(value, str) else ""
 
-    def _check_complete(self, known: CIMClass, instance: CIMInstance) -> None:
-        if known.abstract:
+    def _check_complete(self, known: CIMClass, instance: CIMInstance, *, is_itself: bool) -> None:
+        if known.abstract and is_itself:
             remedy = "use a class that descends from it, such as CIM_AlertIndication"
             self.problems.add("class", known.name, "an abstract class has no instances", remedy)
         for name in known.types:

@@ -11,8 +11,8 @@ from pillion_sidecar.config.problems import ConfigurationError, Problem
 from pillion_sidecar.config.resources import Configuration
 
 HELP = """
-Check a folder of resource files (*.yaml, *.yml, *.json) as a deliverer would read it, and say
-everything that is wrong with it at once, one problem to a line:
+Check a folder of resource files (*.yaml, *.yml, *.json, *.mof) as a deliverer would read it, and
+say everything that is wrong with it at once, one problem to a line:
 
   file:line: kind/name: field: message (value ...). remedy
 

@@ -11,7 +11,7 @@ from pillion_cim.schema import Schema
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.parsing import Resource, Resources, Secret
 from pillion_sidecar.config.problems import ConfigurationError, Problem
-from pillion_sidecar.config.queries import CheckQuery, FilterProblem, query_checker
+from pillion_sidecar.config.queries import CheckQuery, FilterProblem, Queries, query_checker
 from pillion_sidecar.config.resolving import resolve
 
 #: Queries whose outcome is remembered.
@@ -39,7 +39,7 @@ class Judge:
 
     def __init__(self, *, addresses: AddressPolicy, schema: Schema) -> None:
         self._addresses = addresses
-        self._check_query = remembering(query_checker(schema))
+        self._queries = Queries(schema, checker=lambda classes: remembering(query_checker(classes)))
 
     def problems(
         self,
@@ -57,7 +57,7 @@ class Judge:
                 together,
                 service=service,
                 addresses=self._addresses,
-                check_query=self._check_query,
+                queries=self._queries,
                 # Not to be worked out: nobody reads it.
                 revision="",
             )

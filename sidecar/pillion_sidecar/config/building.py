@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pillion_cim.declarations import ClassDeclaration
 from pillion_sidecar.config.parsing import Resource
 from pillion_sidecar.config.resources import (
     Acknowledgement,
@@ -48,8 +49,10 @@ def _name(reference: Mapping[str, Any] | None) -> str | None:
     return None if reference is None else str(reference["name"])
 
 
-def build_service(resource: Resource) -> IndicationService:
-    """The service of a checked IndicationService."""
+def build_service(
+    resource: Resource, *, classes: tuple[ClassDeclaration, ...] = ()
+) -> IndicationService:
+    """The service of a checked IndicationService; ``classes`` are all that it declares."""
     spec = resource.spec
     durability, acknowledgement = spec.get("durability"), spec.get("acknowledgement")
     deliverer = build_deliverer(spec["deliverer"])
@@ -71,6 +74,7 @@ def build_service(resource: Resource) -> IndicationService:
         durability=None if durability is None else Durability(durability),
         acknowledgement=None if acknowledgement is None else Acknowledgement(acknowledgement),
         callbacks=tuple(spec["callbacks"]),
+        classes=classes,
         publishers=tuple(
             AllowedPublisher(
                 namespace=publisher["namespace"],

@@ -15,13 +15,15 @@ from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.looking import SHORTAGES
 from pillion_sidecar.config.parsing import Document, parse_documents
 from pillion_sidecar.config.problems import EMPTY, INCOMPLETE, ConfigurationError, Problem
-from pillion_sidecar.config.queries import CheckQuery, query_checker
+from pillion_sidecar.config.queries import Queries
 from pillion_sidecar.config.resolving import resolve
 from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.config.yamlstream import StreamError, read_documents
 
 #: File names that are read; others are left alone, as are hidden ones.
-SUFFIXES = (".yaml", ".yml", ".json")
+SUFFIXES = (".yaml", ".yml", ".json", ".mof")
+#: That of a file of class declarations, for the one service that the folder is read for.
+MOF_SUFFIX = ".mof"
 #: What the operator puts beside a configuration, and is none.
 BESIDE = frozenset({"token-keys.json"})
 #: The most files in a folder.
@@ -42,7 +44,6 @@ def load_folder(
     *,
     service: str | None = None,
     addresses: AddressPolicy = STANDALONE_ADDRESSES,
-    check_query: CheckQuery | None = None,
     schema: Schema | None = None,
 ) -> Configuration:
     """Load the resource files of a folder as the configuration of one deliverer.
@@ -51,13 +52,13 @@ def load_folder(
     revision is then the rendered one.
 
     ``service`` names the IndicationService to run as; None takes the only one there is.
-    ``check_query`` looks at filters; None compiles them against ``schema``, by default the built-in
+    Filters are compiled against ``schema`` and the declared classes; by default it is the built-in
     CIM schema.
 
     Raises:
         ConfigurationError: with everything that is wrong in all files.
     """
-    check_query = check_query or query_checker(schema or load_schema())
+    queries = Queries(schema or load_schema())
     parts = _parts(path)
     if parts:
         text, warnings = _unpacked(path, parts)
@@ -67,14 +68,16 @@ def load_folder(
             resources,
             service=service,
             addresses=addresses,
-            check_query=check_query,
+            queries=queries,
             revision=text.revision,
         )
     problems: list[Problem] = []
-    documents = [document for file in _files(path, problems) for document in _read(file, problems)]
+    files = _files(path, problems)
+    documents = [document for file in files for document in _read(file, problems)]
     resources = parse_documents(documents)
+    resources.mof = {_shown(file): _text(file, problems) for file in files if _is_mof(file)}
     resources.problems.extend(problems)
-    return resolve(resources, service=service, addresses=addresses, check_query=check_query)
+    return resolve(resources, service=service, addresses=addresses, queries=queries)
 
 
 def resource_files(path: Path) -> list[Path]:
@@ -222,24 +225,35 @@ def _within_bounds(path: Path, files: list[Path], problems: list[Problem]) -> li
     return readable
 
 
+def _is_mof(file: Path) -> bool:
+    return file.name.endswith(MOF_SUFFIX)
+
+
 def _read(file: Path, problems: list[Problem]) -> Iterator[Document]:
+    text = "" if _is_mof(file) else _text(file, problems)
+    try:
+        for document in read_documents(text):
+            yield Document(_shown(file), document.value, document.lines)
+    except StreamError as error:
+        problems.append(_unreadable(file, error.message, error.remedy, line=error.line))
+
+
+def _text(file: Path, problems: list[Problem]) -> str:
+    """The text of a file; nothing, and a problem, where it cannot be had."""
     content = b""
     try:
         with file.open("rb") as stream:
             content = stream.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            message = f"is larger than {MOST_BYTES // 1024**2} MiB"
-            problems.append(_unreadable(file, message, "Spread it over several files."))
-            return
-        for document in read_documents(content.decode("utf-8-sig")):
-            yield Document(_shown(file), document.value, document.lines)
+        if len(content) <= MOST_BYTES:
+            return content.decode("utf-8-sig")
+        message = f"is larger than {MOST_BYTES // 1024**2} MiB"
+        problems.append(_unreadable(file, message, "Spread it over several files."))
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         problems.append(_unreadable(file, "is not UTF-8", "Save it as UTF-8.", line=line))
-    except StreamError as error:
-        problems.append(_unreadable(file, error.message, error.remedy, line=error.line))
     except OSError as error:
         problems.append(_unseen(file, error, "Make it readable, or remove it."))
+    return ""
 
 
 def _unseen(path: Path, error: OSError, remedy: str) -> Problem:

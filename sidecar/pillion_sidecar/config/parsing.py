@@ -115,6 +115,8 @@ class Resources:
         default_factory=lambda: {kind.name: {} for kind in KINDS}
     )
     secrets: dict[str, Secret] = field(default_factory=dict)
+    #: Files of class declarations: their text by name.
+    mof: dict[str, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 

@@ -3,8 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pillion_cim.declarations import ClassDeclaration, extend, nearest
 from pillion_cim.filters import FilterError, compile_filter
 from pillion_cim.schema import Schema
+
+#: Sets of declared classes whose checks are kept.
+_MOST_KEPT = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +19,8 @@ class FilterProblem:
     remedy: str
     line: int
     column: int
+    #: Whether the query is in force all the same, and may not do what was meant.
+    is_warning: bool = False
 
 
 #: Gets query and language; None: the query is understood.
@@ -42,6 +48,46 @@ def query_checker(schema: Schema) -> CheckQuery:
                 line=1,
                 column=1,
             )
-        return None
+        return _unknown(compiled.unknown_classes, schema)
 
     return check_query
+
+
+def _unknown(classes: tuple[str, ...], schema: Schema) -> FilterProblem | None:
+    if not classes:
+        return None
+    near = nearest(classes[0], schema.names())
+    meant = f"Did you mean {near}? " if near else ""
+    named = ", ".join(name[:80] for name in classes[:5])
+    return FilterProblem(
+        message=f"no class {named} is known, so it stands for itself alone, without subclasses",
+        remedy=f"{meant}Classes are declared in IndicationService.spec.classes, or by MOF.",
+        line=1,
+        column=1,
+        is_warning=True,
+    )
+
+
+class Queries:
+    """Checks queries against the schema's classes and those that a service declares."""
+
+    def __init__(
+        self, schema: Schema, *, checker: Callable[[Schema], CheckQuery] = query_checker
+    ) -> None:
+        self._schema = schema
+        self._checker = checker
+        self._kept: dict[tuple[ClassDeclaration, ...], CheckQuery] = {}
+
+    def declaring(self, classes: tuple[ClassDeclaration, ...]) -> CheckQuery:
+        """Return the check for a service that declares ``classes``.
+
+        Raises:
+            DeclarationError: a class cannot be declared so.
+        """
+        check = self._kept.pop(classes, None)
+        if check is None:
+            check = self._checker(extend(self._schema, classes))
+        self._kept[classes] = check
+        if len(self._kept) > _MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
+        return check

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from pillion_cim.declarations import ClassDeclaration, DeclarationError
 from pillion_sidecar.config.addresses import AddressPolicy, host_of
 from pillion_sidecar.config.building import (
     build_destination,
@@ -15,11 +16,12 @@ from pillion_sidecar.config.building import (
     build_subscription,
 )
 from pillion_sidecar.config.credentials import SecretReader
+from pillion_sidecar.config.declaring import DeclaredClasses
 from pillion_sidecar.config.durability import loses_before_alert
 from pillion_sidecar.config.listeneraddress import same_port_and_path
 from pillion_sidecar.config.parsing import Resource, Resources
 from pillion_sidecar.config.problems import EMPTY, ConfigurationError, Problem
-from pillion_sidecar.config.queries import CheckQuery
+from pillion_sidecar.config.queries import Queries
 from pillion_sidecar.config.resources import (
     Configuration,
     DelivererMode,
@@ -33,6 +35,8 @@ from pillion_sidecar.config.validation import Path
 
 #: The service of a subscription that names none, and of a deliverer that is told none.
 DEFAULT_SERVICE = "default"
+#: Filters that are warned of one by one.
+MOST_WARNINGS = 20
 
 
 def resolve(
@@ -40,7 +44,7 @@ def resolve(
     *,
     service: str | None,
     addresses: AddressPolicy,
-    check_query: CheckQuery,
+    queries: Queries,
     revision: str | None = None,
 ) -> Configuration:
     """Put ``resources`` together for the service named ``service``.
@@ -53,7 +57,7 @@ def resolve(
     Raises:
         ConfigurationError: with all problems, those that ``resources`` came with included.
     """
-    resolver = _Resolver(resources, addresses=addresses, check_query=check_query)
+    resolver = _Resolver(resources, addresses=addresses, queries=queries)
     resolver.check_namespaces()
     chosen = resolver.service(service)
     destinations = resolver.destinations(chosen)
@@ -79,15 +83,15 @@ def resolve(
 
 
 class _Resolver:
-    def __init__(
-        self, resources: Resources, *, addresses: AddressPolicy, check_query: CheckQuery
-    ) -> None:
+    def __init__(self, resources: Resources, *, addresses: AddressPolicy, queries: Queries) -> None:
         self._resources = resources
         self._services = resources.by_kind["IndicationService"]
         self._destinations = resources.by_kind["ListenerDestination"]
         self._filters = resources.by_kind["IndicationFilter"]
         self._addresses = addresses
-        self._check_query = check_query
+        self._unknown_classes: list[str] = []
+        self._queries = queries
+        self._check_query = queries.declaring(())
         # What could not be read may hold what a reference names.
         self._complete = all(
             problem.reason not in ("Unreadable", EMPTY) for problem in resources.problems
@@ -117,8 +121,9 @@ class _Resolver:
         if name is None and len(self._services) == 1:
             name = next(iter(self._services))
         found = self._services.get(name or DEFAULT_SERVICE)
+        classes = self._classes(found)
         if found is not None and found.valid:
-            return build_service(found)
+            return build_service(found, classes=classes)
         listed = ", ".join(sorted(self._services))
         if found is None and (name is not None or self._services) and self._complete:
             message = f"there is no IndicationService {name or DEFAULT_SERVICE!r} to run as"
@@ -126,7 +131,20 @@ class _Resolver:
             self._resources.problems.append(
                 Problem(reason="NotFound", message=message, remedy=remedy)
             )
-        return IndicationService(name=name or DEFAULT_SERVICE)
+        return IndicationService(name=name or DEFAULT_SERVICE, classes=classes)
+
+    def _classes(self, service: Resource | None) -> tuple[ClassDeclaration, ...]:
+        """The classes that the service declares; filters are checked against them from now on."""
+        declared = DeclaredClasses(service, self._resources.mof)
+        self._resources.problems.extend(declared.problems)
+        try:
+            self._check_query = self._queries.declaring(declared.declarations)
+        except DeclarationError as error:
+            self._resources.problems.append(
+                declared.problem(error.class_name, error.message, error.remedy)
+            )
+            return ()
+        return declared.declarations
 
     def destinations(self, service: IndicationService) -> dict[str, ListenerDestination]:
         """All destinations, with the service's defaults."""
@@ -188,12 +206,21 @@ class _Resolver:
                 self._check_filter(resource)
             if resource.valid:
                 built[name] = build_filter(resource)
+        told = self._unknown_classes
+        self._resources.warnings += told[:MOST_WARNINGS]
+        if len(told) > MOST_WARNINGS:
+            more = len(told) - MOST_WARNINGS
+            self._resources.warnings.append(f"{more} more filters name classes that are not known")
         return built
 
     def _check_filter(self, resource: Resource) -> None:
         query = resource.spec["query"]
         problem = self._check_query(query, resource.spec["queryLanguage"])
-        if problem is not None:
+        if problem is not None and problem.is_warning:
+            self._unknown_classes.append(
+                f"{resource.place.resource}: {problem.message}. {problem.remedy}"
+            )
+        elif problem is not None:
             place = f"line {problem.line}, column {problem.column} of the query"
             message = f"{place}: {problem.message}"
             self._complain(resource, ("spec", "query"), query, message, problem.remedy)
@@ -304,6 +331,10 @@ def _revision(resources: Resources, service: IndicationService) -> str:
     for name, secret in resources.secrets.items():
         content[f"Secret/{name}"] = {
             key: hashlib.sha256(value).hexdigest() for key, value in secret.data.items()
+        }
+    if resources.mof:
+        content["MOF"] = {
+            name: hashlib.sha256(text.encode()).hexdigest() for name, text in resources.mof.items()
         }
     text = json.dumps([service.name, content], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from pillion_cim.declarations import ClassDeclaration
+
 
 class Protocol(StrEnum):
     """How a listener is spoken to."""
@@ -230,6 +232,8 @@ class IndicationService:
     acknowledgement: Acknowledgement | None = None
     #: Where publishers may have receipts sent: URLs that others lie below, as they were written.
     callbacks: tuple[str, ...] = ()
+    #: The classes that it declares beside those of the CIM schema.
+    classes: tuple[ClassDeclaration, ...] = ()
     #: Who may publish to a gateway; empty: every service account of its own namespace.
     publishers: tuple[AllowedPublisher, ...] = ()
     #: gatewayRef: the service in mode Gateway that delivers for this one; None: nobody does.

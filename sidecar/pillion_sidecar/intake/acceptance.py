@@ -16,6 +16,7 @@ from pillion_sidecar.indication import Indication, Tracker, Unreached
 from pillion_sidecar.intake.decoding import Decoded, InvalidLine
 from pillion_sidecar.intake.ports import Queues, Refusal, Routes, Target
 from pillion_sidecar.intake.statistics import IntakeObserver
+from pillion_sidecar.intake.undeclared import UndeclaredClasses
 from pillion_sidecar.intake.unreached import UnreachedIndications
 from pillion_sidecar.reliability.duplicates import IN_DELIVERY, DuplicateMemory, Original
 from pillion_sidecar.reliability.grouping import FULL_RETRY_AFTER, Examined, Groups
@@ -59,6 +60,7 @@ class Rooms:
     queues: Queues
     groups: Groups
     unreached: UnreachedIndications
+    undeclared: UndeclaredClasses
     #: The level of a request that names none.
     acknowledgement: Acknowledgement = Acknowledgement.ACCEPTED
     #: What the journal can promise: ``durable`` needs Disk.
@@ -183,6 +185,8 @@ class Submission:
         )
         if self._offer(indication, targets, examined, line):
             self._remember(indication, moment, examined)
+            if decoded.undeclared:
+                rooms.undeclared.note(decoded.class_name)
 
     def _remember(
         self, indication: Indication, moment: Moment | None, examined: Examined | None

@@ -33,7 +33,7 @@ MAXIMUM_GROUP_TEXT = 1024
 MAXIMUM_UID = 256
 MAXIMUM_CONTEXT = 1024
 GREATEST_NUMBER = (1 << 63) - 1
-_KNOWN = frozenset({"class", "properties", *ENVELOPE, *MEMBERSHIP})
+_KNOWN = frozenset({"class", "superclass", "properties", *ENVELOPE, *MEMBERSHIP})
 _MAXIMUM_PROBLEMS_TOLD = 3
 
 _RFC_3339 = re.compile(
@@ -88,6 +88,8 @@ class Decoded(msgspec.Struct, frozen=True, gc=False):
     #: Of a relayed line: content languages, and where it comes from.
     languages: tuple[str, ...] = ()
     relay: RelayOrigin | None = None
+    #: Whether its class is not known, nor a superclass of it.
+    undeclared: bool = False
 
 
 def parse_expires(text: str, *, field: str = "expires") -> float:
@@ -151,7 +153,9 @@ def decoded_instance(
     context, number = instance.get("SequenceContext"), instance.get("SequenceNumber")
     instance = without_delivery_properties(instance)
     return Decoded(
-        body=msgspec.json.encode(encode_instance(instance, schema=schema)),
+        # With every type that the packaged schema does not give: whatever is declared by then,
+        # handlers, gateways and later runs read the same.
+        body=msgspec.json.encode(encode_instance(instance, schema=schema.base)),
         class_name=instance.class_name,
         instance=lambda: instance,
         identifier=identifier if isinstance(identifier, str) and identifier else None,
@@ -163,7 +167,14 @@ def decoded_instance(
         if isinstance(context, str) and isinstance(number, int)
         else None,
         member=member,
+        undeclared=_is_undeclared(instance, schema),
     )
+
+
+def _is_undeclared(instance: CIMInstance, schema: Schema) -> bool:
+    if schema.get(instance.class_name) is not None:
+        return False
+    return instance.superclass is None or schema.get(instance.superclass) is None
 
 
 def without_delivery_properties(instance: CIMInstance) -> CIMInstance:
@@ -174,7 +185,7 @@ def without_delivery_properties(instance: CIMInstance) -> CIMInstance:
     kept = {
         name: value for name, value in instance.values.items() if name.casefold() not in dropped
     }
-    return CIMInstance(instance.class_name, kept, instance.types)
+    return CIMInstance(instance.class_name, kept, instance.types, instance.superclass)
 
 
 def invalid_instance(error: InstanceError) -> InvalidLine:
@@ -255,7 +266,7 @@ def _unknown_member(name: str) -> InvalidLine:
     shown = name[:40]
     return InvalidLine(
         f"unknown member {shown!r}; beside class and properties a line may have"
-        f" {', '.join((*ENVELOPE, *MEMBERSHIP))}",
+        f" {', '.join(('superclass', *ENVELOPE, *MEMBERSHIP))}",
         field=shown,
     )
 

@@ -1,6 +1,6 @@
 """Lines to indications: the short way for the usual line, the complete one for every other."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pillion_cim.schema import Schema
 from pillion_sidecar.intake.acceptance import MAXIMUM_REFUSED, Submission
@@ -14,13 +14,25 @@ class LineDecoder:
     """Decodes the JSON form of indications. Made once; compiling takes some milliseconds."""
 
     def __init__(
-        self, schema: Schema, *, maximum_line_bytes: int, is_relayed: bool = False
+        self,
+        schema: Schema,
+        *,
+        maximum_line_bytes: int,
+        is_relayed: bool = False,
+        in_force: Callable[[], Schema] | None = None,
     ) -> None:
-        """``is_relayed``: of lines that sidecars relay."""
-        self.schema = schema
+        """``is_relayed``: of lines that sidecars relay. ``in_force`` gives the classes as they are
+        declared by now; None: those of ``schema``."""
+        self._in_force = in_force or (lambda: schema)
         self._maximum = maximum_line_bytes
-        self._fast = RelayFastPath(schema) if is_relayed else FastPath(schema)
+        # Of the packaged classes alone: the others' bodies state types, so they are written anew.
+        self._fast = RelayFastPath(schema.base) if is_relayed else FastPath(schema.base)
         self._decode_object = decode_relayed if is_relayed else decode_object
+
+    @property
+    def schema(self) -> Schema:
+        """The classes in force."""
+        return self._in_force()
 
     def decode(self, line: bytes) -> Decoded:
         """Decode one line, which holds no newline. Raises :class:`InvalidLine`."""

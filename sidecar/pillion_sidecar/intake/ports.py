@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pillion_cim.model import CIMInstance
+from pillion_cim.schema import Schema
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.indication import Indication
 
@@ -46,6 +47,10 @@ class Routes(Protocol):
 
         ``instance`` is called at most once, and only where a filter has a condition to evaluate.
         """
+
+    @property
+    def schema(self) -> Schema:
+        """The classes by which filters select: the packaged ones, and those that are declared."""
 
     @property
     def takes_relayed(self) -> bool:

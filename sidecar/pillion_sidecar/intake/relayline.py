@@ -127,8 +127,12 @@ def decode_relayed(obj: Any, *, schema: Schema) -> Decoded:
             f"languages: not a list of at most {MAXIMUM_LANGUAGES} language tags",
             field="languages",
         )
+    # What this service declares is not for what another one has accepted.
     return msgspec.structs.replace(
-        decode_object(ordinary, schema=schema), languages=tuple(languages), relay=origin
+        decode_object(ordinary, schema=schema.base),
+        languages=tuple(languages),
+        relay=origin,
+        undeclared=False,
     )
 
 

@@ -167,7 +167,10 @@ class _Intake:
             limits = replace(limits, line_bytes=RELAYED_GROWTH * limits.line_bytes)
         return BodyIntake(
             decoder=LineDecoder(
-                self._schema, maximum_line_bytes=limits.line_bytes, is_relayed=is_relayed
+                self._schema,
+                maximum_line_bytes=limits.line_bytes,
+                is_relayed=is_relayed,
+                in_force=lambda: self._rooms.routes.schema,
             ),
             timers=self._timers,
             limits=limits,
@@ -328,13 +331,14 @@ class _Intake:
             body = await self._bodies.read_document(request)
         except Interrupted as error:
             return cimxml.request_error(error.status, None, error.reason)
-        export = cimxml.parse_export(request, body, schema=self._schema)
+        schema = self._rooms.routes.schema
+        export = cimxml.parse_export(request, body, schema=schema)
         if isinstance(export, web.Response):
             self._observer.received(IntakeKind.CIM_XML, IntakeOutcome.INVALID)
             return export
         receipt = self._acknowledging.begin(parameters, namespace=namespace_of(request))
         submission = self._submission(request, parameters, receipt)
-        cimxml.submit_export(export, submission, schema=self._schema)
+        cimxml.submit_export(export, submission, schema=schema)
         submission.report(self._observer, IntakeKind.CIM_XML)
         if receipt is not None and not submission.refused:
             await self._reach(request, receipt, parameters)

@@ -6,13 +6,12 @@ The first is logged at once, all others of the minute after it in one line.
 import logging
 from collections import Counter
 
-from pillion_sidecar.clock import Timer, Timers
+from pillion_sidecar.clock import Timers
 from pillion_sidecar.indication import Unreached
+from pillion_sidecar.intake.minutes import MinuteLog
 
 logger = logging.getLogger("pillion.intake")
 
-#: Seconds from one line of the log to the next.
-SUMMARY_SECONDS = 60.0
 #: Classes that a line names for each reason; publishers choose them.
 MOST_CLASSES = 3
 _MOST_CHARACTERS = 80
@@ -22,12 +21,11 @@ class UnreachedIndications:
     """Counts the indications that reach no listener."""
 
     def __init__(self, *, timers: Timers) -> None:
-        self._timers = timers
         #: Since the start, by reason.
         self.total: Counter[Unreached] = Counter(dict.fromkeys(Unreached, 0))
         self._since: Counter[Unreached] = Counter()
         self._classes: dict[Unreached, dict[str, None]] = {}
-        self._timer: Timer | None = None
+        self._minutes = MinuteLog(timers=timers, log=self._log)
 
     def note(self, reason: Unreached, class_name: str) -> None:
         """Count one indication of a class."""
@@ -36,15 +34,7 @@ class UnreachedIndications:
         classes = self._classes.setdefault(reason, {})
         if len(classes) < MOST_CLASSES:
             classes[class_name[:_MOST_CHARACTERS]] = None
-        if self._timer is None:
-            self._tell()
-
-    def _tell(self) -> None:
-        self._timer = None
-        if not self._since:
-            return
-        self._log()
-        self._timer = self._timers.call_later(SUMMARY_SECONDS, self._tell)
+        self._minutes.news()
 
     def _log(self) -> None:
         counted = {reason: self._since[reason] for reason in Unreached if self._since[reason]}
@@ -69,9 +59,5 @@ class UnreachedIndications:
         self._classes.clear()
 
     def close(self) -> None:
-        """Log what no line has told yet, and set no timer any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._since:
-            self._log()
+        """Log what no line has told yet."""
+        self._minutes.close()

@@ -142,6 +142,12 @@ UNREACHED = Metric(
     "(repeatNotificationPolicy).",
     ("reason",),
 )
+UNDECLARED = Metric(
+    "pillion_indications_undeclared_total",
+    MetricType.COUNTER,
+    "Accepted indications whose class is neither in the CIM schema nor declared: filters on its "
+    "superclass do not select them.",
+)
 DUPLICATE_ENTRIES = Metric(
     "pillion_duplicate_memory_entries",
     MetricType.GAUGE,
@@ -374,6 +380,7 @@ METRICS: tuple[Metric, ...] = (
     END_TO_END,
     INTAKE,
     UNREACHED,
+    UNDECLARED,
     DUPLICATE_ENTRIES,
     DUPLICATE_EVICTIONS,
     GROUPS_ACTIVE,

@@ -63,6 +63,14 @@ EVENTS: tuple[Event, ...] = (
         ("unrouted", "ended", "suppressed"),
     ),
     Event(
+        "classes-undeclared",
+        "WARNING",
+        "Accepted indications have classes that are neither in the CIM schema nor declared. Only "
+        "filters on CIM_Indication or on that very class select them. The first is logged at once, "
+        "then all of a minute in one line, which names some of them and the nearest known class.",
+        ("count", "classes"),
+    ),
+    Event(
         "configuration-awaited",
         "INFO",
         "The folder holds no configuration yet, or one whose files have not all come; the one "

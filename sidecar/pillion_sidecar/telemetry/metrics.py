@@ -106,6 +106,7 @@ class Metrics:
         self._queues = queues
         self._duplicates = duplicates
         self._groups: MessageGroups | None = None
+        self._undeclared: Callable[[], int] = int
         self._unreached: Mapping[Unreached, int] = dict.fromkeys(Unreached, 0)
         self._journal = JournalMetrics()
         self._log_records_dropped = log_records_dropped
@@ -146,6 +147,7 @@ class Metrics:
         groups: MessageGroups | None = None,
         journal: Journal | None = None,
         unreached: Mapping[Unreached, int] | None = None,
+        undeclared: Callable[[], int] | None = None,
     ) -> None:
         """Read from rooms that were made after the metrics, since they were given them."""
         if queues is not None:
@@ -158,6 +160,8 @@ class Metrics:
             self._journal.journal = journal
         if unreached is not None:
             self._unreached = unreached
+        if undeclared is not None:
+            self._undeclared = undeclared
 
     def journal_committed(self, seconds: float) -> None:
         """A commit of the journal took ``seconds``."""
@@ -211,6 +215,8 @@ class Metrics:
         yield definitions.UNREACHED.header
         for reason, count in self._unreached.items():
             yield definitions.UNREACHED.sample(count, reason)
+        yield definitions.UNDECLARED.header
+        yield definitions.UNDECLARED.sample(self._undeclared())
         yield from self._configuration_samples()
         if self._duplicates is not None:
             yield definitions.DUPLICATE_ENTRIES.header

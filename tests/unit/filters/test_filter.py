@@ -285,7 +285,7 @@ def test_a_class_that_nobody_knows_is_only_itself_and_is_checked_as_it_comes() -
 
 
 def test_the_tests_of_classes_take_bounded_memory() -> None:
-    made = compile_filter("SELECT * FROM CIM_Indication", language="WQL", schema=SCHEMA)
+    made = compile_filter("SELECT * FROM CIM_AlertIndication", language="WQL", schema=SCHEMA)
     assert not any(made.selects(f"Acme_{number}") for number in range(3000))
     assert len(made._class_test) <= 1024
 

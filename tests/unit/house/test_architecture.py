@@ -54,7 +54,12 @@ PORTS = {
     "pillion_sidecar.delivery.reasons",
 }
 #: What ports themselves may speak of.
-VALUES = {"pillion_sidecar.indication", "pillion_sidecar.config.resources", "pillion_cim.model"}
+VALUES = {
+    "pillion_sidecar.indication",
+    "pillion_sidecar.config.resources",
+    "pillion_cim.model",
+    "pillion_cim.schema",
+}
 
 #: What the operator, and so a process without an event loop, may take from the deliverer.
 CONFIG = "pillion_sidecar.config"

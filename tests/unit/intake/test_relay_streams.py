@@ -18,6 +18,7 @@ from pillion_sidecar.intake.lines import LineDecoder
 from pillion_sidecar.intake.ports import Refusal, Target
 from pillion_sidecar.intake.relaying import RelaySubmission
 from pillion_sidecar.intake.relayline import RelayFastPath
+from pillion_sidecar.intake.undeclared import UndeclaredClasses
 from pillion_sidecar.intake.unreached import UnreachedIndications
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.grouping import Groups
@@ -82,6 +83,7 @@ class Gateway:
             queues=self.queues,
             groups=Groups(clock=time, timers=time, queues=self.queues, window_seconds=3600),
             unreached=UnreachedIndications(timers=time),
+            undeclared=UndeclaredClasses(timers=time, schema=load_schema),
         )
 
     def relay(self, lines: Sequence[bytes], *, namespace: str | None = None) -> list[int]:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from pillion_cim.declarations import extend
+from pillion_cim.mof import parse_mof
 from pillion_cim.schema import load_schema
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.indication import Indication
@@ -501,3 +503,19 @@ async def test_members_in_order_are_delivered_long_after_their_groups_expiry(gat
     gateway.time.advance(121)
     assert sequences(gateway) == [0, 1, 2]
     assert [one.identifier for one in gateway.queues.out_of_order] == ["4"]
+
+
+def test_what_a_gateway_declares_is_not_for_what_a_sidecar_accepted() -> None:
+    declared = parse_mof(
+        "class HP_Alert : CIM_AlertIndication { uint8 Bay; [Required] string X; };"
+    )
+    schema = extend(load_schema(), declared)
+    decoder = LineDecoder(
+        load_schema(), maximum_line_bytes=1 << 20, is_relayed=True, in_force=lambda: schema
+    )
+    bay = {"type": "uint16", "value": 900}
+    relay = {"subscription": "u", "acceptedAt": 1.0, "context": "c", "number": 1}
+    line = {"class": "HP_Alert", "properties": {"Bay": bay}, "relay": relay}
+    decoded = decoder.decode(json.dumps(line).encode())
+    assert json.loads(decoded.body)["properties"] == {"Bay": bay}
+    assert not decoded.undeclared

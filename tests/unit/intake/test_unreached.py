@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from pillion_sidecar.indication import Unreached
+from pillion_sidecar.intake.minutes import SECONDS
 from pillion_sidecar.intake.ports import Refusal
-from pillion_sidecar.intake.unreached import SUMMARY_SECONDS, UnreachedIndications
+from pillion_sidecar.intake.unreached import UnreachedIndications
 from pillion_sidecar.testing import FakeTime
 from support.intake import Door, alert, lines, target
 
@@ -88,14 +89,14 @@ def test_the_first_is_logged_at_once_and_the_others_by_the_minute(
         unreached.note(Unreached.UNROUTED, f"ACME_{number}")
     unreached.note(Unreached.ENDED, "CIM_AlertIndication")
     assert [one.unrouted for one in records(caplog)] == [1]
-    fake_time.advance(SUMMARY_SECONDS)
+    fake_time.advance(SECONDS)
     last = records(caplog)[-1]
     assert (last.unrouted, last.ended, last.suppressed) == (9_999, 1, 0)
     assert last.getMessage() == (
         "indications reached no listener: 9999 unrouted (ACME_1, ACME_2, ACME_3);"
         " 1 ended (CIM_AlertIndication)"
     )
-    fake_time.advance(10 * SUMMARY_SECONDS)
+    fake_time.advance(10 * SECONDS)
     assert len(records(caplog)) == 2
     assert unreached.total[Unreached.UNROUTED] == 10_000
 
@@ -113,5 +114,5 @@ def test_what_was_not_logged_yet_is_logged_at_the_end(
         ("INFO", 2),
     ]
     assert all(len(one.getMessage()) < 200 for one in records(caplog))
-    fake_time.advance(10 * SUMMARY_SECONDS)
+    fake_time.advance(10 * SECONDS)
     assert len(records(caplog)) == 2

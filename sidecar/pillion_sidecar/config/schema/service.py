@@ -21,10 +21,12 @@ from pillion_sidecar.config.schema.fields import (
     ListOf,
     Rule,
     Struct,
+    Text,
 )
 from pillion_sidecar.config.schema.rules import (
     SERVICE_NAME_LENGTH,
     SERVICE_NAME_RULES,
+    matching,
     object_name,
     reference,
 )
@@ -142,6 +144,77 @@ _SAFETY = (
     ),
 )
 
+
+#: The most classes that a service lists, and characters of its MOF.
+MOST_CLASSES = 1000
+MOST_MOF = 262_144
+
+
+def _class_name() -> Text:
+    return Text(
+        min_length=1,
+        max_length=256,
+        rules=(
+            matching(
+                "[A-Za-z_][A-Za-z0-9_]*",
+                message="is not the name of a class",
+                remedy="Use letters, digits and underscores, not beginning with a digit.",
+            ),
+        ),
+    )
+
+
+_CLASSES = (
+    Field(
+        name="classes",
+        type=ListOf(
+            item=Struct(
+                fields=(
+                    Field(
+                        name="name",
+                        type=_class_name(),
+                        required=True,
+                        description="The class, such as HP_AlertIndication.",
+                    ),
+                    Field(
+                        name="superclass",
+                        type=_class_name(),
+                        assumed="none: a root class, which only a class named CIM_… may be",
+                        description="The class that it derives from, such as CIM_AlertIndication: "
+                        "one of the CIM schema's indications, or one declared here or by MOF.",
+                    ),
+                ),
+                rules=(
+                    Rule(
+                        cel='has(self.superclass) || self.name.matches("^(?i:CIM_)")',
+                        holds=lambda one: (
+                            "superclass" in one or one["name"].casefold().startswith("cim_")
+                        ),
+                        field="superclass",
+                        message="is missing, and only a class of the CIM schema may have none",
+                        remedy="Name the class that it derives from, such as CIM_AlertIndication.",
+                    ),
+                ),
+            ),
+            max_items=MOST_CLASSES,
+            atomic=True,
+        ),
+        default=[],
+        description="Classes that are not in Pillion's CIM schema, such as those of vendors' "
+        "providers. A filter on a class selects the classes declared below it, ISA knows them, "
+        "and the values of inherited properties need no type. Classes of the schema cannot be "
+        "declared again.",
+    ),
+    Field(
+        name="mof",
+        type=Text(max_length=MOST_MOF),
+        assumed="none",
+        description="The same, as the text of MOF class declarations: with their properties, whose "
+        "types and names are then checked. Methods, default values and most qualifiers are "
+        "skipped; #pragma include is refused. A deliverer on a folder of files reads *.mof files "
+        "there, too.",
+    ),
+)
 
 #: The most entries of publishers.
 MOST_PUBLISHERS = 100
@@ -282,6 +355,7 @@ INDICATION_SERVICE = Kind(
             *_DUPLICATES,
             *_SUBSCRIPTIONS,
             *_SAFETY,
+            *_CLASSES,
             *_GATEWAY,
         ),
         rules=_RULES,

@@ -18,7 +18,7 @@ from pillion_operator.store import Key, Store
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.parsing import Document, parse_documents
 from pillion_sidecar.config.problems import ConfigurationError
-from pillion_sidecar.config.queries import query_checker
+from pillion_sidecar.config.queries import Queries
 from pillion_sidecar.config.resolving import resolve
 from support.any_documents import resources, secrets
 from support.operator_objects import NAMESPACE, destination, filter_of, service, subscription
@@ -94,7 +94,7 @@ def _is_taken(service: str, items: list[dict[str, Any]]) -> None:
             found,
             service=service,
             addresses=AddressPolicy(),
-            check_query=query_checker(load_schema()),
+            queries=Queries(load_schema()),
             revision="r",
         )
     except ConfigurationError as error:
