@@ -11,7 +11,7 @@ from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.waiting import Packing
 from pillion_sidecar.indication import Indication
 
-#: Discards, each with its log line, before the event loop gets its turn.
+#: Discards before the event loop gets its turn.
 DISCARDS_PER_TURN = 128
 
 
@@ -89,6 +89,15 @@ class DiscardTurns:
             for entry in packed:
                 before.packed.append(entry)
             before.will_read()
+            return
+        if (
+            packed is None
+            and before is not None
+            and before is not self._batches[0]
+            and (before.queue, before.reason) == (queue, reason)
+            and not len(before.packed)
+        ):
+            before.entries.extend(entries)
             return
         batch = _Batch(queue, entries, PackedEntries() if packed is None else packed, reason)
         batch.will_read()

@@ -25,8 +25,9 @@ ATTEMPTS_PER_TURN = 4
 class Settling(Protocol):
     """What the dispatcher leaves to the delivery service."""
 
-    def expire(self, queue: DestinationQueue, now: float) -> None:
-        """Discard the waiting entries whose lifetime has ended at ``now`` (monotonic)."""
+    def expire(self, queue: DestinationQueue, now: float) -> bool:
+        """Discard waiting entries whose lifetime has ended at ``now`` (monotonic); return whether
+        there may be more, so that nothing is attempted yet."""
 
     def conclude(
         self, queue: DestinationQueue, entry: QueueEntry, outcome: DeliveryOutcome, seconds: float
@@ -79,7 +80,8 @@ class Dispatcher:
 
     def _attempt(self, queue: DestinationQueue) -> None:
         now = self._clock.monotonic()
-        self._settling.expire(queue, now)
+        if self._settling.expire(queue, now):
+            return
         if queue.removed or queue.suspended or queue.next_attempt_at is not None:
             return
         entry = queue.take()

@@ -3,6 +3,7 @@
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import compress, islice
 from typing import NamedTuple
 
 #: Entries taken from the front before the columns are moved up.
@@ -106,13 +107,20 @@ class PackedEntries:
 
     def remove_subscription(self, subscription: int) -> "PackedEntries":
         """Remove and return the entries for one subscription; the others keep order."""
-        removed, kept = PackedEntries(), PackedEntries()
-        if subscription not in self._subscriptions[self._head :]:
-            return removed
-        for entry in self:
-            (removed if entry.subscription == subscription else kept).append(entry)
-        self._take_over(kept)
+        subscriptions = self._subscriptions[self._head :]
+        if subscription not in subscriptions:
+            return PackedEntries()
+        # By columns: a million entries are taken apart within one turn of the event loop.
+        removed = self._chosen(bytes(map(subscription.__eq__, subscriptions)))
+        self._take_over(self._chosen(bytes(map(subscription.__ne__, subscriptions))))
         return removed
+
+    def _chosen(self, chosen: bytes) -> "PackedEntries":
+        """Return the entries where ``chosen`` is not 0."""
+        entries = PackedEntries()
+        for column, into in zip(self._columns(), entries._columns(), strict=True):
+            into.extend(compress(islice(column, self._head, None), chosen))
+        return entries
 
     def surrender(self) -> "PackedEntries":
         """Give up and return all entries."""

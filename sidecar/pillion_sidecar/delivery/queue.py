@@ -177,7 +177,10 @@ class DestinationQueue:
             or (not self._in_order and first.indication.accepted_at < oldest.indication.accepted_at)
         ):
             oldest = first
-        return oldest.indication.accepted_at if oldest else None
+        if oldest is None:
+            # Unless there is nothing, the front is being read.
+            return self.waiting.last_accepted_at if self.waiting.count else None
+        return oldest.indication.accepted_at
 
     @property
     def recent(self) -> list[AttemptRecord]:

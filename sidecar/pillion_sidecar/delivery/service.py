@@ -6,6 +6,7 @@ settles them. All on one event loop, so nothing here is locked.
 
 import random
 from collections.abc import Callable, Container, Iterable, Sequence
+from functools import partial
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import Configuration
@@ -27,6 +28,9 @@ from pillion_sidecar.delivery.taking import Taking
 from pillion_sidecar.indication import Indication, Tracker
 from pillion_sidecar.intake.ports import Refusal, Target
 from pillion_sidecar.journal.ports import DiscardList, Journal, Recovered
+
+#: Entries whose lifetime has ended that one turn of the event loop takes from a queue.
+EXPIRED_PER_TURN = 256
 
 
 class DeliveryService:
@@ -65,6 +69,8 @@ class DeliveryService:
             clock=clock, timers=timers, discards=discards or NoDiscardList()
         )
         self._call_soon = call_soon
+        # Queues of which more may have expired than one turn takes.
+        self._expiring: set[DestinationQueue] = set()
         self.keep_in(journal, Recovered())
 
     def keep_in(self, journal: Journal, recovered: Recovered) -> None:
@@ -214,16 +220,23 @@ class DeliveryService:
         due = queue.next_attempt_at
         if due is not None and now >= due:
             queue.next_attempt_at = None
-        self.expire(queue, now)
-        self.arrange(queue)
+        self._expiring.discard(queue)
+        if not self.expire(queue, now):
+            self.arrange(queue)
 
-    def expire(self, queue: DestinationQueue, now: float) -> None:
+    def expire(self, queue: DestinationQueue, now: float) -> bool:
         """Discard the waiting entries whose lifetime has ended at ``now`` (D.2), and those that are
-        behind a gap of their group (S1.5)."""
+        behind a gap of their group (S1.5); a bounded number of them, then others get their turn.
+
+        Returns whether there may be more. Then this goes on by itself, and nothing is attempted.
+        """
         if queue.suspended:
-            return
+            return False
         depth, expired, behind = queue.depth, [], []
         while (first := queue.waiting.first()) is not None:
+            if depth - queue.depth >= EXPIRED_PER_TURN:
+                self._go_on_expiring(queue)
+                break
             if not first.indication.body:
                 self._settlements.discard(queue, queue.waiting.popleft(), DiscardReason.DAMAGED)
             elif (expiry := queue.expiry()) is not None and expiry <= now:
@@ -239,6 +252,12 @@ class DeliveryService:
             self._settlements.discard_many(queue, behind, DiscardReason.OUT_OF_ORDER)
         if queue.depth < depth:
             self._retire_if_drained(queue)
+        return queue in self._expiring
+
+    def _go_on_expiring(self, queue: DestinationQueue) -> None:
+        if queue not in self._expiring:
+            self._expiring.add(queue)
+            self._call_soon(partial(self._wake, queue))
 
     def _retire_if_drained(self, queue: DestinationQueue) -> None:
         # Not twice: an answer may find the rest expired before what it tells is settled.

@@ -48,6 +48,9 @@ class WaitingEntries:
         self.back = PackedEntries()
         #: Of both together.
         self.count = 0
+        #: When (monotonic) the last entry that was taken from the front was accepted: what is
+        #: behind it is hardly younger.
+        self.last_accepted_at: float | None = None
         self._packing = packing
         self._loaded = loaded
         self._loading = False
@@ -114,6 +117,7 @@ class WaitingEntries:
     def popleft(self) -> QueueEntry:
         """Take the first entry, which must be loaded."""
         entry = self.front.popleft()
+        self.last_accepted_at = entry.indication.accepted_at
         self._taken()
         return entry
 
@@ -167,9 +171,12 @@ class WaitingEntries:
         self, matches: Callable[[QueueEntry], bool], *, subscription: int
     ) -> tuple[list[QueueEntry], PackedEntries]:
         """Remove and return the entries for one subscription; the others keep order."""
-        removed = [entry for entry in self.front if matches(entry)]
+        removed: list[QueueEntry] = []
+        kept: list[QueueEntry] = []
+        for entry in self.front:
+            (removed if matches(entry) else kept).append(entry)
         if removed:
-            self.front = deque(entry for entry in self.front if not matches(entry))
+            self.front = deque(kept)
         packed = self.back.remove_subscription(subscription)
         self.count -= len(removed) + len(packed)
         return removed, packed

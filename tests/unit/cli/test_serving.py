@@ -30,8 +30,9 @@ def test_the_log_goes_to_a_file_that_rolls_as_told(tmp_path: Path) -> None:
     file = tmp_path / "pillion.log"
     options = ["--log-file-size", "1", "--log-file-frequency", "daily", "--log-file-keep", "1"]
     output = start_logging(parsed("--log-file", str(file), "--log-level", "INFO", *options))
-    for name in ("first", "second", "third", "fourth"):
-        logging.getLogger("pillion.test").info(name, extra={"padding": name[0] * 1_000_000})
+    for name in ("second", "third", "fourth"):
+        for _ in range(67):
+            logging.getLogger("pillion.test").error(name, extra={"padding": name[0] * 15_000})
     output.close()
     rolled = [one for one in tmp_path.iterdir() if one != file]
     assert "fourth" in file.read_text()
