@@ -196,8 +196,10 @@ class Sidecar:
 
 
 @contextmanager
-def sidecar(resources: Path, *arguments: str, probe: bool = False) -> Iterator[Sidecar]:
-    """Run ``pillion sidecar`` on a resource folder; its log goes nowhere.
+def sidecar(
+    resources: Path, *arguments: str, probe: bool = False, stderr: int = subprocess.DEVNULL
+) -> Iterator[Sidecar]:
+    """Run ``pillion sidecar`` on a resource folder; its log goes to ``stderr``, by default nowhere.
 
     With ``probe`` it tells about its inside when asked to (:meth:`Sidecar.ask`).
     """
@@ -206,7 +208,7 @@ def sidecar(resources: Path, *arguments: str, probe: bool = False) -> Iterator[S
     with subprocess.Popen(
         [*command, "--intake", "127.0.0.1:0", "--telemetry", "127.0.0.1:0"],
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=stderr,
         text=True,
     ) as process:
         try:

@@ -1,0 +1,161 @@
+"""What four healthy destinations feel of four dead ones whose lifetimes end all the time.
+
+    python tests/benchmarks/bench_mass_expiry.py [--rounds N]
+
+500 indications a second go to eight destinations, or to the four healthy ones alone. The dead ones
+refuse connections, are retried every second, and give each indication up after 5 s. The deliverer
+has a journal, and its standard error is read at 100 KB a second. Each indication carries its time
+of sending; the healthy listeners note its time of arrival. In each round a deliverer of each kind
+is measured, one after the other, for 10 s after the first lifetimes have ended.
+"""
+
+import argparse
+import asyncio
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from benchmarks.bench_isolation import HealthyListener, alert, p99
+from support.bench import Sidecar, free_port, report, resource, sidecar, write_resources
+
+HEALTHY = DEAD = 4
+PER_SECOND = 500
+LIFETIME_SECONDS = 5
+#: Until what is discarded a second is what comes in a second.
+SETTLING_SECONDS = 8.0
+SECONDS = 10.0
+#: Bytes of standard error that are read in a second.
+READ_PER_SECOND = 100_000
+#: Publishing connections.
+PUBLISHERS = 2
+#: After the last was published, for what is under way.
+REST_SECONDS = 2.0
+
+
+def read_slowly(descriptor: int) -> None:
+    """Read standard error at its pace until it ends."""
+    while os.read(descriptor, READ_PER_SECOND // 10):
+        time.sleep(0.1)
+
+
+def resources(healthy: Sequence[int], dead: Sequence[int]) -> Iterator[dict[str, Any]]:
+    yield resource("IndicationService", "default", durability="Disk", acknowledgement="Accepted")
+    query = "SELECT * FROM CIM_AlertIndication"
+    yield resource("IndicationFilter", "alerts", query=query)
+    ports = {f"healthy-{port}": port for port in healthy} | {f"dead-{port}": port for port in dead}
+    for name, port in ports.items():
+        yield resource(
+            "ListenerDestination",
+            name,
+            destination=f"http://127.0.0.1:{port}/",
+            protocol="CloudEvents",
+            timeoutSeconds=2,
+            indicationLifetimeSeconds=LIFETIME_SECONDS,
+            retry={"attempts": 10_000, "intervalSeconds": 1},
+        )
+        yield resource(
+            "IndicationSubscription",
+            name,
+            filterRef={"name": "alerts"},
+            destinationRef={"name": name},
+        )
+
+
+async def publish(deliverer: Sidecar, began: float, first: int, count: int) -> None:
+    """Publish every other indication over one connection, at a steady rate."""
+    url = urlsplit(deliverer.intake_url)
+    reader, writer = await asyncio.open_connection(url.hostname, url.port)
+    for number in range(first, count, PUBLISHERS):
+        await asyncio.sleep(began + number / PER_SECOND - time.perf_counter())
+        body = alert("healthy", number)
+        head = f"POST /v1/indications?source=b HTTP/1.1\r\nHost: {url.netloc}\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        assert b" 200 " in answer.partition(b"\r\n")[0], answer
+        await reader.readexactly(int(answer.lower().split(b"content-length: ")[1].split()[0]))
+    writer.close()
+
+
+async def measure(
+    folder: Path, delays: list[float], ports: Sequence[int], dead: int
+) -> list[float]:
+    """Return the delays of the healthy deliveries of one deliverer, sorted."""
+    documents = [*resources(ports, [free_port() for _ in range(dead)])]
+    configured = write_resources(folder / "resources", documents)
+    reading, writing = os.pipe()
+    reader = threading.Thread(target=read_slowly, args=(reading,), daemon=True)
+    reader.start()
+    journal = ("--journal", str(folder / "journal"))
+    with sidecar(configured, *journal, stderr=writing) as deliverer:
+        os.close(writing)
+        count = int((SETTLING_SECONDS + SECONDS) * PER_SECOND)
+        began = time.perf_counter()
+        publishing = [publish(deliverer, began, first, count) for first in range(PUBLISHERS)]
+        running = asyncio.gather(*publishing)
+        await asyncio.sleep(SETTLING_SECONDS)
+        delays.clear()
+        await running
+        await asyncio.sleep(REST_SECONDS)
+        discarded = await asyncio.to_thread(deliverer.metric, "pillion_indications_discarded_total")
+        assert bool(dead) == bool(discarded), f"{discarded} discarded"
+    os.close(reading)
+    return sorted(delays)
+
+
+async def compare(folder: Path, rounds: int) -> None:
+    delays: list[float] = []
+    loop = asyncio.get_running_loop()
+    servers = [
+        await loop.create_server(lambda: HealthyListener(delays), "127.0.0.1", 0)
+        for _ in range(HEALTHY)
+    ]
+    ports = [server.sockets[0].getsockname()[1] for server in servers]
+    alone: list[list[float]] = []
+    beside: list[list[float]] = []
+    for number in range(rounds):
+        for found, dead in ((alone, 0), (beside, DEAD)):
+            place = folder / f"{number}-{dead}"
+            place.mkdir()
+            found.append(await measure(place, delays, ports, dead))
+    for server in servers:
+        server.close()
+    tell(alone, beside)
+
+
+def tell(alone: Sequence[Sequence[float]], beside: Sequence[Sequence[float]]) -> None:
+    due = PER_SECOND * SECONDS * HEALTHY
+    share = statistics.median(len(delays) / due for delays in beside)
+    report(
+        goal=f"Mass expiry: {HEALTHY} healthy beside {DEAD} dead keep {PER_SECOND}/s each",
+        figure=f"{share * 100:.1f} %",
+        met=share >= 0.99,
+        note=f"{int(due):,} deliveries due in {SECONDS:g} s",
+    )
+    without, with_dead = statistics.median(map(p99, alone)), statistics.median(map(p99, beside))
+    report(
+        goal="Mass expiry: p99 of the healthy <= 2 x theirs alone",
+        figure=f"{with_dead / without:.2f} x",
+        met=with_dead <= 2 * without,
+        note=f"p99 {without:.1f} ms alone, {with_dead:.1f} ms beside",
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(compare(Path(folder), arguments.rounds))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
