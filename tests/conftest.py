@@ -19,6 +19,7 @@ import pytest
 import pytest_asyncio
 from blockbuster import BlockBuster, BlockBusterFunction
 
+import green
 from pillion_sidecar.testing import FakeTime
 
 #: Rooms that run on an event loop, and so may never block it.
@@ -60,7 +61,32 @@ def pytest_configure() -> None:
     hypothesis.settings.load_profile("house")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--but-green",
+        action="store_true",
+        help="leave out what `make rows` has just found green on this very tree",
+    )
+
+
+def _leave_out_green(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Property tests are run all the same: they try other examples."""
+    tests = green.known(config.rootpath)
+    left_out = [
+        item
+        for item in items
+        if green.covers(tests, item.nodeid)
+        and not getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+    ]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--but-green"):
+        _leave_out_green(config, items)
     for item in items:
         if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT))
