@@ -62,6 +62,10 @@ class StillQueue:
     next_sequence_number: int = 0
     recent: tuple[StillAttempt, ...] = ()
 
+    @property
+    def front_identifiers(self) -> list[str | None]:
+        return [f"{self.name}-first"]
+
     def first_loss_due(self, now: float) -> float | None:
         return self.loss_due
 

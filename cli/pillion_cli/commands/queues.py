@@ -12,6 +12,7 @@ from pillion_cli.client import Answer, DelivererClient, Refused
 from pillion_cli.deliverer_arguments import add_deliverer_arguments, add_output_argument
 from pillion_cli.exits import CommandFailed, Exit
 from pillion_cli.tables import plain, show, table
+from pillion_sidecar.telemetry.escaping import escape_controls
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -107,12 +108,23 @@ def _give_up(client: DelivererClient, args: argparse.Namespace) -> int:
     if not args.yes:
         depth = _content(client.get(f"/v1/queues/{name}"))["depth"]
         _confirm(verb, name, depth)
-    discarded = _content(client.post(f"/v1/queues/{name}/{verb}"))["discarded"]
+    answer = _content(client.post(f"/v1/queues/{name}/{verb}"))
+    discarded = answer["discarded"]
     if args.output == "json":
-        print(json.dumps({"name": name, "discarded": discarded}))
+        print(json.dumps(answer))
     else:
-        print(f"{name}: {discarded:,} given up")
+        print(f"{name}: {discarded:,} given up{_which(answer)}")
     return Exit.OK if discarded else Exit.FAILED
+
+
+def _which(answer: dict[str, Any]) -> str:
+    """Name what was given up; an older deliverer does not say."""
+    if not answer["discarded"]:
+        return ""
+    named = [escape_controls(one or "without identifier") for one in answer.get("identifiers", ())]
+    if named:
+        return f": {', '.join(named)}"
+    return f"; GET /v1/discards?destination={answer['name']} lists them"
 
 
 def _confirm(verb: str, name: str, depth: int) -> None:

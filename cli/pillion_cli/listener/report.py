@@ -125,8 +125,8 @@ class TextReporter:
             self._write(f"{'gap':<10} {outcome.missing} missing, {outcome.reason}\n")
         arrival, identifier = outcome.item, outcome.identifier
         parts = [f"{outcome.verdict.value:<10}", _plain(arrival.class_name)]
-        if (name := arrival.text("IndicationIdentifier")) is not None:
-            parts.append(_plain(name))
+        name = arrival.text("IndicationIdentifier")
+        parts.append("(no identifier)" if name is None else _plain(name))
         if identifier is not None:
             parts.append(f"{_plain(identifier.context)} #{identifier.number}")
         for name in _SHOWN_PROPERTIES:

@@ -183,6 +183,13 @@ class DestinationQueue:
         return oldest.indication.accepted_at
 
     @property
+    def front_identifiers(self) -> list[str | None]:
+        """The identifiers of what :meth:`DeliveryService.skip` would give up now."""
+        first = self.waiting.first()
+        front = self.flying or ([] if first is None else [first])
+        return [entry.indication.identifier for entry in front]
+
+    @property
     def recent(self) -> list[AttemptRecord]:
         """The last attempts, oldest first."""
         return self._recent.records()

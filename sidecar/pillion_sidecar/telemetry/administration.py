@@ -144,8 +144,16 @@ class _Routes:
 
     async def skip(self, request: web.Request) -> web.Response:
         """Discard the indication at the front."""
-        name = self._found(request).name
-        return web.json_response({"name": name, "discarded": int(self._delivery.skip(name))})
+        queue = self._found(request)
+        identifiers = queue.front_identifiers
+        skipped = self._delivery.skip(queue.name)
+        return web.json_response(
+            {
+                "name": queue.name,
+                "discarded": int(skipped),
+                "identifiers": identifiers if skipped else [],
+            }
+        )
 
     async def purge(self, request: web.Request) -> web.Response:
         """Discard all that is pending."""

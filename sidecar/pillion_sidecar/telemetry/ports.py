@@ -160,6 +160,10 @@ class DestinationQueue(Protocol):
     @property
     def next_sequence_number(self) -> int: ...
     @property
+    def front_identifiers(self) -> Sequence[str | None]:
+        """The identifiers of what a skip would give up now."""
+
+    @property
     def recent(self) -> Iterable[AttemptRecord]:
         """The last attempts, oldest first."""
 

@@ -139,7 +139,10 @@ async def test_skip_and_purge_say_what_was_given_up(
     assert queue.depth == 1199
     assert await run("--purge", "siem", "--yes") == Exit.OK
     assert queue.depth == 0
-    assert capsys.readouterr().out == "siem: 1 given up\nsiem: 1,199 given up\n"
+    assert capsys.readouterr().out == (
+        "siem: 1 given up: siem-first\n"
+        "siem: 1,199 given up; GET /v1/discards?destination=siem lists them\n"
+    )
     assert await run("--skip", "siem", "--yes") == Exit.FAILED
 
 

@@ -1,6 +1,7 @@
 """What is printed, for people and for programs."""
 
 import json
+from dataclasses import replace
 
 from pillion_cli.listener.arrival import Arrival
 from pillion_cli.listener.report import JSONReporter, Summary, TextReporter
@@ -73,6 +74,9 @@ def test_text_is_short_and_harmless_to_a_terminal() -> None:
     reporter.happened(DELIVERED)
     reporter.happened(DUPLICATE)
     reporter.answered("503, as told", path="/\x07\x9b\u202e")
+    anonymous = replace(DELIVERED.item, properties={})
+    reporter.happened(replace(DELIVERED, item=anonymous, missing=0))
+    assert "  (no identifier)  " in lines.pop()
     assert lines[0] == "http://127.0.0.1:1\n"
     assert lines[1] == "gap        2 missing, the gap outlived its lifetime\n"
     assert lines[2].startswith("delivered   CIM_AlertIndication  disk-1  A #7  EventID=")

@@ -257,6 +257,9 @@ def test_skip_gives_up_the_first_and_goes_on_with_the_next(deliverer):
     deliverer.publish("b")
     deliverer.run()
     deliverer.handlers["ops"].answer = SUCCESS
+    queue = deliverer.service.queue("ops")
+    assert queue is not None
+    assert queue.front_identifiers == ["poison"]
     assert deliverer.service.skip("ops")
     deliverer.run()
     assert deliverer.settlements.discarded(DiscardReason.PURGED) == ["poison"]

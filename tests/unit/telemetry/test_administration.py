@@ -135,11 +135,12 @@ async def test_skip_discards_the_front_and_purge_the_rest(fake_time: FakeTime) -
     queue = StillQueue(name="siem", depth=5)
     async with _client(fake_time, queue) as client:
         skipped = await (await client.post("/v1/queues/siem/skip")).json()
-        assert (skipped, queue.depth) == ({"name": "siem", "discarded": 1}, 4)
+        told = {"name": "siem", "discarded": 1, "identifiers": ["siem-first"]}
+        assert (skipped, queue.depth) == (told, 4)
         purged = await (await client.post("/v1/queues/siem/purge")).json()
         assert (purged, queue.depth) == ({"name": "siem", "discarded": 4}, 0)
         again = await (await client.post("/v1/queues/siem/skip")).json()
-        assert again == {"name": "siem", "discarded": 0}
+        assert again == {"name": "siem", "discarded": 0, "identifiers": []}
 
 
 async def test_an_unknown_queue_is_not_found(fake_time: FakeTime) -> None:
