@@ -130,6 +130,8 @@ class Deliverer:
         self._listeners = Listeners()
         #: How many indications it left behind at its end; None before that.
         self.left: int | None = None
+        #: The same by destination, the most first.
+        self.left_at: dict[str, int] = {}
         #: Where intake, telemetry and administration listen, once ``started`` is set.
         self.intake_url = ""
         self.telemetry_url = ""
@@ -366,6 +368,7 @@ class Deliverer:
                 service.shutdown_grace_period_seconds, hand_over_to=gateway
             )
         self.left = left
+        self.left_at = self.delivery.left()
         logger.info(
             "delivery ends with %d indications left",
             left,

@@ -194,7 +194,7 @@ async def _serve(settings: Settings, *, log_records_dropped: Callable[[], int]) 
             # Raised below, since here it would become part of an exception group.
             failure = error
         announcement.cancel()
-    leave_word(deliverer.left)
+    leave_word(deliverer.left, destinations=deliverer.left_at)
     if failure is not None:
         raise failure
 

@@ -354,6 +354,14 @@ class DeliveryService:
         """
         return await self._ending.drain(grace_seconds, hand_over_to=hand_over_to)
 
+    def left(self) -> dict[str, int]:
+        """How many pairs each destination has still to get, the most first; none where it is 0."""
+        counts: dict[str, int] = {}
+        for queue in self._table.all_queues():
+            counts[queue.name] = counts.get(queue.name, 0) + queue.depth + queue.reserved
+        left = [(name, count) for name, count in counts.items() if count]
+        return dict(sorted(left, key=lambda one: (-one[1], one[0])))
+
     def close(self) -> None:
         """Stop, with one line for each destination that something is left for (S0.14). What is in
         memory alone is discarded, each logged; what the journal has stays there."""

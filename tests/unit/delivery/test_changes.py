@@ -82,6 +82,17 @@ def test_a_retry_that_is_written_during_an_outage_counts_from_acceptance_and_att
     assert deliverer.settlements.discarded(DiscardReason.LIFETIME_EXPIRED) == ["a"]
 
 
+async def test_what_is_left_at_the_end_is_counted_by_destination_the_most_first(deliverer):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("few"), destination("many"), destination("none")])
+    for number, to in enumerate(("few", "many", "many")):
+        deliverer.publish(str(number), to)
+    deliverer.run()
+    assert await deliverer.service.drain(0) == 3
+    assert deliverer.service.left() == {"many": 2, "few": 1}
+    assert list(deliverer.service.left()) == ["many", "few"]
+
+
 def test_an_attempt_under_way_ends_with_the_handler_that_it_began_with(deliverer):
     deliverer.answer = None
     deliverer.apply([destination("ops")])

@@ -77,6 +77,15 @@ def test_what_the_deliverer_says_at_its_end_counts_instead(bench: Bench, field: 
     assert "2 indication(s) neither delivered nor handed over" in bench.recorder.events[0][2]
 
 
+def test_what_the_deliverer_says_of_each_destination_counts_instead(bench: Bench) -> None:
+    said = {"left": 9, "destinations": {"siem": 7, "on-call": 2, "A\x1b": 4, "x": "y"}, "others": 0}
+    bench.losses.tell(SERVICE, seen(bench), pod=ended(json.dumps(said)))
+    assert bench.counted() == 9
+    note = bench.recorder.events[0][2]
+    assert note.endswith("as its deliverer said at its end. They are for siem 7, on-call 2.")
+    assert "orders" not in note
+
+
 def test_one_that_has_delivered_all_at_its_end_has_lost_nothing(bench: Bench) -> None:
     bench.losses.tell(SERVICE, seen(bench), pod=ended('{"left": 0}'))
     assert bench.counted() is None
