@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,9 +15,9 @@ from pillion_sidecar.config.resources import Durability, IndicationService
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.journal.bounds import MIB, MINIMUM_BYTES, JournalSettings
-from pillion_sidecar.journal.discards import DiscardRecorder
+from pillion_sidecar.journal.discards import DiscardRecorder, read_discards
 from pillion_sidecar.journal.errors import LockedError
-from pillion_sidecar.journal.ports import Place
+from pillion_sidecar.journal.ports import Discard, DiscardQuery, Place
 from pillion_sidecar.journaling import (
     DEFAULT_BYTES,
     JournalFailed,
@@ -101,12 +102,13 @@ class Opened:
     def __init__(self, folder: Path | None) -> None:
         self.timers = LoopTimers(loop=asyncio.get_running_loop())
         self.owner = PlainOwner()
+        self.discards = DiscardRecorder(timers=self.timers)
         self.folder = JournalFolder(
             folder,
             clock=SystemClock(),
             timers=self.timers,
             identities=self.owner,
-            discards=DiscardRecorder(timers=self.timers),
+            discards=self.discards,
         )
 
     async def open(self, **service: Any) -> Any:
@@ -133,6 +135,24 @@ async def test_in_memory_a_folder_is_neither_made_nor_locked(
     assert not (tmp_path / "journal").exists()
     opened.close()
     assert said(caplog) == []
+
+
+async def test_in_memory_discards_are_listed_in_a_folder_that_exists(tmp_path: Path) -> None:
+    opened = Opened(tmp_path)
+    assert await opened.open(durability=Durability.MEMORY) is None
+    one = Discard(
+        time=datetime(2026, 11, 22, 9, 0, tzinfo=UTC),
+        destination="siem",
+        subscription="to-siem",
+        reason="queue-full",
+        identifier="i1",
+        queue=0,
+        number=0,
+        id=1,
+    )
+    opened.discards.add(one)
+    opened.close()
+    assert await asyncio.to_thread(lambda: list(read_discards(tmp_path, DiscardQuery()))) == [one]
 
 
 async def test_a_journal_that_is_left_alone_is_told_of(
