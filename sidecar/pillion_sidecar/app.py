@@ -31,13 +31,14 @@ from pillion_sidecar.delivery.limits import TooManyDestinations
 from pillion_sidecar.delivery.service import DeliveryService
 from pillion_sidecar.descriptors import DescriptorShares
 from pillion_sidecar.door.entrance import HEAD_BYTES, Entrance
-from pillion_sidecar.door.places import Limits
+from pillion_sidecar.door.places import MOST_CONNECTIONS, Limits
 from pillion_sidecar.doorway import Doorway
 from pillion_sidecar.handlers.callbacks import HTTPCallbackPoster
 from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.resolver import Resolver
 from pillion_sidecar.intake.acceptance import Rooms
+from pillion_sidecar.intake.budget import MOST_BODY_BYTES
 from pillion_sidecar.intake.gate import IntakeGate
 from pillion_sidecar.intake.server import create_intake
 from pillion_sidecar.intake.undeclared import UndeclaredClasses
@@ -49,6 +50,7 @@ from pillion_sidecar.journal.memory import MemoryJournal
 from pillion_sidecar.journal.ports import Recovered
 from pillion_sidecar.journaling import JournalFolder, go_on, wanted_durability
 from pillion_sidecar.listening import AddressTaken, Listeners
+from pillion_sidecar.memory import container_limit, tls_connections
 from pillion_sidecar.origins import OriginPolicy
 from pillion_sidecar.refusals import Refusals
 from pillion_sidecar.reliability.callbacks import Callbacks
@@ -123,7 +125,10 @@ class Deliverer:
             timers=self._timers,
             publishers=self._publishers,
             metrics=self._metrics.door,
-            connections=self._shares.intake,
+            connections=min(
+                self._shares.intake,
+                tls_connections(container_limit(), bodies=MOST_BODY_BYTES, most=MOST_CONNECTIONS),
+            ),
         )
         self._make_callbacks()
         self._make_rooms()

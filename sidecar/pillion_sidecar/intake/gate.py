@@ -15,8 +15,6 @@ from pillion_sidecar.door.principal import Principal
 MOST_READING = 480
 #: Requests that wait for listeners at a time: ``ack=delivered``, flushes, receipts.
 MOST_WAITING = 480
-#: Bytes that one waiting request takes, with its connection.
-WAITING_BYTES = 32 * 1024
 
 #: Told why the gate closes.
 Interrupt: TypeAlias = Callable[[str], None]

@@ -4,11 +4,13 @@ import re
 from array import array
 
 import pytest
+import yaml
 
 from pillion_cim.filters.parser import MAX_DEPTH as FILTER_DEPTH
 from pillion_cim.filters.syntax import Function
 from pillion_cim.jsonform.decode import MAX_DEPTH as INSTANCE_DEPTH
 from pillion_cim.schema import load_schema
+from pillion_sidecar.app import TELEMETRY_HEAD_BYTES
 from pillion_sidecar.config.durability import (
     QUEUE_SIZE_IN_MEMORY,
     QUEUE_SIZE_ON_DISK,
@@ -32,7 +34,13 @@ from pillion_sidecar.delivery.queue import GROUP_SEARCH
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.repeats import REMEMBERED_EVENTS
 from pillion_sidecar.delivery.waiting import FRONT_ENTRIES
-from pillion_sidecar.door.entrance import HANDSHAKE_SECONDS, PROOF_SECONDS
+from pillion_sidecar.descriptors import (
+    INTAKE_CONNECTIONS,
+    KEPT_BACK,
+    MOST_DESCRIPTORS,
+    SMALL_CONNECTIONS,
+)
+from pillion_sidecar.door.entrance import HANDSHAKE_SECONDS, HEAD_BYTES, PROOF_SECONDS
 from pillion_sidecar.door.places import Limits
 from pillion_sidecar.handlers.http.exchange import BODY_LIMIT, HEAD_LIMIT
 from pillion_sidecar.handlers.http.sender import IDLE_SECONDS
@@ -56,6 +64,14 @@ from pillion_sidecar.journal.bounds import (
 from pillion_sidecar.journal.disk import SETTLE_SECONDS
 from pillion_sidecar.journaling import DEFAULT_BYTES, VOLUME_SHARE
 from pillion_sidecar.listening import MAXIMUM_HEADERS
+from pillion_sidecar.memory import (
+    BASE_BYTES,
+    PLAIN_CONNECTION_BYTES,
+    REQUEST_BYTES,
+    TLS_CONNECTION_BYTES,
+    WAITING_BYTES,
+    tls_connections,
+)
 from pillion_sidecar.reliability.allowed import MAXIMUM_URL
 from pillion_sidecar.reliability.callbacks import (
     MAXIMUM_AWAITED,
@@ -74,6 +90,7 @@ from pillion_sidecar.telemetry.administration import (
 )
 from pillion_sidecar.telemetry.definitions import METRICS
 from pillion_sidecar.telemetry.events import EVENTS
+from support.house import ROOT
 from support.manual import codes, numbers, table, text_of
 
 LIMITS = IntakeLimits()
@@ -131,6 +148,68 @@ def test_a_limit_of_intake_is_the_constant(begins: str, figures: list[float]) ->
 def test_a_limit_of_a_gateways_door_is_the_constant(begins: str, figures: list[float]) -> None:
     (row,) = [row for row in table("publishing.md", "which") if row[0].startswith(begins)]
     assert numbers(row[1]) == figures
+
+
+BOUNDS = {
+    "the deliverer with nothing": (1, BASE_BYTES),
+    "bodies held": (MOST_BODY_BYTES, LIMITS.document_bytes),
+    "a request that is": (1, REQUEST_BYTES),
+    "connections of intake": (INTAKE_CONNECTIONS, PLAIN_CONNECTION_BYTES),
+    "connections of telemetry": (SMALL_CONNECTIONS, PLAIN_CONNECTION_BYTES),
+    "connections of administration": (SMALL_CONNECTIONS, PLAIN_CONNECTION_BYTES),
+    "requests that wait": (MOST_WAITING, WAITING_BYTES),
+}
+GATEWAY = "connections of a gateway"
+
+
+def chart_limit() -> int:
+    values = yaml.safe_load((ROOT / "charts/pillion/values.yaml").read_text())
+    text = values["deliverer"]["resources"]["limits"]["memory"]
+    return int(text.removesuffix("Mi")) * MIB
+
+
+def rounded_up(size: int) -> int:
+    return -(-size // MIB)
+
+
+def test_the_bounds_are_the_constants_and_their_sum_is_under_the_charts_limit() -> None:
+    together = {
+        name: number if name.startswith("bodies") else number * each
+        for name, (number, each) in BOUNDS.items()
+    }
+    rows = table("operating.md", "part")
+    assert len(rows) == len(BOUNDS) + 1
+    for name, (number, each) in BOUNDS.items():
+        (row,) = [row for row in rows if row[0].startswith(name)]
+        figures = [numbers(cell)[0] for cell in row[1:]]
+        assert figures == [number, each, rounded_up(together[name])], name
+    assert sum(together.values()) < chart_limit()
+
+
+def test_a_gateways_connections_fit_in_the_charts_limit_with_all_else() -> None:
+    number = tls_connections(chart_limit(), bodies=MOST_BODY_BYTES, most=DOOR.total)
+    (row,) = [row for row in table("operating.md", "part") if row[0].startswith(GATEWAY)]
+    size = number * TLS_CONNECTION_BYTES
+    assert [numbers(cell)[0] for cell in row[1:]] == [
+        number,
+        TLS_CONNECTION_BYTES,
+        rounded_up(size),
+    ]
+    assert BASE_BYTES + MOST_BODY_BYTES + REQUEST_BYTES + size <= chart_limit()
+    assert f"{number} at 384 MiB" in text_of("publishing.md")
+
+
+def test_the_head_of_a_request_is_as_long_as_the_constants_say() -> None:
+    heads = [numbers(row[1]) for row in table("operating.md", "head of a request")]
+    assert heads == [[HEAD_BYTES], [TELEMETRY_HEAD_BYTES]]
+    # What a connection is reckoned at holds its head as it came and as it was read.
+    assert 2 * HEAD_BYTES < PLAIN_CONNECTION_BYTES
+
+
+def test_the_shares_of_open_files_are_the_constants() -> None:
+    told = numbers(text_of("operating.md").split("**Open files.**")[1].split("##")[0])
+    for figure in (MOST_DESCRIPTORS, KEPT_BACK, INTAKE_CONNECTIONS, SMALL_CONNECTIONS):
+        assert figure in told
 
 
 def test_every_limit_of_intake_is_pinned() -> None:

@@ -1,0 +1,40 @@
+"""The memory of the process: what each bounded part takes, and how many connections that leaves."""
+
+from pathlib import Path
+
+MIB = 1 << 20
+
+#: Bytes of a deliverer that has nothing to do.
+BASE_BYTES = 64 * MIB
+#: Bytes that decoding one request takes; one is decoded at a time.
+REQUEST_BYTES = 48 * MIB
+#: Bytes of a plain connection, with the longest head of a request, as it came and as it was read.
+PLAIN_CONNECTION_BYTES = 80 * 1024
+#: Bytes of a TLS connection: asyncio's buffer alone is 256 KiB.
+TLS_CONNECTION_BYTES = 300_000
+#: Bytes of a request that waits for listeners, beside its connection.
+WAITING_BYTES = 10 * 1024
+
+_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+
+
+def container_limit(files: tuple[Path, ...] = _LIMITS) -> int | None:
+    """Return the memory limit of this container, in bytes; None where none can be read."""
+    for file in files:
+        try:
+            return int(file.read_text())
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+def tls_connections(limit: int | None, *, bodies: int, most: int) -> int:
+    """Return how many TLS connections the memory limit leaves room for, beside all else that is
+    bounded; ``most`` without a limit. ``bodies``: the bytes of all bodies being read."""
+    if limit is None:
+        return most
+    left = limit - BASE_BYTES - REQUEST_BYTES - bodies
+    return max(1, min(most, left // TLS_CONNECTION_BYTES))
