@@ -202,7 +202,8 @@ class SmallDisk:
         free = os.statvfs(self.folder)
         size = max(0, free.f_bavail * free.f_frsize - leave)
         with self._filler.open("ab") as filler:
-            os.posix_fallocate(filler.fileno(), os.fstat(filler.fileno()).st_size, max(1, size))
+            if size:
+                os.posix_fallocate(filler.fileno(), os.fstat(filler.fileno()).st_size, size)
 
     def free(self) -> None:
         """Give the space back."""

@@ -1,8 +1,8 @@
 """A listener for CloudEvents in a process of its own, which may be killed at any moment.
 
-``python -m support.chaos_listener PORT RECORD``: one line of JSON goes into the record for each
-indication that arrives, before it is answered: which one, its sequence identifier, and a number
-that no other connection has.
+``python -m support.chaos_listener PORT RECORD [PORT RECORD …]``: one line of JSON goes into the
+record for each indication that arrives, before it is answered: which one, its sequence identifier,
+and a number that no other connection has.
 """
 
 import asyncio
@@ -58,13 +58,16 @@ async def _request(reader: asyncio.StreamReader) -> bytes:
     raise ConnectionError("a request without a length")
 
 
-async def main(port: int, record: Path) -> None:
+async def main(places: list[tuple[int, Path]]) -> None:
     """Listen for ever."""
-    server = await asyncio.start_server(Recorder(record).serve, "127.0.0.1", port)
-    print(json.dumps({"listening": f"http://127.0.0.1:{port}"}), flush=True)
-    async with server:
-        await server.serve_forever()
+    for port, record in places:
+        await asyncio.start_server(Recorder(record).serve, "127.0.0.1", port)
+    print(json.dumps({"listening": [port for port, _ in places]}), flush=True)
+    await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]), Path(sys.argv[2])))
+    given = iter(sys.argv[1:])
+    asyncio.run(
+        main([(int(port), Path(record)) for port, record in zip(given, given, strict=True)])
+    )

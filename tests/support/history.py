@@ -126,6 +126,20 @@ class History:
 
     # ------------------------------------------------------------------ the verdict
 
+    def lost_places(self) -> Iterator[tuple[str, str]]:
+        """(destination, identifier) of what was acknowledged, and neither arrived there nor was
+        discarded."""
+        for destination in sorted(set().union(*(one.places for one in self.published.values()))):
+            books = self._books[destination]
+            known = {one.identifier for one in books.arrivals} | books.discarded
+            for identifier in sorted(self.acknowledged - known):
+                if destination in self.published[identifier].places:
+                    yield destination, identifier
+
+    def arrivals(self) -> int:
+        """How many arrivals there were, those of the same indication more than once."""
+        return sum(len(books.arrivals) for books in self._books.values())
+
     def lost(self) -> Iterator[str]:
         """Whatever was acknowledged, or arrived anywhere, and did not arrive everywhere."""
         arrived = {

@@ -140,7 +140,8 @@ class SystemFiles:
         self._folder = folder
 
     def names(self) -> list[str]:
-        return sorted(entry.name for entry in os.scandir(self._folder) if entry.is_file())
+        with os.scandir(self._folder) as entries:
+            return sorted(entry.name for entry in entries if entry.is_file())
 
     def size(self, name: str) -> int:
         return (self._folder / name).stat().st_size
