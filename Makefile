@@ -103,8 +103,9 @@ rows: java cluster-binaries ## Break each worked requirement's line of source an
 	@$(PY) tools/rows.py --jobs $(JOBS)
 
 .PHONY: soak
-soak: .venv/.complete ## Kill points by the million, and an hour of chaos (both end sooner by PILLION_… variables)
+soak: .venv/.complete ## Kill points by the million, an hour of chaos, 500 rounds of harm (all end sooner by PILLION_… variables)
 	@PILLION_KILL_POINTS=$${PILLION_KILL_POINTS:-1000000} PILLION_CHAOS_ROUNDS=$${PILLION_CHAOS_ROUNDS:-1000} \
+	  PILLION_SOAK_ROUNDS=$${PILLION_SOAK_ROUNDS:-504} \
 	  $(PY) -m pytest -q -n $(JOBS) tests/unit/journal/test_kill_points.py tests/integration/chaos
 
 .PHONY: images

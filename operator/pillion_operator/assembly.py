@@ -102,7 +102,7 @@ class Assembly:
                 DESTINATION: DestinationReconciler(
                     shared.common, api=self.api, states=self.states, recorder=self.recorder
                 ).reconcile,
-                FILTER: FilterReconciler(shared.common).reconcile,
+                FILTER: FilterReconciler(shared.common, states=self.states).reconcile,
                 SUBSCRIPTION: SubscriptionReconciler(
                     shared.common,
                     subscriptions=shared.subscriptions,

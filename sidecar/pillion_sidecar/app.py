@@ -5,7 +5,7 @@ What another room needs is made here and handed to it; nothing is found by itsel
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import version
 
@@ -22,6 +22,7 @@ from pillion_sidecar.config.problems import ConfigurationError
 from pillion_sidecar.config.resources import (
     AllowedPublisher,
     Configuration,
+    Durability,
     IndicationService,
     ListenerDestination,
 )
@@ -100,6 +101,8 @@ class Deliverer:
         self._loop_timers = LoopTimers(loop=asyncio.get_running_loop())
         self._timers = timers or self._loop_timers
         self._configuration: Configuration | None = None
+        #: Why the edits of filters are not taken over, by name, when the last revision was.
+        self._kept: Mapping[str, str] = {}
         self._revisions = Revisions(
             settings,
             schema=self._schema,
@@ -271,6 +274,12 @@ class Deliverer:
             if self._recovered is not None:
                 self.delivery.keep_in(*self._recovered)
         self.apply(configuration)
+        self._kept = self._revisions.kept_filters
+        if self._kept:
+            # A part of what came is refused, as the metric and its alert say of the whole.
+            self._metrics.configuration_refused()
+        on_disk = self._folder.durability is not Durability.MEMORY
+        await asyncio.to_thread(self._revisions.keep, configuration, on_disk=on_disk)
 
     def _telemetry(self) -> web.Application:
         return telemetry_app(
@@ -358,6 +367,7 @@ class Deliverer:
             clock=self._clock,
             revision=lambda: self._configuration.revision if self._configuration else None,
             durability=lambda: self._folder.durability,
+            kept_filters=lambda: self._revisions.kept_filters,
             drain=self.delivery.drain,
             origins=origins,
             discards=self._discards,
@@ -475,7 +485,8 @@ class Deliverer:
     async def _take_over(self, configuration: Configuration) -> None:
         # What is in force already is said again only where something else was refused meanwhile.
         current = None if self._refusals.last else self._configuration
-        if current is not None and configuration.revision == current.revision:
+        known = current is not None and configuration.revision == current.revision
+        if known and self._kept == self._revisions.kept_filters:
             return
         try:
             await self._take_up(configuration)

@@ -2,8 +2,9 @@
 are taken over."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 from pillion_cim.schema import Schema
 from pillion_sidecar.config.loader import load_folder
@@ -12,6 +13,7 @@ from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.config.reuse import reuse
 from pillion_sidecar.delivery.relaying import missing_gateway
 from pillion_sidecar.descriptors import DescriptorShares
+from pillion_sidecar.lastgood import LastGoodFilters
 from pillion_sidecar.routing import Router
 from pillion_sidecar.settings import Settings
 
@@ -39,6 +41,7 @@ class Revisions:
         self._current = current
         self._loading = loading
         self._routed: tuple[Configuration, Router] | None = None
+        self._last_good = LastGoodFilters(settings.journal)
 
     def load(self) -> Configuration:
         """Read the folder.
@@ -57,16 +60,38 @@ class Revisions:
                 raise ConfigurationError([defect(error)]) from error
 
     def _load(self) -> Configuration:
-        loaded = load_folder(
-            self._settings.resources,
-            service=self._settings.service,
-            addresses=self._settings.addresses,
-            schema=self._schema,
-        )
+        try:
+            loaded = self._read()
+        except ConfigurationError as error:
+            kept = self._last_good.for_all_of(error)
+            if kept is None:
+                raise
+            loaded = self._read(kept)
+            self._last_good.note(error)
+        else:
+            self._last_good.note(None)
         # What is done here, in the thread, does not hold delivery up when it is applied.
         configuration = reuse(loaded, self._current())
         self._routed = configuration, Router(configuration, schema=self._schema)
         return configuration
+
+    def _read(self, in_place_of: Mapping[str, Any] | None = None) -> Configuration:
+        return load_folder(
+            self._settings.resources,
+            service=self._settings.service,
+            addresses=self._settings.addresses,
+            schema=self._schema,
+            in_place_of=in_place_of,
+        )
+
+    @property
+    def kept_filters(self) -> Mapping[str, str]:
+        """Why the edits of filters are not taken over, by name of the filter."""
+        return self._last_good.kept
+
+    def keep(self, configuration: Configuration, *, on_disk: bool) -> None:
+        """Remember what is good in a revision that is in force. Blocks."""
+        self._last_good.keep(configuration, on_disk=on_disk)
 
     def router(self, configuration: Configuration) -> Router:
         """Return the routes of a revision."""

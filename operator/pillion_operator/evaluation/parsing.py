@@ -12,6 +12,8 @@ from pillion_sidecar.config.rendered import item_text
 from pillion_sidecar.config.resources import DelivererMode
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 
+#: As in ``references``, which reads what is parsed here.
+FILTER_KIND = "IndicationFilter"
 #: Of metadata, what a deliverer reads.
 _METADATA = ("name", "namespace", "uid", "creationTimestamp")
 
@@ -88,6 +90,9 @@ def parse(body: Object) -> Parsed:
 def _rendered(body: Object) -> dict[str, Any]:
     metadata: Mapping[str, Any] = body["metadata"]
     kept: dict[str, Any] = {name: metadata[name] for name in _METADATA if name in metadata}
+    if body["kind"] == FILTER_KIND and "generation" in metadata:
+        # So that a status can say which one is in force.
+        kept["generation"] = metadata["generation"]
     rendered = {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": kept}
     if body["kind"] == "Secret":
         labels = metadata.get("labels") or {}

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pillion_operator.evaluation.judging import Judge
+from pillion_operator.evaluation.lastgood import LastGood, generation_of
 from pillion_operator.evaluation.namespace import Namespace, being_deleted
 from pillion_operator.evaluation.parsing import Parsed, parse
 from pillion_operator.evaluation.references import (
@@ -53,6 +54,8 @@ class ServiceEvaluation:
     destinations: Mapping[str, Verdict] = field(default_factory=dict)
     #: The destinations that are rendered suspended, and why.
     held: Mapping[str, str] = field(default_factory=dict)
+    #: The filters of which an earlier version is in force, and its generation where it is known.
+    kept: Mapping[str, int | None] = field(default_factory=dict)
     #: What goes into the configuration, each as one line of JSON; empty where there is none.
     content: Mapping[Key, str] = field(default_factory=dict, repr=False)
     #: Of what is not rendered as it stands in its resource: how it stands there.
@@ -77,6 +80,8 @@ class Surroundings:
     draining: Collection[str] = ()
     #: Whether the gateways that it names can be, by the field that names them.
     gateways: Mapping[str, Verdict] = field(default_factory=dict)
+    #: What is in force of filters whose edits are not accepted.
+    last_good: LastGood = field(default_factory=LastGood)
     #: Whether it has one deliverer, which alone delivers to a URL.
     alone: Callable[[str], bool] = field(default=lambda url: False)
 
@@ -137,6 +142,7 @@ def evaluate_service(
         gateways=around.gateways,
         destinations=refusals.get(DESTINATION, {}),
         held=candidate.held() if verdict.accepted else {},
+        kept=candidate.kept() if verdict.accepted else {},
         content=candidate.content() if verdict.accepted else {},
         sources=candidate.sources() if verdict.accepted else {},
     )
@@ -167,6 +173,8 @@ class _Candidate:
         self._origins: dict[str, Key] = {}
         #: The destinations that wait for a Secret, or for a gateway to be named.
         self._held: dict[Key, str] = {}
+        #: The filters of which an earlier version is in force.
+        self._kept: dict[Key, Parsed] = {}
         #: Of each filter and destination: whether subscriptions may lead to it.
         self._availability: dict[Key, Verdict] = {}
 
@@ -236,8 +244,25 @@ class _Candidate:
             return Verdict(False, f"{_word(kind)}BeingDeleted", message)
         parsed = self._namespace.parsed(kind, name)
         if parsed is None or parsed.problems:
-            return _not_accepted(kind, name)
+            kept = kind == FILTER and self._keep(self._key(kind, name))
+            return ACCEPTED if kept else _not_accepted(kind, name)
         return ACCEPTED
+
+    def _keep(self, key: Key) -> bool:
+        """Have the version of a filter that is in force stay so, once; whether there is one.
+
+        Taken out, its subscriptions would end, and all that waits for them were discarded.
+        """
+        body = self._namespace.body(key.kind, key.name)
+        if body is None or key in self._kept:
+            return False
+        found = self._around.last_good.filter(body)
+        if found is None:
+            return False
+        self._kept[key] = found
+        if key in self._chosen:
+            self._chosen[key] = found
+        return True
 
     def _choose(self, key: Key) -> None:
         if key in self._chosen:
@@ -252,6 +277,8 @@ class _Candidate:
                 self._chosen[self._key(SECRET, name)] = secret
 
     def _as_rendered(self, key: Key) -> Parsed | None:
+        if key in self._kept:
+            return self._kept[key]
         body = self._namespace.body(key.kind, key.name)
         if key.kind != DESTINATION or body is None:
             return self._namespace.parsed(key.kind, key.name)
@@ -275,6 +302,8 @@ class _Candidate:
                 found.setdefault(self._key(kind, name), []).append(problem)
             for key, told in found.items():
                 refusals.setdefault(key.kind, {})[key.name] = refused(told)
+                if key.kind == FILTER and self._keep(key):
+                    continue
                 if not self._hold(key, told, refusals):
                     self._take_out(key, refusals)
         self._drop_unneeded()
@@ -352,6 +381,14 @@ class _Candidate:
     def held(self) -> dict[str, str]:
         """The destinations that are rendered suspended, and why."""
         return {key.name: reason for key, reason in self._held.items() if key in self._chosen}
+
+    def kept(self) -> dict[str, int | None]:
+        """The filters of which an earlier version is in force, and its generation."""
+        return {
+            key.name: generation_of(parsed)
+            for key, parsed in self._kept.items()
+            if key in self._chosen
+        }
 
     def sources(self) -> dict[Key, str]:
         """How the destinations stand in their resources that are rendered otherwise."""

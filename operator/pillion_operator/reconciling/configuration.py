@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache, partial
 
 from pillion_operator.clock import Clock
@@ -9,10 +10,12 @@ from pillion_operator.cluster.api import FAILURES, ApiError
 from pillion_operator.cluster.applier import Applied, Applier
 from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.judging import Judge
+from pillion_operator.evaluation.lastgood import LastGood, filters_in
 from pillion_operator.evaluation.namespace import Namespace, being_deleted, draining
 from pillion_operator.evaluation.parsing import Parsing
 from pillion_operator.evaluation.references import (
     DESTINATION,
+    FILTER,
     SERVICE,
     SUBSCRIPTION,
     References,
@@ -154,7 +157,9 @@ class ConfigurationReconciler:
     def _evaluate(self, service: Key, body: Object) -> ServiceEvaluation:
         subscriptions = sorted(key.name for key in self._references.subscriptions_to(service))
         namespace = Namespace(service.namespace, store=self._store, parsing=self._parsing)
-        surroundings = self._surroundings(service, body, namespace)
+        surroundings = replace(
+            self._surroundings(service, body, namespace), last_good=self._last_good(service)
+        )
         ended = {
             name
             for name in (*subscriptions, *surroundings.relayed)
@@ -168,6 +173,14 @@ class ConfigurationReconciler:
             ended=ended,
             surroundings=surroundings,
         )
+
+    def _last_good(self, service: Key) -> LastGood:
+        known = self._states.get(service)
+        if known is not None and known.evaluation.content:
+            return LastGood(known.evaluation.content)
+        # The first look after a start, or at a service that was not accepted until now.
+        rendered = [body for body in self._live(service) if body["kind"] == "Secret"]
+        return LastGood(filters_in(rendered, namespace=service.namespace))
 
     def _surroundings(self, service: Key, body: Object, namespace: Namespace) -> Surroundings:
         if not is_gateway(body):
@@ -285,6 +298,7 @@ def judged_otherwise(
             (SUBSCRIPTION, before.relayed if before else {}, after.relayed),
             (DESTINATION, before.destinations if before else {}, after.destinations),
             (DESTINATION, before.held if before else {}, after.held),
+            (FILTER, before.kept if before else {}, after.kept),
         )
         for name in old.keys() | new.keys()
         if old.get(name) != new.get(name)

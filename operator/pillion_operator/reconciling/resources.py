@@ -1,6 +1,6 @@
 """The reconciles of filters, subscriptions and destinations: what their status says."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pillion_operator.clock import Clock
@@ -28,8 +28,9 @@ from pillion_operator.store import Key, Store, key_of
 class FilterReconciler:
     """IndicationFilter."""
 
-    def __init__(self, common: Common) -> None:
+    def __init__(self, common: Common, *, states: ServiceStates) -> None:
         self._common = common
+        self._states = states
 
     async def reconcile(self, key: Key) -> None:
         """Have the filter's status say whether it is accepted, and in force."""
@@ -40,7 +41,26 @@ class FilterReconciler:
         verdict = self._common.acceptance.of(body, services)
         conditions = verdict and self._common.conditions(body, verdict, services)
         if conditions:
+            conditions = [*conditions, *self._kept(key, services)]
             await self._common.statuses.write(body, conditions, {})
+
+    def _kept(self, key: Key, services: Iterable[Key]) -> list[Condition]:
+        """Which generation is in force, where the present one is not accepted."""
+        found = {
+            service.name: state.evaluation.kept[key.name]
+            for service in services
+            if (state := self._states.get(service)) is not None
+            and key.name in state.evaluation.kept
+        }
+        if not found:
+            return []
+        told = [
+            f"{'an earlier generation' if generation is None else f'generation {generation}'}"
+            f" in the service {name}"
+            for name, generation in sorted(found.items())
+        ]
+        message = f"In force stays {', '.join(told)}, until the filter is mended."
+        return [Condition("EarlierGenerationInForce", "True", "EditNotAccepted", message)]
 
 
 class Subscriptions:

@@ -25,6 +25,7 @@ OUR_TYPES = frozenset(
         "GatewayReady",
         "RetryTooShort",
         "NotDurableBeyondPod",
+        "EarlierGenerationInForce",
     }
 )
 

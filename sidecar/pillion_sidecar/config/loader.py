@@ -8,12 +8,13 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pillion_cim.schema import Schema, load_schema
 from pillion_sidecar.config import rendered
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.looking import SHORTAGES
-from pillion_sidecar.config.parsing import Document, parse_documents
+from pillion_sidecar.config.parsing import Document, Resources, parse_documents
 from pillion_sidecar.config.problems import EMPTY, INCOMPLETE, ConfigurationError, Problem
 from pillion_sidecar.config.queries import Queries
 from pillion_sidecar.config.resolving import resolve
@@ -32,6 +33,8 @@ MOST_FILES = 10_000
 MOST_BYTES = 16 * 1024 * 1024
 MOST_BYTES_IN_ALL = 64 * 1024 * 1024
 
+#: The kind whose resources may have others put in their places.
+FILTER = "IndicationFilter"
 #: The most bytes in one part of a rendered configuration: what a Secret holds.
 MOST_PART_BYTES = 1024 * 1024
 
@@ -45,6 +48,7 @@ def load_folder(
     service: str | None = None,
     addresses: AddressPolicy = STANDALONE_ADDRESSES,
     schema: Schema | None = None,
+    in_place_of: Mapping[str, Any] | None = None,
 ) -> Configuration:
     """Load the resource files of a folder as the configuration of one deliverer.
 
@@ -53,7 +57,8 @@ def load_folder(
 
     ``service`` names the IndicationService to run as; None takes the only one there is.
     Filters are compiled against ``schema`` and the declared classes; by default it is the built-in
-    CIM schema.
+    CIM schema. ``in_place_of`` has documents of IndicationFilters, by name, that stand for what the
+    folder says of these.
 
     Raises:
         ConfigurationError: with everything that is wrong in all files.
@@ -64,6 +69,7 @@ def load_folder(
         text, warnings = _unpacked(path, parts)
         resources = parse_documents(_rendered_documents(text))
         resources.warnings.extend(warnings)
+        _put_in_place(resources, in_place_of or {})
         return resolve(
             resources,
             service=service,
@@ -77,7 +83,18 @@ def load_folder(
     resources = parse_documents(documents)
     resources.mof = {_shown(file): _text(file, problems) for file in files if _is_mof(file)}
     resources.problems.extend(problems)
+    _put_in_place(resources, in_place_of or {})
     return resolve(resources, service=service, addresses=addresses, queries=queries)
+
+
+def _put_in_place(resources: Resources, documents: Mapping[str, Any]) -> None:
+    found = parse_documents([Document("", one) for one in documents.values()])
+    known = resources.by_kind[FILTER]
+    for name, resource in found.by_kind[FILTER].items():
+        if name in known:
+            known[name] = replace(resource, uid=known[name].uid, namespace=known[name].namespace)
+    told = {f"{FILTER}/{name}" for name in documents}
+    resources.problems[:] = [one for one in resources.problems if one.resource not in told]
 
 
 def resource_files(path: Path) -> list[Path]:

@@ -6,7 +6,7 @@ Mounted on the intake listener, or on one of its own, and on loopback either way
 import asyncio
 import heapq
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -57,6 +57,8 @@ class Administration:
     revision: Callable[[], str | None]
     #: Where indications are kept: what the deliverer was started with, whatever is asked for now.
     durability: Callable[[], Durability]
+    #: Why the last good versions of filters stay in force, by name of the filter.
+    kept_filters: Callable[[], Mapping[str, str]] = dict
     drain: Drain
     #: Which requests come from a web page of another origin; None: tokens are asked for.
     origins: OriginPolicy | None = None
@@ -114,6 +116,10 @@ def list_queues(request: web.Request, administration: Administration) -> web.Res
         ended = delivery.ended_subscriptions()
         document["endedSubscriptions"] = [subscription_end(one) for one in ended[:MOST_ENDED]]
         document["endedSubscriptionsCount"] = len(ended)
+        kept = sorted(administration.kept_filters().items())
+        document["keptFilters"] = [
+            {"name": name, "problem": problem} for name, problem in kept[:MOST_ENDED]
+        ]
     return web.json_response(document)
 
 

@@ -290,6 +290,13 @@ EVENTS: tuple[Event, ...] = (
         ("file", "begin", "end", "lost"),
     ),
     Event(
+        "filter-kept",
+        "ERROR",
+        "The edit of a filter is wrong: its last good version stays in force, all else of the "
+        "resources is taken over.",
+        ("filter", "problem"),
+    ),
+    Event(
         "journal-clock",
         "WARNING",
         "At a start the clock is a day or more ahead of the journal's last record, or behind it. "

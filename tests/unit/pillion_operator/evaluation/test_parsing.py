@@ -90,6 +90,8 @@ def test_what_is_rendered_is_one_line_with_what_a_deliverer_reads() -> None:
             "name": "f",
             "uid": "uid-indicationfilter-f",
             "creationTimestamp": "2026-01-31T12:00:00Z",
+            # By which a status says which one is in force.
+            "generation": 1,
         },
         "spec": {"query": "SELECT * FROM CIM_AlertIndication"},
     }

@@ -1,0 +1,59 @@
+"""The last good version of a filter, kept in force while an edit of it is not accepted. Pure.
+
+It is taken from the configuration that is rendered, so it outlives the operator.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pillion_operator.cluster.types import Object
+from pillion_operator.evaluation.parsing import Parsed, parse
+from pillion_operator.evaluation.references import FILTER
+from pillion_operator.injection.kept import decoded
+from pillion_operator.store import Key, uid_of
+from pillion_sidecar.config.rendered import CorruptRevision, items, unpack
+
+
+class LastGood:
+    """The filters of a configuration, by key, as they stand in it."""
+
+    def __init__(self, rendered: Mapping[Key, str] | None = None) -> None:
+        self._rendered = rendered or {}
+
+    def filter(self, body: Object) -> Parsed | None:
+        """The version of a filter that is in force; None for a filter that was made anew since, or
+        is not in force."""
+        key = Key(FILTER, body["metadata"].get("namespace") or "", body["metadata"]["name"])
+        item = self._rendered.get(key)
+        if item is None:
+            return None
+        kept = json.loads(item)
+        if kept["metadata"].get("uid") != uid_of(body):
+            return None
+        parsed = parse(kept)
+        return None if parsed.problems else parsed
+
+
+def generation_of(parsed: Parsed) -> int | None:
+    """The generation of a rendered filter; None where an older operator has rendered it."""
+    found = json.loads(parsed.item)["metadata"].get("generation")
+    return found if isinstance(found, int) else None
+
+
+def filters_in(secrets: Iterable[Object], *, namespace: str) -> dict[Key, str]:
+    """The filters of the configuration in rendered Secrets, as they stand in it; none where no
+    revision is complete."""
+    files: dict[str, bytes] = {}
+    for secret in secrets:
+        files.update(decoded(secret))
+    try:
+        found = unpack(files)
+        rendered: list[Any] = [] if found is None else list(items(found.text))
+    except (CorruptRevision, ValueError):
+        return {}
+    return {
+        Key(FILTER, namespace, one["metadata"]["name"]): json.dumps(one)
+        for one in rendered
+        if one.get("kind") == FILTER
+    }
