@@ -277,6 +277,8 @@ class World:
                     told["number"],  # type: ignore[arg-type]
                     session=str(told["connection"]),
                 )
+        # A kill may break a write off: then every context is a new one.
+        history.renumbered = len(self.deliverer.events("journal-torn"))
         self._add_export(history)
         return history
 

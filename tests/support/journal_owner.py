@@ -168,6 +168,7 @@ class LiveJournal:
         body: bytes = b"{}",
         digest: bytes | None = None,
         hold: Indication | None = None,
+        identifier: str = "one",
     ) -> Indication:
         """Take an indication for some destinations; ``hold``: the held one that it was."""
         indication = hold or Indication(
@@ -175,7 +176,7 @@ class LiveJournal:
             class_name="CIM_AlertIndication",
             accepted_at=self.time.monotonic(),
             digest=digest,
-            identifier="one",
+            identifier=identifier,
         )
         places = [Place(where, 7, self._number(where)) for where in destinations]
         held = 0

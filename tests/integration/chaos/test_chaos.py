@@ -42,6 +42,8 @@ async def test_nothing_acknowledged_is_lost_whatever_happens(
     print(f"{told}; {told_of(run)}")
     assert history.problems() == []
     assert acknowledged > 10 * ROUNDS
+    # A full disk does not stop a start.
+    assert run.refused_starts == 0
     assert "late" not in run.verdicts()
     for event in ("indication-discarded", "journal-damaged", "deliverer-failed"):
         assert run.deliverer.events(event) == []

@@ -33,5 +33,6 @@ async def test_whatever_is_lost_was_told_and_nothing_else_is_lost(
     print(table)
     record_property("told", str(table))
     assert table.problems == []
+    assert table.refused_starts == 0
     assert table.durable > 10 * ROUNDS
     assert table.arrivals >= table.places - table.explained - table.discarded

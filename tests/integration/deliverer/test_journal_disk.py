@@ -9,9 +9,11 @@ import aiohttp
 import pytest
 
 from pillion_sidecar.journal.discards import read_discards
+from pillion_sidecar.journal.lock import LOCK_NAME
 from pillion_sidecar.journal.ports import DiscardQuery
 from pillion_sidecar.journaling import JournalFailed
 from pillion_sidecar.testing import FakeTime
+from support.chaos import small_disk
 from support.listening import listening
 from support.resources import JSON, alert_filter, subscription, write
 from support.running import MOST_TURNS, Running, alert, alerts, later, listener, resources, running
@@ -100,6 +102,27 @@ async def test_a_start_on_a_full_disk_delivers_what_is_there(
             while (await again.publish(*alerts(3, 1), ack="delivered")).status != 200:
                 again.time.advance(1.0)
     assert ops.identifiers == ["0", "1", "2", "3"]
+
+
+async def test_a_start_on_a_disk_that_others_keep_full_delivers_what_is_there(
+    config: Path, tmp_path: Path
+) -> None:
+    with small_disk(tmp_path / "small", mebibytes=14) as small:
+        if small is None:
+            pytest.skip("this user must not mount a small disk")
+        journal = small.folder / "journal"
+        async with listening(status=503) as ops:
+            documents = resources(listener("ops", ops.url), deliverer=SMALL)
+            async with running(config, *documents, journal=journal) as run:
+                await run.publish(*alerts(0, 3), ack="durable")
+                await run.kill()
+            ops.behave()
+            # Nor is there a page for the process id.
+            (journal / LOCK_NAME).write_bytes(b"")
+            small.fill()
+            async with running(config, journal=journal, time=later(run.time, 60)) as again:
+                await again.settled()
+        assert ops.identifiers == ["0", "1", "2"]
 
 
 # ---------------------------------------------------------------------- broken

@@ -126,3 +126,29 @@ def test_what_is_released_takes_its_place_then(history: History) -> None:
     assert history.problems() == []
     history.release("b")
     assert "b was held again, though it had been released" in history.problems()
+
+
+def test_a_loss_that_was_told_explains_other_numbers_but_never_one_for_two(
+    history: History,
+) -> None:
+    arrive(history, "a", "b")
+    history.restart()
+    history.arrive("north", "b", "second", 0)
+    history.arrive("north", "c", "second", 1)
+    assert len(history.problems()) == 2
+    history.renumber()
+    assert history.problems() == []
+    history.arrive("north", "a", "second", 1)
+    assert "north: ('second', 1) is c and a" in list(history.misnumbered())
+
+
+def test_each_place_that_misses_what_was_acknowledged_is_named() -> None:
+    history = History()
+    history.publish("a", BOTH)
+    history.publish("b", BOTH)
+    history.acknowledge("a")
+    history.arrive("north", "a", "context", 0)
+    assert list(history.lost_places()) == [("south", "a")]
+    assert history.arrivals() == 1
+    history.discard("south", "a")
+    assert list(history.lost_places()) == []
