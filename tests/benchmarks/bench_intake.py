@@ -82,6 +82,9 @@ class TakingQueues:
     def discard_held(self, indication: Indication, reason: DiscardReason) -> None:
         """Nobody counts it."""
 
+    def lose(self, indication: Indication, destination: str) -> None:
+        """Nothing of it was lost."""
+
     def end_group(self, run: int) -> None:
         """Nothing of it was lost."""
 

@@ -27,6 +27,7 @@ class NotingQueues:
         self.refusal: Refusal | None = None
         #: ``group_run`` of the groups that have ended, and of those that go on after a restart.
         self.ended: list[int] = []
+        self.lost: list[tuple[int, str]] = []
         self.gone_on: Container[int] = ()
         self._next = 1
 
@@ -53,6 +54,9 @@ class NotingQueues:
         assert reason is DiscardReason.OUT_OF_ORDER
         del self.held[indication.id]
         self.discarded.append(_place(indication))
+
+    def lose(self, indication: Indication, destination: str) -> None:
+        self.lost.append((indication.group_run, destination))
 
     def end_group(self, run: int) -> None:
         self.ended.append(run)

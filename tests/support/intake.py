@@ -67,6 +67,8 @@ class HeldQueues:
         self.full: set[str] = set()
         #: Subscriptions that suppress what comes.
         self.suppressed: set[str] = set()
+        #: Groups that end at a destination which has lost a member's original.
+        self.lost: list[tuple[int, str]] = []
         #: Subscriptions that have ended.
         self.ended: set[str] = set()
         #: What nothing is taken for, such as a full journal.
@@ -116,6 +118,9 @@ class HeldQueues:
 
     def release(self, indication: Indication) -> None:
         self._take(*self.held.pop(id(indication)))
+
+    def lose(self, indication: Indication, destination: str) -> None:
+        self.lost.append((indication.group_run, destination))
 
     def end_group(self, run: int) -> None: ...
 

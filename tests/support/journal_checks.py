@@ -27,9 +27,11 @@ class Identities:
         pending: bool,
         reason: DiscardReason | None,
         destination: str,
+        delivered: bool = False,
     ) -> None:
         assert digest not in self.found, "restored twice"
-        self.found[digest] = (pending, reason)
+        # What was discarded somewhere has ended so, whatever is pending elsewhere.
+        self.found[digest] = (pending and reason is None, reason)
         self.times[digest] = (accepted_at, expires, destination)
 
 

@@ -71,6 +71,7 @@ class Owner:
         pending: bool,
         reason: DiscardReason | None,
         destination: str,
+        delivered: bool = False,
     ) -> None:
         self.identities[digest] = (reason, destination)
 

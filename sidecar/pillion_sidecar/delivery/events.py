@@ -10,6 +10,7 @@ from pillion_sidecar.delivery.hold import Hold
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.subscriptions import Subscription
+from pillion_sidecar.indication import Indication
 
 logger = logging.getLogger("pillion.delivery")
 
@@ -227,9 +228,9 @@ def recovered(queue: DestinationQueue, count: int) -> None:
     )
 
 
-def group_ended_at(queue: DestinationQueue, entry: QueueEntry) -> None:
+def group_ended_at(queue: DestinationQueue, indication: Indication) -> None:
     """A member of an ordered group is lost at a destination: the group ends there (S1.5)."""
-    member = entry.indication.member
+    member = indication.member
     logger.warning(
         "an ordered message group ends at %s: member %s is lost there",
         queue.name,
@@ -237,8 +238,8 @@ def group_ended_at(queue: DestinationQueue, entry: QueueEntry) -> None:
         extra={
             "event": "group-ended-at-destination",
             "destination": queue.name,
-            "group": entry.indication.group,
-            "source": entry.indication.source,
+            "group": indication.group,
+            "source": indication.source,
             "sequence": None if member is None else member.sequence,
         },
     )

@@ -341,10 +341,9 @@ class DestinationQueue:
         """Whether a gateway holds and orders the members of groups that go there."""
         return self.relay_to is not None and not self.hands_over
 
-    def lose(self, entry: QueueEntry) -> bool:
+    def lose(self, indication: Indication) -> bool:
         """A member of an ordered group will not be delivered: the group ends here (S1.5). Return
         whether that is news."""
-        indication = entry.indication
         member = indication.member
         if member is None or not member.ordered or self.passes_gaps or self.removed:
             return False

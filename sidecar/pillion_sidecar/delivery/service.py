@@ -177,6 +177,12 @@ class DeliveryService:
         """See ``intake.ports.Queues``."""
         self._taking.discard_held(indication, reason)
 
+    def lose(self, indication: Indication, destination: str) -> None:
+        """See ``intake.ports.Queues``."""
+        queue = self._table.queue(destination)
+        if queue is not None:
+            self._settlements.lose(queue, indication)
+
     def end_group(self, run: int) -> None:
         """See ``intake.ports.Queues``."""
         self._settlements.end_group(run)
@@ -240,7 +246,7 @@ class DeliveryService:
             if not first.indication.body:
                 self._settlements.discard(queue, queue.waiting.popleft(), DiscardReason.DAMAGED)
             elif (expiry := queue.expiry()) is not None and expiry <= now:
-                self._settlements.lose(queue, first)
+                self._settlements.lose(queue, first.indication)
                 expired.append(queue.waiting.popleft())
             elif queue.gaps.is_behind(first.indication) and not queue.passes_gaps:
                 behind.append(queue.waiting.popleft())

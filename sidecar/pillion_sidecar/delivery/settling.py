@@ -64,7 +64,7 @@ class Settlements:
         Listed before it is settled: so the list has it before the journal does.
         """
         if entry.indication.member is not None:
-            self.lose(queue, entry)
+            self.lose(queue, entry.indication)
         queue.discarded[reason] += 1
         self._reports.tell(queue, entry, reason)
         self.settle(queue, entry, reason)
@@ -90,17 +90,18 @@ class Settlements:
         for entry in entries:
             # At once: what is behind them may be taken before their turn.
             if entry.indication.member is not None:
-                self.lose(queue, entry)
+                self.lose(queue, entry.indication)
         self._turns.add(queue, entries, reason, packed=packed)
 
     # ------------------------------------------------------------------ ordered groups (S1.5)
 
-    def lose(self, queue: DestinationQueue, entry: QueueEntry) -> None:
-        """Note that a member of a group, which will be discarded, is missing at its destination."""
-        if not queue.lose(entry):
+    def lose(self, queue: DestinationQueue, indication: Indication) -> None:
+        """Note that a member of a group, which is or will be discarded, is missing at its
+        destination."""
+        if not queue.lose(indication):
             return
-        run = run_of(entry.indication)
-        events.group_ended_at(queue, entry)
+        run = run_of(indication)
+        events.group_ended_at(queue, indication)
         if queue.gaps.shorten():
             events.gap_forgotten(queue)
         self._gaps.setdefault(run, set()).add(queue)

@@ -154,18 +154,20 @@ class Submission:
                 return
         source = decoded.source or self._source
         digest = _digest(decoded, source, self._namespace)
-        if digest is not None:
-            original = rooms.memory.find(digest, now)
-            if original is not None:
-                self._reject(Guard.DUPLICATE, line, original=(digest, original))
-                return
+        known = self._find(digest, now)
+        if known is not None and not known[1].is_gone:
+            group = scoped(self._namespace, decoded.group)
+            self._repeat(decoded, source, group, moment, line, known)
+            return
         targets = rooms.routes.route(decoded.class_name, decoded.instance, decoded.source_namespace)
         examined = None
         if moment is not None and decoded.member is not None:
             group = scoped(self._namespace, decoded.group)
             assert group is not None
             passes_gaps = bool(targets) and all(target.relayed for target in targets)
-            examined = self._examine(decoded, source, group, moment, line, passes_gaps=passes_gaps)
+            examined = self._examine(
+                decoded, source, group, moment, line, passes_gaps=passes_gaps, known=known
+            )
             if examined is None:
                 return
             digest = digest or examined.digest
@@ -184,15 +186,56 @@ class Submission:
             trackers=self._trackers,
         )
         if self._offer(indication, targets, examined, line):
-            self._remember(indication, moment, examined)
+            self._remember(indication, moment, examined, again=known is not None)
             if decoded.undeclared:
                 rooms.undeclared.note(decoded.class_name)
 
-    def _remember(
-        self, indication: Indication, moment: Moment | None, examined: Examined | None
+    def _find(self, digest: bytes | None, now: float) -> tuple[bytes, Original] | None:
+        """Return what has come before under an identity, and became of it."""
+        rooms = self._rooms
+        if digest is None:
+            return None
+        original = rooms.memory.find(digest, now)
+        return None if original is None else (digest, original)
+
+    def _repeat(
+        self,
+        decoded: Decoded,
+        source: str | None,
+        group: str | None,
+        moment: Moment | None,
+        line: int,
+        original: tuple[bytes, Original],
     ) -> None:
+        """Tell a publisher of a duplicate; a group that does not have it yet has its place now."""
+        if decoded.member is not None and group is not None and moment is not None:
+            refusal = self._rooms.groups.take_repeat(
+                source=source,
+                group=group,
+                member=decoded.member,
+                class_name=decoded.class_name,
+                expires=decoded.expires,
+                moment=moment,
+                original=original[1],
+            )
+            if refusal is not None:
+                self._reject(Guard.NO_ROOM, line, refusal=refusal)
+                return
+        self._reject(Guard.DUPLICATE, line, original=original)
+
+    def _remember(
+        self,
+        indication: Indication,
+        moment: Moment | None,
+        examined: Examined | None,
+        *,
+        again: bool = False,
+    ) -> None:
+        """``again``: nobody got what has come before under its identity."""
         digest, expires, until = indication.digest, indication.expires, None
         if digest is not None:
+            if again:
+                self._rooms.memory.forget(digest)
             if moment is not None and expires is not None:
                 until = moment.of_date(expires)
             self._rooms.memory.add(
@@ -213,9 +256,11 @@ class Submission:
         *,
         accepted: Moment | None = None,
         passes_gaps: bool = False,
+        known: tuple[bytes, Original] | None = None,
     ) -> Examined | None:
         """Ask its group about a member; None where that rejects it. ``accepted``: when a sidecar
-        accepted it that relays it; ``passes_gaps``: whether gateways alone get it."""
+        accepted it that relays it; ``passes_gaps``: whether gateways alone get it; ``known``: what
+        has come before under its identity, and was discarded."""
         groups, member = self._rooms.groups, decoded.member
         assert member is not None
         refused = self._closed_groups.get((source, group)) if self._closed_groups else None
@@ -240,8 +285,8 @@ class Submission:
             digest = groups.original_digest(examined)
             # Where the identity is forgotten, or was another one, nobody knows what became of the
             # original; to say that it was delivered might say too much.
-            known = self._rooms.memory.find(digest, moment.monotonic)
-            original = digest, IN_DELIVERY if known is None else known
+            found = self._rooms.memory.find(digest, moment.monotonic)
+            original = known or (digest, IN_DELIVERY if found is None else found)
         refusal = None
         if decision.ready is Guard.NO_ROOM:
             refusal = Refusal(FULL_RETRY_AFTER, decision.reason)

@@ -96,6 +96,10 @@ class Queues(Protocol):
     def discard_held(self, indication: Indication, reason: DiscardReason) -> None:
         """Discard a held indication for all its targets."""
 
+    def lose(self, indication: Indication, destination: str) -> None:
+        """A destination has lost what a member of an ordered group repeats: the group ends
+        there (S1.5)."""
+
     def end_group(self, run: int) -> None:
         """No further member of a message group will be offered or released (``group_run``)."""
 

@@ -8,6 +8,7 @@ from pillion_sidecar.indication import Indication, Relayed
 from pillion_sidecar.intake.acceptance import Rooms, Submission
 from pillion_sidecar.intake.decoding import Decoded, InvalidLine
 from pillion_sidecar.intake.ports import Refusal, Target
+from pillion_sidecar.reliability.duplicates import Original
 from pillion_sidecar.reliability.grouping import Examined
 from pillion_sidecar.reliability.groups import Moment
 from pillion_sidecar.reliability.identity import relayed_digest, scoped
@@ -65,8 +66,9 @@ class RelaySubmission(Submission):
             number=origin.number,
         )
         original = rooms.memory.find(digest, moment.monotonic)
-        if original is not None:
-            self._reject(Guard.DUPLICATE, line, original=(digest, original))
+        if original is not None and not original.is_gone:
+            group = self._group(decoded)
+            self._repeat(decoded, decoded.source, group, moment, line, (digest, original))
             return
         target = rooms.routes.relayed(origin.subscription, decoded.instance)
         if target is None:
@@ -77,26 +79,43 @@ class RelaySubmission(Submission):
             )
             self._reject(Guard.NO_ROOM, line, refusal=refusal)
             return
-        self._take(decoded, digest, target, moment, line)
+        self._take(decoded, digest, target, moment, line, original)
+
+    def _group(self, decoded: Decoded) -> str | None:
+        origin = decoded.relay
+        assert origin is not None
+        if decoded.group is None:
+            return None
+        return scoped(self._namespace, f"{origin.subscription}/{decoded.group}")
 
     def _take(
-        self, decoded: Decoded, digest: bytes, target: Target, moment: Moment, line: int
+        self,
+        decoded: Decoded,
+        digest: bytes,
+        target: Target,
+        moment: Moment,
+        line: int,
+        gone: Original | None,
     ) -> None:
+        """``gone``: what has come before under its identity, and was discarded."""
         origin, rooms = decoded.relay, self._rooms
         assert origin is not None
         # A sidecar's clock may be ahead of this one.
         wall = min(origin.accepted_at, moment.wall)
         accepted_at = moment.of_date(wall)
-        group, examined = decoded.group, None
-        if group is not None:
-            group = scoped(self._namespace, f"{origin.subscription}/{group}")
-            if decoded.member is not None:
-                accepted = Moment(accepted_at, wall)
-                examined = self._examine(
-                    decoded, decoded.source, group, moment, line, accepted=accepted
-                )
-                if examined is None:
-                    return
+        group, examined = self._group(decoded), None
+        if group is not None and decoded.member is not None:
+            examined = self._examine(
+                decoded,
+                decoded.source,
+                group,
+                moment,
+                line,
+                accepted=Moment(accepted_at, wall),
+                known=None if gone is None else (digest, gone),
+            )
+            if examined is None:
+                return
         remembered_until = moment.wall + rooms.memory.window_seconds
         if decoded.expires is not None:
             remembered_until = max(remembered_until, decoded.expires)
@@ -116,15 +135,22 @@ class RelaySubmission(Submission):
             relayed=Relayed(moment.monotonic, remembered_until),
         )
         if self._offer(indication, (target,), examined, line):
-            self._remember(indication, moment, examined)
+            self._remember(indication, moment, examined, again=gone is not None)
 
     def _remember(
-        self, indication: Indication, moment: Moment | None, examined: Examined | None
+        self,
+        indication: Indication,
+        moment: Moment | None,
+        examined: Examined | None,
+        *,
+        again: bool = False,
     ) -> None:
         digest, relayed = indication.digest, indication.relayed
         assert moment is not None
         assert digest is not None
         assert relayed is not None
+        if again:
+            self._rooms.memory.forget(digest)
         self._rooms.memory.add(
             digest,
             relayed.at,

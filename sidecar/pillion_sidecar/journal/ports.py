@@ -313,6 +313,8 @@ class IdentitySink(Protocol):
         pending: bool,
         reason: DiscardReason | None,
         destination: str,
+        delivered: bool = False,
     ) -> None:
         """Remember an identity of a run before. ``accepted_at`` is ``Clock.monotonic()``,
-        ``expires`` seconds since the epoch."""
+        ``expires`` seconds since the epoch. ``pending``, ``reason``, ``delivered``: whether any
+        target is pending, was discarded, has it, or may have it."""

@@ -42,6 +42,7 @@ _IDENTITY = int(Flag.IDENTITY)
 _COPY = int(Flag.COPY)
 _HELD = int(Flag.HELD)
 _BODILESS = int(Flag.BODILESS)
+_PART = int(Flag.PART)
 #: With one of these flags a record needs a second look.
 _ODD = _HELD | _BODILESS
 _NOTHING: dict[int, int] = {}
@@ -119,7 +120,14 @@ class Rebuild:
                     subscriptions(subscription)
                     live += size
                 if flags & _IDENTITY:
-                    self._remember(digest, accepted_at, expires, how, destination)
+                    self._remember(
+                        digest,
+                        accepted_at,
+                        expires,
+                        how,
+                        destination,
+                        delivered=bool(flags & _PART),
+                    )
                 if base + at > groups_at and not is_copy:
                     frame = Frame(kind, flags, size, entries, record_id)
                     self._join(data, at, frame, accepted_at, expires)
@@ -146,7 +154,16 @@ class Rebuild:
             return 0
         if frame.flags & _IDENTITY and frame.id not in self._remembered:
             ended, destination = _end(places, hows)
-            self._remember(digest, accepted_at, expires, ended, destination)
+            delivered = DELIVERED in hows or bool(frame.flags & _PART)
+            self._remember(
+                digest,
+                accepted_at,
+                expires,
+                ended,
+                destination,
+                pending=bool(pending),
+                delivered=delivered,
+            )
         if frame.id in self.account.copies:
             self._remembered.add(frame.id)
         if not frame.flags & _COPY and not origin and position > self.account.groups_at:
@@ -233,16 +250,25 @@ class Rebuild:
         self.lost_through = max(self.lost_through, record_id)
 
     def _remember(
-        self, digest: bytes, accepted_at: float, expires: float, how: int | None, destination: int
+        self,
+        digest: bytes,
+        accepted_at: float,
+        expires: float,
+        how: int | None,
+        destination: int,
+        *,
+        pending: bool = False,
+        delivered: bool = False,
     ) -> None:
         reason = REASONS.get(how) if how is not None else None
         self.sink.restore(
             digest,
             accepted_at=accepted_at - self.offset,
             expires=expires or None,
-            pending=how is None,
+            pending=pending or how is None,
             reason=reason,
             destination="" if reason is None else self.destination_name(destination),
+            delivered=delivered,
         )
 
     # ------------------------------------------------------------------ the queues

@@ -82,6 +82,9 @@ class Flag(IntFlag):
     HELD = 4
     #: Its body was not kept (``StateOnly``).
     BODILESS = 8
+    #: A copy without the places that were settled. The first release writes none, and passes over
+    #: it.
+    PART = 16
 
 
 #: How a place ended, as SETTLEMENT has it. It is told by its number, since an indication may have
@@ -254,7 +257,8 @@ def copy_indication(record: bytes, places: Sequence[Place], *, origin: int) -> b
     fixed = INDICATION.pack(accepted_at, expires, digest, origin, envelope_size, body_size)
     packed = [PLACE.pack(*place) for place in places]
     payload = b"".join((fixed, *packed, record[_fixed_end + PLACE.size * entries :]))
-    return seal(kind, payload, flags=flags | int(Flag.COPY), count=len(places), record_id=record_id)
+    flags |= int(Flag.COPY) | (int(Flag.PART) if len(places) < entries else 0)
+    return seal(kind, payload, flags=flags, count=len(places), record_id=record_id)
 
 
 def encode_settlements(settlements: Sequence[Settlement]) -> bytes:

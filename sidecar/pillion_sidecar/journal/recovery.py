@@ -129,6 +129,8 @@ def _restore(stored: StoredIdentity, sink: IdentitySink, *, offset: float) -> No
         pending=False,
         reason=REASONS.get(stored.how),
         destination=stored.destination,
+        # What was discarded everywhere is in no such file.
+        delivered=True,
     )
 
 

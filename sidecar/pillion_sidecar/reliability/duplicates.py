@@ -9,15 +9,24 @@ from typing import Protocol
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.indication import Indication
-from pillion_sidecar.reliability.packed import LAST_TICK, TICKS_PER_SECOND, PackedTable
+from pillion_sidecar.reliability.packed import (
+    LAST_STATE,
+    LAST_TICK,
+    TICKS_PER_SECOND,
+    PackedTable,
+)
 
 #: Tables of another size that are still asked after the capacity has changed.
 MAXIMUM_OLDER_TABLES = 3
 
 _PENDING = 0
 _DELIVERED = 1
-#: And beyond: discarded, for the reason with this index.
-_DISCARDED = 2
+#: Pending, and delivered somewhere.
+_DELIVERED_SOMEWHERE = 2
+#: And beyond, three for each reason: discarded somewhere, with others pending and none delivered;
+#: delivered elsewhere; discarded everywhere.
+_DISCARDED = 3
+_OTHERS_PENDING, _DELIVERED_ELSEWHERE, _GONE = range(3)
 _REASONS = tuple(DiscardReason)
 #: Names of destinations that can be told apart; the last index stands for all further ones.
 _MAXIMUM_NAMES = (1 << 16) - 1
@@ -33,6 +42,8 @@ class Original:
     pending: bool
     destination: str | None = None
     reason: DiscardReason | None = None
+    #: Discarded at every target: nobody has it, so it may come again.
+    is_gone: bool = False
 
 
 IN_DELIVERY = Original(pending=True)
@@ -123,8 +134,13 @@ class DuplicateMemory:
                 return None
         _, state, name = found
         if state >= _DISCARDED:
-            reason = _REASONS[state - _DISCARDED]
-            return Original(pending=False, destination=self._names[name], reason=reason)
+            reason, how = divmod(state - _DISCARDED, 3)
+            return Original(
+                pending=False,
+                destination=self._names[name],
+                reason=_REASONS[reason],
+                is_gone=how == _GONE,
+            )
         return DELIVERED if state == _DELIVERED else IN_DELIVERY
 
     def _find_older(self, digest: bytes, now: int) -> tuple[int, int, int] | None:
@@ -162,6 +178,7 @@ class DuplicateMemory:
         pending: bool,
         reason: DiscardReason | None,
         destination: str,
+        delivered: bool = False,
     ) -> None:
         """See ``IdentitySink``. What is told later of an identity counts; one whose time is over is
         not remembered."""
@@ -177,9 +194,14 @@ class DuplicateMemory:
             expiry = LAST_TICK
         if reason is not None:
             name = self._index_of(destination)
-            self._table.restore(digest, expiry, _DISCARDED + _REASONS.index(reason), name)
+            how = _OTHERS_PENDING if pending else _GONE
+            state = _discarded(reason, _DELIVERED_ELSEWHERE if delivered else how)
+            self._table.restore(digest, expiry, state, name)
+        elif pending:
+            state = _DELIVERED_SOMEWHERE if delivered else _PENDING
+            self._table.restore(digest, expiry, state, 0)
         else:
-            self._table.restore(digest, expiry, _PENDING if pending else _DELIVERED, 0)
+            self._table.restore(digest, expiry, _DELIVERED, 0)
 
     def forget(self, digest: bytes) -> None:
         """Forget an identity whose indication turned out not to have been kept."""
@@ -189,7 +211,7 @@ class DuplicateMemory:
     def ended(self, digest: bytes) -> tuple[DiscardReason | None, str] | None:
         """See ``JournalOwner.identity``; one that is pending again has not ended badly."""
         original = self.find(digest)
-        if original is None:
+        if original is None or original.is_gone:
             return None
         return original.reason, original.destination or ""
 
@@ -199,26 +221,55 @@ class DuplicateMemory:
         self, indication: Indication, destination: str, discarded: DiscardReason | None
     ) -> None:
         """See ``Tracker``."""
-        if discarded is None and indication.unsettled:
-            return
         digest = indication.digest
         if digest is not None:
-            self.conclude(digest, destination, discarded)
+            self.conclude(digest, destination, discarded, left=indication.unsettled)
 
-    def conclude(self, digest: bytes, destination: str, discarded: DiscardReason | None) -> None:
-        """Note that all targets of an indication are settled, or that one was discarded."""
+    def conclude(
+        self, digest: bytes, destination: str, discarded: DiscardReason | None, *, left: int = 0
+    ) -> None:
+        """Note how one target of an indication was settled; ``left``: how many are not."""
+        for table in (self._table, *self._older):
+            if discarded is None:
+                _deliver(table, digest, left)
+            else:
+                self._discard(table, digest, destination, discarded, left)
         if discarded is None:
-            state, name, original = _DELIVERED, 0, DELIVERED
+            if left:
+                return
+            original = DELIVERED
         else:
-            state, name = _DISCARDED + _REASONS.index(discarded), self._index_of(destination)
             original = Original(pending=False, destination=destination, reason=discarded)
-        # What was discarded for one target stays so, whatever becomes of the others.
-        self._table.update(digest, state=state, name=name, final=_DISCARDED)
-        for table in self._older:
-            table.update(digest, state=state, name=name, final=_DISCARDED)
         if self._waiters:
             for waiter in self._waiters.pop(digest, ()):
                 waiter.original_settled(digest, original)
+
+    def _discard(
+        self,
+        table: PackedTable,
+        digest: bytes,
+        destination: str,
+        reason: DiscardReason,
+        left: int,
+    ) -> None:
+        # What was discarded for one target stays so, whatever becomes of the others.
+        how = _OTHERS_PENDING if left else _GONE
+        if table.update(
+            digest,
+            state=_discarded(reason, how),
+            name=self._index_of(destination),
+            final=_DELIVERED,
+        ):
+            return
+        found = table.find(digest)
+        if found is None:
+            return
+        _, state, name = found
+        if state < _DISCARDED:
+            state, name = _discarded(reason, _DELIVERED_ELSEWHERE), self._index_of(destination)
+        elif (state - _DISCARDED) % 3 == _OTHERS_PENDING:
+            state += how
+        table.update(digest, state=state, name=name, final=LAST_STATE)
 
     def _index_of(self, destination: str) -> int:
         index = self._indices.get(destination)
@@ -248,3 +299,22 @@ class DuplicateMemory:
 
 def _window_ticks(seconds: float) -> int:
     return math.ceil(seconds * TICKS_PER_SECOND) + 1
+
+
+def _discarded(reason: DiscardReason, how: int) -> int:
+    return _DISCARDED + 3 * _REASONS.index(reason) + how
+
+
+def _deliver(table: PackedTable, digest: bytes, left: int) -> None:
+    """One target has it; ``left`` are not settled."""
+    if not left:
+        done = table.update(digest, state=_DELIVERED, name=0, final=_DISCARDED)
+    else:
+        done = table.update(digest, state=_DELIVERED_SOMEWHERE, name=0, final=_DELIVERED)
+    if done:
+        return
+    found = table.find(digest)
+    if found is not None and found[1] >= _DISCARDED:
+        _, state, name = found
+        if (state - _DISCARDED) % 3 == _OTHERS_PENDING:
+            table.update(digest, state=state + _DELIVERED_ELSEWHERE, name=name, final=LAST_STATE)

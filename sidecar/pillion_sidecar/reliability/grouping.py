@@ -11,6 +11,7 @@ from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.indication import GroupMember, Indication
 from pillion_sidecar.intake.ports import Queues, Refusal, Target
 from pillion_sidecar.journal.ports import GroupRecord
+from pillion_sidecar.reliability.duplicates import Original
 from pillion_sidecar.reliability.groupholding import HeldMembers
 from pillion_sidecar.reliability.groupnames import GroupLimits, Key, Name, Names
 from pillion_sidecar.reliability.groups import (
@@ -221,6 +222,50 @@ class Groups:
         timer = examined.name.timer
         if examined.begins or taken.termination is not None or timer is None or timer.cancelled:
             self._times.arm(examined.name, examined.moment)
+
+    def take_repeat(
+        self,
+        *,
+        source: str | None,
+        group: str,
+        member: GroupMember,
+        class_name: str,
+        expires: float | None,
+        moment: Moment,
+        original: Original,
+    ) -> Refusal | None:
+        """Note the place of a duplicate by its identity, so that it is no gap of its group; nothing
+        where the group has it, or does not agree with it.
+
+        A destination that has lost the original does not get what is behind it (S1.5).
+        """
+        if member.expires is not None and member.expires <= moment.wall:
+            # A sidecar relays it again; its group is over.
+            return None
+        examined = self.examine(
+            source=source, group=group, member=member, size=0, moment=moment, passes_gaps=True
+        )
+        if examined.decision.ready is Guard.NO_ROOM:
+            return Refusal(FULL_RETRY_AFTER, examined.decision.reason)
+        if examined.decision.ready is not Guard.ACCEPTABLE:
+            return None
+        indication = Indication(
+            body=b"",
+            class_name=class_name,
+            accepted_at=moment.monotonic,
+            source=source,
+            group=group,
+            member=member,
+            group_run=examined.run,
+            expires=expires,
+        )
+        refusal = self.take(examined, indication, ())
+        if refusal is not None:
+            return refusal
+        if original.destination is not None and member.ordered:
+            self._queues.lose(indication, original.destination)
+        self.proceed(examined)
+        return None
 
     def _note(
         self,

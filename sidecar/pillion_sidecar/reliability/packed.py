@@ -15,6 +15,8 @@ MEAN_RECORDS = 32
 #: Times are kept in ticks of a sixteenth of a second, which lasts for eight years.
 TICKS_PER_SECOND = 16
 LAST_TICK = (1 << 32) - 1
+#: Every state is below this.
+LAST_STATE = 1 << 8
 
 #: digest, expiry in ticks, state, name.
 _RECORD = Struct(f"<{DIGEST_SIZE}sIBH")
@@ -110,15 +112,17 @@ class PackedTable:
             del bucket[:SIZE]
             self.entries -= 1
 
-    def update(self, digest: bytes, *, state: int, name: int, final: int) -> None:
+    def update(self, digest: bytes, *, state: int, name: int, final: int) -> bool:
         """Change (state, name) of a record, if it is still there and its state is not ``final``
-        or beyond."""
+        or beyond; return whether that was so."""
         bucket = self._buckets[hash(digest) & self._mask]
         if bucket is None:
-            return
+            return False
         position = _aligned(bucket, digest, bucket.find(digest))
-        if position >= 0 and bucket[position + _STATE_AT] < final:
-            _STATE.pack_into(bucket, position + _STATE_AT, state, name)
+        if position < 0 or bucket[position + _STATE_AT] >= final:
+            return False
+        _STATE.pack_into(bucket, position + _STATE_AT, state, name)
+        return True
 
     def remove(self, digest: bytes) -> None:
         """Forget a record, if it is there; its room is freed when its bucket needs it."""

@@ -339,3 +339,83 @@ async def test_a_member_that_cannot_be_held_does_not_keep_out_the_one_that_it_wa
         (refused,) = document["refused"]
         assert (refused["line"], refused["status"]) == (1, 429)
         assert sequences(door) == [0, 1]
+
+
+# ---------------------------------------------------------------------- a group is sent again
+
+AGAIN: dict[str, Any] = {"ordered": True, "groupMaxIdleSeconds": 60}
+SOURCE = "/v1/indications?source=s"
+
+
+def steps(group: str, *sequences: int, last: int | None = None) -> bytes:
+    return lines(
+        *(
+            alert(f"step-{n}")
+            | {"group": group, "sequence": n, **AGAIN}
+            | ({"last": True} if n == last else {})
+            for n in sequences
+        )
+    )
+
+
+async def test_a_group_that_failed_is_sent_again_whole_under_a_new_group_id() -> None:
+    async with Door().open() as door:
+        await door.post(steps("g1", 0, 2, 3), path=SOURCE)
+        door.queues.settle(0)
+        door.time.advance(61)
+        assert [one.identifier for one in door.queues.out_of_order] == ["step-2", "step-3"]
+        status, document, _ = await door.post(steps("g2", 0, 1, 2, 3, last=3), path=SOURCE)
+        # Delivered once, and its place is no gap; the others come for the first time.
+        assert (status, document["duplicate"], document["accepted"]) == (200, 1, 3)
+        again = [one.identifier for one in door.queues.taken if one.group == "g2" and one.body]
+        assert again == ["step-1", "step-2", "step-3"]
+        assert door.groups.terminations["t3.1"] == 1
+
+
+async def test_a_duplicate_whose_place_comes_first_lets_the_held_ones_go() -> None:
+    async with Door().open() as door:
+        await door.post(steps("g1", 0), path=SOURCE)
+        door.queues.settle(0)
+        await door.post(steps("g2", 1), path=SOURCE)
+        assert door.groups.held == 1
+        await door.post(steps("g2", 0), path=SOURCE)
+        assert door.groups.held == 0
+
+
+async def test_what_was_discarded_everywhere_may_come_again() -> None:
+    async with Door().open() as door:
+        await door.post(lines(alert("1")), path=SOURCE)
+        door.queues.settle(0, discarded=DiscardReason.ATTEMPTS_EXCEEDED)
+        _, document, _ = await door.post(lines(alert("1")), path=SOURCE)
+        assert (document["accepted"], document["duplicate"]) == (1, 0)
+        # While that is pending, and once it is delivered, a repeat is one.
+        _, document, _ = await door.post(lines(alert("1")), path=SOURCE)
+        assert document["duplicate"] == 1
+        door.queues.settle(1)
+        _, document, _ = await door.post(lines(alert("1")), path=SOURCE)
+        assert document["duplicate"] == 1
+
+
+async def test_what_one_listener_has_does_not_come_again() -> None:
+    async with Door().open() as door:
+        door.routes.targets = (target("siem"), target("noc"))
+        await door.post(lines(alert("1")), path=SOURCE)
+        door.queues.settle(0, discarded=DiscardReason.ATTEMPTS_EXCEEDED, destination="siem")
+        _, document, _ = await door.post(lines(alert("1")), path=SOURCE)
+        assert document["duplicate"] == 1
+        door.queues.settle(0, destination="noc")
+        _, document, _ = await door.post(lines(alert("1")), path=SOURCE)
+        assert document["duplicate"] == 1
+
+
+async def test_a_destination_that_lost_the_original_gets_nothing_behind_its_repeat() -> None:
+    async with Door().open() as door:
+        door.routes.targets = (target("siem"), target("noc"))
+        await door.post(steps("g1", 0), path=SOURCE)
+        door.queues.settle(0, destination="noc")
+        door.queues.settle(0, discarded=DiscardReason.ATTEMPTS_EXCEEDED, destination="siem")
+        await door.post(steps("g2", 0), path=SOURCE)
+        ((run, destination),) = door.queues.lost
+        assert destination == "siem"
+        await door.post(steps("g2", 1), path=SOURCE)
+        assert door.queues.taken[-1].group_run == run

@@ -364,10 +364,12 @@ async def test_delivered_later_is_told_by_the_receipt() -> None:
 
 async def test_a_duplicate_waits_for_its_original_or_is_told_its_discard() -> None:
     async with Door().open() as door:
+        door.routes.targets = (target("siem"), target("noc"))
         path = "/v1/indications?source=s&ack=delivered&timeout=0"
         await door.post(lines(alert("1")), path=path)
         status, document, _ = await door.post(lines(alert("1")), path=path)
         assert (status, document["duplicate"], document["pending"]) == (202, 1, 1)
+        door.queues.settle(0, destination="noc")
         door.queues.settle(0, discarded=DiscardReason.LIFETIME_EXPIRED)
         status, document, _ = await door.post(lines(alert("1")), path=path)
         assert status == 200

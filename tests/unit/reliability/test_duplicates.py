@@ -213,7 +213,7 @@ def test_what_became_of_a_restored_identity_is_known_and_goes_on(fake_time: Fake
     restored(memory, "pending", accepted_at=at, pending=True)
     restored(memory, "bad", accepted_at=at, reason=DiscardReason.QUEUE_FULL, destination="siem")
     assert memory.find(digest("pending")) == Original(pending=True)
-    bad = Original(pending=False, destination="siem", reason=DiscardReason.QUEUE_FULL)
+    bad = Original(pending=False, destination="siem", reason=DiscardReason.QUEUE_FULL, is_gone=True)
     assert memory.find(digest("bad")) == bad
     memory.wait_for(digest("pending"), told)
     memory.settled(indication("pending", unsettled=0), "noc", None)
@@ -246,7 +246,8 @@ def test_how_an_identity_ended_is_told_to_the_journal(fake_time: FakeTime) -> No
     for identifier in ("good", "bad", "pending"):
         remember(memory, fake_time, identifier)
     memory.conclude(digest("good"), "siem", None)
-    memory.conclude(digest("bad"), "noc", DiscardReason.PURGED)
+    memory.conclude(digest("bad"), "noc", DiscardReason.PURGED, left=1)
+    memory.conclude(digest("bad"), "siem", None)
     assert memory.ended(digest("good")) == (None, "")
     assert memory.ended(digest("bad")) == (DiscardReason.PURGED, "noc")
     assert memory.ended(digest("never seen")) is None
@@ -262,3 +263,60 @@ def test_an_identity_that_expires_while_it_is_asked_for_still_counts(fake_time: 
     fake_time.advance(100)
     assert memory.find(digest("a"), ready) is not None
     assert memory.find(digest("a")) is None
+
+
+# ---------------------------------------------------------------------- what may come again
+
+PURGED, FULL = DiscardReason.PURGED, DiscardReason.QUEUE_FULL
+
+
+@pytest.mark.parametrize(
+    ("ends", "gone"),
+    [
+        ([PURGED], True),
+        ([PURGED, FULL], True),
+        ([PURGED, None], False),
+        ([None, PURGED], False),
+        ([None, PURGED, FULL], False),
+        ([PURGED, None, FULL], False),
+        ([PURGED, FULL, None], False),
+    ],
+)
+def test_an_identity_is_gone_once_every_target_has_discarded_it(
+    fake_time: FakeTime, ends: list[DiscardReason | None], gone: bool
+) -> None:
+    memory = make(fake_time)
+    remember(memory, fake_time, "a")
+    for number, reason in enumerate(ends):
+        found = memory.find(digest("a"))
+        assert found is not None
+        assert not found.is_gone
+        memory.conclude(digest("a"), f"to-{number}", reason, left=len(ends) - number - 1)
+    found = memory.find(digest("a"))
+    assert found is not None
+    assert found.is_gone is gone
+    # It is told of the first one that did not get it.
+    first = next(number for number, reason in enumerate(ends) if reason is not None)
+    assert (found.reason, found.destination) == (ends[first], f"to-{first}")
+    # And the journal need not remember what may come again.
+    assert (memory.ended(digest("a")) is None) is gone
+
+
+@pytest.mark.parametrize(
+    ("pending", "delivered", "gone"),
+    [(False, False, True), (False, True, False), (True, False, False), (True, True, False)],
+)
+def test_an_identity_of_a_run_before_is_gone_where_no_target_has_it(
+    fake_time: FakeTime, pending: bool, delivered: bool, gone: bool
+) -> None:
+    memory = make(fake_time)
+    at = fake_time.monotonic() - 1
+    known: dict[str, Any] = {"reason": PURGED, "pending": pending, "delivered": delivered}
+    restored(memory, "a", accepted_at=at, destination="siem", **known)
+    found = memory.find(digest("a"))
+    assert found is not None
+    assert found.is_gone is gone
+    memory.conclude(digest("a"), "noc", FULL)
+    found = memory.find(digest("a"))
+    assert found is not None
+    assert found.is_gone is not delivered
