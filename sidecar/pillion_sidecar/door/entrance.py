@@ -99,7 +99,7 @@ class Entrance:
             visitor.limit.cancel()
             leaving = self._places.prove(visitor, owner)
             if leaving is not None:
-                self._count(GivenUp.IDLE_CROWDED)
+                self._count(GivenUp.IDLE)
                 self._end(leaving)
 
     def heard(self, visitor: "_Visitor") -> None:
@@ -253,7 +253,7 @@ class Entrance:
                 visitor.shaking.cancel()
         else:
             is_unproven = visitor.handler in self._unproven
-            self._count(GivenUp.UNPROVEN_CROWDED if is_unproven else GivenUp.IDLE_CROWDED)
+            self._count(GivenUp.UNPROVEN_CROWDED if is_unproven else GivenUp.IDLE)
             self._end(visitor)
 
     def _expire(self, visitor: "_Visitor") -> None:

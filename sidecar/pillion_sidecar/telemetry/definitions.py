@@ -301,7 +301,7 @@ CONNECTIONS_GIVEN_UP = Metric(
     MetricType.COUNTER,
     "Connections that a gateway's door closed, by reason: full (a newcomer, since publishers have "
     "all places), handshake-crowded, unproven-crowded (a newcomer took the place), "
-    "handshake-failed, unproven-late, idle-crowded (its service account has too many), "
+    "handshake-failed, unproven-late, idle (its service account has too many), "
     "head-too-long, not-taken (no descriptor was left).",
     ("reason",),
 )
@@ -314,7 +314,7 @@ LISTENER_CONNECTIONS = Metric(
 LISTENER_CONNECTIONS_GIVEN_UP = Metric(
     "pillion_listener_connections_given_up_total",
     MetricType.COUNTER,
-    "Connections that a plain listener closed, by reason: unproven-crowded and idle-crowded (a "
+    "Connections that a plain listener closed, by reason: unproven-crowded and idle (a "
     "newcomer took the place of one without a request), unproven-late (no request within 15 s), "
     "head-too-long, full (all are in a request), not-taken (no descriptor was left).",
     ("listener", "reason"),

@@ -40,8 +40,9 @@ class GivenUp(StrEnum):
     HANDSHAKE_FAILED = "handshake-failed"
     #: No token had let it in for too long.
     UNPROVEN_LATE = "unproven-late"
-    #: It asked for nothing just then, and a newcomer took the place.
-    IDLE_CROWDED = "idle-crowded"
+    #: It asked for nothing just then, and a newcomer took the place. (An alert matches "crowded",
+    #: which means those without tokens.)
+    IDLE = "idle"
     #: The head of its request was too long.
     HEAD_TOO_LONG = "head-too-long"
     #: The system had no descriptor or memory for it. It was not closed: it is taken up later.

@@ -3,7 +3,9 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
+import aiohttp
 import pytest
 import pytest_asyncio
 from aiohttp import web
@@ -19,6 +21,8 @@ from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.telemetry.administration import Administration, add_administration_routes
 from pillion_sidecar.testing import FakeTime
 from support.queues import StillAttempt, StillDelivery, StillQueue
+from support.resources import alert_filter, destination, service, subscription, write
+from support.sidecar import sidecar
 
 Run = Callable[..., Awaitable[int]]
 
@@ -187,3 +191,24 @@ def test_no_deliverer_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr().err
     assert "no deliverer listens at http://127.0.0.1:1" in told
     assert "pillion sidecar" in told
+
+
+@pytest.mark.parametrize("apart", [False, True])
+async def test_no_web_page_gets_at_administration_wherever_it_listens(
+    tmp_path: Path, apart: bool
+) -> None:
+    write(tmp_path, service(), destination(), alert_filter(), subscription())
+    options = ("--administration", "127.0.0.1:0") if apart else ()
+    async with sidecar(tmp_path, *options) as run, aiohttp.ClientSession() as session:
+        url = f"{run.administration}/v1/queues"
+        for headers in ({"Host": "attacker.example"}, {"Origin": "https://evil.example"}):
+            async with session.get(url, headers=headers) as refused:
+                assert refused.status == 403
+            async with session.post(f"{url}/ops/purge", headers=headers) as refused:
+                assert refused.status == 403
+        async with session.get(url, headers={"Host": "localhost:8288"}) as allowed:
+            assert allowed.status == 200
+        publishing = run.intake + "/v1/indications"
+        headers = {"Origin": "https://evil.example", "Content-Type": "application/x-ndjson"}
+        async with session.post(publishing, headers=headers) as refused:
+            assert refused.status == 403
