@@ -311,6 +311,9 @@ async def test_a_dead_listener_gives_up_its_oldest_and_the_others_get_everything
         async with running(config, *documents, journal=journal) as run:
             await run.publish(*big(0, 1), ack="durable")
             await run.failed("dead", 1)
+            # It gives way once a retry has failed, too.
+            run.retry("dead")
+            await run.failed("dead", 2)
             for first in range(1, 601, 5):
                 answer = await run.publish(*big(first, 5), ack="durable")
                 assert answer.status == 200
