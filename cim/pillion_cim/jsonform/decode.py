@@ -17,6 +17,7 @@ from pillion_cim.values import check_scalar, is_identifier
 MAX_DEPTH: Final = 8
 
 _STATE_IT: Final = 'state its type, as {"type": "uint16", "value": 3}'
+_NAME_ABOVE: Final = "name the class that its class derives from as superclass"
 _TYPES: Final = frozenset(CIMType) | frozenset(EmbeddedObject)
 
 
@@ -203,7 +204,8 @@ class _Decoder:
                 message = f"its type is not known: {known.name} declares no such property"
             else:
                 message = f"{class_name} has no such property"
-            self.problems.add(where, value, message, _STATE_IT)
+            remedy = _STATE_IT if known is not None else f"{_STATE_IT}, or {_NAME_ABOVE}"
+            self.problems.add(where, value, message, remedy)
         return declared, value
 
     def _stated(self, value: Mapping[str, Any], where: str) -> PropertyType | None:

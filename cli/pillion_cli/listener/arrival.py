@@ -26,7 +26,7 @@ class Arrival:
 
     def text(self, name: str) -> str | None:
         """A property that is a text."""
-        value = self._value(name)
+        value = self.value(name)
         return value if isinstance(value, str) else None
 
     def sequence(self) -> SequenceIdentifier | None:
@@ -35,7 +35,7 @@ class Arrival:
         Raises:
             ArrivalError: one that is of another type.
         """
-        context, number = self._value("SequenceContext"), self._value("SequenceNumber")
+        context, number = self.value("SequenceContext"), self.value("SequenceNumber")
         if context is None or number is None:
             return None
         if isinstance(number, str) and number.isdecimal() and number.isascii() and len(number) < 20:
@@ -46,7 +46,8 @@ class Arrival:
             raise ArrivalError(f"SequenceNumber is no sint64: {number!r:.80}")
         return SequenceIdentifier(context, number)
 
-    def _value(self, name: str) -> Any:
+    def value(self, name: str) -> Any:
+        """The value of a property, without its type; None where there is none."""
         value = self.properties.get(name)
         if value is None:
             wanted = name.lower()

@@ -130,7 +130,7 @@ class TextReporter:
         if identifier is not None:
             parts.append(f"{_plain(identifier.context)} #{identifier.number}")
         for name in _SHOWN_PROPERTIES:
-            if (value := arrival.properties.get(name)) is not None:
+            if (value := arrival.value(name)) is not None:
                 parts.append(f"{name}={_plain(json.dumps(value, ensure_ascii=False))}")
         if outcome.verdict is not Verdict.DELIVERED:
             parts.append(f"({outcome.reason})")

@@ -84,3 +84,18 @@ def test_text_is_short_and_harmless_to_a_terminal() -> None:
     assert lines[4] == "answered   503, as told  /\\u0007\\u009b\\u202e\n"
     assert max(map(len, lines)) < 200
     assert all(line[:-1].isprintable() for line in lines)
+
+
+def test_text_shows_values_without_their_types() -> None:
+    written: list[str] = []
+    severity = {"type": "uint16", "value": 6}
+    arrival = Arrival(
+        class_name="HP_Alert",
+        properties={"PerceivedSeverity": severity},
+        protocol="CIM-XML",
+        path="/",
+    )
+    outcome = Outcome(item=arrival, identifier=None, verdict=Verdict.DELIVERED, reason="")
+    TextReporter(written.append).happened(outcome)
+    (line,) = written
+    assert line.endswith("  PerceivedSeverity=6\n")

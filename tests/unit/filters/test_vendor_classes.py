@@ -138,3 +138,8 @@ def test_a_query_tells_which_of_its_classes_nobody_knows() -> None:
     query = "SELECT * FROM ZZ_Alert WHERE Disk ISA ZZ_Disk AND Disk.ZZ_Disk::Name = 'x'"
     assert compiled(query).unknown_classes == ("ZZ_Alert", "ZZ_Disk")
     assert compiled("SELECT * FROM CIM_AlertIndication").unknown_classes == ()
+
+
+def test_who_publishes_an_unknown_class_is_told_of_the_superclass() -> None:
+    with pytest.raises(InstanceError, match="or name the class that its class derives from"):
+        alert("ZZ_Alert", schema=SCHEMA)
