@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.resources import IndicationService, RemovalAction
 from pillion_sidecar.delivery import events
-from pillion_sidecar.delivery.entry import QueueEntry
+from pillion_sidecar.delivery.entry import MOST_REFUSALS, QueueEntry
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.delivery.hold import HOLD_RETRY_SECONDS, Hold
 from pillion_sidecar.delivery.limits import AttemptObserver
@@ -16,9 +16,6 @@ from pillion_sidecar.delivery.retry import retry_wait
 from pillion_sidecar.delivery.settling import Settlements
 from pillion_sidecar.delivery.subscriptions import SubscriptionEnd
 from pillion_sidecar.delivery.table import DestinationTable
-
-#: Attempts at an indication that its listener refuses, whatever the retry policy.
-MOST_REFUSALS = 3
 
 
 class Concluding:

@@ -5,6 +5,9 @@ import msgspec
 from pillion_sidecar.delivery.subscriptions import Subscription
 from pillion_sidecar.indication import Indication
 
+#: Attempts at an indication that its listener refuses, whatever the retry policy.
+MOST_REFUSALS = 3
+
 
 class QueueEntry(msgspec.Struct, eq=False, gc=False):
     """One (indication, subscription) that waits for its listener."""

@@ -11,24 +11,34 @@ from pillion_sidecar.config.retry import waits
 
 #: Seconds: what is further away than a year is no forecast.
 HORIZON = 365 * 86_400.0
+#: More attempts than any policy has.
+MOST_ATTEMPTS = 1 << 30
 #: Seconds: arrivals are counted over this time at least, so that the first two do not pass for a
 #: flood.
 SHORTEST_AGE = 1.0
 
 
 def last_attempt_at(
-    policy: RetryPolicy, *, made: int, failures: int, next_attempt_at: float
+    policy: RetryPolicy,
+    *,
+    made: int,
+    failures: int,
+    next_attempt_at: float,
+    refusals_left: int | None = None,
 ) -> float | None:
     """Return when the last attempt for an indication is made at the earliest; None: attempts have
     no limit.
 
     ``made`` counts the attempts that it has spent, ``failures`` those of its queue since the last
-    success.
+    success. ``refusals_left``: how many more it may have of a listener that has refused this
+    indication; None: it has not.
     """
-    if policy.attempts is None:
+    if policy.attempts is None and refusals_left is None:
         return None
     # The next one is not waited for any more.
-    left = max(0, policy.attempts - made)
+    left = MOST_ATTEMPTS if policy.attempts is None else max(0, policy.attempts - made)
+    if refusals_left is not None:
+        left = min(left, max(0, refusals_left - 1))
     return next_attempt_at + (1 - policy.jitter) * waits(policy, failures=failures + 1, count=left)
 
 

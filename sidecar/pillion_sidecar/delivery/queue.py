@@ -21,7 +21,7 @@ from pillion_sidecar.config.resources import (
     QueueFullPolicy,
 )
 from pillion_sidecar.delivery.attempts import AttemptRecord, RecentAttempts
-from pillion_sidecar.delivery.entry import QueueEntry
+from pillion_sidecar.delivery.entry import MOST_REFUSALS, QueueEntry
 from pillion_sidecar.delivery.first_loss import earliest, full_at, last_attempt_at
 from pillion_sidecar.delivery.gaps import GroupGaps, run_of
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler
@@ -397,6 +397,7 @@ class DestinationQueue:
                 made=entry.attempts,
                 failures=self.failures,
                 next_attempt_at=next_attempt_at,
+                refusals_left=MOST_REFUSALS - entry.refusals if entry.refusals else None,
             )
             for entry in entries
         )

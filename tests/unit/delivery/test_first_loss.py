@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from pillion_sidecar.config.resources import Backoff, QueueFullPolicy, RemovalPolicy, RetryPolicy
 from pillion_sidecar.delivery.first_loss import HORIZON, full_at, last_attempt_at
-from support.delivery import ERROR, SUCCESS, Deliverer, destination
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
+from support.delivery import ERROR, HELD, SUCCESS, Deliverer, destination
 from support.fake_journal import FakeJournal
 
 FIXED = RetryPolicy(attempts=3, interval_seconds=30.0)
@@ -85,6 +86,31 @@ def test_jitter_makes_it_due_as_early_as_it_can_be() -> None:
     made = failing(retry=RetryPolicy(attempts=2, interval_seconds=100.0, jitter=0.5))
     # The wait under way is known, the next one may be half as long.
     assert due(made) == 100 + 50
+
+
+def test_an_indication_that_its_listener_refuses_is_due_after_its_third_refusal() -> None:
+    made = Deliverer()
+    made.answer = DeliveryOutcome(DeliveryResult.ERROR, "HTTP 422", 422, refuses_indication=True)
+    policy = RetryPolicy(attempts=None, interval_seconds=30.0)
+    made.apply([destination("ops", retry=policy, indication_lifetime_seconds=0.0)])
+    made.publish("a")
+    made.run()
+    assert due(made) == 60
+    made.advance(59.9)
+    assert not made.settlements.seen
+    made.advance(0.2)
+    assert len(made.settlements.seen) == 1
+
+
+def test_a_held_queue_is_due_only_once_it_is_full() -> None:
+    made = Deliverer()
+    made.answer = HELD
+    made.apply([destination("ops", retry=FIXED, queue_size=1000)])
+    made.publish("a")
+    made.run()
+    made.advance(3600)
+    now = made.time.monotonic()
+    assert due(made) == pytest.approx(full_at(room=999, depth=1, age=3600, now=now) - now)
 
 
 def test_no_limit_of_attempts_and_no_lifetime_lose_nothing_until_the_queue_is_full() -> None:
