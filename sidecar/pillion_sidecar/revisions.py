@@ -81,6 +81,8 @@ class Revisions:
             service=self._settings.service,
             addresses=self._settings.addresses,
             schema=self._schema,
+            # Without a good revision to go on with, no destination is to stop the others.
+            holds_unusable=self._current() is None,
             in_place_of=in_place_of,
         )
 

@@ -4,10 +4,17 @@ Only Secrets that carry the label may be used: otherwise whoever may write a des
 any Secret of the namespace sent to a URL of his choice. No complaint shows what a Secret holds.
 """
 
+import os
+import re
 import ssl
 from collections.abc import Mapping
 from typing import Any
 
+from pillion_sidecar.config.certificates import (
+    UnusableCertificate,
+    load_authorities,
+    load_client_certificate,
+)
 from pillion_sidecar.config.parsing import Resource, Resources, Secret
 from pillion_sidecar.config.problems import Problem
 from pillion_sidecar.config.resources import Credentials, TLSOptions
@@ -16,6 +23,11 @@ from pillion_sidecar.config.validation import Path
 
 _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 _KEY = b"PRIVATE KEY-----"
+_TOKEN = re.compile(r"[!-~]+")
+_MAKE_PAIR = "Make it with kubectl create secret tls."
+#: The reason of a problem with what a Secret holds, as against one with the Secret: a destination
+#: with it can be held, and nothing is sent without it.
+UNUSABLE = "CredentialsUnusable"
 
 
 class SecretReader:
@@ -49,12 +61,13 @@ class SecretReader:
         if "bearer" in spec:
             path: Path = ("spec", "credentials", "bearer", "secretRef")
             reference = spec["bearer"]["secretRef"]
-            return Credentials(bearer_token=self._text(reference, path, reference["key"]))
+            return Credentials(bearer_token=self._token(reference, path))
         path = ("spec", "credentials", "basic", "secretRef")
         reference = spec["basic"]["secretRef"]
         username = self._text(reference, path, "username")
         if username is not None and ":" in username:
-            self._complain(path, reference, "its username holds a colon", "RFC 7617 forbids it.")
+            message = "its key username holds a colon"
+            self._complain(path, reference, message, "RFC 7617 forbids it.", UNUSABLE)
         return Credentials(username=username, password=self._text(reference, path, "password"))
 
     def _authorities(self, spec: Mapping[str, Any]) -> bytes | None:
@@ -69,6 +82,7 @@ class SecretReader:
                 reference,
                 f"its key {reference['key']} holds no certificates in PEM",
                 "Put the authority's certificates there.",
+                UNUSABLE,
             )
         return pem
 
@@ -83,8 +97,33 @@ class SecretReader:
             found.append(pem)
             if pem is not None and marker not in pem:
                 message = f"its key {key} is not in PEM"
-                self._complain(path, reference, message, "Make it with kubectl create secret tls.")
-        return found[0], found[1]
+                self._complain(path, reference, message, _MAKE_PAIR, UNUSABLE)
+                return found[0], found[1]
+        certificate, private_key = found
+        if certificate is not None and private_key is not None:
+            self._check_pair(path, reference, certificate, private_key)
+        return certificate, private_key
+
+    def _check_pair(
+        self, path: Path, reference: Mapping[str, str], certificate: bytes, key: bytes
+    ) -> None:
+        """The key is the certificate's, and both can be read."""
+        if not hasattr(os, "memfd_create"):
+            # Not Linux: here nothing delivers, and a key has no business on a disk.
+            return
+        try:
+            load_client_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate, key)
+        except UnusableCertificate as error:
+            message = f"its keys tls.crt and tls.key are no certificate and its key: {error}"
+            self._complain(path, reference, message, _MAKE_PAIR, UNUSABLE)
+
+    def _token(self, reference: Mapping[str, str], path: Path) -> str | None:
+        key = reference["key"]
+        token = self._text(reference, path, key)
+        if token and token.isprintable() and not is_bearer_token(token):
+            message = f"its key {key} holds spaces or characters outside ASCII, as no token does"
+            self._complain(path, reference, message, "Write the token alone.", UNUSABLE)
+        return token
 
     def _text(self, reference: Mapping[str, str], path: Path, key: str) -> str | None:
         value = self._bytes(reference, path, key)
@@ -144,10 +183,14 @@ class SecretReader:
             self._problems.append(problem)
 
 
+def is_bearer_token(token: str) -> bool:
+    """Whether a header can carry a token: visible ASCII without spaces (RFC 9110 5.5)."""
+    return _TOKEN.fullmatch(token) is not None
+
+
 def _are_certificates(pem: bytes) -> bool:
     try:
-        text = pem.decode("ascii")
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
-    except (ssl.SSLError, ValueError):
+        load_authorities(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), pem)
+    except UnusableCertificate:
         return False
     return True

@@ -49,6 +49,7 @@ def load_folder(
     addresses: AddressPolicy = STANDALONE_ADDRESSES,
     schema: Schema | None = None,
     in_place_of: Mapping[str, Any] | None = None,
+    holds_unusable: bool = False,
 ) -> Configuration:
     """Load the resource files of a folder as the configuration of one deliverer.
 
@@ -58,7 +59,7 @@ def load_folder(
     ``service`` names the IndicationService to run as; None takes the only one there is.
     Filters are compiled against ``schema`` and the declared classes; by default it is the built-in
     CIM schema. ``in_place_of`` has documents of IndicationFilters, by name, that stand for what the
-    folder says of these.
+    folder says of these. ``holds_unusable``: see :func:`pillion_sidecar.config.resolving.resolve`.
 
     Raises:
         ConfigurationError: with everything that is wrong in all files.
@@ -76,6 +77,7 @@ def load_folder(
             addresses=addresses,
             queries=queries,
             revision=text.revision,
+            holds_unusable=holds_unusable,
         )
     problems: list[Problem] = []
     files = _files(path, problems)
@@ -84,7 +86,13 @@ def load_folder(
     resources.mof = {_shown(file): _text(file, problems) for file in files if _is_mof(file)}
     resources.problems.extend(problems)
     _put_in_place(resources, in_place_of or {})
-    return resolve(resources, service=service, addresses=addresses, queries=queries)
+    return resolve(
+        resources,
+        service=service,
+        addresses=addresses,
+        queries=queries,
+        holds_unusable=holds_unusable,
+    )
 
 
 def _put_in_place(resources: Resources, documents: Mapping[str, Any]) -> None:

@@ -16,8 +16,8 @@ class Problem:
     """One complaint. No text of it ever holds what a Secret holds."""
 
     #: One CamelCase word for programs: Invalid, Required, UnknownField, Duplicate, NotFound,
-    #: CredentialsNotPermitted, AddressNotPermitted, Unreadable, Corrupt, Incomplete, Empty,
-    #: InternalError.
+    #: CredentialsNotPermitted, CredentialsUnusable, AddressNotPermitted, Unreadable, Corrupt,
+    #: Incomplete, Empty, InternalError.
     reason: str
     #: What is wrong, without a full stop.
     message: str

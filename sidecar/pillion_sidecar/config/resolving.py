@@ -15,7 +15,7 @@ from pillion_sidecar.config.building import (
     build_service,
     build_subscription,
 )
-from pillion_sidecar.config.credentials import SecretReader
+from pillion_sidecar.config.credentials import UNUSABLE, SecretReader
 from pillion_sidecar.config.declaring import DeclaredClasses
 from pillion_sidecar.config.durability import loses_before_alert
 from pillion_sidecar.config.listeneraddress import same_port_and_path
@@ -46,10 +46,13 @@ def resolve(
     addresses: AddressPolicy,
     queries: Queries,
     revision: str | None = None,
+    holds_unusable: bool = False,
 ) -> Configuration:
     """Put ``resources`` together for the service named ``service``.
 
     None takes the only one there is, or, where there is none, one of defaults named ``default``.
+    ``holds_unusable``: credentials that cannot be used are a warning, since their destination is
+    held; False: they are a problem.
     ``revision`` names it where whoever made the resources has; None has it worked out.
     All destinations and filters are in the configuration; of subscriptions those of the service,
     and those that other services relay or hand over to it.
@@ -63,6 +66,8 @@ def resolve(
     destinations = resolver.destinations(chosen)
     filters = resolver.filters()
     subscriptions, relayed = resolver.subscriptions(chosen)
+    if holds_unusable:
+        _warn_of_unusable(resources)
     if resources.problems:
         raise ConfigurationError(sorted(resources.problems, key=lambda p: (p.file, p.line)))
     for warning in (
@@ -80,6 +85,12 @@ def resolve(
         relayed=relayed,
         warnings=tuple(resources.warnings),
     )
+
+
+def _warn_of_unusable(resources: Resources) -> None:
+    unusable = [problem for problem in resources.problems if problem.reason == UNUSABLE]
+    resources.problems[:] = [one for one in resources.problems if one not in unusable]
+    resources.warnings.extend(f"{one} Its destination is held until then." for one in unusable)
 
 
 class _Resolver:

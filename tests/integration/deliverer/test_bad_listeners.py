@@ -10,7 +10,7 @@ import pytest
 import trustme
 
 from pillion_sidecar.config.addresses import AddressPolicy
-from pillion_sidecar.delivery.handler import DeliveryResult
+from pillion_sidecar.delivery.handler import DeliveryResult, HoldCause
 from support.certificates import nameless_server
 from support.http_listener import Peer, ok
 from support.http_listener import listening as scripted
@@ -309,8 +309,12 @@ async def test_a_name_that_leads_to_this_machine_is_refused_after_resolution(
             nameservers=nameservers,
         ) as run:
             await run.publish(*alerts(0, 1))
-            await run.until(lambda: run.queue("ops").hold is not None)
+            queue = run.queue("ops")
+            await run.until(lambda: queue.hold is not None)
+            assert queue.hold is not None
+            assert queue.hold.cause is HoldCause.ADDRESS
             attempt = await last_attempt(run, "ops")
+            assert (queue.depth, queue.waiting.front[0].attempts) == (1, 0)
     assert attempt["detail"] == ("127.0.0.1 is a loopback address, and those are not allowed here")
     assert inside.outcomes == []
 

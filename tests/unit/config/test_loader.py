@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.loader import load_folder
@@ -351,6 +352,8 @@ def test_a_secret_without_the_label_is_never_used(tmp_path: Path) -> None:
         ([with_credentials(key="other"), secret("token", {"token": "s3cret"})], "no key other"),
         ([with_credentials(), secret("token", {"token": "s3cret\nX: y"})], "no header may hold"),
         ([with_credentials(), secret("token", {"token": ""})], "no header may hold"),
+        ([with_credentials(), secret("token", {"token": "s3cret-é"})], "key token holds spaces or"),
+        ([with_credentials(), secret("token", {"token": "s3cret s3cret"})], "holds spaces or"),
         (
             [
                 destination(credentials={"basic": {"secretRef": {"name": "a"}}}),
@@ -395,7 +398,6 @@ def test_a_secret_that_is_not_base64_is_named(tmp_path: Path) -> None:
 
 
 def test_certificates_are_handed_on_as_they_are(tmp_path: Path) -> None:
-    trustme = pytest.importorskip("trustme")
     authority = trustme.CA()
     issued = authority.issue_cert("client.example")
     chain = b"".join(blob.bytes() for blob in issued.cert_chain_pems)
@@ -419,6 +421,34 @@ def test_certificates_are_handed_on_as_they_are(tmp_path: Path) -> None:
     assert tls.ca_certificates == authority.cert_pem.bytes()
     assert tls.client_certificate == chain
     assert tls.client_key == issued.private_key_pem.bytes()
+
+
+def test_a_key_that_is_not_the_certificates_is_said_at_load(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    one, other = authority.issue_cert("a.example"), authority.issue_cert("b.example")
+    documents = (
+        destination(tls={"clientCertificateSecretRef": {"name": "client"}}),
+        secret(
+            "client",
+            {
+                "tls.crt": one.cert_chain_pems[0].bytes().decode(),
+                "tls.key": other.private_key_pem.bytes().decode(),
+            },
+        ),
+    )
+    problem = only_problem(write(tmp_path, *documents))
+    assert (problem.reason, problem.value) == ("CredentialsUnusable", "'client'")
+    assert problem.field == "spec.tls.clientCertificateSecretRef.name"
+    assert "tls.crt and tls.key are no certificate and its key: key values" in problem.message
+    held = load_folder(tmp_path, holds_unusable=True)
+    assert list(held.destinations) == ["ops"]
+    assert "Its destination is held until then." in held.warnings[0]
+
+
+def test_a_secret_that_is_missing_is_never_held_for(tmp_path: Path) -> None:
+    write(tmp_path, with_credentials())
+    with pytest.raises(ConfigurationError, match="no such Secret"):
+        load_folder(tmp_path, holds_unusable=True)
 
 
 def test_every_problem_of_every_file_is_told_at_once(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Ho
 from pillion_sidecar.delivery.hold import HOLD_RETRY_SECONDS
 from pillion_sidecar.delivery.reasons import DiscardReason
 from support.delivery import ERROR, HELD, SUCCESS, Deliverer, ScriptedHandler, destination
+from support.journal_files import MemoryFiles
+from support.on_disk import OnDisk
 
 REFUSED_ADDRESS = DeliveryOutcome(
     DeliveryResult.ERROR, "10.0.0.1 is a private address", hold=HoldCause.ADDRESS
@@ -237,3 +239,29 @@ def test_a_wait_ends_with_what_waited_for_it(deliverer):
     deliverer.publish("b")
     deliverer.run()
     assert deliverer.settlements.delivered == ["b"]
+
+
+# ---------------------------------------------------------------------- over a restart
+
+
+def test_a_hold_and_its_pause_survive_a_restart():
+    made = OnDisk(MemoryFiles())
+    made.answer = HELD
+    ops = destination("ops", indication_lifetime_seconds=60.0)
+    made.apply([ops])
+    for identifier in "abc":
+        assert made.give(identifier) is None
+    made.advance(HOUR)
+    again = made.restart()
+    again.answer = HELD
+    again.apply([ops])
+    again.advance(HOUR)
+    queue = again.queue("ops")
+    assert queue.hold is not None
+    assert (queue.hold.cause, queue.hold.since) == (HoldCause.CERTIFICATES, 1000.0)
+    assert (queue.depth, sum(queue.discarded.values())) == (3, 0)
+    mended = again.restart()
+    mended.apply([ops])
+    mended.run()
+    queue = mended.queue("ops")
+    assert (queue.hold, queue.delivered, sum(queue.discarded.values())) == (None, 3, 0)

@@ -1,12 +1,12 @@
 """Header fields: credentials and languages out, Retry-After in."""
 
 import base64
-import re
 from collections.abc import Sequence
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 from pillion_cim.values import is_language_tag
+from pillion_sidecar.config.credentials import is_bearer_token
 from pillion_sidecar.config.resources import Credentials
 from pillion_sidecar.delivery.handler import HoldCause
 from pillion_sidecar.handlers.http.exchange import Headers, field
@@ -14,8 +14,6 @@ from pillion_sidecar.handlers.http.target import InvalidDestinationError
 
 #: The longest that a Retry-After is believed, in seconds.
 RETRY_AFTER_LIMIT = 86_400.0
-
-_TOKEN68 = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
 def authorization(credentials: Credentials | None) -> bytes:
@@ -28,7 +26,7 @@ def authorization(credentials: Credentials | None) -> bytes:
         return b""
     if credentials.bearer_token is not None:
         token = credentials.bearer_token.strip()
-        if not _TOKEN68.fullmatch(token):
+        if not is_bearer_token(token):
             raise InvalidDestinationError(
                 "the bearer token has characters that no token has", cause=HoldCause.CREDENTIALS
             )

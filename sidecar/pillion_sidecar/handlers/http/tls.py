@@ -5,12 +5,16 @@ mostly ask for the same.
 """
 
 import contextlib
-import os
 import ssl
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 
+from pillion_sidecar.config.certificates import (
+    UnusableCertificate,
+    load_authorities,
+    load_client_certificate,
+)
 from pillion_sidecar.config.resources import TLSOptions
 from pillion_sidecar.delivery.handler import HoldCause
 from pillion_sidecar.handlers.http.target import InvalidDestinationError
@@ -52,47 +56,20 @@ def build_context(options: TLSOptions) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     elif options.ca_certificates is not None:
-        _load_authorities(context, options.ca_certificates)
+        with _blaming("tls.caCertificates"):
+            load_authorities(context, options.ca_certificates)
     else:
         context.load_default_certs()
     if options.client_certificate is not None:
-        _load_client_certificate(context, options.client_certificate, options.client_key)
+        with _blaming("tls.clientCertificate"):
+            load_client_certificate(context, options.client_certificate, options.client_key)
     return context
 
 
-def _load_authorities(context: ssl.SSLContext, pem: bytes) -> None:
-    try:
-        context.load_verify_locations(cadata=pem.decode("ascii"))
-    except (ssl.SSLError, UnicodeDecodeError, ValueError):
-        raise InvalidDestinationError(
-            "tls.caCertificates holds no certificate in PEM form", cause=HoldCause.CERTIFICATES
-        ) from None
-
-
-def _load_client_certificate(
-    context: ssl.SSLContext, certificate: bytes, key: bytes | None
-) -> None:
-    with _in_memory(certificate) as certificate_path, _in_memory(key or b"") as key_path:
-        try:
-            # The empty password keeps an encrypted key from asking for one on the terminal.
-            context.load_cert_chain(certificate_path, key_path if key else None, password="")
-        except (ssl.SSLError, OSError, ValueError) as error:
-            reason = getattr(error, "reason", None) or "not a certificate and its key in PEM form"
-            raise InvalidDestinationError(
-                f"tls.clientCertificate cannot be used: {reason.replace('_', ' ').lower()}",
-                cause=HoldCause.CERTIFICATES,
-            ) from None
-
-
 @contextlib.contextmanager
-def _in_memory(content: bytes) -> Iterator[str]:
-    """A path that reads as ``content``: OpenSSL takes certificates from paths alone, and a key has
-    no business on a disk."""
-    descriptor = os.memfd_create("pem", os.MFD_CLOEXEC)
+def _blaming(part: str) -> Iterator[None]:
     try:
-        # It is memory, and so takes everything at once.
-        os.set_blocking(descriptor, False)
-        os.write(descriptor, content)
-        yield f"/proc/self/fd/{descriptor}"
-    finally:
-        os.close(descriptor)
+        yield
+    except UnusableCertificate as error:
+        message = f"{part} cannot be used: {error}"
+        raise InvalidDestinationError(message, cause=HoldCause.CERTIFICATES) from None

@@ -1,0 +1,138 @@
+"""Wrong credentials cost nothing: a running deliverer keeps its last good revision, one that starts
+holds the destination (S0.8, docs/decisions/0022)."""
+
+import logging
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from pillion_cli.listener.behaviour import Behaviour
+from pillion_cli.listener.server import serve
+from pillion_sidecar.delivery.handler import HoldCause
+from pillion_sidecar.testing import FakeTime
+from support.listening import Listening, listening
+from support.resources import JSON, secret
+from support.running import Running, alerts, later, listener, resources, running
+
+COUNT = 50
+HOUR = 3600.0
+TLS = {"caSecretRef": {"name": "ca"}, "clientCertificateSecretRef": {"name": "client"}}
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+def pair(certificate: trustme.LeafCert, key: trustme.LeafCert) -> JSON:
+    chain = b"".join(blob.bytes() for blob in certificate.cert_chain_pems)
+    pem = key.private_key_pem.bytes()
+    return secret("client", {"tls.crt": chain.decode(), "tls.key": pem.decode()})
+
+
+@asynccontextmanager
+async def asking_for_certificates(authority: trustme.CA) -> AsyncIterator[Listening]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.configure_trust(context)
+    context.verify_mode = ssl.CERT_REQUIRED
+    made = Listening(FakeTime(), Behaviour())
+    async with serve(made.listener, address="127.0.0.1", port=0, tls=context) as url:
+        made.url = f"{url}/".replace("http://", "https://")
+        yield made
+
+
+def secure(url: str, authority: trustme.CA, client: JSON) -> tuple[JSON, ...]:
+    ca = secret("ca", {"ca.crt": authority.cert_pem.bytes().decode()})
+    there = listener("siem", url, tls=TLS, indicationLifetimeSeconds=600)
+    return (*resources(there), ca, client)
+
+
+def events(caplog: pytest.LogCaptureFixture, name: str) -> list[Any]:
+    return [one for one in caplog.records if getattr(one, "event", None) == name]
+
+
+async def is_held(run: Running) -> None:
+    queue = run.queue("siem")
+    await run.until(lambda: queue.hold is not None and queue.next_attempt_at is not None)
+
+
+async def test_a_wrong_key_at_a_start_costs_nothing_in_an_hour_and_once_mended_all_arrive_in_order(
+    config: Path, journal: Path, authority: trustme.CA, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    mine, other = authority.issue_cert("a.example"), authority.issue_cert("b.example")
+    async with asking_for_certificates(authority) as siem:
+        good = secure(siem.url, authority, pair(mine, mine))
+        wrong = secure(siem.url, authority, pair(mine, other))
+        siem.behave(status=503)
+        async with running(config, *good, journal=journal) as run:
+            answer = await run.publish(*alerts(0, COUNT), ack="durable")
+            assert answer.document["accepted"] == COUNT
+            await run.failed("siem", 1)
+            await run.kept()
+            await run.kill()
+        siem.behave()
+        async with running(config, *wrong, journal=journal, time=later(run.time, 1)) as again:
+            (warning,) = events(caplog, "configuration-warning")
+            assert "tls.crt and tls.key" in warning.getMessage()
+            for _ in range(12):
+                again.time.advance(HOUR / 12)
+                await is_held(again)
+            queue = again.queue("siem")
+            assert queue.hold is not None
+            assert queue.hold.cause is HoldCause.CERTIFICATES
+            assert queue.depth == COUNT
+            assert not sum(queue.discarded.values())
+            assert siem.identifiers == []
+        # A hold's pause survives a restart as a suspension's does.
+        async with running(config, *wrong, journal=journal, time=later(again.time, 1)) as third:
+            await is_held(third)
+            assert third.queue("siem").pauses.spells == []
+            await third.reload(*good)
+            await third.settled()
+    assert siem.identifiers == [str(number) for number in range(COUNT)]
+    assert events(caplog, "indication-discarded") == []
+    assert len(events(caplog, "destination-released")) == 1
+
+
+async def test_a_running_deliverer_keeps_its_last_good_credentials(
+    config: Path, authority: trustme.CA, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine, other = authority.issue_cert("a.example"), authority.issue_cert("b.example")
+    async with asking_for_certificates(authority) as siem:
+        good = secure(siem.url, authority, pair(mine, mine))
+        async with running(config, *good) as run:
+            await run.reload(*secure(siem.url, authority, pair(mine, other)))
+            (refusal,) = events(caplog, "configuration-refused")
+            assert "key values mismatch" in refusal.getMessage()
+            await run.publish(*alerts(0, 2))
+            await run.settled()
+    assert siem.identifiers == ["0", "1"]
+
+
+async def test_a_token_that_no_header_can_carry_holds_its_destination_and_no_other(
+    config: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bearer = {"bearer": {"secretRef": {"name": "token", "key": "token"}}}
+    async with listening() as siem, listening() as well:
+        documents = resources(
+            listener("siem", siem.url, credentials=bearer), listener("well", well.url)
+        )
+        async with running(config, *documents, secret("token", {"token": "s\u00e9same"})) as run:
+            await run.publish(*alerts(0, 2))
+            await is_held(run)
+            await run.delivered("well", 2)
+            hold = (await run.get("/v1/queues/siem")).document["hold"]
+            assert hold["cause"] == "invalid-credentials"
+            await run.reload(*documents, secret("token", {"token": "sesame"}))
+            await run.settled()
+    assert siem.identifiers == well.identifiers == ["0", "1"]
+    (warning,) = events(caplog, "configuration-warning")
+    assert "its key token" in warning.getMessage()
+    assert "s\u00e9same" not in caplog.text
