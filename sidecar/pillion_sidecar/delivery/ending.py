@@ -14,6 +14,9 @@ from pillion_sidecar.delivery.settling import Settlements
 from pillion_sidecar.delivery.table import DestinationTable
 from pillion_sidecar.delivery.taking import Taking
 
+#: Seconds between two looks at whether a drain has anything left to wait for.
+LOOK_SECONDS = 0.25
+
 
 class Ending:
     """Brings delivery to its end."""
@@ -49,15 +52,38 @@ class Ending:
             if hand_over_to is not None:
                 self._begin_to_hand_over(hand_over_to, grace_seconds)
             self._hasten()
-            deadline = self._timers.call_later(grace_seconds, emptied.set)
+            deadline = self._clock.monotonic() + grace_seconds
             try:
-                await emptied.wait()
+                while not (emptied.is_set() or self._nothing_can_come(deadline)):
+                    await self._look_again(emptied, deadline)
             finally:
-                deadline.cancel()
                 self._settlements.stop_awaiting(emptied)
                 if hand_over_to is not None:
                     self._end_hand_over()
         return self._settlements.pending
+
+    async def _look_again(self, emptied: asyncio.Event, deadline: float) -> None:
+        """Wait until nothing is pending, or for a moment."""
+        woken = asyncio.Event()
+        self._settlements.await_empty(woken)
+        look_at = min(self._clock.monotonic() + LOOK_SECONDS, deadline)
+        timer = self._timers.call_at(look_at, woken.set)
+        try:
+            await woken.wait()
+        finally:
+            timer.cancel()
+            self._settlements.stop_awaiting(woken)
+
+    def _nothing_can_come(self, deadline: float) -> bool:
+        """Whether no attempt is under way, or due before the deadline, for anything pending."""
+        if self._clock.monotonic() >= deadline:
+            return True
+        queues = self._table.all_queues()
+        left = sum(queue.depth + queue.reserved for queue in queues)
+        # What is being discarded is in no queue any more.
+        return left == self._settlements.pending and all(
+            _is_stuck(queue, deadline) for queue in queues
+        )
 
     def _begin_to_hand_over(self, gateway: str, grace_seconds: float) -> None:
         self._hand_over = HandOver(
@@ -105,3 +131,16 @@ class Ending:
                 self._settlements.discard(queue, entry, DiscardReason.SHUTDOWN)
             if left := queue.discarded[DiscardReason.SHUTDOWN]:
                 events.left_at_shutdown(queue, left)
+
+
+def _is_stuck(queue: DestinationQueue, deadline: float) -> bool:
+    """Whether nothing that it holds can be delivered before the deadline. Members of groups that
+    wait for their predecessors cannot: intake is closed."""
+    if queue.flying:
+        return False
+    if queue.suspended:
+        return True
+    due = queue.next_attempt_at
+    if due is not None:
+        return due >= deadline
+    return not (queue.waiting.count or queue.staged)

@@ -1,9 +1,10 @@
 """Hand-over: what is left of a deliverer's queues goes to a gateway before it ends (the design's
 "Shutdown").
 
-A queue that fails, or is suspended, is handed over at once; one that delivers goes on until half of
-the time is over. Where the gateway does not take what a listener has taken until then, that
-listener gets it on: once, so that two that fail are not tried in turns.
+A queue that is suspended is handed over at once; every other one is tried once, and is handed over
+when that fails; one that delivers goes on until half of the time is over. Where the gateway does
+not take what a listener has taken until then, that listener gets it on: once, so that two that fail
+are not tried in turns.
 """
 
 from dataclasses import dataclass
@@ -70,7 +71,7 @@ class HandOver:
                     queue.destination, queue.sends_identifiers, queue.delivered
                 )
         for queue in list(self._courses):
-            if queue.suspended or queue.failing_since is not None:
+            if queue.suspended:
                 self._hand_over(queue)
         self._half = self._timers.call_later(self._grace / 2, self._hand_over_all)
 

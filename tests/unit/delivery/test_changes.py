@@ -12,7 +12,7 @@ from pillion_sidecar.config.resources import (
     RetryPolicy,
 )
 from pillion_sidecar.delivery.reasons import DiscardReason
-from support.delivery import ERROR, SUCCESS, Deliverer, destination, subscription
+from support.delivery import ERROR, HELD, SUCCESS, Deliverer, destination, subscription
 from support.fake_journal import FakeJournal
 
 
@@ -369,6 +369,48 @@ async def test_drain_ends_with_its_grace_period_and_tells_what_is_left(deliverer
     await asyncio.sleep(0)
     deliverer.advance(10.0)
     assert await draining == 2
+
+
+@pytest.mark.parametrize("why", ["suspended", "failing", "held"])
+async def test_drain_tries_each_queue_once_and_does_not_wait_for_what_cannot_come(deliverer, why):
+    deliverer.answer = HELD if why == "held" else ERROR
+    deliverer.apply([destination("ops", suspended=why == "suspended"), destination("slow")])
+    deliverer.handlers["slow"].answer = None
+    deliverer.publish("a")
+    deliverer.run()
+    began, attempts = deliverer.time.monotonic(), len(deliverer.handlers["ops"].attempts)
+    draining = asyncio.ensure_future(deliverer.service.drain(20.0))
+    await asyncio.sleep(0)
+    deliverer.run()
+    # Another one still delivers: that is waited for.
+    deliverer.advance(3.0)
+    await asyncio.sleep(0)
+    assert not draining.done()
+    deliverer.answer_held("slow", SUCCESS)
+    while not draining.done():
+        deliverer.advance(0.25)
+        await asyncio.sleep(0)
+    assert await draining == 1
+    assert deliverer.time.monotonic() - began <= 4.0
+    more = 0 if why == "suspended" else 1
+    assert len(deliverer.handlers["ops"].attempts) == attempts + more
+    assert deliverer.service.left() == {"ops": 1}
+
+
+async def test_drain_goes_on_with_a_retry_that_comes_within_the_grace(deliverer):
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops", retry=RetryPolicy(attempts=9, interval_seconds=4.0))])
+    deliverer.publish("a")
+    deliverer.run()
+    draining = asyncio.ensure_future(deliverer.service.drain(10.0))
+    for _ in range(24):
+        await asyncio.sleep(0)
+        deliverer.advance(0.25)
+    deliverer.handlers["ops"].answer = SUCCESS
+    for _ in range(10):
+        await asyncio.sleep(0)
+        deliverer.advance(0.25)
+    assert await draining == 0
 
 
 def test_what_is_left_at_shutdown_is_discarded_and_logged_with_a_line_for_each_destination(
