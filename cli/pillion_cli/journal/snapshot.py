@@ -124,7 +124,7 @@ class Snapshot:
         except OSError as error:
             failure = folder_error(str(self.folder), error)
             raise CommandFailed(str(failure), code=Exit.USAGE) from error
-        if not segment_numbers(names):
+        if not segment_numbers(names) and MARKS_NAME not in names:
             raise CommandFailed(
                 f"{self.folder} is no journal: there is no segment in it; name the folder that "
                 "pillion sidecar --journal was given",

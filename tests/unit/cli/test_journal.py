@@ -302,6 +302,10 @@ def test_verify_misses_the_first_and_the_last_segment(
     code, document = told(capsys, "verify", tmp_path)
     assert (code, document["sound"]) == (Exit.FAILED, False)
     assert [one["file"] for one in document["findings"]] == [first.name, last.name]
+    for segment in tmp_path.glob("*.segment"):
+        segment.unlink()
+    code, document = told(capsys, "verify", tmp_path)
+    assert (code, [one["file"] for one in document["findings"]]) == (Exit.FAILED, [first.name])
 
 
 def test_verify_misses_a_segment_between_others_and_names_what_was_put_aside(
