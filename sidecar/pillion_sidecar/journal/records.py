@@ -313,8 +313,10 @@ def encode_whole_snapshot(snapshot: Snapshot) -> list[bytes]:
         return [record]
     head = msgspec.structs.replace(snapshot, names=Names(), queues=(), subscriptions=())
     queues = [encode_queue(state) for state in snapshot.queues]
-    subscriptions = encode_subscriptions(snapshot.subscriptions)
-    return [encode_snapshot(head), encode_names(snapshot.names), *queues, subscriptions]
+    records = [encode_snapshot(head), encode_names(snapshot.names), *queues]
+    if snapshot.subscriptions:
+        records.append(encode_subscriptions(snapshot.subscriptions))
+    return records
 
 
 class Frame(NamedTuple):

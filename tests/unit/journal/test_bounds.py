@@ -1,10 +1,11 @@
 """How much a journal may hold, and snapshots that are too long for one record."""
 
+import msgspec
 import pytest
 
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.journal.bounds import IDENTITY_BYTES, MIB, JournalSettings
-from pillion_sidecar.journal.ports import QueueState
+from pillion_sidecar.journal.ports import QueueState, SubscriptionRecord
 from pillion_sidecar.journal.records import (
     MAXIMUM_RECORD,
     Kind,
@@ -13,6 +14,7 @@ from pillion_sidecar.journal.records import (
     decode_names,
     decode_queue,
     decode_snapshot,
+    decode_subscriptions,
     encode_whole_snapshot,
     read_frame,
 )
@@ -65,8 +67,12 @@ def test_a_snapshot_is_one_record_where_it_can_be() -> None:
 
 def test_a_longer_one_is_several_that_say_the_same() -> None:
     states = [state(str(number) * MIB) for number in range(10)] * (MAXIMUM_RECORD // MIB // 10 + 1)
-    whole = snapshot(*states)
-    records = encode_whole_snapshot(whole)
+    ended = SubscriptionRecord(uid="s", end="Expired", cause="Expired")
+    whole = msgspec.structs.replace(snapshot(*states), subscriptions=(ended,))
+    *records, last = encode_whole_snapshot(whole)
+    frame = read_frame(last, 0, len(last))
+    assert frame is not None
+    assert decode_subscriptions(last, 0, frame) == (ended,)
     frames = [read_frame(record, 0, len(record)) for record in records]
     kinds = [frame.kind for frame in frames if frame is not None]
     assert kinds == [Kind.SNAPSHOT, Kind.NAMES, *[Kind.QUEUE] * len(states)]
@@ -75,5 +81,6 @@ def test_a_longer_one_is_several_that_say_the_same() -> None:
     ]
     said = decode_snapshot(head[0], 0, head[1])
     assert (said.next_id, said.groups, said.queues) == (9, b"groups", ())
+    assert said.subscriptions == ()
     assert decode_names(names[0], 0, names[1]) == whole.names
     assert [decode_queue(record, 0, frame) for record, frame in queues] == states
