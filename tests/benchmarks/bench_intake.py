@@ -66,7 +66,9 @@ class OneRoute:
 class TakingQueues:
     """Takes everything, as a queue whose listener keeps up."""
 
-    def offer(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
+    def offer(
+        self, indication: Indication, targets: Sequence[Target], *, completes: bool = False
+    ) -> Refusal | None:
         indication.unsettled = 1
         return None
 

@@ -31,7 +31,9 @@ class NotingQueues:
         self.gone_on: Container[int] = ()
         self._next = 1
 
-    def offer(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
+    def offer(
+        self, indication: Indication, targets: Sequence[Target], *, completes: bool = False
+    ) -> Refusal | None:
         if self.refusal is None:
             self._number(indication)
             self.delivered.append(_place(indication))

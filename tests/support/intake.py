@@ -94,7 +94,9 @@ class HeldQueues:
         for done in barriers:
             done()
 
-    def offer(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
+    def offer(
+        self, indication: Indication, targets: Sequence[Target], *, completes: bool = False
+    ) -> Refusal | None:
         refusal = self._refusal(targets)
         if refusal is None:
             queued = [

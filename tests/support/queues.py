@@ -32,6 +32,7 @@ class StillQueue:
     uid: str = "0c5f"
     protocol: str = "CIM-XML"
     depth: int = 0
+    held: int = 0
     capacity: int = 10_000
     high_water: int = 0
     in_flight: int = 0

@@ -154,7 +154,7 @@ def _queue_table(queues: list[dict[str, Any]]) -> "Table":
         age = queue["oldestIndicationAgeSeconds"]
         made.add_row(
             plain(_shown_name(queue)),
-            f"{queue['depth']:,}/{queue['capacity']:,}",
+            _depth(queue),
             f"{queue['highWater']:,}",
             "" if age is None else duration(age),
             f"{queue['inFlight']:,}",
@@ -165,6 +165,12 @@ def _queue_table(queues: list[dict[str, Any]]) -> "Table":
             *([loss] if any(losses) else []),
         )
     return made
+
+
+def _depth(queue: dict[str, Any]) -> str:
+    # A deliverer of the first release says nothing of what groups hold.
+    held = queue.get("held", 0)
+    return f"{queue['depth']:,}/{queue['capacity']:,}" + (f" +{held:,} held" if held else "")
 
 
 def _next_attempt(queue: dict[str, Any]) -> str:

@@ -79,7 +79,7 @@ class Keeping:
     def keep_held(self, indication: Indication, entries: list[Queued]) -> None:
         """Know an indication that the journal holds."""
         for queue, _ in entries:
-            queue.reserved += 1
+            queue.hold_place(indication)
         self._held[indication.id] = indication, entries
 
     def held(self) -> list[Indication]:
@@ -90,7 +90,7 @@ class Keeping:
         """Hold an indication no longer; return its entries."""
         _, entries = self._held.pop(indication.id)
         for queue, _ in entries:
-            queue.reserved -= 1
+            queue.free_place(indication)
         return entries
 
     # ------------------------------------------------------------------ packing

@@ -4,8 +4,10 @@ It holds entries and counts; when to attempt is the dispatcher's, what a failure
 delivery service's.
 """
 
+from collections import Counter
 from collections.abc import Container
 from itertools import islice
+from typing import TypeAlias
 
 from pillion_sidecar.clock import Clock, Timer
 from pillion_sidecar.config.durability import (
@@ -38,6 +40,13 @@ from pillion_sidecar.indication import Indication
 
 #: How far ``ordering: Group`` looks for an indication of another group.
 GROUP_SEARCH = 256
+#: Of a queue's capacity, the part that members of one incomplete group may hold, and of all.
+HELD_OF_ONE_GROUP = 4
+HELD_OF_ALL_GROUPS = 2
+_GROUP_SHOWN = 100
+
+#: Source and group.
+GroupName: TypeAlias = tuple[str | None, str | None]
 #: An attempt and its retry: so many failures without a success, and a full queue gives way.
 FAILURES_OF_A_FAILING_LISTENER = 2
 
@@ -68,6 +77,10 @@ class DestinationQueue:
         self.waiting = waiting
         #: Places of indications that are accepted but not here yet: not on disk, or held (S1.5).
         self.reserved = 0
+        #: Those of them that members of incomplete groups hold (S1.5), in all and by source and
+        #: group: beside the capacity, so that nobody else is refused for them.
+        self.held = 0
+        self._held_of: Counter[GroupName] = Counter()
         #: Those of them that have their numbers already, and are not on disk.
         self.staged = 0
         #: Whether another queue, which drains, has the same ``index``.
@@ -201,10 +214,41 @@ class DestinationQueue:
         An indication that needs more places than there are is let into an empty queue, since it
         would be refused for ever.
         """
-        held = self.waiting.count + self.reserved
-        if held + min(places, self.capacity) <= self.capacity:
+        taken = self.waiting.count + self.reserved - self.held
+        if taken + min(places, self.capacity) <= self.capacity:
             return False
         return not self.gives_way(now=now)
+
+    def hold_place(self, indication: Indication) -> None:
+        """Reserve a place of a member whose predecessors are missing."""
+        self.reserved += 1
+        self.held += 1
+        self._held_of[indication.source, indication.group] += 1
+
+    def free_place(self, indication: Indication) -> None:
+        """Reserve it no longer."""
+        name = (indication.source, indication.group)
+        self.reserved -= 1
+        self.held -= 1
+        self._held_of[name] -= 1
+        if not self._held_of[name]:
+            del self._held_of[name]
+
+    def refuses_to_hold(self, indication: Indication, places: int) -> str | None:
+        """Return why no more can be held of a group, or of all; None where it can."""
+        of_group = self._held_of[indication.source, indication.group]
+        group, share = f"group {(indication.group or '')[:_GROUP_SHOWN]}", self.capacity
+        if of_group + places > max(places, share // HELD_OF_ONE_GROUP):
+            return (
+                f"{group} waits for a member before this one, and holds {of_group} places of"
+                f" destination {self.name} already, a quarter of its queueSize"
+            )
+        if self.held + places > max(places, share // HELD_OF_ALL_GROUPS):
+            return (
+                f"{group} waits for a member before this one, and such groups hold {self.held}"
+                f" places of destination {self.name} already, half of its queueSize"
+            )
+        return None
 
     def gives_way(self, *, now: float) -> bool:
         """Whether its own oldest entries give way where room is needed (S0.4).
@@ -381,7 +425,7 @@ class DestinationQueue:
     def _full_at(self, oldest: float, now: float) -> float | None:
         if self.draining or not self.gives_way(now=now):
             return None
-        room = self.capacity - self.waiting.count - self.reserved
+        room = self.capacity - self.waiting.count - (self.reserved - self.held)
         return full_at(room=room, depth=self.depth, age=now - oldest, now=now)
 
     def _attempts_end(self, now: float) -> float | None:

@@ -157,9 +157,11 @@ class DeliveryService:
 
     # ------------------------------------------------------------------ intake's side
 
-    def offer(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
+    def offer(
+        self, indication: Indication, targets: Sequence[Target], *, completes: bool = False
+    ) -> Refusal | None:
         """See ``intake.ports.Queues``."""
-        return self._taking.offer(indication, targets)
+        return self._taking.offer(indication, targets, completes=completes)
 
     def hold(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
         """See ``intake.ports.Queues``."""

@@ -54,7 +54,9 @@ class Taking:
         #: Set when nothing more is taken.
         self.closed = False
 
-    def offer(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
+    def offer(
+        self, indication: Indication, targets: Sequence[Target], *, completes: bool = False
+    ) -> Refusal | None:
         """See ``intake.ports.Queues``.
 
         A subscription that has ended meanwhile, or whose repeat notification policy suppresses
@@ -64,7 +66,7 @@ class Taking:
         if self.closed:
             return CLOSED
         resolved = self._table.resolve(targets, ended=indication.relayed is not None)
-        refusal = self._refusal(indication, resolved)
+        refusal = self._refusal(indication, resolved, completes=completes)
         if refusal is None:
             self._queue(indication, self._entries(indication, resolved))
         return refusal
@@ -84,8 +86,7 @@ class Taking:
         if self.closed:
             return CLOSED
         resolved = self._table.resolve(targets, ended=indication.relayed is not None)
-        # One place is left for the predecessor that it waits for.
-        refusal = self._refusal(indication, resolved, beside=1)
+        refusal = self._refusal_to_hold(indication, resolved) or self._refusal(indication, resolved)
         if refusal is None:
             entries = self._entries(indication, resolved)
             relayed = [entry for entry in entries if entry[0].relay_to is not None]
@@ -197,22 +198,31 @@ class Taking:
     # ------------------------------------------------------------------ refusing
 
     def _refusal(
-        self, indication: Indication, resolved: Sequence[Resolved], *, beside: int = 0
+        self, indication: Indication, resolved: Sequence[Resolved], *, completes: bool = False
     ) -> Refusal | None:
-        """Return why it cannot be taken now; ``beside``: places to be left free."""
+        """Return why it cannot be taken now. What ``completes`` a group finds room in each queue,
+        since it is one of less than are released."""
         if not self._keeping.in_memory:
             refusal = self._refusal_of_journal(len(indication.body), resolved)
             if refusal is not None:
                 return refusal
+        if completes:
+            return None
         relayed = indication.relayed
         now = indication.accepted_at if relayed is None else relayed.at
-        # Two subscriptions to one destination need two places.
-        needed: dict[DestinationQueue, int] = {}
-        for _, _, queue in resolved:
-            needed[queue] = needed.get(queue, 0) + 1
-        for queue, places in needed.items():
-            if queue.refuses(places + beside, now=now):
+        for queue, places in _needed(resolved).items():
+            if queue.refuses(places, now=now):
                 return _full(queue)
+        return None
+
+    def _refusal_to_hold(
+        self, indication: Indication, resolved: Sequence[Resolved]
+    ) -> Refusal | None:
+        for queue, places in _needed(resolved).items():
+            # What is relayed goes on at once.
+            reason = queue.refuses_to_hold(indication, places) if queue.relay_to is None else None
+            if reason is not None:
+                return Refusal(FULL_QUEUE_RETRY_AFTER, reason, is_of_group=True)
         return None
 
     def _refusal_of_journal(self, size: int, resolved: Sequence[Resolved]) -> Refusal | None:
@@ -258,6 +268,14 @@ def _counts_repeats(indication: Indication, queue: DestinationQueue) -> bool:
     if indication.relayed is None:
         return destination.relay_to is None
     return destination.deliver_through is DeliverThrough.GATEWAY
+
+
+def _needed(resolved: Sequence[Resolved]) -> dict[DestinationQueue, int]:
+    """Return how many places each queue needs: two subscriptions to one destination need two."""
+    needed: dict[DestinationQueue, int] = {}
+    for _, _, queue in resolved:
+        needed[queue] = needed.get(queue, 0) + 1
+    return needed
 
 
 def _full(queue: DestinationQueue) -> Refusal:

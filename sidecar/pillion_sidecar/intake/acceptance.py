@@ -344,9 +344,12 @@ class Submission:
         refusal = self._take_over(indication, targets, examined)
         if refusal is not None:
             self._withdraw(indication, targets)
-            if refusal.destination is None:
-                self._closed_all = refusal
             self._close_group(indication)
+            if refusal.is_of_group:
+                # Nobody else waits for it.
+                targets = ()
+            elif refusal.destination is None:
+                self._closed_all = refusal
             self._reject(Guard.NO_ROOM, line, refusal=refusal, targets=targets)
             return False
         if self._followers and indication.unsettled != len(targets):

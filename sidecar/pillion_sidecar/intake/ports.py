@@ -35,6 +35,8 @@ class Refusal:
     reason: str
     #: The destination whose queue is full; None where it is not for one destination alone.
     destination: str | None = None
+    #: Whether it is for one message group alone.
+    is_of_group: bool = False
 
 
 class Routes(Protocol):
@@ -73,13 +75,16 @@ class InstanceSource(Protocol):
 class Queues(Protocol):
     """Takes indications over for delivery."""
 
-    def offer(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
+    def offer(
+        self, indication: Indication, targets: Sequence[Target], *, completes: bool = False
+    ) -> Refusal | None:
         """Queue an indication for all its targets or, with a Refusal, for none.
 
         Sets ``indication.id`` and ``unsettled``; each target's settlement is told to
         ``indication.trackers`` later, never from within this call unless a full queue discards an
         older indication, or the subscription that it was relayed for has ended. Without targets
-        only its identity and its group are kept.
+        only its identity and its group are kept. What ``completes`` a group, members of which are
+        held, is refused by no full queue.
         """
 
     def hold(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:

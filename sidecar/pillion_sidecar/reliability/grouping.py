@@ -183,10 +183,11 @@ class Groups:
         decision = examined.decision
         assert decision.process is not None
         row = step(State.IN_PROCESS, decision.process)
-        hand_over = (
-            self._queues.offer if row.transition is Transition.DELIVER else self._queues.hold
-        )
-        refusal = hand_over(indication, targets)
+        if row.transition is Transition.DELIVER:
+            completes = examined.member.sequence + 1 in examined.name.held
+            refusal = self._queues.offer(indication, targets, completes=completes)
+        else:
+            refusal = self._queues.hold(indication, targets)
         if refusal is not None:
             return refusal
         examined.indication = indication

@@ -14,6 +14,12 @@ QUEUE_DEPTH = Metric(
     "Indications pending in the destination queue, those in flight among them.",
     _DESTINATION,
 )
+QUEUE_HELD = Metric(
+    "pillion_queue_held",
+    MetricType.GAUGE,
+    "Members of incomplete message groups that are held for the destination, beside its queue.",
+    _DESTINATION,
+)
 QUEUE_CAPACITY = Metric(
     "pillion_destination_queue_capacity",
     MetricType.GAUGE,
@@ -360,6 +366,7 @@ BUILD = Metric(
 
 METRICS: tuple[Metric, ...] = (
     QUEUE_DEPTH,
+    QUEUE_HELD,
     QUEUE_CAPACITY,
     QUEUE_HIGH_WATER,
     OLDEST_AGE,

@@ -40,6 +40,7 @@ def _writers(clock: Clock) -> Iterator[tuple[Metric, Write]]:
     epoch = clock.time() - now
     for metric, value in (
         (definitions.QUEUE_DEPTH, attrgetter("depth")),
+        (definitions.QUEUE_HELD, attrgetter("held")),
         (definitions.QUEUE_CAPACITY, attrgetter("capacity")),
         (definitions.QUEUE_HIGH_WATER, attrgetter("high_water")),
         (definitions.IN_FLIGHT, attrgetter("in_flight")),

@@ -78,6 +78,10 @@ class DestinationQueue(Protocol):
         """Pending indications, those in flight among them."""
 
     @property
+    def held(self) -> int:
+        """Places of members of incomplete groups, which are not pending in it yet (S1.5)."""
+
+    @property
     def capacity(self) -> int: ...
     @property
     def high_water(self) -> int:

@@ -25,6 +25,7 @@ def queue_status(queue: DestinationQueue, *, clock: Clock) -> dict[str, Any]:
         "hold": _hold(queue.hold, epoch),
         "draining": queue.draining,
         "depth": queue.depth,
+        "held": queue.held,
         "capacity": queue.capacity,
         "highWater": queue.high_water,
         "inFlight": queue.in_flight,

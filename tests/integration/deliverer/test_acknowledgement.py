@@ -203,6 +203,8 @@ async def test_a_flush_waits_for_its_publishers_own_and_tells_their_fate(
             assert early.status == 202
             assert early.document == {
                 "complete": False,
+                "instance": early.document["instance"],
+                "since": early.document["since"],
                 "destinations": {
                     "ops": {"delivered": 0, "discarded": {}, "pending": 2},
                     "other": {"delivered": 2, "discarded": {}, "pending": 0},

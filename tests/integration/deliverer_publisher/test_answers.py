@@ -159,7 +159,10 @@ def test_each_line_of_a_request_is_accounted_for_once(house: Any, tmp_path: Path
 
     first = house.between.told()[0]
     refused = [(line["line"], line["status"]) for line in first.document.pop("refused")]
-    assert (first.status, first.document) == (207, {"accepted": 3, "duplicate": 2})
+    assert (first.status, first.document) == (
+        207,
+        {"accepted": 3, "duplicate": 2, "instance": first.document["instance"]},
+    )
     assert refused == [(0, 400), *((n, 429) for n in range(5, 11)), (11, 400)]
     assert first.headers == {"Retry-After": "1"}
     assert all(seconds >= 1 for seconds in house.pace.slept)

@@ -434,13 +434,14 @@ def test_a_held_indication_that_is_discarded_is_told_once_for_each_target(delive
     assert deliverer.service.pending == 0
 
 
-def test_a_held_indication_keeps_its_place_in_a_queue(deliverer):
+def test_a_held_indication_has_its_place_beside_a_queue(deliverer):
     deliverer.answer = ERROR
     deliverer.apply([destination("ops", queue_size=2, queue_full_policy=QueueFullPolicy.REJECT)])
     held = held_indication(deliverer)
     assert deliverer.service.hold(held, [Target("ops", "filter-of-ops", "ops")]) is None
     assert deliverer.publish("a") is None
-    assert deliverer.publish("b") is not None
+    assert deliverer.publish("b") is None
+    assert deliverer.publish("c") is not None
 
 
 def test_a_held_indication_leaves_a_place_for_the_one_that_it_waits_for(deliverer):
