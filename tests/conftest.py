@@ -19,7 +19,6 @@ import pytest
 import pytest_asyncio
 from blockbuster import BlockBuster, BlockBusterFunction
 
-import green
 from pillion_sidecar.testing import FakeTime
 
 #: Rooms that run on an event loop, and so may never block it.
@@ -71,6 +70,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def _leave_out_green(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Property tests are run all the same: they try other examples."""
+    # Not on top: tests of this file copy it to where there are no tools.
+    import green
+
     tests = green.known(config.rootpath)
     left_out = [
         item

@@ -34,7 +34,10 @@ ROOMS = [
     for room in ("evaluation", "reconciling", "status")
 ]
 #: Reasons that come from the deliverer's own judgement of a resource.
-JUDGED = {"Invalid", "Required", "UnknownField", "AddressNotPermitted", "CredentialsNotPermitted"}
+JUDGED = {
+    *("Invalid", "Required", "UnknownField", "AddressNotPermitted"),
+    *("CredentialsNotPermitted", "CredentialsUnusable"),
+}
 #: How objects are refused: the name of the exception is the reason.
 REFUSED = {kind.__name__ for kind in applier.Refused.__subclasses__()}
 #: What a reason that is put together begins with.
@@ -69,6 +72,8 @@ def texts(node: ast.expr) -> Iterator[str]:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         if _REASON.fullmatch(node.value):
             yield node.value
+    elif isinstance(node, ast.IfExp):
+        yield from (*texts(node.body), *texts(node.orelse))
     elif isinstance(node, ast.JoinedStr):
         (end,) = (part.value for part in node.values if isinstance(part, ast.Constant))
         yield from (f"{word}{end}" for word in WORDS)
