@@ -106,15 +106,31 @@ async def test_a_duplicate_waits_for_its_original_and_is_not_delivered_again(
 
 
 async def test_a_duplicate_of_what_was_discarded_is_told_so(tmp_path: Path) -> None:
+    async with listening(status=500) as ops, listening() as other:
+        listeners = listener("ops", ops.url), listener("other", other.url)
+        documents = resources(*listeners, deliveryRetryAttempts=0)
+        async with running(tmp_path, *documents) as run:
+            await run.publish(*alerts(0, 1))
+            await run.settled()
+            # One of the two has it.
+            answer = await run.publish(*alerts(0, 1), ack="delivered")
+            assert answer.document["duplicate"] == 1
+            discarded = [{"line": 0, "destination": "ops", "reason": "attempts-exceeded"}]
+            assert answer.document["discarded"] == discarded
+
+
+async def test_what_was_discarded_everywhere_is_delivered_when_it_comes_again(
+    tmp_path: Path,
+) -> None:
     async with listening(status=500) as ops:
         documents = resources(listener("ops", ops.url), deliveryRetryAttempts=0)
         async with running(tmp_path, *documents) as run:
             await run.publish(*alerts(0, 1))
             await run.settled()
+            ops.behave()
             answer = await run.publish(*alerts(0, 1), ack="delivered")
-            assert answer.document["duplicate"] == 1
-            discarded = [{"line": 0, "destination": "ops", "reason": "attempts-exceeded"}]
-            assert answer.document["discarded"] == discarded
+            assert (answer.document["duplicate"], answer.document["delivered"]) == (0, 1)
+        assert ops.identifiers == ["0"]
 
 
 async def test_a_source_makes_two_of_one_identifier(tmp_path: Path) -> None:

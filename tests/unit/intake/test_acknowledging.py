@@ -312,3 +312,13 @@ async def test_an_export_message_is_never_answered_by_callback() -> None:
             content_type="application/xml",
         )
         assert (status, "response alone" in document["reason"]) == (400, True)
+
+
+async def test_a_discard_counts_once_though_its_request_was_repeated_meanwhile() -> None:
+    async with Door().open() as door:
+        mine = {"Pillion-Publisher": "p"}
+        for _ in range(2):
+            await door.post(lines(alert("1")), path="/v1/indications?source=s", headers=mine)
+        door.queues.settle(0, discarded=DiscardReason.ATTEMPTS_EXCEEDED)
+        _, document, _ = await door.post(b"", path="/v1/flush?publisher=p&timeout=0")
+        assert document["destinations"]["siem"]["discarded"] == {"attempts-exceeded": 1}
