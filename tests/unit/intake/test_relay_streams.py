@@ -62,7 +62,9 @@ class Rooming(HeldQueues):
 
     room: int | None = None
 
-    def offer(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
+    def offer(
+        self, indication: Indication, targets: Sequence[Target], *, completes: bool = False
+    ) -> Refusal | None:
         if self.room == 0:
             return Refusal(1.0, "full")
         if self.room is not None:
