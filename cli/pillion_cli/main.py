@@ -26,7 +26,7 @@ COMMANDS: dict[str, str] = {
     "queues": "show a deliverer's destination queues, skip or purge one",
     "drain": "have a deliverer deliver at once what waits, and wait until it has",
     "wait": "wait until a deliverer has started",
-    "journal": "look into a deliverer's journal: inspect, verify or export it",
+    "journal": "look into a deliverer's journal: inspect, verify or export it, list its discards",
     "check": "see that Pillion works in a cluster, from the resources to a listener",
 }
 

@@ -147,8 +147,16 @@ def address(text: str) -> Address:
     return Address(*host_and_port(text, example="127.0.0.1:8288"))
 
 
+def _keep_apart(journal: Path | None, resources: Path) -> None:
+    """A journal's files are not resources, and a folder of resources may be replaced as a whole."""
+    if journal is not None and journal.resolve() == resources.resolve():
+        text = f"--journal {journal} is the folder of --resources: name another one"
+        raise CommandFailed(text, code=Exit.USAGE)
+
+
 def run(args: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT."""
+    _keep_apart(args.journal, args.resources)
     settings = Settings(
         resources=args.resources,
         journal=args.journal,

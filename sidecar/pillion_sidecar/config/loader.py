@@ -106,14 +106,13 @@ def _put_in_place(resources: Resources, documents: Mapping[str, Any]) -> None:
 
 
 def resource_files(path: Path) -> list[Path]:
-    """The resource files of a folder, by name. Subfolders and hidden files are left alone.
+    """The entries of a folder that are named like resource files, by name; hidden ones are left
+    alone.
 
     Raises:
         OSError: the folder cannot be read.
     """
-    return sorted(
-        entry for entry in path.iterdir() if is_resource_file(entry.name) and not entry.is_dir()
-    )
+    return sorted(entry for entry in path.iterdir() if is_resource_file(entry.name))
 
 
 def is_resource_file(name: str) -> bool:
@@ -255,12 +254,21 @@ def _is_mof(file: Path) -> bool:
 
 
 def _read(file: Path, problems: list[Problem]) -> Iterator[Document]:
-    text = "" if _is_mof(file) else _text(file, problems)
+    if _is_mof(file):
+        return
+    before = len(problems)
+    text = _text(file, problems)
+    found = False
     try:
         for document in read_documents(text):
+            found = found or document.value is not None
             yield Document(_shown(file), document.value, document.lines)
     except StreamError as error:
         problems.append(_unreadable(file, error.message, error.remedy, line=error.line))
+    if not found and len(problems) == before:
+        # A file that is being rewritten is empty for a moment: its resources are not removed.
+        remedy = "Write one, or remove the file: that removes its resources."
+        problems.append(_unreadable(file, "holds no resource", remedy))
 
 
 def _text(file: Path, problems: list[Problem]) -> str:

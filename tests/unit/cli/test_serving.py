@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pillion_cli.commands import sidecar
 from pillion_cli.exits import CommandFailed, Exit
 from pillion_cli.serving import add_logging_arguments, start_logging
 
@@ -88,3 +89,15 @@ def test_a_bad_value_is_refused(
     with pytest.raises(SystemExit):
         parsed(option, value)
     assert value in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("journal", ["resources", "resources/../resources", "link"])
+def test_a_journal_in_the_folder_of_the_resources_is_refused(tmp_path: Path, journal: str) -> None:
+    (tmp_path / "resources").mkdir()
+    (tmp_path / "link").symlink_to("resources")
+    parser = argparse.ArgumentParser()
+    sidecar.add_arguments(parser)
+    folders = ["--resources", str(tmp_path / "resources"), "--journal", str(tmp_path / journal)]
+    with pytest.raises(CommandFailed, match="is the folder of --resources") as failure:
+        sidecar.run(parser.parse_args(folders))
+    assert failure.value.code == Exit.USAGE

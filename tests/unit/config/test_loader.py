@@ -716,8 +716,24 @@ def test_hidden_files_subfolders_and_other_names_are_not_read(tmp_path: Path) ->
     complete(tmp_path)
     (tmp_path / ".hidden.yaml").write_text("[")
     (tmp_path / "README.md").write_text("[")
-    (tmp_path / "sub.yaml").mkdir()
+    (tmp_path / "sub").mkdir()
     assert load_folder(tmp_path).destinations
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# nothing yet\n", "---\n---\n", "null"])
+def test_a_file_without_a_resource_removes_nothing(tmp_path: Path, text: str) -> None:
+    complete(tmp_path)
+    (tmp_path / "rewritten.yaml").write_text(text)
+    problem = only_problem(tmp_path)
+    assert (problem.file, problem.reason) == ("rewritten.yaml", "Unreadable")
+    assert problem.message == "holds no resource"
+    assert "remove the file" in problem.remedy
+
+
+def test_a_folder_in_the_place_of_a_file_removes_nothing(tmp_path: Path) -> None:
+    complete(tmp_path)
+    (tmp_path / "replaced.yaml").mkdir()
+    assert only_problem(tmp_path).message == "is not a regular file"
 
 
 def test_a_folder_as_kubernetes_mounts_it_is_read_through_its_links(tmp_path: Path) -> None:
