@@ -384,7 +384,7 @@ def fail(hunt: Hunt) -> None:
     def attempted() -> bool:
         found = queues(hunt)
         # These wait, suspended, for Secrets that can be used.
-        suspended = {"bad-ca", "bad-key"}
+        suspended = {"unusable", "bad-ca", "bad-key"}
         return all(found[name]["attemptsByResult"] for name in FAILING.keys() - suspended)
 
     wait_until(attempted, within=WITHIN, what="an attempt at each")

@@ -126,9 +126,12 @@ class SecretReader:
         return token
 
     def _text(self, reference: Mapping[str, str], path: Path, key: str) -> str | None:
-        value = self._bytes(reference, path, key)
+        """A text for a header; an empty one stands for a key that is missing, so that nothing is
+        ever sent without the credentials that were asked for."""
+        value = self._bytes(reference, path, key, missing=UNUSABLE)
         if value is None:
-            return None
+            secret = self._secrets.get(reference["name"])
+            return "" if secret is not None and secret.permitted else None
         try:
             # A newline at the end is what `echo` left behind, not part of the secret.
             text = value.decode().removesuffix("\n").removesuffix("\r")
@@ -136,16 +139,19 @@ class SecretReader:
             text = ""
         if not text or not text.isprintable():
             message = f"its key {key} is empty, or holds what no header may hold"
-            self._complain(path, reference, message, "Write a text without control characters.")
+            remedy = "Write a text without control characters."
+            self._complain(path, reference, message, remedy, UNUSABLE)
         return text
 
-    def _bytes(self, reference: Mapping[str, str], path: Path, key: str) -> bytes | None:
+    def _bytes(
+        self, reference: Mapping[str, str], path: Path, key: str, *, missing: str = "Invalid"
+    ) -> bytes | None:
         secret = self._permitted(reference["name"], path)
         if secret is None:
             return None
         if key not in secret.data:
             known = ", ".join(sorted(secret.data)) or "none"
-            self._complain(path, reference, f"has no key {key}", f"Its keys are: {known}.")
+            self._complain(path, reference, f"has no key {key}", f"Its keys are: {known}.", missing)
         return secret.data.get(key)
 
     def _permitted(self, name: str, path: Path) -> Secret | None:

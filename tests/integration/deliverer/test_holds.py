@@ -116,23 +116,43 @@ async def test_a_running_deliverer_keeps_its_last_good_credentials(
     assert siem.identifiers == ["0", "1"]
 
 
-async def test_a_token_that_no_header_can_carry_holds_its_destination_and_no_other(
-    config: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("kind", "wrong", "right"),
+    [
+        ("bearer", {"token": "s\u00e9same"}, {"token": "sesame"}),
+        ("bearer", {"token": "s\u00e9same\nopen"}, {"token": "sesame"}),
+        ("bearer", {"token": ""}, {"token": "sesame"}),
+        ("bearer", {"other": "s\u00e9same"}, {"token": "sesame"}),
+        (
+            "basic",
+            {"username": "u", "password": "s\u00e9same\x01"},
+            {"username": "u", "password": "p"},
+        ),
+        ("basic", {"username": "u"}, {"username": "u", "password": "p"}),
+    ],
+)
+async def test_credentials_that_no_header_can_carry_hold_their_destination_and_no_other(
+    config: Path,
+    caplog: pytest.LogCaptureFixture,
+    kind: str,
+    wrong: dict[str, str],
+    right: dict[str, str],
 ) -> None:
-    bearer = {"bearer": {"secretRef": {"name": "token", "key": "token"}}}
+    reference = {"name": "used", **({"key": "token"} if kind == "bearer" else {})}
+    credentials = {kind: {"secretRef": reference}}
     async with listening() as siem, listening() as well:
         documents = resources(
-            listener("siem", siem.url, credentials=bearer), listener("well", well.url)
+            listener("siem", siem.url, credentials=credentials), listener("well", well.url)
         )
-        async with running(config, *documents, secret("token", {"token": "s\u00e9same"})) as run:
+        async with running(config, *documents, secret("used", wrong)) as run:
             await run.publish(*alerts(0, 2))
             await is_held(run)
             await run.delivered("well", 2)
             hold = (await run.get("/v1/queues/siem")).document["hold"]
             assert hold["cause"] == "invalid-credentials"
-            await run.reload(*documents, secret("token", {"token": "sesame"}))
+            await run.reload(*documents, secret("used", right))
             await run.settled()
     assert siem.identifiers == well.identifiers == ["0", "1"]
     (warning,) = events(caplog, "configuration-warning")
-    assert "its key token" in warning.getMessage()
+    assert f"spec.credentials.{kind}.secretRef.name" in warning.getMessage()
     assert "s\u00e9same" not in caplog.text

@@ -90,7 +90,7 @@ def test_without_a_status_none_is_told() -> None:
         ("HTTP 401: user pillion is unknown", BASIC),
         (f"HTTP 401: {TOKEN[:7]}", BEARER),
         ("HTTP 401: a no", Credentials(username="a", password="no")),
-        ("HTTP 401: a", Credentials(username="a")),
+        ("HTTP 401: a", Credentials(username="a", password="b")),
     ],
 )
 def test_any_other_answer_is_shown_as_it_is(detail: str, credentials: Credentials) -> None:

@@ -31,13 +31,19 @@ def authorization(credentials: Credentials | None) -> bytes:
                 "the bearer token has characters that no token has", cause=HoldCause.CREDENTIALS
             )
         return b"Authorization: Bearer " + token.encode("ascii") + b"\r\n"
-    if credentials.username is None:
+    username, password = credentials.username, credentials.password
+    if username is None:
         return b""
-    if ":" in credentials.username:
+    if ":" in username:
         raise InvalidDestinationError(
             "the username must not hold a colon (RFC 7617)", cause=HoldCause.CREDENTIALS
         )
-    pair = f"{credentials.username}:{credentials.password or ''}".encode()
+    if not (username and password and (username + password).isprintable()):
+        raise InvalidDestinationError(
+            "the username or the password is empty, or holds control characters (RFC 7617)",
+            cause=HoldCause.CREDENTIALS,
+        )
+    pair = f"{username}:{password}".encode()
     return b"Authorization: Basic " + base64.b64encode(pair) + b"\r\n"
 
 
