@@ -76,13 +76,15 @@ class Revisions:
         return configuration
 
     def _read(self, in_place_of: Mapping[str, Any] | None = None) -> Configuration:
+        current = self._current()
         return load_folder(
             self._settings.resources,
             service=self._settings.service,
             addresses=self._settings.addresses,
             schema=self._schema,
-            # Without a good revision to go on with, no destination is to stop the others.
-            holds_unusable=self._current() is None,
+            # Without a good revision to go on with, no destination stops the others; and none that
+            # is held since then stops the changes of others.
+            may_be_held=None if current is None else current.held,
             in_place_of=in_place_of,
         )
 

@@ -5,7 +5,7 @@ The I/O is here; everything else is pure.
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ def load_folder(
     addresses: AddressPolicy = STANDALONE_ADDRESSES,
     schema: Schema | None = None,
     in_place_of: Mapping[str, Any] | None = None,
-    holds_unusable: bool = False,
+    may_be_held: Collection[str] | None = (),
 ) -> Configuration:
     """Load the resource files of a folder as the configuration of one deliverer.
 
@@ -59,7 +59,7 @@ def load_folder(
     ``service`` names the IndicationService to run as; None takes the only one there is.
     Filters are compiled against ``schema`` and the declared classes; by default it is the built-in
     CIM schema. ``in_place_of`` has documents of IndicationFilters, by name, that stand for what the
-    folder says of these. ``holds_unusable``: see :func:`pillion_sidecar.config.resolving.resolve`.
+    folder says of these. ``may_be_held``: see :func:`pillion_sidecar.config.resolving.resolve`.
 
     Raises:
         ConfigurationError: with everything that is wrong in all files.
@@ -77,7 +77,7 @@ def load_folder(
             addresses=addresses,
             queries=queries,
             revision=text.revision,
-            holds_unusable=holds_unusable,
+            may_be_held=may_be_held,
         )
     problems: list[Problem] = []
     files = _files(path, problems)
@@ -91,7 +91,7 @@ def load_folder(
         service=service,
         addresses=addresses,
         queries=queries,
-        holds_unusable=holds_unusable,
+        may_be_held=may_be_held,
     )
 
 

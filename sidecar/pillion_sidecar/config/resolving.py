@@ -3,7 +3,7 @@
 import hashlib
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -46,13 +46,13 @@ def resolve(
     addresses: AddressPolicy,
     queries: Queries,
     revision: str | None = None,
-    holds_unusable: bool = False,
+    may_be_held: Collection[str] | None = (),
 ) -> Configuration:
     """Put ``resources`` together for the service named ``service``.
 
     None takes the only one there is, or, where there is none, one of defaults named ``default``.
-    ``holds_unusable``: credentials that cannot be used are a warning, since their destination is
-    held; False: they are a problem.
+    ``may_be_held`` names the destinations whose credentials may be unusable: that is a warning,
+    since the destination is held; None: all of them. For others it is a problem.
     ``revision`` names it where whoever made the resources has; None has it worked out.
     All destinations and filters are in the configuration; of subscriptions those of the service,
     and those that other services relay or hand over to it.
@@ -66,8 +66,7 @@ def resolve(
     destinations = resolver.destinations(chosen)
     filters = resolver.filters()
     subscriptions, relayed = resolver.subscriptions(chosen)
-    if holds_unusable:
-        _warn_of_unusable(resources)
+    held = _hold_unusable(resources, may_be_held)
     if resources.problems:
         raise ConfigurationError(sorted(resources.problems, key=lambda p: (p.file, p.line)))
     for warning in (
@@ -84,13 +83,25 @@ def resolve(
         subscriptions=subscriptions,
         relayed=relayed,
         warnings=tuple(resources.warnings),
+        held=held,
     )
 
 
-def _warn_of_unusable(resources: Resources) -> None:
-    unusable = [problem for problem in resources.problems if problem.reason == UNUSABLE]
-    resources.problems[:] = [one for one in resources.problems if one not in unusable]
-    resources.warnings.extend(f"{one} Its destination is held until then." for one in unusable)
+def _hold_unusable(resources: Resources, may_be_held: Collection[str] | None) -> frozenset[str]:
+    """Turn problems of credentials into warnings; return the names of their destinations."""
+    names = {
+        problem: problem.resource.partition("/")[2]
+        for problem in resources.problems
+        if problem.reason == UNUSABLE
+    }
+    held = {
+        problem: name
+        for problem, name in names.items()
+        if may_be_held is None or name in may_be_held
+    }
+    resources.problems[:] = [one for one in resources.problems if one not in held]
+    resources.warnings.extend(f"{one} Its destination is held until then." for one in held)
+    return frozenset(held.values())
 
 
 class _Resolver:

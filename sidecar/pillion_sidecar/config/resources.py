@@ -339,6 +339,8 @@ class Configuration:
     relayed: Mapping[str, IndicationSubscription] = field(default_factory=dict)
     #: What was left aside while it was read, as sentences for a log.
     warnings: tuple[str, ...] = ()
+    #: Destinations whose credentials cannot be used, and which are held for it.
+    held: frozenset[str] = frozenset()
 
     @property
     def all_subscriptions(self) -> Mapping[str, IndicationSubscription]:

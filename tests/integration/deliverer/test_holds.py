@@ -150,9 +150,16 @@ async def test_credentials_that_no_header_can_carry_hold_their_destination_and_n
             await run.delivered("well", 2)
             hold = (await run.get("/v1/queues/siem")).document["hold"]
             assert hold["cause"] == "invalid-credentials"
+            # Meanwhile others may change.
+            others = resources(
+                listener("siem", siem.url, credentials=credentials),
+                listener("well", well.url, timeoutSeconds=7),
+            )
+            await run.reload(*others, secret("used", wrong))
+            assert events(caplog, "configuration-refused") == []
             await run.reload(*documents, secret("used", right))
             await run.settled()
     assert siem.identifiers == well.identifiers == ["0", "1"]
-    (warning,) = events(caplog, "configuration-warning")
+    warning, _ = events(caplog, "configuration-warning")
     assert f"spec.credentials.{kind}.secretRef.name" in warning.getMessage()
     assert "s\u00e9same" not in caplog.text

@@ -440,7 +440,7 @@ def test_a_key_that_is_not_the_certificates_is_said_at_load(tmp_path: Path) -> N
     assert (problem.reason, problem.value) == ("CredentialsUnusable", "'client'")
     assert problem.field == "spec.tls.clientCertificateSecretRef.name"
     assert "tls.crt and tls.key are no certificate and its key: key values" in problem.message
-    held = load_folder(tmp_path, holds_unusable=True)
+    held = load_folder(tmp_path, may_be_held=None)
     assert list(held.destinations) == ["ops"]
     assert "Its destination is held until then." in held.warnings[0]
 
@@ -448,7 +448,7 @@ def test_a_key_that_is_not_the_certificates_is_said_at_load(tmp_path: Path) -> N
 def test_a_secret_that_is_missing_is_never_held_for(tmp_path: Path) -> None:
     write(tmp_path, with_credentials())
     with pytest.raises(ConfigurationError, match="no such Secret"):
-        load_folder(tmp_path, holds_unusable=True)
+        load_folder(tmp_path, may_be_held=None)
 
 
 def test_every_problem_of_every_file_is_told_at_once(tmp_path: Path) -> None:
