@@ -26,13 +26,15 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
 TELEMETRY = 8289
 BEARER, PASSWORD, UNUSABLE = "planted-bearer", "planted-password", "planted and unusable"
-#: Of each destination, what keeps its listener from being content: it refuses, it is no listener,
-#: or the secret is none that can be sent.
+#: Of each destination, what keeps its listener from being content.
 DESTINATIONS: dict[str, dict[str, Any]] = {
     "bearer": {"credentials": {"bearer": {"secretRef": {"name": "bearer"}}}},
     "basic": {"credentials": {"basic": {"secretRef": {"name": "basic"}}}},
-    "unusable": {"credentials": {"bearer": {"secretRef": {"name": "unusable"}}}},
     "certificate": {"tls": {"clientCertificateSecretRef": {"name": "certificate"}}},
+}
+#: Destinations whose Secrets cannot be used.
+UNUSED: dict[str, dict[str, Any]] = {
+    "unusable": {"credentials": {"bearer": {"secretRef": {"name": "unusable"}}}},
     "mismatch": {"tls": {"clientCertificateSecretRef": {"name": "mismatch"}}},
 }
 
@@ -48,7 +50,11 @@ def resources(url: str, control_plane: ControlPlane) -> Iterator[dict[str, Any]]
     for name, certificate in (("certificate", "server"), ("mismatch", "ca")):
         pair = {"tls.crt": certificates[certificate].read_text(), "tls.key": key}
         yield {**credentials(name, permitted=True, **pair), "type": "kubernetes.io/tls"}
-    for name, spec in DESTINATIONS.items():
+    yield from destinations(url, DESTINATIONS)
+
+
+def destinations(url: str, specs: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for name, spec in specs.items():
         secure = url.replace("http:", "https:") if "tls" in spec else url
         yield destination(secure, name=name, **spec)
         yield subscription(f"to-{name}", to=name)
@@ -131,8 +137,11 @@ def test_no_secret_is_shown_anywhere(
                 within=30,
                 what=f"an attempt at {name}",
             )
-        for name in ("bearer", "basic", "certificate"):
+        for name in DESTINATIONS:
             world.becomes("ListenerDestination", name, "ListenerUnreachable", "True")
+        world.apply(*destinations(listener.url, UNUSED))
+        for name in UNUSED:
+            world.becomes("ListenerDestination", name, "Accepted", "False", "CredentialsUnusable")
         hidden = secrets(kubectl, operator)
         assert len(hidden) >= 10
         assert any(record.get("level") == "DEBUG" for record in operator.records())

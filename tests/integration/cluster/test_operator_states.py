@@ -10,14 +10,14 @@ from cluster.kubectl import Kubectl
 from cluster.kubelet import Kubelet
 from cluster.operators import Operators
 from cluster.scenes import becomes, deliverer_pod, publish, serving
-from support.cluster_resources import credentials, destination, filter_, service, subscription
+from support.cluster_resources import destination, filter_, service, subscription
 from support.processes import ListenerProcess, listener_process
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
 SUBSCRIPTION = ("IndicationSubscription", "alerts-to-operations")
-#: No header of HTTP can carry it, so no retry can mend a delivery.
-UNSAYABLE = "two words"
+#: Nobody listens there.
+NOWHERE = "http://127.0.0.1:1/"
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def begun_anew(world: World, **spec: object) -> None:
     world.until(lambda: "SubscriptionEnabled" in world.reasons(), "an Event")
 
 
-def test_a_fatal_error_ends_a_subscription_that_wants_it_so_until_its_spec_is_changed(
+def test_a_lasting_failure_ends_a_subscription_that_wants_it_so_until_its_spec_is_changed(
     world: World,
     operators: Operators,
     kubectl: Kubectl,
@@ -67,9 +67,8 @@ def test_a_fatal_error_ends_a_subscription_that_wants_it_so_until_its_spec_is_ch
     world.apply(
         service(),
         filter_(),
-        credentials(token=UNSAYABLE),
-        destination(listener.url, credentials={"bearer": {"secretRef": {"name": "token"}}}),
-        subscription(onFatalErrorPolicy="Disable"),
+        destination(NOWHERE),
+        subscription(onFatalErrorPolicy="Disable", failureTriggerTimeIntervalSeconds=1),
         deliverer_pod(),
     )
     url = serving(world, kubelet.ready("publisher"))
@@ -83,7 +82,7 @@ def test_a_fatal_error_ends_a_subscription_that_wants_it_so_until_its_spec_is_ch
     world.becomes("ListenerDestination", "operations", "Ready", "True", "NotUsed")
     assert state_column(kubectl) == "Disabled"
 
-    world.apply(credentials(token="mended"))
+    world.apply(destination(listener.url, timeoutSeconds=12))
     begun_anew(world, onFatalErrorPolicy="Ignore")
     world.converges()
     publish(url)
