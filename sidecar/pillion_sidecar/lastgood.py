@@ -104,11 +104,15 @@ def document(one: IndicationFilter) -> dict[str, Any]:
     }
 
 
+def _for_us_alone(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def write_whole(folder: Path, content: bytes) -> None:
     """Put the file in place whole, or leave the one before."""
     partial = folder / f"{FILE_NAME}.tmp"
     try:
-        with partial.open("wb") as file:
+        with open(partial, "wb", opener=_for_us_alone) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

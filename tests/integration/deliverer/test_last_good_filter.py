@@ -83,6 +83,8 @@ async def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, content: str) -
         async with running(folder, *documents(ops.url, alert_filter()), journal=journal):
             pass
         stored = json.loads((journal / FILE_NAME).read_text())
+        # As every file of the journal's folder, it is the deliverer's user's alone.
+        assert (journal / FILE_NAME).stat().st_mode & 0o777 == 0o600
         assert stored["alerts"]["kind"] == "IndicationFilter"
         (journal / FILE_NAME).write_text(content)
         write(folder, *documents(ops.url, WRONG))
