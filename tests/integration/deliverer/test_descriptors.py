@@ -1,7 +1,6 @@
 """More destinations than a soft limit has descriptors: all are delivered to."""
 
 import asyncio
-import resource
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -10,6 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from support.descriptors import many_descriptors
 from support.intake import alert
 from support.resources import alert_filter, destination, service, subscription, write
 from support.sidecar import sidecar
@@ -22,11 +22,8 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 @pytest.fixture(autouse=True)
 def _many_descriptors() -> Iterator[None]:
     """This process is all of the listeners."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 4096 if hard == resource.RLIM_INFINITY else min(4096, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with many_descriptors():
+        yield
 
 
 class Listeners:

@@ -3,7 +3,6 @@ stays under the limit that the chart gives, and others are served meanwhile."""
 
 import asyncio
 import json
-import resource
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, suppress
 from functools import partial
@@ -15,6 +14,7 @@ import aiohttp
 import pytest
 import yaml
 
+from support.descriptors import many_descriptors
 from support.house import ROOT
 from support.intake import alert
 from support.resources import alert_filter, destination, service, subscription, write
@@ -45,11 +45,8 @@ def peak_memory(run: Sidecar) -> int:
 @pytest.fixture(autouse=True)
 def _many_descriptors() -> Iterator[None]:
     """This process opens the connections of the attacks."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 4096 if hard == resource.RLIM_INFINITY else min(4096, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with many_descriptors():
+        yield
 
 
 class Attackers:
