@@ -6,6 +6,7 @@ settles it, by the same thread: so after ``kill -9`` the list has every discard 
 has. It may have a few more, which a start takes back, since they are pending still.
 """
 
+import ctypes
 import fcntl
 import logging
 import os
@@ -19,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from pillion_sidecar.clock import Timers
+from pillion_sidecar.journal.files import is_full
 from pillion_sidecar.journal.ports import Discard, DiscardQuery, Recovered
 from pillion_sidecar.journal.workers import Worker
 
@@ -40,6 +42,11 @@ TOLD_AGAIN_SECONDS = 60.0
 #: Locked by the process that writes the list: with durability Memory the folder itself is not.
 LOCK_NAME = "discards.lock"
 _PREFIX, _SUFFIX = "discards-", ".ndjson"
+#: The room of the next file, reserved before it is needed.
+SPARE_NAME = "discards.spare"
+#: Less than this is not worth reserving.
+_LEAST_ROOM = 64 << 10
+_FALLOC_FL_KEEP_SIZE = 1
 _CLOSED = b'{"closed":true}'
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Discard).decode
@@ -96,15 +103,40 @@ def read_discards(folder: Path, query: DiscardQuery) -> Iterator[Discard]:
             continue
 
 
+def _reserve(descriptor: int, size: int) -> bool:
+    """Reserve room up to ``size`` bytes of a file, whose length stays; on a full disk what it has.
+    Return whether the disk had less."""
+    fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+    if fallocate is None:
+        return False
+    fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)
+    wanted = size
+    while fallocate(descriptor, _FALLOC_FL_KEEP_SIZE, 0, size):
+        if not is_full(OSError(ctypes.get_errno(), "")):
+            return False
+        size //= 2
+        if size < _LEAST_ROOM:
+            return True
+    return size < wanted
+
+
 class DiscardFiles:
-    """The files. Blocks; every call may raise OSError."""
+    """The files. Blocks; every call may raise OSError.
+
+    The room of the newest file and of the next one is reserved. So a disk that others fill does not
+    keep what is discarded from being listed: the oldest files give way sooner.
+    """
 
     def __init__(self, folder: Path, *, size: int) -> None:
-        """``size``: bytes of all files."""
+        """``size``: bytes of all files; of a small disk a quarter at most."""
         self._folder = folder
-        self._most = size // FILES
+        self._most = size // (FILES + 1)
         self._descriptor = self._lock = -1
-        self._size = 0
+        self._size = self._dropped = 0
+        #: The file that this run began with, and lines that it had by then.
+        self._first = self._lines_before = 0
+        #: What a call of :meth:`append` that failed did not write.
+        self.left = b""
 
     def open(self, is_pending: Callable[[Discard], bool]) -> list[Discard]:
         """Go on with the newest file. Takes back what ``is_pending``; returns the last discards of
@@ -113,15 +145,37 @@ class DiscardFiles:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         self._lock = os.open(self._folder / LOCK_NAME, flags, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        numbers = _numbers(self._folder)
-        self._open(numbers[-1] if numbers else 1)
-        begin = max(0, self._size - WAITING_BYTES - 1)
+        disk = os.statvfs(self._folder)
+        self._most = min(self._most, disk.f_blocks * disk.f_frsize // 4 // (FILES + 1))
+        numbers = _numbers(self._folder) or [1]
+        told: list[Discard] = []
+        is_closed, left = False, WAITING_BYTES
+        for number in reversed(numbers):
+            if left > 0 and not is_closed:
+                last, size, is_closed = self._take_back(number, left, is_pending)
+                told[:0], left = last, left - size
+        self._open(numbers[-1])
+        self._lacks_room()
+        self._first = self._number
+        self._lines_before = os.pread(self._descriptor, self._size, 0).count(b"\n")
+        if not told or is_closed:
+            return []
+        since = told[-1].time - timedelta(seconds=TOLD_AGAIN_SECONDS)
+        return [one for one in told if one.time >= since]
+
+    def _take_back(
+        self, number: int, most: int, is_pending: Callable[[Discard], bool]
+    ) -> tuple[list[Discard], int, bool]:
+        """Remove a torn line, and what ``is_pending``, from the last ``most`` bytes of a file.
+        Return the discards that stay, how many bytes the file has, and whether its run ended in
+        order."""
+        self._open(number)
+        begin = max(0, self._size - most - 1)
         data = os.pread(self._descriptor, self._size - begin, begin)
         if begin:
             begin += data.find(b"\n") + 1
             data = data[data.find(b"\n") + 1 :]
-        lines = data.split(b"\n")
-        whole = lines[:-1]
+        *whole, torn = data.split(b"\n")
         kept, told = [], []
         for line in whole:
             discard = next(_discards_of((line,)), None)
@@ -130,17 +184,11 @@ class DiscardFiles:
             kept.append(line)
             if discard is not None:
                 told.append(discard)
-        if len(kept) < len(whole) or lines[-1]:
-            self._replace(begin, b"".join(line + b"\n" for line in kept))
-        if not told or whole[-1] == _CLOSED:
-            return []
-        since = told[-1].time - timedelta(seconds=TOLD_AGAIN_SECONDS)
-        return [one for one in told if one.time >= since]
-
-    def _replace(self, begin: int, data: bytes) -> None:
-        os.pwrite(self._descriptor, data, begin)
-        os.ftruncate(self._descriptor, begin + len(data))
-        self._size = begin + len(data)
+        if len(kept) < len(whole) or torn:
+            lines = b"".join(line + b"\n" for line in kept)
+            os.pwrite(self._descriptor, lines, begin)
+            os.ftruncate(self._descriptor, begin + len(lines))
+        return told, len(data), bool(whole) and whole[-1] == _CLOSED
 
     def _open(self, number: int) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -150,12 +198,60 @@ class DiscardFiles:
         self._descriptor, self._number = descriptor, number
         self._size = os.fstat(descriptor).st_size
 
-    def append(self, data: bytes) -> None:
-        """Append lines: all of them, or none."""
+    def _lacks_room(self) -> bool:
+        """Reserve the room of this file and of the next; return whether the disk had less."""
+        if _reserve(self._descriptor, self._most):
+            return True
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        spare = os.open(self._folder / SPARE_NAME, flags, 0o600)
+        try:
+            return _reserve(spare, self._most)
+        finally:
+            os.close(spare)
+
+    def _begin_next(self) -> None:
+        """Begin the next file in the room that is reserved. The oldest gives way to it where there
+        are too many, or where others have filled the disk."""
+        spare = self._folder / SPARE_NAME
+        if spare.exists():
+            spare.rename(self._folder / _name(self._number + 1))
+        self._open(self._number + 1)
+        older = _numbers(self._folder)[:-1]
+        while len(older) >= FILES or (self._lacks_room() and len(older) > 1):
+            number = older.pop(0)
+            self._dropped += self._lines_of_this_run(number)
+            (self._folder / _name(number)).unlink(missing_ok=True)
+
+    def _lines_of_this_run(self, number: int) -> int:
+        if number < self._first:
+            return 0
+        lines = (self._folder / _name(number)).read_bytes().count(b"\n")
+        return lines - (self._lines_before if number == self._first else 0)
+
+    def append(self, data: bytes) -> int:
+        """Append lines; return how many of this run gave way to them. Where it fails, ``left`` has
+        what was not written."""
+        self._dropped = 0
+        while data:
+            end = len(data) if len(data) <= self._most else data.rfind(b"\n", 0, self._most) + 1
+            piece = data[: end or data.find(b"\n") + 1]
+            self.left = data
+            self._append(piece)
+            data = data[len(piece) :]
+        return self._dropped
+
+    def _append(self, data: bytes) -> None:
         if self._size and self._size + len(data) > self._most:
-            self._open(self._number + 1)
-            for number in _numbers(self._folder)[:-FILES]:
-                (self._folder / _name(number)).unlink(missing_ok=True)
+            self._begin_next()
+        try:
+            self._write(data)
+        except OSError as error:
+            if not is_full(error) or not self._size:
+                raise
+            self._begin_next()
+            self._write(data)
+
+    def _write(self, data: bytes) -> None:
         view, at = memoryview(data), self._size
         try:
             while view:
@@ -169,7 +265,7 @@ class DiscardFiles:
     def end(self) -> None:
         """Note that this run has ended in order, and close."""
         if self._size:
-            self.append(_CLOSED + b"\n")
+            self._append(_CLOSED + b"\n")
         self.close()
 
     def close(self) -> None:
@@ -212,8 +308,9 @@ class DiscardRecorder:
         self._worker: Worker | None = None
         self._folder: Path | None = None
         self._writes_alone = self._is_due = self._is_troubled = False
-        #: Discards that are in no list.
+        #: Discards that are in no list, and how many of them a next write may add to it.
         self.unlisted = 0
+        self._unwritten = 0
 
     def use(self, files: DiscardFiles, folder: Path, *, worker: Worker, writes_alone: bool) -> None:
         """Write into files from now on, in the thread of ``worker``.
@@ -256,25 +353,33 @@ class DiscardRecorder:
             return
         data = b"".join(self._lines)
         self._lines.clear()
-        self._size = 0
-        work = partial(self._files.append, data)
-        self._worker.submit(work, self._written, partial(self._not_written, data))
+        again, self._unwritten, self._size = self._unwritten, 0, 0
+        self._worker.submit(
+            partial(self._files.append, data),
+            partial(self._written, again),
+            partial(self._not_written, self._files, again),
+        )
 
-    def _written(self, _: None) -> None:
+    def _written(self, again: int, dropped: int) -> None:
+        self.unlisted += dropped - again
         self._is_troubled = False
 
-    def _not_written(self, data: bytes, error: OSError) -> None:
-        # Again with what is discarded next: a full disk may have room by then.
+    def _not_written(self, files: DiscardFiles, again: int, error: OSError) -> None:
+        # Counted at once: the journal settles them without it. A full disk may have room by the
+        # next time.
+        data = files.left
+        count = data.count(b"\n")
+        self.unlisted += count - again
         if self._size + len(data) <= WAITING_BYTES:
             self._lines.appendleft(data)
             self._size += len(data)
-        else:
-            self.unlisted += data.count(b"\n")
+            self._unwritten += count
         if not self._is_troubled:
             self._is_troubled = True
             logger.warning(
-                "the list of discards cannot be written: %s",
+                "the list of discards cannot be written: %s; %d discards are not in it",
                 error.strerror or error,
+                self.unlisted,
                 extra={"event": "discards-not-listed", "unlisted": self.unlisted},
             )
 
@@ -299,5 +404,5 @@ class DiscardRecorder:
         files, worker = self._files, self._worker
         self._files = None
         if files is not None and worker is not None:
-            worker.submit(files.end, self._written, partial(self._not_written, b""))
+            worker.submit(files.end, lambda _: None, partial(self._not_written, files, 0))
             worker.drain()

@@ -101,9 +101,10 @@ class Reserving:
         if not self._is_told:
             self._is_told = True
             logger.error(
-                "the journal's disk is full; new indications are refused, what is pending is "
-                "delivered: %s",
+                "the journal's disk is full: %s; what is pending is delivered, new indications are"
+                " refused once they would need the last of %d reserved bytes",
                 error.strerror or error,
+                max(0, self.end - self._wanted),
                 extra={"event": "journal-full", "reserved": max(0, self.end - self._wanted)},
             )
         if self._retry is None:

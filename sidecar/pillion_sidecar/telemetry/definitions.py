@@ -235,7 +235,8 @@ JOURNAL_TORN_WRITES = Metric(
 JOURNAL_FULL = Metric(
     "pillion_journal_full",
     MetricType.GAUGE,
-    "1 while the journal's disk is full and new indications are refused, else 0.",
+    "1 while the journal's disk is full, else 0. New indications are taken while the reserved room "
+    "lasts, then refused.",
 )
 JOURNAL_WAITING = Metric(
     "pillion_journal_waiting",

@@ -256,8 +256,8 @@ EVENTS: tuple[Event, ...] = (
     Event(
         "journal-full",
         "ERROR",
-        "The journal's disk is full. New indications are refused with 429 until it has room; "
-        "delivery goes on.",
+        "The journal's disk is full. New indications are taken while the reserved room lasts, then "
+        "refused with 429 until the disk has room; delivery goes on.",
         ("reserved",),
     ),
     Event(

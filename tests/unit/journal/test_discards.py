@@ -17,11 +17,13 @@ from pillion_sidecar.journal.discards import (
     DiscardFiles,
     DiscardRecorder,
     discards_bytes,
+    encode_discard,
     pending_in,
     read_discards,
 )
 from pillion_sidecar.journal.ports import Discard, DiscardQuery, Recovered, RecoveredQueue
 from pillion_sidecar.testing import FakeTime
+from support.chaos import small_disk
 
 BEGAN = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 ALL = DiscardQuery()
@@ -222,16 +224,17 @@ def test_other_files_of_the_folder_are_left_alone(tmp_path: Path, fake_time: Fak
     recorder, _, _ = _recorder(tmp_path, fake_time)
     recorder.add(_discard(1))
     recorder.close()
-    assert {file.name for file in tmp_path.iterdir()} - others == {"discards-00000001.ndjson"}
+    written = {file.name for file in tmp_path.iterdir()} - others
+    assert written == {"discards-00000001.ndjson", "discards.spare"}
 
 
 class _FullDisk(DiscardFiles):
     is_full = True
 
-    def append(self, data: bytes) -> None:
+    def _write(self, data: bytes) -> None:
         if self.is_full:
             raise OSError(errno.ENOSPC, "No space left on device")
-        super().append(data)
+        super()._write(data)
 
 
 def test_what_a_full_disk_did_not_take_is_written_once_it_has_room(
@@ -245,12 +248,42 @@ def test_what_a_full_disk_did_not_take_is_written_once_it_has_room(
         recorder.add(_discard(number))
         recorder.write()
         worker.drain()
+        # The journal settles them all the same: they are in no book but this.
+        assert recorder.unlisted == number + 1
     files.is_full = False
     recorder.add(_discard(3))
     recorder.close()
     assert _identifiers(tmp_path) == ["i0", "i1", "i2", "i3"]
     assert [vars(record)["event"] for record in caplog.records] == ["discards-not-listed"]
     assert recorder.unlisted == 0
+
+
+def test_a_disk_that_others_fill_takes_what_is_discarded_in_reserved_room(
+    tmp_path: Path, fake_time: FakeTime
+) -> None:
+    with small_disk(tmp_path / "disk", mebibytes=4) as disk:
+        if disk is None:
+            pytest.skip("this user must not mount")
+        size = 1 << 20
+        files, worker = DiscardFiles(disk.folder, size=size), _Worker()
+        files.open(_nothing)
+        recorder = DiscardRecorder(timers=fake_time)
+        recorder.use(files, disk.folder, worker=worker, writes_alone=False)
+        disk.fill()
+        for number in range(20_000):
+            recorder.add(_discard(number))
+            if number % 100 == 99:
+                recorder.write()
+                worker.drain()
+                disk.fill()
+        listed = _identifiers(disk.folder)
+        # The oldest files gave way to the newest; a file's worth at least is there.
+        assert recorder.unlisted == 20_000 - len(listed)
+        assert listed == [f"i{number}" for number in range(20_000 - len(listed), 20_000)]
+        assert sum(file.stat().st_size for file in disk.folder.glob("*.ndjson")) > size // (
+            FILES + 1
+        )
+        recorder.close()
 
 
 def test_two_processes_do_not_write_one_list(tmp_path: Path, fake_time: FakeTime) -> None:
@@ -281,3 +314,17 @@ def test_without_a_folder_the_latest_are_in_memory(fake_time: FakeTime) -> None:
     assert recorder.unlisted == 100 - kept
     recorder.write()
     recorder.close()
+
+
+def test_what_is_pending_is_taken_back_from_every_file_that_one_write_filled(
+    tmp_path: Path,
+) -> None:
+    files = DiscardFiles(tmp_path, size=(FILES + 1) * 2000)
+    files.open(_nothing)
+    files.append(b"".join(encode_discard(_discard(number)) for number in range(20)))
+    files.close()
+    assert len(list(tmp_path.glob("*.ndjson"))) > 1
+    again = DiscardFiles(tmp_path, size=(FILES + 1) * 2000)
+    again.open(lambda discard: discard.number is not None and discard.number >= 4)
+    assert _identifiers(tmp_path) == ["i0", "i1", "i2", "i3"]
+    again.close()
