@@ -25,9 +25,13 @@ _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 _KEY = b"PRIVATE KEY-----"
 _TOKEN = re.compile(r"[!-~]+")
 _MAKE_PAIR = "Make it with kubectl create secret tls."
-#: The reason of a problem with what a Secret holds, as against one with the Secret: a destination
-#: with it can be held, and nothing is sent without it.
+#: The reason of a problem with what a Secret holds.
 UNUSABLE = "CredentialsUnusable"
+#: The reasons of problems with the Secrets of a destination.
+SECRET_REASONS = frozenset((UNUSABLE, "NotFound", "CredentialsNotPermitted"))
+#: Stands for what cannot be had of a Secret. No handler takes it, so nothing is ever sent without
+#: what was asked for.
+MISSING = b""
 
 
 class SecretReader:
@@ -65,7 +69,7 @@ class SecretReader:
         path = ("spec", "credentials", "basic", "secretRef")
         reference = spec["basic"]["secretRef"]
         username = self._text(reference, path, "username")
-        if username is not None and ":" in username:
+        if ":" in username:
             message = "its key username holds a colon"
             self._complain(path, reference, message, "RFC 7617 forbids it.", UNUSABLE)
         return Credentials(username=username, password=self._text(reference, path, "password"))
@@ -76,7 +80,9 @@ class SecretReader:
         path: Path = ("spec", "tls", "caSecretRef")
         reference = spec["caSecretRef"]
         pem = self._bytes(reference, path, reference["key"])
-        if pem is not None and not _are_certificates(pem):
+        if pem is None:
+            return MISSING
+        if not _are_certificates(pem):
             self._complain(
                 path,
                 reference,
@@ -94,13 +100,13 @@ class SecretReader:
         found = []
         for key, marker in (("tls.crt", _CERTIFICATE), ("tls.key", _KEY)):
             pem = self._bytes(reference, path, key)
-            found.append(pem)
+            found.append(MISSING if pem is None else pem)
             if pem is not None and marker not in pem:
                 message = f"its key {key} is not in PEM"
                 self._complain(path, reference, message, _MAKE_PAIR, UNUSABLE)
                 return found[0], found[1]
         certificate, private_key = found
-        if certificate is not None and private_key is not None:
+        if certificate and private_key:
             self._check_pair(path, reference, certificate, private_key)
         return certificate, private_key
 
@@ -117,7 +123,7 @@ class SecretReader:
             message = f"its keys tls.crt and tls.key are no certificate and its key: {error}"
             self._complain(path, reference, message, _MAKE_PAIR, UNUSABLE)
 
-    def _token(self, reference: Mapping[str, str], path: Path) -> str | None:
+    def _token(self, reference: Mapping[str, str], path: Path) -> str:
         key = reference["key"]
         token = self._text(reference, path, key)
         if token and token.isprintable() and not is_bearer_token(token):
@@ -125,13 +131,11 @@ class SecretReader:
             self._complain(path, reference, message, "Write the token alone.", UNUSABLE)
         return token
 
-    def _text(self, reference: Mapping[str, str], path: Path, key: str) -> str | None:
-        """A text for a header; an empty one stands for a key that is missing, so that nothing is
-        ever sent without the credentials that were asked for."""
-        value = self._bytes(reference, path, key, missing=UNUSABLE)
+    def _text(self, reference: Mapping[str, str], path: Path, key: str) -> str:
+        """A text for a header."""
+        value = self._bytes(reference, path, key)
         if value is None:
-            secret = self._secrets.get(reference["name"])
-            return "" if secret is not None and secret.permitted else None
+            return MISSING.decode()
         try:
             # A newline at the end is what `echo` left behind, not part of the secret.
             text = value.decode().removesuffix("\n").removesuffix("\r")
@@ -143,15 +147,15 @@ class SecretReader:
             self._complain(path, reference, message, remedy, UNUSABLE)
         return text
 
-    def _bytes(
-        self, reference: Mapping[str, str], path: Path, key: str, *, missing: str = "Invalid"
-    ) -> bytes | None:
+    def _bytes(self, reference: Mapping[str, str], path: Path, key: str) -> bytes | None:
         secret = self._permitted(reference["name"], path)
         if secret is None:
             return None
         if key not in secret.data:
             known = ", ".join(sorted(secret.data)) or "none"
-            self._complain(path, reference, f"has no key {key}", f"Its keys are: {known}.", missing)
+            self._complain(
+                path, reference, f"has no key {key}", f"Its keys are: {known}.", UNUSABLE
+            )
         return secret.data.get(key)
 
     def _permitted(self, name: str, path: Path) -> Secret | None:

@@ -15,7 +15,7 @@ from pillion_sidecar.config.building import (
     build_service,
     build_subscription,
 )
-from pillion_sidecar.config.credentials import UNUSABLE, SecretReader
+from pillion_sidecar.config.credentials import SECRET_REASONS, SecretReader
 from pillion_sidecar.config.declaring import DeclaredClasses
 from pillion_sidecar.config.durability import loses_before_alert
 from pillion_sidecar.config.listeneraddress import same_port_and_path
@@ -35,6 +35,9 @@ from pillion_sidecar.config.validation import Path
 
 #: The service of a subscription that names none, and of a deliverer that is told none.
 DEFAULT_SERVICE = "default"
+#: The reasons of problems for which a destination can be held (S0.8).
+_HELD_FOR = SECRET_REASONS | {"AddressNotPermitted"}
+_OF_DESTINATION = "ListenerDestination/"
 #: Filters that are warned of one by one.
 MOST_WARNINGS = 20
 
@@ -51,8 +54,9 @@ def resolve(
     """Put ``resources`` together for the service named ``service``.
 
     None takes the only one there is, or, where there is none, one of defaults named ``default``.
-    ``may_be_held`` names the destinations whose credentials may be unusable: that is a warning,
-    since the destination is held; None: all of them. For others it is a problem.
+    ``may_be_held`` names the destinations whose credentials may be unusable or missing, and whose
+    address may be refused: that is a warning, since the destination is held; None: all of them. For
+    others it is a problem.
     ``revision`` names it where whoever made the resources has; None has it worked out.
     All destinations and filters are in the configuration; of subscriptions those of the service,
     and those that other services relay or hand over to it.
@@ -66,13 +70,11 @@ def resolve(
     destinations = resolver.destinations(chosen)
     filters = resolver.filters()
     subscriptions, relayed = resolver.subscriptions(chosen)
-    held = _hold_unusable(resources, may_be_held)
+    held = _hold(resources, may_be_held)
     if resources.problems:
         raise ConfigurationError(sorted(resources.problems, key=lambda p: (p.file, p.line)))
-    for warning in (
-        same_port_and_path(destinations.values()),
-        loses_before_alert(destinations.values()),
-    ):
+    sent = [one for name, one in destinations.items() if name not in held]
+    for warning in (same_port_and_path(sent), loses_before_alert(destinations.values())):
         if warning is not None:
             resources.warnings.append(warning)
     return Configuration(
@@ -87,12 +89,12 @@ def resolve(
     )
 
 
-def _hold_unusable(resources: Resources, may_be_held: Collection[str] | None) -> frozenset[str]:
-    """Turn problems of credentials into warnings; return the names of their destinations."""
+def _hold(resources: Resources, may_be_held: Collection[str] | None) -> frozenset[str]:
+    """Turn faults of destinations into warnings; return the names of the destinations."""
     names = {
-        problem: problem.resource.partition("/")[2]
+        problem: problem.resource.removeprefix(_OF_DESTINATION)
         for problem in resources.problems
-        if problem.reason == UNUSABLE
+        if problem.reason in _HELD_FOR and problem.resource.startswith(_OF_DESTINATION)
     }
     held = {
         problem: name
@@ -174,9 +176,9 @@ class _Resolver:
         for name, resource in self._destinations.items():
             reader = SecretReader(self._resources, resource)
             tls, credentials = reader.tls(), reader.credentials()
-            permitted = resource.sound("destination") and self._permits_address(resource)
-            # What has no good address is judged no further, and is in no warning.
-            if resource.valid and permitted:
+            if resource.sound("destination"):
+                self._check_address(resource)
+            if resource.valid:
                 uid = _uid(resource)
                 built[name] = build_destination(
                     resource, service=service, uid=uid, tls=tls, credentials=credentials
@@ -193,7 +195,7 @@ class _Resolver:
             return destination
         return replace(destination, relay_to=service.gateway)
 
-    def _permits_address(self, resource: Resource) -> bool:
+    def _check_address(self, resource: Resource) -> None:
         url = resource.spec["destination"]
         refusal = self._addresses.check_host(host_of(url))
         if refusal is not None:
@@ -206,7 +208,6 @@ class _Resolver:
                 "the deliverer is started.",
                 reason="AddressNotPermitted",
             )
-        return refusal is None
 
     def _check_retry(self, resource: Resource, destination: ListenerDestination) -> None:
         retry = destination.retry

@@ -329,12 +329,14 @@ async def test_a_name_that_leads_to_this_machine_is_refused_after_resolution(
         ("http://169.254.1.1/", ()),
     ],
 )
-async def test_an_address_that_is_not_allowed_is_refused_at_the_start(
+async def test_a_destination_whose_address_is_not_allowed_is_held_from_the_start(
     tmp_path: Path, url: str, options: tuple[str, ...]
 ) -> None:
     write(tmp_path, service(), destination("inside", destination=url))
     async with sidecar(tmp_path, *options) as process:
-        assert await process.ended() == 1
-        said = "".join(process.said)
+        await process.logged("deliverer-started")
+        (warning,) = process.events("configuration-warning")
+    said = warning["message"]
     assert "ListenerDestination/inside: spec.destination:" in said
     assert url in said
+    assert "Its destination is held until then." in said

@@ -117,6 +117,41 @@ async def test_a_running_deliverer_keeps_its_last_good_credentials(
 
 
 @pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        ({"destination": "http://169.254.169.254/"}, "refused-address"),
+        ({"destination": "http://[::1::2]/"}, "invalid-destination"),
+        ({"tls": {"caSecretRef": {"name": "none"}}}, "invalid-certificates"),
+        ({"tls": {"clientCertificateSecretRef": {"name": "none"}}}, "invalid-certificates"),
+        (
+            {"credentials": {"bearer": {"secretRef": {"name": "none", "key": "t"}}}},
+            "invalid-credentials",
+        ),
+        ({"credentials": {"basic": {"secretRef": {"name": "unlabelled"}}}}, "invalid-credentials"),
+    ],
+)
+async def test_a_faulty_destination_at_a_start_is_held_and_stops_no_other(
+    config: Path, fault: dict[str, Any], cause: str
+) -> None:
+    unlabelled = secret("unlabelled", {"username": "u", "password": "p"}, labelled=False)
+    async with listening() as siem, listening() as well:
+        wrong = listener(
+            "siem", siem.url.replace("http:", "https:") if "tls" in fault else siem.url
+        )
+        wrong["spec"] |= fault
+        documents = (*resources(wrong, listener("well", well.url)), unlabelled)
+        async with running(config, *documents) as run:
+            await run.publish(*alerts(0, 5))
+            await is_held(run)
+            await run.delivered("well", 5)
+            hold = (await run.get("/v1/queues/siem")).document["hold"]
+            assert hold["cause"] == cause
+            await run.reload(*resources(listener("siem", siem.url), listener("well", well.url)))
+            await run.settled()
+    assert siem.identifiers == well.identifiers == [str(number) for number in range(5)]
+
+
+@pytest.mark.parametrize(
     ("kind", "wrong", "right"),
     [
         ("bearer", {"token": "s\u00e9same"}, {"token": "sesame"}),

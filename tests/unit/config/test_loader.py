@@ -445,10 +445,37 @@ def test_a_key_that_is_not_the_certificates_is_said_at_load(tmp_path: Path) -> N
     assert "Its destination is held until then." in held.warnings[0]
 
 
-def test_a_secret_that_is_missing_is_never_held_for(tmp_path: Path) -> None:
-    write(tmp_path, with_credentials())
-    with pytest.raises(ConfigurationError, match="no such Secret"):
-        load_folder(tmp_path, may_be_held=None)
+@pytest.mark.parametrize(
+    ("documents", "says"),
+    [
+        ([with_credentials()], "no such Secret"),
+        (
+            [with_credentials(), secret("token", {"token": "s3cret"}, labelled=False)],
+            "may not be used by destinations",
+        ),
+        ([destination(tls={"caSecretRef": {"name": "ca"}})], "no such Secret"),
+        (
+            [
+                destination(tls={"clientCertificateSecretRef": {"name": "c"}}),
+                secret("c", {"tls.crt": "-----BEGIN CERTIFICATE-----"}),
+            ],
+            "has no key tls.key",
+        ),
+        ([destination(destination="http://169.254.169.254/")], "169.254.169.254"),
+        ([destination(destination="http://[::1::2]/")], "::1::2"),
+    ],
+)
+def test_a_fault_of_a_destination_holds_it_where_it_may(
+    tmp_path: Path, documents: list[dict[str, Any]], says: str
+) -> None:
+    write(tmp_path, *documents, subscription(), alert_filter())
+    loaded = load_folder(tmp_path, may_be_held=None)
+    assert (loaded.held, [*loaded.destinations]) == ({"ops"}, ["ops"])
+    assert says in loaded.warnings[0]
+    assert "Its destination is held until then." in loaded.warnings[0]
+    assert "s3cret" not in str(loaded.destinations["ops"])
+    with pytest.raises(ConfigurationError):
+        load_folder(tmp_path)
 
 
 def test_every_problem_of_every_file_is_told_at_once(tmp_path: Path) -> None:
