@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.resources import IndicationService, RemovalAction
 from pillion_sidecar.delivery import events
+from pillion_sidecar.delivery.ending import Ending
 from pillion_sidecar.delivery.entry import MOST_REFUSALS, QueueEntry
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.delivery.hold import HOLD_RETRY_SECONDS, Hold
@@ -29,15 +30,15 @@ class Concluding:
         settlements: Settlements,
         observer: AttemptObserver,
         draw: Callable[[], float],
-        failed: Callable[[DestinationQueue], None],
+        ending: Ending,
     ) -> None:
-        """``draw`` gives jitter; ``failed`` is told of each attempt that another one may mend."""
+        """``draw`` gives jitter; ``ending`` is told of each attempt that another one may mend."""
         self._clock = clock
         self._table = table
         self._settlements = settlements
         self._observer = observer
         self._draw = draw
-        self._tell_failure = failed
+        self._ending = ending
         #: Says what becomes of subscriptions whose listener fails for long.
         self.service = IndicationService()
 
@@ -54,14 +55,14 @@ class Concluding:
             self._succeed(queue, entry)
         elif outcome.hold is not None and not queue.draining:
             self._hold(queue, entry, outcome, condemned=condemned)
-            self._tell_failure(queue)
+            self._ending.failed(queue)
         elif outcome.result is DeliveryResult.FATAL_ERROR and outcome.hold is None:
             # It says nothing of the destination: nothing was sent.
             self._settlements.discard(queue, entry, DiscardReason.FATAL_ERROR)
         else:
             began_at = self._clock.monotonic() - seconds
             self._fail(queue, entry, outcome, began_at=began_at, condemned=condemned)
-            self._tell_failure(queue)
+            self._ending.failed(queue)
 
     def _succeed(self, queue: DestinationQueue, entry: QueueEntry) -> None:
         now = self._clock.monotonic()
@@ -127,7 +128,7 @@ class Concluding:
         began_at: float,
         condemned: bool,
     ) -> None:
-        now = self._clock.monotonic()
+        now, before = self._clock.monotonic(), entry.attempts
         self._release(queue, now)
         entry.attempts += outcome.spends_attempt
         entry.refusals += outcome.refuses_indication
@@ -135,12 +136,21 @@ class Concluding:
         if counts := outcome.spends_attempt or queue.next_attempt_at is None:
             self._count(queue, entry, outcome, began_at=began_at, now=now)
             self._wait_to_retry(queue, outcome, now)
-        reason = DiscardReason.PURGED if condemned else self._reason_to_give_up(queue, entry)
+        reason: DiscardReason | None = DiscardReason.PURGED
+        if not condemned:
+            reason = self._reason_to_give_up(queue, entry, outcome)
+        if reason is DiscardReason.ATTEMPTS_EXCEEDED and self._ending.is_draining:
+            # An attempt that a drain has brought forward is not its last.
+            entry.attempts, reason = before, None
+            self._ending.wait_no_more(queue)
         if reason is not None:
             self._settlements.discard(queue, entry, reason)
+        elif self._ending.is_draining:
+            # Nothing new comes, so nothing needs its room.
+            queue.waiting.put_back(entry)
         elif not queue.insert_front(entry):
             self._settlements.discard(queue, entry, DiscardReason.QUEUE_FULL)
-        if reason is DiscardReason.FATAL_ERROR:
+        if reason is DiscardReason.FATAL_ERROR and entry.attempts > 1:
             # The waits between its own attempts were enough; the next one may be taken.
             queue.next_attempt_at = None
         self._note_failure(queue, outcome, now)
@@ -170,15 +180,15 @@ class Concluding:
         )
 
     def _reason_to_give_up(
-        self, queue: DestinationQueue, entry: QueueEntry
+        self, queue: DestinationQueue, entry: QueueEntry, outcome: DeliveryOutcome
     ) -> DiscardReason | None:
         if not entry.subscription.active and not queue.draining:
             return DiscardReason.SUBSCRIPTION_NOT_ACTIVE
-        if queue.retry.attempts is not None and entry.attempts > queue.retry.attempts:
-            return DiscardReason.ATTEMPTS_EXCEEDED
-        if entry.refusals >= MOST_REFUSALS:
+        limit = queue.retry.attempts
+        is_last = limit is not None and entry.attempts > limit
+        if outcome.refuses_indication and (is_last or entry.refusals >= MOST_REFUSALS):
             return DiscardReason.FATAL_ERROR
-        return None
+        return DiscardReason.ATTEMPTS_EXCEEDED if is_last else None
 
     def _note_trouble(self, queue: DestinationQueue, now: float) -> None:
         """Note that nothing gets through; end the subscriptions that want that after their

@@ -42,6 +42,18 @@ class Ending:
         self._hasten = hasten
         self._arrange = arrange
         self._hand_over: HandOver | None = None
+        self._drains = 0
+        # Queues whose first indication has no attempt left.
+        self._exhausted: set[DestinationQueue] = set()
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether a drain is under way."""
+        return self._drains > 0
+
+    def wait_no_more(self, queue: DestinationQueue) -> None:
+        """Let no drain wait for a queue: its first indication has no attempt left."""
+        self._exhausted.add(queue)
 
     async def drain(self, grace_seconds: float, *, hand_over_to: str | None) -> int:
         """Deliver for at most ``grace_seconds``, and hand over what that does not deliver where
@@ -51,12 +63,15 @@ class Ending:
             self._settlements.await_empty(emptied)
             if hand_over_to is not None:
                 self._begin_to_hand_over(hand_over_to, grace_seconds)
-            self._hasten()
             deadline = self._clock.monotonic() + grace_seconds
+            self._drains += 1
+            self._exhausted.clear()
+            self._hasten()
             try:
                 while not (emptied.is_set() or self._nothing_can_come(deadline)):
                     await self._look_again(emptied, deadline)
             finally:
+                self._drains -= 1
                 self._settlements.stop_awaiting(emptied)
                 if hand_over_to is not None:
                     self._end_hand_over()
@@ -82,7 +97,7 @@ class Ending:
         left = sum(queue.depth + queue.reserved for queue in queues)
         # What is being discarded is in no queue any more.
         return left == self._settlements.pending and all(
-            _is_stuck(queue, deadline) for queue in queues
+            _is_stuck(queue, deadline, is_last=queue in self._exhausted) for queue in queues
         )
 
     def _begin_to_hand_over(self, gateway: str, grace_seconds: float) -> None:
@@ -133,14 +148,16 @@ class Ending:
                 events.left_at_shutdown(queue, left)
 
 
-def _is_stuck(queue: DestinationQueue, deadline: float) -> bool:
+def _is_stuck(queue: DestinationQueue, deadline: float, *, is_last: bool) -> bool:
     """Whether nothing that it holds can be delivered before the deadline. Members of groups that
-    wait for their predecessors cannot: intake is closed."""
+    wait for their predecessors cannot: intake is closed. ``is_last``: the attempt that failed was
+    the last one."""
     if queue.flying:
         return False
     if queue.suspended:
         return True
     due = queue.next_attempt_at
     if due is not None:
-        return due >= deadline
+        # A hold ends with a change of the configuration, and a deliverer that ends takes none over.
+        return is_last or due >= deadline or queue.hold is not None
     return not (queue.waiting.count or queue.staged)

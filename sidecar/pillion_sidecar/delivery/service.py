@@ -109,7 +109,7 @@ class DeliveryService:
             settlements=self._settlements,
             observer=self._observer,
             draw=self._draw,
-            failed=self._ending.failed,
+            ending=self._ending,
         )
         #: Delivery's part of the ``JournalOwner``.
         self.answers = JournalAnswers(

@@ -194,6 +194,41 @@ def test_a_poison_indication_is_given_up_and_the_good_ones_beside_it_arrive(atte
     assert deliverer.settlements.discarded(DiscardReason.QUEUE_FULL) == []
 
 
+@pytest.mark.parametrize("kind", ["memory", "disk"])
+@pytest.mark.parametrize(("attempts", "made"), [(0, 1), (1, 2), (2, 3), (3, 3), (None, 3)], ids=str)
+def test_an_indication_that_its_listener_refuses_last_is_told_as_refused(kind, attempts, made):
+    deliverer = Deliverer() if kind == "memory" else OnDisk(MemoryFiles())
+    deliverer.answer = REFUSED
+    retry = RetryPolicy(attempts=attempts, interval_seconds=30.0)
+    deliverer.apply([destination("ops", retry=retry)])
+    give = deliverer.give if isinstance(deliverer, OnDisk) else deliverer.publish
+    assert give("poison") is None
+    deliverer.advance(100)
+    queue = deliverer.queue("ops")
+    assert queue.discarded[DiscardReason.FATAL_ERROR] == 1
+    assert sum(queue.discarded.values()) == 1
+    assert len(deliverer.handlers["ops"].attempts) == made
+
+
+def test_attempts_that_end_in_another_failure_are_told_as_attempts(deliverer):
+    deliverer.answer = REFUSED
+    deliverer.apply([destination("ops", retry=RetryPolicy(attempts=2, interval_seconds=30.0))])
+    deliverer.publish("a")
+    deliverer.advance(30)
+    deliverer.handlers["ops"].answer = ERROR
+    deliverer.advance(30)
+    assert deliverer.settlements.discarded(DiscardReason.ATTEMPTS_EXCEEDED) == ["a"]
+
+
+def test_a_listener_without_retries_that_refuses_everything_is_left_its_interval(deliverer):
+    deliverer.answer = REFUSED
+    deliverer.apply([destination("ops", retry=RetryPolicy(attempts=0, interval_seconds=30.0))])
+    for number in range(5):
+        deliverer.publish(str(number))
+    deliverer.advance(65)
+    assert deliverer.handlers["ops"].times == [1000, 1030, 1060]
+
+
 def test_a_listener_that_refuses_everything_is_left_its_interval_between_attempts(deliverer):
     deliverer.answer = REFUSED
     deliverer.apply([destination("ops", retry=RetryPolicy(attempts=100, interval_seconds=30.0))])
