@@ -128,8 +128,9 @@ def build_destination(
     return ListenerDestination(
         name=resource.name,
         uid=uid,
-        destination=spec["destination"],
-        protocol=Protocol(spec["protocol"]),
+        # A destination with a fault in these is held: nothing is sent to it.
+        destination=spec["destination"] if resource.sound("destination") else "",
+        protocol=Protocol(spec["protocol"]) if resource.sound("protocol") else Protocol.CIM_XML,
         timeout_seconds=float(spec["timeoutSeconds"]),
         tls=tls,
         credentials=credentials,

@@ -27,11 +27,6 @@ _TOKEN = re.compile(r"[!-~]+")
 _MAKE_PAIR = "Make it with kubectl create secret tls."
 #: The reason of a problem with what a Secret holds.
 UNUSABLE = "CredentialsUnusable"
-#: The reasons of problems with the Secrets of a destination.
-SECRET_REASONS = frozenset((UNUSABLE, "NotFound", "CredentialsNotPermitted"))
-#: Stands for what cannot be had of a Secret. No handler takes it, so nothing is ever sent without
-#: what was asked for.
-MISSING = b""
 
 
 class SecretReader:
@@ -69,7 +64,7 @@ class SecretReader:
         path = ("spec", "credentials", "basic", "secretRef")
         reference = spec["basic"]["secretRef"]
         username = self._text(reference, path, "username")
-        if ":" in username:
+        if username is not None and ":" in username:
             message = "its key username holds a colon"
             self._complain(path, reference, message, "RFC 7617 forbids it.", UNUSABLE)
         return Credentials(username=username, password=self._text(reference, path, "password"))
@@ -80,9 +75,7 @@ class SecretReader:
         path: Path = ("spec", "tls", "caSecretRef")
         reference = spec["caSecretRef"]
         pem = self._bytes(reference, path, reference["key"])
-        if pem is None:
-            return MISSING
-        if not _are_certificates(pem):
+        if pem is not None and not _are_certificates(pem):
             self._complain(
                 path,
                 reference,
@@ -100,13 +93,13 @@ class SecretReader:
         found = []
         for key, marker in (("tls.crt", _CERTIFICATE), ("tls.key", _KEY)):
             pem = self._bytes(reference, path, key)
-            found.append(MISSING if pem is None else pem)
+            found.append(pem)
             if pem is not None and marker not in pem:
                 message = f"its key {key} is not in PEM"
                 self._complain(path, reference, message, _MAKE_PAIR, UNUSABLE)
                 return found[0], found[1]
         certificate, private_key = found
-        if certificate and private_key:
+        if certificate is not None and private_key is not None:
             self._check_pair(path, reference, certificate, private_key)
         return certificate, private_key
 
@@ -123,7 +116,7 @@ class SecretReader:
             message = f"its keys tls.crt and tls.key are no certificate and its key: {error}"
             self._complain(path, reference, message, _MAKE_PAIR, UNUSABLE)
 
-    def _token(self, reference: Mapping[str, str], path: Path) -> str:
+    def _token(self, reference: Mapping[str, str], path: Path) -> str | None:
         key = reference["key"]
         token = self._text(reference, path, key)
         if token and token.isprintable() and not is_bearer_token(token):
@@ -131,11 +124,11 @@ class SecretReader:
             self._complain(path, reference, message, "Write the token alone.", UNUSABLE)
         return token
 
-    def _text(self, reference: Mapping[str, str], path: Path, key: str) -> str:
+    def _text(self, reference: Mapping[str, str], path: Path, key: str) -> str | None:
         """A text for a header."""
         value = self._bytes(reference, path, key)
         if value is None:
-            return MISSING.decode()
+            return None
         try:
             # A newline at the end is what `echo` left behind, not part of the secret.
             text = value.decode().removesuffix("\n").removesuffix("\r")

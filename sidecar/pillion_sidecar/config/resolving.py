@@ -15,9 +15,10 @@ from pillion_sidecar.config.building import (
     build_service,
     build_subscription,
 )
-from pillion_sidecar.config.credentials import SECRET_REASONS, SecretReader
+from pillion_sidecar.config.credentials import SecretReader
 from pillion_sidecar.config.declaring import DeclaredClasses
 from pillion_sidecar.config.durability import loses_before_alert
+from pillion_sidecar.config.faults import ADDRESS_NOT_PERMITTED, hold_faulty, may_be_built
 from pillion_sidecar.config.listeneraddress import same_port_and_path
 from pillion_sidecar.config.parsing import Resource, Resources
 from pillion_sidecar.config.problems import EMPTY, ConfigurationError, Problem
@@ -35,9 +36,6 @@ from pillion_sidecar.config.validation import Path
 
 #: The service of a subscription that names none, and of a deliverer that is told none.
 DEFAULT_SERVICE = "default"
-#: The reasons of problems for which a destination can be held (S0.8).
-_HELD_FOR = SECRET_REASONS | {"AddressNotPermitted"}
-_OF_DESTINATION = "ListenerDestination/"
 #: Filters that are warned of one by one.
 MOST_WARNINGS = 20
 
@@ -54,9 +52,8 @@ def resolve(
     """Put ``resources`` together for the service named ``service``.
 
     None takes the only one there is, or, where there is none, one of defaults named ``default``.
-    ``may_be_held`` names the destinations whose credentials may be unusable or missing, and whose
-    address may be refused: that is a warning, since the destination is held; None: all of them. For
-    others it is a problem.
+    ``may_be_held`` names the destinations whose faults are warnings, since the destination is
+    held; None: all of them. For others a fault is a problem.
     ``revision`` names it where whoever made the resources has; None has it worked out.
     All destinations and filters are in the configuration; of subscriptions those of the service,
     and those that other services relay or hand over to it.
@@ -70,11 +67,13 @@ def resolve(
     destinations = resolver.destinations(chosen)
     filters = resolver.filters()
     subscriptions, relayed = resolver.subscriptions(chosen)
-    held = _hold(resources, may_be_held)
+    faults = hold_faulty(resources, may_be_held)
     if resources.problems:
         raise ConfigurationError(sorted(resources.problems, key=lambda p: (p.file, p.line)))
-    sent = [one for name, one in destinations.items() if name not in held]
-    for warning in (same_port_and_path(sent), loses_before_alert(destinations.values())):
+    sound = [one for name, one in destinations.items() if name not in faults]
+    for name, fault in faults.items():
+        destinations[name] = replace(destinations[name], fault=fault)
+    for warning in (same_port_and_path(sound), loses_before_alert(sound)):
         if warning is not None:
             resources.warnings.append(warning)
     return Configuration(
@@ -85,25 +84,8 @@ def resolve(
         subscriptions=subscriptions,
         relayed=relayed,
         warnings=tuple(resources.warnings),
-        held=held,
+        held=frozenset(faults),
     )
-
-
-def _hold(resources: Resources, may_be_held: Collection[str] | None) -> frozenset[str]:
-    """Turn faults of destinations into warnings; return the names of the destinations."""
-    names = {
-        problem: problem.resource.removeprefix(_OF_DESTINATION)
-        for problem in resources.problems
-        if problem.reason in _HELD_FOR and problem.resource.startswith(_OF_DESTINATION)
-    }
-    held = {
-        problem: name
-        for problem, name in names.items()
-        if may_be_held is None or name in may_be_held
-    }
-    resources.problems[:] = [one for one in resources.problems if one not in held]
-    resources.warnings.extend(f"{one} Its destination is held until then." for one in held)
-    return frozenset(held.values())
 
 
 class _Resolver:
@@ -178,7 +160,8 @@ class _Resolver:
             tls, credentials = reader.tls(), reader.credentials()
             if resource.sound("destination"):
                 self._check_address(resource)
-            if resource.valid:
+            # One with a fault may be held.
+            if may_be_built(resource):
                 uid = _uid(resource)
                 built[name] = build_destination(
                     resource, service=service, uid=uid, tls=tls, credentials=credentials
@@ -206,7 +189,7 @@ class _Resolver:
                 refusal,
                 "Write the address of a listener that others can reach, or have it allowed where "
                 "the deliverer is started.",
-                reason="AddressNotPermitted",
+                reason=ADDRESS_NOT_PERMITTED,
             )
 
     def _check_retry(self, resource: Resource, destination: ListenerDestination) -> None:
@@ -347,7 +330,7 @@ def _uid(resource: Resource) -> str:
 def _revision(resources: Resources, service: IndicationService) -> str:
     """A digest of everything that the configuration was made from, and of nothing else."""
     content: dict[str, Mapping[str, Any]] = {
-        f"{kind}/{name}": {"uid": resource.uid, "at": resource.created_at, "spec": resource.spec}
+        f"{kind}/{name}": {"uid": resource.uid, "at": resource.created_at, "spec": _spec(resource)}
         for kind, known in resources.by_kind.items()
         for name, resource in known.items()
     }
@@ -355,9 +338,21 @@ def _revision(resources: Resources, service: IndicationService) -> str:
         content[f"Secret/{name}"] = {
             key: hashlib.sha256(value).hexdigest() for key, value in secret.data.items()
         }
+        if not secret.permitted:
+            content[f"Secret/{name}"] = {"unlabelled": content[f"Secret/{name}"]}
     if resources.mof:
         content["MOF"] = {
             name: hashlib.sha256(text.encode()).hexdigest() for name, text in resources.mof.items()
         }
     text = json.dumps([service.name, content], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _spec(resource: Resource) -> Mapping[str, Any]:
+    """The spec as JSON can have it: what is flawed may be anything."""
+    if not resource.flawed:
+        return resource.spec
+    return {
+        name: value if resource.sound(name) else repr(value)
+        for name, value in resource.spec.items()
+    }

@@ -247,6 +247,29 @@ class IndicationService:
     storage_bytes: int | None = None
 
 
+class HoldCause(StrEnum):
+    """What is wrong with a destination: a closed set, the same in logs, metrics and answers."""
+
+    #: Its URL is missing or cannot be used.
+    DESTINATION = "invalid-destination"
+    PROTOCOL = "unsupported-protocol"
+    #: Its Secret is missing or may not be used, or no header can carry what it holds.
+    CREDENTIALS = "invalid-credentials"
+    #: The same of its certificates and key: no TLS context can be made of them.
+    CERTIFICATES = "invalid-certificates"
+    #: Its address, or every address of its name, is refused by the address policy.
+    ADDRESS = "refused-address"
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationFault:
+    """What is wrong with a destination, as found when its resource is loaded."""
+
+    cause: HoldCause
+    #: One line for people.
+    message: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerDestination:
     """Where to, after CIM_ListenerDestination; the service's defaults are already applied."""
@@ -277,6 +300,8 @@ class ListenerDestination:
     deliver_through: DeliverThrough = DeliverThrough.DELIVERER
     #: The service whose gateway this deliverer relays to; None: it delivers by itself.
     relay_to: str | None = None
+    #: Why nothing can be sent to it, so that its queue is held; None: it can be tried.
+    fault: DestinationFault | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,7 +364,7 @@ class Configuration:
     relayed: Mapping[str, IndicationSubscription] = field(default_factory=dict)
     #: What was left aside while it was read, as sentences for a log.
     warnings: tuple[str, ...] = ()
-    #: Destinations whose credentials cannot be used, and which are held for it.
+    #: Destinations with a fault, which are held for it.
     held: frozenset[str] = frozenset()
 
     @property

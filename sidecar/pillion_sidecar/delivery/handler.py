@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from pillion_sidecar.config.resources import HoldCause as HoldCause
 from pillion_sidecar.indication import Indication
 
 #: What stands for the protocol of a destination that is relayed to a gateway.
@@ -25,20 +26,6 @@ class DeliveryResult(StrEnum):
     FATAL_ERROR = "fatal-error"
     #: The connection ended after the request was written: the listener may or may not have it.
     POST_DELIVERY_ERROR = "post-delivery-error"
-
-
-class HoldCause(StrEnum):
-    """What is wrong with a destination: a closed set, the same in logs, metrics and answers."""
-
-    #: Its URL is missing or cannot be used.
-    DESTINATION = "invalid-destination"
-    PROTOCOL = "unsupported-protocol"
-    #: No header can carry its token or its password.
-    CREDENTIALS = "invalid-credentials"
-    #: No TLS context can be made of its certificates and key.
-    CERTIFICATES = "invalid-certificates"
-    #: Its address, or every address of its name, is refused by the address policy.
-    ADDRESS = "refused-address"
 
 
 @dataclass(frozen=True, slots=True)

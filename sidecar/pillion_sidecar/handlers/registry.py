@@ -66,6 +66,8 @@ class HandlerRegistry:
         """
         if destination.relay_to is not None:
             return self._relay(destination)
+        if destination.fault is not None:
+            return UnsupportedHandler(destination.fault.message, cause=destination.fault.cause)
         makers = {Protocol.CIM_XML: self._cim_xml, Protocol.CLOUD_EVENTS: self._cloud_events}
         make = makers.get(destination.protocol)
         if make is None:

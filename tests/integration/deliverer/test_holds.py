@@ -3,7 +3,7 @@ holds the destination (S0.8, docs/decisions/0022)."""
 
 import logging
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import trustme
 
 from pillion_cli.listener.behaviour import Behaviour
 from pillion_cli.listener.server import serve
+from pillion_sidecar.app import StartFailed
 from pillion_sidecar.delivery.handler import HoldCause
 from pillion_sidecar.testing import FakeTime
 from support.listening import Listening, listening
@@ -198,3 +199,106 @@ async def test_credentials_that_no_header_can_carry_hold_their_destination_and_n
     warning, _ = events(caplog, "configuration-warning")
     assert f"spec.credentials.{kind}.secretRef.name" in warning.getMessage()
     assert "s\u00e9same" not in caplog.text
+
+
+BEARER = {"bearer": {"secretRef": {"name": "used", "key": "token"}}}
+USED = secret("used", {"token": "sesame"})
+
+UNLABELLED = secret("used", {"token": "sesame"}, labelled=False)
+GARBLED = {**secret("used", {}), "data": {"token": "%%"}}
+
+
+def at(url: str, **spec: Any) -> JSON:
+    return listener("siem", url, **spec)
+
+
+FAULTS: dict[str, tuple[Callable[[str], JSON], tuple[JSON, ...], HoldCause]] = {
+    "no such Secret": (
+        lambda url: at(url, credentials=BEARER),
+        (),
+        HoldCause.CREDENTIALS,
+    ),
+    "an unlabelled Secret": (
+        lambda url: at(url, credentials=BEARER),
+        (UNLABELLED,),
+        HoldCause.CREDENTIALS,
+    ),
+    "a garbled Secret": (
+        lambda url: at(url, credentials=BEARER),
+        (GARBLED,),
+        HoldCause.CREDENTIALS,
+    ),
+    "unknown credentials": (
+        lambda url: at(url, credentials={"baerer": {}}),
+        (),
+        HoldCause.CREDENTIALS,
+    ),
+    "no Secret of authorities": (
+        lambda url: at(
+            url.replace("http:", "https:"), tls={"caSecretRef": {"name": "ca", "key": "ca.crt"}}
+        ),
+        (),
+        HoldCause.CERTIFICATES,
+    ),
+    "a metadata address": (
+        lambda url: at("http://169.254.169.254/latest"),
+        (),
+        HoldCause.ADDRESS,
+    ),
+    "a link-local address": (lambda url: at("http://[fe80::1]/"), (), HoldCause.ADDRESS),
+    "no scheme": (lambda url: at("127.0.0.1:1/cim"), (), HoldCause.DESTINATION),
+    "a port beyond": (lambda url: at("http://127.0.0.1:70000/"), (), HoldCause.DESTINATION),
+    "a URL of another type": (
+        lambda url: at({1: 2, "a": "b"}),  # type: ignore[arg-type]
+        (),
+        HoldCause.DESTINATION,
+    ),
+    "no such protocol": (lambda url: at(url, protocol="SMTP"), (), HoldCause.PROTOCOL),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_fault_of_one_destination_at_a_start_holds_it_and_no_other(
+    config: Path, journal: Path, caplog: pytest.LogCaptureFixture, fault: str
+) -> None:
+    make, secrets, cause = FAULTS[fault]
+    async with listening() as siem, listening() as well:
+        other = listener("well", well.url)
+        wrong = (*resources(make(siem.url), other), *secrets)
+        right = (*resources(at(siem.url, credentials=BEARER), other), USED)
+        async with running(config, *wrong, journal=journal) as run:
+            await run.publish(*alerts(0, COUNT), ack="durable")
+            await is_held(run)
+            await run.delivered("well", COUNT)
+            hold = (await run.get("/v1/queues/siem")).document["hold"]
+            assert hold["cause"] == cause.value
+            await run.kill()
+        async with running(config, *wrong, journal=journal, time=later(run.time, 1)) as again:
+            await is_held(again)
+            # Meanwhile others may change.
+            changed = listener("well", well.url, timeoutSeconds=7)
+            await again.reload(*resources(make(siem.url), changed), *secrets)
+            assert events(caplog, "configuration-refused") == []
+            assert again.queue("siem").depth == COUNT
+            assert not sum(again.queue("siem").discarded.values())
+            await again.reload(*right)
+            await again.settled()
+    assert siem.identifiers == [str(number) for number in range(COUNT)]
+
+
+async def test_a_label_alone_mends_a_destination(config: Path) -> None:
+    async with listening() as siem:
+        documents = resources(at(siem.url, credentials=BEARER))
+        async with running(config, *documents, UNLABELLED) as run:
+            await run.publish(*alerts(0, 2))
+            await is_held(run)
+            await run.reload(*documents, USED)
+            await run.settled()
+    assert siem.identifiers == ["0", "1"]
+
+
+async def test_a_fault_that_is_not_one_of_where_to_refuses_the_start(config: Path) -> None:
+    documents = resources(at("http://169.254.169.254/", timeoutSeconds=-1))
+    with pytest.raises(StartFailed, match="timeoutSeconds"):
+        async with running(config, *documents):
+            pass

@@ -16,6 +16,7 @@ from pillion_sidecar.config.resources import (
     Backoff,
     Configuration,
     Durability,
+    HoldCause,
     Ordering,
     Protocol,
     QueryLanguage,
@@ -476,6 +477,49 @@ def test_a_fault_of_a_destination_holds_it_where_it_may(
     assert "s3cret" not in str(loaded.destinations["ops"])
     with pytest.raises(ConfigurationError):
         load_folder(tmp_path)
+
+
+def test_a_fault_is_held_for_only_where_that_is_allowed(tmp_path: Path) -> None:
+    write(tmp_path, with_credentials())
+    with pytest.raises(ConfigurationError, match="no such Secret"):
+        load_folder(tmp_path, may_be_held=("other",))
+    held = load_folder(tmp_path, may_be_held=("ops",))
+    assert held.held == {"ops"}
+    fault = held.destinations["ops"].fault
+    assert fault is not None
+    assert fault.cause is HoldCause.CREDENTIALS
+    assert "no such Secret" in fault.message
+
+
+def test_a_secret_that_cannot_be_read_is_a_fault_of_all_that_name_it(tmp_path: Path) -> None:
+    garbled = secret("token")
+    garbled["data"] = {"token": "s3cret!"}
+    bearer = with_credentials()
+    other = {**bearer, "metadata": {"name": "other"}}
+    write(tmp_path, bearer, other, garbled)
+    with pytest.raises(ConfigurationError, match="base64"):
+        load_folder(tmp_path, may_be_held=("ops",))
+    assert load_folder(tmp_path, may_be_held=("ops", "other")).held == {"ops", "other"}
+    write(tmp_path, garbled)
+    with pytest.raises(ConfigurationError, match="base64"):
+        load_folder(tmp_path, may_be_held=None)
+
+
+def test_the_password_in_a_url_is_in_no_fault(tmp_path: Path) -> None:
+    write(tmp_path, destination(destination="https://me:s3cret@listener.example/"))
+    fault = load_folder(tmp_path, may_be_held=None).destinations["ops"].fault
+    assert fault is not None
+    assert "holds a user name or password" in fault.message
+    assert "s3cret" not in fault.message
+
+
+@pytest.mark.parametrize("spec", [{"queueSize": -1}, {"retry": {"attempts": -1}}, {"nothing": 1}])
+def test_what_does_not_keep_it_from_being_sent_to_is_no_fault(
+    tmp_path: Path, spec: dict[str, Any]
+) -> None:
+    write(tmp_path, destination(destination="http://169.254.169.254/", **spec))
+    with pytest.raises(ConfigurationError):
+        load_folder(tmp_path, may_be_held=None)
 
 
 def test_every_problem_of_every_file_is_told_at_once(tmp_path: Path) -> None:
