@@ -18,6 +18,10 @@ MAX_DEPTH: Final = 8
 
 _STATE_IT: Final = 'state its type, as {"type": "uint16", "value": 3}'
 _NAME_ABOVE: Final = "name the class that its class derives from as superclass"
+_KNOW_IT: Final = (
+    "name one that is known, such as CIM_AlertIndication, declare it in the service's classes, or"
+    " state the type of each property"
+)
 _TYPES: Final = frozenset(CIMType) | frozenset(EmbeddedObject)
 
 
@@ -87,6 +91,10 @@ def _lacks(known: CIMClass, values: Mapping[str, CIMValue]) -> bool:
     return any(values.get(name) is None for name in known.required)
 
 
+def _states_type(value: object) -> bool:
+    return isinstance(value, Mapping) and "type" in value
+
+
 class _Decoder:
     """Decodes one instance with all that is embedded in it, gathering problems."""
 
@@ -116,6 +124,10 @@ class _Decoder:
         above = known
         if known is None and superclass is not None:
             above = self.schema.get(superclass)
+            if above is None and not all(map(_states_type, given.values())):
+                self.problems.add(
+                    f"{prefix}superclass", superclass, "no class of this name is known", _KNOW_IT
+                )
         instance = self._properties(
             class_name, above, given, field=f"{prefix}properties", depth=depth
         )
@@ -192,7 +204,7 @@ class _Decoder:
         where: str,
     ) -> tuple[PropertyType | None, Any]:
         """The type of a property and its bare value; None, and a problem, without a type."""
-        if isinstance(value, Mapping) and "type" in value:
+        if _states_type(value):
             stated = self._stated(value, where)
             if stated is not None and declared is not None and self.complete:
                 self._check_agrees(stated, declared, value["type"], where)

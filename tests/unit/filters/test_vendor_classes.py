@@ -96,6 +96,17 @@ def test_a_superclass_that_is_no_name_is_refused(superclass: object) -> None:
         alert("ZZ_Alert", superclass=superclass)
 
 
+def test_an_unknown_superclass_is_named_where_types_are_missing() -> None:
+    line = {"class": "ZZ_Alert", "superclass": "CIM_Fann", "properties": {"Speed": 3}}
+    with pytest.raises(InstanceError) as refusal:
+        decode_instance(line, schema=SCHEMA)
+    first = refusal.value.problems[0]
+    assert (first.field, first.value) == ("superclass", "'CIM_Fann'")
+    assert first.message == "no class of this name is known"
+    typed = {**line, "properties": {"Speed": {"type": "uint16", "value": 3}}}
+    assert decode_instance(typed, schema=SCHEMA).class_name == "ZZ_Alert"
+
+
 def test_a_body_says_the_same_to_whoever_has_no_declaration() -> None:
     for instance in (
         alert(),
