@@ -29,7 +29,7 @@ class File(Protocol):
 
     def write_through(self, offset: int, data: Buffer) -> None:
         """Write all of ``data`` at ``offset``, and return once it is on disk; of what was written
-        before nothing is said."""
+        before nothing is said. Raises OSError where the file is in no folder any more."""
 
     def read(self, offset: int, size: int) -> bytes:
         """Return at most ``size`` bytes from ``offset``; fewer only at the end of the file."""
@@ -103,6 +103,9 @@ class SystemFile:
         if written < len(data):
             self.write(offset + written, memoryview(data)[written:])
             self.sync()
+        # A file that was deleted takes every write, and keeps none.
+        if not os.fstat(self._descriptor).st_nlink:
+            raise OSError(errno.ENOENT, "the newest segment was deleted")
 
     def read(self, offset: int, size: int) -> bytes:
         data = os.pread(self._descriptor, size, offset)

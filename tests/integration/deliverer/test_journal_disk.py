@@ -155,6 +155,29 @@ async def test_a_disk_that_breaks_ends_the_deliverer_and_nothing_durable_is_lost
     assert ops.identifiers == ["0", "1", "2"]
 
 
+def delete_segments(journal: Path) -> None:
+    for segment in journal.glob("*.segment"):
+        segment.unlink()
+
+
+async def test_nothing_is_durable_in_a_segment_that_was_deleted(
+    config: Path, journal: Path
+) -> None:
+    async def delete_the_journal() -> None:
+        async with running(config, *documents, journal=journal) as run:
+            await run.publish(*alerts(0, 2), ack="durable")
+            delete_segments(journal)
+            answer = await run.publish(*alerts(2, 1), ack="durable", timeout="60")
+            assert answer.document.get("durable") is not True
+            await run.ended
+
+    async with listening(status=503) as ops:
+        documents = resources(listener("ops", ops.url))
+        with pytest.raises(ExceptionGroup, match="unhandled errors in a TaskGroup") as failure:
+            await delete_the_journal()
+    assert "the newest segment was deleted" in str(failure.value.exceptions[0])
+
+
 async def test_a_disk_that_breaks_at_the_end_is_not_passed_over(
     config: Path, journal: Path, disk: SystemDisk
 ) -> None:
