@@ -21,7 +21,7 @@ from pillion_sidecar.journal.discards import encode_discard, lists_discards, rea
 from pillion_sidecar.journal.errors import JournalError, UnreadableError, folder_error
 from pillion_sidecar.journal.ports import Discard, DiscardQuery
 from pillion_sidecar.journal.segments import DAMAGED_SUFFIX
-from pillion_sidecar.journal.survey import Finding
+from pillion_sidecar.journal.survey import Finding, FindingKind
 
 HELP = """
 Look into the folder of a journal. Nothing is changed, and a deliverer may be running on it: what is
@@ -267,8 +267,13 @@ def _verify(reader: JournalReader, snapshot: Snapshot, args: argparse.Namespace)
 
 def _say_findings(damage: list[Finding]) -> None:
     for one in damage:
-        where = f"bytes {one.begin} to {one.end - 1}" if one.end > one.begin else "not there"
-        print(f"{one.file}: {where}: {one.kind.value}; lost: {one.lost}")
+        print(f"{one.file}: {_where(one)}: {one.kind.value}; lost: {one.lost}")
+
+
+def _where(one: Finding) -> str:
+    if one.end > one.begin:
+        return f"bytes {one.begin} to {one.end - 1}"
+    return "not there" if one.kind is FindingKind.MISSING else "empty"
 
 
 def _finding(one: Finding) -> dict[str, Any]:

@@ -329,6 +329,16 @@ def test_verify_misses_a_segment_between_others_and_names_what_was_put_aside(
     assert f"{aside}: 5 damaged bytes that a deliverer has put aside" in out
 
 
+def test_verify_calls_a_segment_of_no_bytes_empty(
+    made: Journal, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made.hand.roll()
+    made.write()
+    (made.folder / segment_name(1)).write_bytes(b"")
+    assert run("verify", made.folder) == Exit.FAILED
+    assert f"{segment_name(1)}: empty: " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("action", journal.ACTIONS)
 @pytest.mark.parametrize("what", ["nothing", "file", "empty", "newer"])
 def test_what_is_no_journal_is_a_wrong_command_line(
