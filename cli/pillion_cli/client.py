@@ -6,19 +6,22 @@ the caller to say.
 
 import http.client
 import json
+import re
 import select
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from pillion_cli.access import Access
 from pillion_cli.exits import CommandFailed, Exit
 
 #: Where a deliverer's intake listens unless it was told otherwise.
 DEFAULT_URL = "http://127.0.0.1:8288"
+#: What no URL holds; http.client raises for it.
+_UNPRINTABLE = re.compile(r"[^\x21-\x7e]")
 #: Bytes of an answer that are read; 10,000 refused lines take some 3 MB.
 MAXIMUM_ANSWER = 64 * 1024 * 1024
 
@@ -67,16 +70,9 @@ class DelivererClient:
 
         Raises :class:`CommandFailed` for a URL that is not one.
         """
-        self.url = url if "://" in url else f"http://{url}"
-        try:
-            parts = urlsplit(self.url)
-            host, port = parts.hostname, parts.port
-        except ValueError as error:
-            raise CommandFailed(f"{url!r} is not a URL: {error}", code=Exit.USAGE) from error
-        if parts.scheme not in ("http", "https") or not host:
-            raise CommandFailed(
-                f"{url!r} is not a URL such as http://127.0.0.1:8288", code=Exit.USAGE
-            )
+        self.url, parts = read_url(url)
+        host, port = parts.hostname, parts.port
+        assert host is not None
         self._access = access or Access()
         self._access.check(self.url)
         self._prefix = parts.path.rstrip("/")
@@ -149,11 +145,29 @@ class DelivererClient:
             self._connection.close()
 
 
+def read_url(url: str) -> tuple[str, SplitResult]:
+    """Return a URL, or HOST:PORT as one, and its parts. Raises :class:`CommandFailed`."""
+    whole = url if "://" in url else f"http://{url}"
+    try:
+        parts = urlsplit(whole)
+        port = parts.port
+    except ValueError as error:
+        raise _no_url(url, str(error)) from None
+    usable = parts.scheme in ("http", "https") and parts.hostname and port != 0
+    if not usable or (whole != url and port is None) or _UNPRINTABLE.search(whole):
+        raise _no_url(url, "write http or https and a host, or HOST:PORT")
+    return whole, parts
+
+
+def _no_url(url: str, why: str) -> CommandFailed:
+    return CommandFailed(f"{url!r} is not a URL such as {DEFAULT_URL}: {why}", code=Exit.USAGE)
+
+
 def _why(url: str, error: Exception) -> str:
     if isinstance(error, ConnectionRefusedError):
         return (
             f"no deliverer listens at {url} (connection refused): start one with `pillion sidecar`,"
-            " or name another with --to"
+            " or name another with --to or PILLION_URL"
         )
     if isinstance(error, ssl.SSLCertVerificationError):
         why = error.verify_message

@@ -4,7 +4,8 @@ import argparse
 import os
 
 from pillion_cli.access import add_access_arguments
-from pillion_cli.client import DEFAULT_URL
+from pillion_cli.client import DEFAULT_URL, read_url
+from pillion_cli.exits import CommandFailed
 
 #: The deliverer's URL, where no option names it; the Spark data source reads it, too.
 URL_VARIABLE = "PILLION_URL"
@@ -17,10 +18,22 @@ def add_deliverer_arguments(parser: argparse.ArgumentParser, what: str) -> None:
         "--at",
         dest="to",
         metavar="URL",
+        type=deliverer_url,
         default=os.environ.get(URL_VARIABLE) or DEFAULT_URL,
         help=f"{what} [${URL_VARIABLE}, else {DEFAULT_URL}]",
     )
     add_access_arguments(parser)
+
+
+def deliverer_url(text: str) -> str:
+    """Check a URL of the command line or of the environment. Raises ArgumentTypeError."""
+    try:
+        read_url(text)
+    except CommandFailed as failure:
+        # argparse checks the default, too.
+        where = f"{URL_VARIABLE}: " if text == os.environ.get(URL_VARIABLE) else ""
+        raise argparse.ArgumentTypeError(f"{where}{failure}") from None
+    return text
 
 
 def add_output_argument(parser: argparse.ArgumentParser, what: str = "how to show it") -> None:

@@ -117,12 +117,9 @@ def _refusing() -> Iterator[None]:
 
 
 def _check(args: argparse.Namespace) -> None:
-    of_export = {
-        "--pending": args.pending,
-        "--all": args.all,
-        "--destination": args.destination is not None and args.action != "discards",
-        "--envelope": args.envelope,
-    }
+    if args.destination is not None and args.action not in ("export", "discards"):
+        raise CommandFailed("--destination: only for export and discards", code=Exit.USAGE)
+    of_export = {"--pending": args.pending, "--all": args.all, "--envelope": args.envelope}
     given = [name for name, is_given in of_export.items() if is_given]
     if given and args.action != "export":
         raise CommandFailed(f"{', '.join(given)}: only for export", code=Exit.USAGE)

@@ -40,6 +40,8 @@ exit codes: 0 done, 1 no such queue, nothing to give up, or no deliverer, 2 a wr
 TIMEOUT = 30.0
 #: Queues to a request.
 PAGE = 1000
+#: What an answer says of its own page, and not of the deliverer.
+_OF_A_PAGE = ("queues", "next")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,8 +71,9 @@ def _show_all(client: DelivererClient, args: argparse.Namespace) -> int:
     pages = list(_pages(client))
     queues = [queue for page in pages for queue in page["queues"]]
     if args.output == "json":
-        first = {name: pages[0].get(name) for name in ("revision", "durability")}
-        print(json.dumps({**first, "queues": queues}))
+        # What an older deliverer does not say is left out.
+        told = {name: value for name, value in pages[0].items() if name not in _OF_A_PAGE}
+        print(json.dumps({"durability": None, **told, "queues": queues}))
         return Exit.OK
     durability = pages[0].get("durability")
     if durability is not None:

@@ -1,10 +1,12 @@
 """``pillion wait``: until a deliverer has started."""
 
 import argparse
+import json
 import time
 from collections.abc import Callable
 
 from pillion_cli.client import DelivererClient, Unreachable
+from pillion_cli.deliverer_arguments import add_output_argument, deliverer_url
 from pillion_cli.durations import add_timeout_argument
 from pillion_cli.exits import CommandFailed, Exit
 
@@ -38,16 +40,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--at",
         dest="to",
         metavar="URL",
+        type=deliverer_url,
         default=DEFAULT_TELEMETRY,
         help=f"the deliverer's telemetry [{DEFAULT_TELEMETRY}]",
     )
     add_timeout_argument(parser, default=TIMEOUT)
+    add_output_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Wait, and return the exit code."""
     with DelivererClient(args.to, timeout=LOOK_SECONDS) as client:
-        wait_until_started(client, within=args.timeout, now=time.monotonic, sleep=time.sleep)
+        try:
+            wait_until_started(client, within=args.timeout, now=time.monotonic, sleep=time.sleep)
+        except CommandFailed as failure:
+            if args.output == "json":
+                print(json.dumps({"started": False, "failure": str(failure)}))
+            raise
+    if args.output == "json":
+        print(json.dumps({"started": True}))
     return Exit.OK
 
 

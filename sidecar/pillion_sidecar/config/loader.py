@@ -3,6 +3,7 @@
 The I/O is here; everything else is pure.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
@@ -209,7 +210,7 @@ def _files(path: Path, problems: list[Problem]) -> list[Path]:
     try:
         files = resource_files(path)
     except OSError as error:
-        problems.append(_unseen(path, error, "Name a folder that can be read."))
+        problems.append(_unlisted(path, error))
         return []
     if not files:
         problems.append(
@@ -297,9 +298,23 @@ def _unseen(path: Path, error: OSError, remedy: str) -> Problem:
     return replace(problem, may_pass=True)
 
 
+def _unlisted(folder: Path, error: OSError) -> Problem:
+    """Say why a folder cannot be read, with its whole path, which the command line has given."""
+    problem = _unseen(folder, error, "Name a folder that can be read.")
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        message = "is not a folder" if error.errno == errno.ENOTDIR else "not found"
+        remedy = "Name the folder that holds the resource files."
+        problem = replace(problem, message=message, remedy=remedy)
+    return replace(problem, file=_shown_text(folder))
+
+
 def _shown(path: Path) -> str:
     """The name of a file as it can be printed: bytes that are not UTF-8 are escaped."""
-    return os.fsencode(path.name).decode(errors="backslashreplace")
+    return _shown_text(path.name)
+
+
+def _shown_text(path: Path | str) -> str:
+    return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def _unreadable(path: Path, message: str, remedy: str, *, line: int = 0) -> Problem:

@@ -123,8 +123,8 @@ def _name_advice(tls: TLSOptions) -> str:
     if tls.allow_common_name:
         return NAME_ADVICE
     return (
-        "where it holds the name as its common name (CN) alone, issue it anew with a"
-        " subjectAltName, or set tls.allowCommonName: true"
+        f"{NAME_ADVICE}: issue it anew, or write the name that it holds as tls.serverName; only for"
+        " a certificate without any subjectAltName, set tls.allowCommonName: true"
     )
 
 

@@ -17,12 +17,17 @@ from pillion_sidecar.intake.parameters import (
     DEFAULT_FAULTS,
     MAXIMUM_FAULTS,
     BadParameter,
+    check_names,
     parse_count,
     parse_level,
     parse_timeout,
 )
 from pillion_sidecar.reliability.identity import scoped
 from pillion_sidecar.reliability.publishers import Publisher, Publishers
+
+RECEIPT_PARAMETERS = frozenset({"level", "timeout"})
+FLUSH_PARAMETERS = frozenset({"instance", "level", "publisher", "timeout"})
+FAULTS_PARAMETERS = frozenset({"after", "instance", "limit", "publisher"})
 
 #: What a publisher is told to wait for a place to wait in, in seconds.
 WAIT_RETRY_AFTER = 1.0
@@ -75,6 +80,7 @@ class Asking:
             return answers.refusal(404, "no such receipt (any more); publish again to be sure")
         asked = Acknowledgement.DURABLE if receipt.is_for_durable else Acknowledgement.DELIVERED
         try:
+            check_names(request.query, RECEIPT_PARAMETERS)
             seconds = parse_timeout(request.query, maximum=self._limits.wait_seconds)
             level = self._level(request, default=asked)
         except BadParameter as error:
@@ -95,6 +101,7 @@ class Asking:
     async def flush(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/flush: wait for all that a publisher has published so far."""
         try:
+            check_names(request.query, FLUSH_PARAMETERS)
             seconds = parse_timeout(request.query, maximum=self._limits.wait_seconds)
             level = self._level(request, default=Acknowledgement.DELIVERED)
             publisher = self._publisher(request)
@@ -116,6 +123,7 @@ class Asking:
     async def faults(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/faults: what was discarded of that which a publisher published (S1.9)."""
         try:
+            check_names(request.query, FAULTS_PARAMETERS)
             after = parse_count(request.query, name="after", default=0, maximum=1 << 62)
             limit = parse_count(
                 request.query, name="limit", default=DEFAULT_FAULTS, maximum=MAXIMUM_FAULTS

@@ -2,11 +2,12 @@
 ``instance``, the headers."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pillion_cim.values import ILLEGAL_IN_XML, is_language_tag
 from pillion_sidecar.config.resources import Acknowledgement, Durability
+from pillion_sidecar.queryparameters import refuse_parameters
 from pillion_sidecar.reliability.allowed import BadCallback, check_callback
 
 #: Seconds that ``ack=delivered`` and a flush wait where the publisher does not say.
@@ -15,6 +16,9 @@ MAXIMUM_TEXT = 1024
 #: Faults that one answer tells: where the publisher does not say, and at most.
 DEFAULT_FAULTS = 1000
 MAXIMUM_FAULTS = 10_000
+
+#: The query parameters of a publish request, of the first release's clients, too.
+PUBLISH_PARAMETERS = frozenset({"ack", "callback", "instance", "source", "timeout"})
 
 _LEVELS = {level.value.lower(): level for level in Acknowledgement}
 _MAXIMUM_LANGUAGES = 16
@@ -75,6 +79,13 @@ def parse_parameters(
         callback=callback,
         instance=instance,
     )
+
+
+def check_names(query: Mapping[str, str], known: Collection[str]) -> None:
+    """Raise :class:`BadParameter` for a parameter that is not known, or comes twice."""
+    reason = refuse_parameters(query, known)
+    if reason is not None:
+        raise BadParameter(reason)
 
 
 def parse_level(

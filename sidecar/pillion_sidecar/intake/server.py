@@ -25,8 +25,10 @@ from pillion_sidecar.intake.budget import BodyBudget
 from pillion_sidecar.intake.gate import IntakeGate, Visit
 from pillion_sidecar.intake.lines import LineDecoder
 from pillion_sidecar.intake.parameters import (
+    PUBLISH_PARAMETERS,
     BadParameter,
     Parameters,
+    check_names,
     parse_parameters,
 )
 from pillion_sidecar.intake.publishing import KINDS, BodyIntake, Interrupted, kind_of
@@ -206,6 +208,7 @@ class _Intake:
             return refusal
         if kind_of(request) is IntakeKind.CIM_XML:
             return await self.export(request)
+        check_names(request.query, PUBLISH_PARAMETERS)
         parameters = self._parameters(request)
         busy = self._acknowledging.refusal(parameters) or _reserve_wait(request, parameters)
         if busy is not None:
@@ -233,6 +236,7 @@ class _Intake:
         refusal = _refuse_media(request, relayed=True)
         if refusal is not None:
             return refusal
+        # Other names are ignored: the sidecar may be newer than its gateway.
         parameters = self._parameters(request)
         if parameters.callback is not None:
             return answers.refusal(400, "callback: a sidecar is answered by response alone")
@@ -321,6 +325,7 @@ class _Intake:
         refusal = cimxml.refuse_method(request.method) or _refuse_encoding(request)
         if refusal is not None:
             return refusal
+        check_names(request.query, PUBLISH_PARAMETERS)
         parameters = self._parameters(request)
         if parameters.callback is not None:
             return answers.refusal(400, "callback: an export message is answered by response alone")

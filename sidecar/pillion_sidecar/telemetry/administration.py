@@ -18,8 +18,10 @@ from aiohttp import web
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.connections import ended_with_client
+from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.journal.ports import Discard, DiscardQuery
 from pillion_sidecar.origins import OriginPolicy
+from pillion_sidecar.queryparameters import refuse_parameters, suggest
 from pillion_sidecar.telemetry.ports import DeliveryService, DestinationQueue, DiscardFinder
 from pillion_sidecar.telemetry.status import (
     attempt_status,
@@ -38,9 +40,12 @@ DEFAULT_DRAIN_TIMEOUT = 20.0
 #: Discards in one answer, by default and at most.
 DEFAULT_DISCARDS = 1000
 MAXIMUM_DISCARDS = 10_000
+DISCARD_PARAMETERS = ("destination", "limit", "reason", "since")
 MAXIMUM_DRAIN_TIMEOUT = 3600.0
 #: Requests that wait for ``POST /drain`` at a time.
 MOST_DRAINING = 16
+
+_REASONS = frozenset(reason.value for reason in DiscardReason)
 
 #: Hastens delivery for at most so many seconds; returns how much is then pending.
 Drain: TypeAlias = Callable[[float], Awaitable[int]]
@@ -70,23 +75,25 @@ def add_administration_routes(app: web.Application, administration: Administrati
     """Mount ``/v1/queues``, ``/v1/discards`` and ``/drain``."""
     routes = _Routes(administration)
     guarded = partial(_guarded, administration.origins)
-    app.router.add_get("/v1/queues", guarded(routes.list_queues))
+    app.router.add_get("/v1/queues", guarded(routes.list_queues, "after", "limit"))
     app.router.add_get("/v1/queues/{name}", guarded(routes.show_queue))
     app.router.add_post("/v1/queues/{name}/skip", guarded(routes.skip))
     app.router.add_post("/v1/queues/{name}/purge", guarded(routes.purge))
-    app.router.add_get("/v1/discards", guarded(routes.list_discards))
-    app.router.add_post("/drain", guarded(routes.drain))
+    app.router.add_get("/v1/discards", guarded(routes.list_discards, *DISCARD_PARAMETERS))
+    app.router.add_post("/drain", guarded(routes.drain, "timeout"))
 
 
-def _guarded(origins: OriginPolicy | None, handler: Handler) -> Handler:
-    """Answer 403 to what a web page of another origin has a browser send."""
-    if origins is None:
-        return handler
+def _guarded(origins: OriginPolicy | None, handler: Handler, *parameters: str) -> Handler:
+    """Answer 403 to the request of a web page of another origin, and 400 to query parameters
+    other than ``parameters``: a purge that ignored one would discard more than was meant."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        reason = origins.refuse(request)
+        reason = None if origins is None else origins.refuse(request)
         if reason is not None:
             raise web.HTTPForbidden(text=f"{reason}\n")
+        reason = refuse_parameters(request.query, parameters)
+        if reason is not None:
+            raise web.HTTPBadRequest(text=f"{reason}\n")
         return await handler(request)
 
     return answer
@@ -172,7 +179,7 @@ class _Routes:
         limit = _number(request, "limit", default=DEFAULT_DISCARDS, least=1, most=MAXIMUM_DISCARDS)
         query = DiscardQuery(
             destination=request.query.get("destination"),
-            reason=request.query.get("reason"),
+            reason=_reason(request),
             since=_moment(request, "since"),
         )
         found: Sequence[Discard] = ()
@@ -224,6 +231,15 @@ class _Routes:
                 text=f"no destination queue named {name!r}; GET /v1/queues lists them\n"
             )
         return queue
+
+
+def _reason(request: web.Request) -> str | None:
+    text = request.query.get("reason")
+    if text is not None and text not in _REASONS:
+        raise web.HTTPBadRequest(
+            text=f"reason={text[:40]!r} is no reason of a discard; {suggest(text, _REASONS)}\n"
+        )
+    return text
 
 
 def _moment(request: web.Request, name: str) -> datetime | None:

@@ -61,6 +61,7 @@ async def run(queue: StillQueue, fake_time: FakeTime) -> AsyncIterator[Run]:
             revision=lambda: "r1",
             durability=lambda: Durability.DISK,
             drain=drain,
+            kept_filters=lambda: {"mild": "no such property"},
         ),
     )
     async with TestServer(app) as server:
@@ -89,6 +90,9 @@ async def test_json_has_all_pages_of_queues(run: Run, capsys: pytest.CaptureFixt
     document = json.loads(capsys.readouterr().out)
     assert (document["revision"], document["durability"]) == ("r1", "Disk")
     assert len({queue["name"] for queue in document["queues"]}) == 1501
+    assert (document["endedSubscriptions"], document["endedSubscriptionsCount"]) == ([], 0)
+    assert document["keptFilters"] == [{"name": "mild", "problem": "no such property"}]
+    assert "next" not in document
 
 
 async def test_one_queue_shows_its_attempts(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

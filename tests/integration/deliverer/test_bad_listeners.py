@@ -194,6 +194,7 @@ async def test_a_certificate_for_somebody_else_is_refused(
             attempt = await last_attempt(run, "secure")
     assert "is not accepted: Hostname mismatch" in attempt["detail"]
     assert "elsewhere.example" in attempt["detail"]
+    assert "write the name that it holds as tls.serverName" in attempt["detail"]
 
 
 async def test_a_certificate_with_a_common_name_alone_is_refused_until_that_is_allowed(
@@ -206,7 +207,7 @@ async def test_a_certificate_with_a_common_name_alone_is_refused_until_that_is_a
             await run.publish(*alerts(0, 1))
             await run.failed("secure", 1)
             attempt = await last_attempt(run, "secure")
-            assert "set tls.allowCommonName: true" in attempt["detail"]
+            assert "without any subjectAltName, set tls.allowCommonName: true" in attempt["detail"]
             allowed = {**CA, "allowCommonName": True}
             await run.reload(*resources(secure(https.url, tls=allowed)), known)
             await run.settled()

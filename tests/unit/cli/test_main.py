@@ -97,11 +97,32 @@ def test_one_option_and_one_variable_name_the_deliverer(
         parser = entry.command_parser(name, entry.load(name))
         return parser.parse_args([*(["-"] if name == "publish" else []), *given])
 
-    assert parsed("--at", "u").to == parsed("--to", "u").to == "u"
+    assert parsed("--at", "u:1").to == parsed("--to", "u:1").to == "u:1"
     assert parsed().to == DEFAULT_URL
     monkeypatch.setenv("PILLION_URL", "http://elsewhere")
     assert parsed().to == "http://elsewhere"
     assert {parsed("--output", "table").output, parsed().output} == {"text"}
+
+
+@pytest.mark.parametrize(
+    "url", ["garbage", "ftp://127.0.0.1:1", "http://", "http://[x", "http://a b:1", "a:99999"]
+)
+@pytest.mark.parametrize("name", ["queues", "publish", "drain", "wait"])
+def test_what_is_no_url_is_refused_at_once_by_option_or_variable(
+    name: str, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [name, *(["-"] if name == "publish" else [])]
+    with pytest.raises(SystemExit) as end:
+        entry.main([*given, "--to", url])
+    assert end.value.code == Exit.USAGE
+    assert f"argument --to/--at: {url!r} is not a URL such as" in capsys.readouterr().err
+    if name == "wait":
+        return
+    monkeypatch.setenv("PILLION_URL", url)
+    with pytest.raises(SystemExit) as end:
+        entry.main(given)
+    assert end.value.code == Exit.USAGE
+    assert f"PILLION_URL: {url!r} is not a URL" in capsys.readouterr().err
 
 
 def test_version_is_the_distributions(capsys: pytest.CaptureFixture[str]) -> None:

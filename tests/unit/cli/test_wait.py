@@ -1,5 +1,6 @@
 """``pillion wait``: what counts as started, and for how long it looks."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -123,6 +124,20 @@ def test_without_time_it_looks_once(
     assert "HTTP 503: intake: it does not listen yet" in capsys.readouterr().err
     assert main(command) == Exit.OK
     assert capsys.readouterr() == ("", "")
+
+
+def test_json_says_whether_it_has_started(
+    telemetry: Telemetry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    telemetry.statuses = [503, 200]
+    telemetry.start()
+    command = ["wait", "--to", telemetry.url, "--timeout", "0", "--output", "json"]
+    assert main(command) == Exit.FAILED
+    told = json.loads(capsys.readouterr().out)
+    assert told["started"] is False
+    assert "it does not listen yet" in told["failure"]
+    assert main(command) == Exit.OK
+    assert json.loads(capsys.readouterr().out) == {"started": True}
 
 
 def test_a_wrong_time_is_a_wrong_command_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -801,6 +801,19 @@ def test_a_file_without_a_resource_removes_nothing(tmp_path: Path, text: str) ->
     assert "remove the file" in problem.remedy
 
 
+@pytest.mark.parametrize(("name", "says"), [("nope", "not found"), ("a.yaml", "is not a folder")])
+def test_a_folder_that_cannot_be_listed_is_named_whole_with_the_remedy(
+    tmp_path: Path, name: str, says: str
+) -> None:
+    (tmp_path / "a.yaml").write_text("kind: Other\n")
+    with pytest.raises(ConfigurationError) as failure:
+        load_folder(tmp_path / name)
+    (problem,) = failure.value.problems
+    assert problem.file == str(tmp_path / name)
+    assert says in problem.message
+    assert problem.remedy == "Name the folder that holds the resource files."
+
+
 def test_a_folder_in_the_place_of_a_file_removes_nothing(tmp_path: Path) -> None:
     complete(tmp_path)
     (tmp_path / "replaced.yaml").mkdir()

@@ -287,6 +287,9 @@ async def test_a_body_of_another_form_is_415(headers: dict[str, str], says: str)
         ("timeout=1e9", "timeout"),
         ("source=", "source"),
         ("source=a%01b", "source: has a character that XML cannot carry"),
+        ("sorce=a", "'sorce': there is no such parameter; did you mean source?"),
+        ("frobnicate=1", "use ack, callback, instance, source, timeout"),
+        ("source=a&ack=accepted&source=b", "source: is given more than once"),
     ],
 )
 async def test_a_wrong_parameter_is_400_with_the_remedy(query: str, says: str) -> None:
@@ -295,6 +298,22 @@ async def test_a_wrong_parameter_is_400_with_the_remedy(query: str, says: str) -
         assert status == 400
         assert says in document["reason"]
         assert door.queues.taken == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "says"),
+    [
+        ("POST", "/v1/flush?publisher=p&levle=durable", "did you mean level?"),
+        ("POST", "/v1/flush?publisher=p&publisher=q", "publisher: is given more than once"),
+        ("GET", "/v1/faults?publisher=p&aftr=3", "did you mean after?"),
+    ],
+)
+async def test_parameters_that_a_question_does_not_take_are_refused(
+    method: str, path: str, says: str
+) -> None:
+    async with Door().open() as door, door.session.request(method, f"{door.url}{path}") as answer:
+        assert answer.status == 400
+        assert says in (await answer.json())["reason"]
 
 
 async def test_before_configuration_and_after_closing_publishers_are_told_to_come_again() -> None:

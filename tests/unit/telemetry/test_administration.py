@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
@@ -129,6 +130,31 @@ async def test_a_wrong_limit_is_refused_by_name(fake_time: FakeTime) -> None:
             answer = await client.get("/v1/queues", params={"limit": limit})
             assert answer.status == 400
             assert f"limit={limit!r}" in await answer.text()
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "says"),
+    [
+        ("GET", "/v1/queues?limt=1", "'limt': there is no such parameter; did you mean limit?"),
+        ("GET", "/v1/queues?limit=1&limit=2", "limit: is given more than once"),
+        ("GET", "/v1/queues/siem?limit=1", "'limit': there is no such parameter"),
+        ("GET", "/v1/discards?Destination=siem", "did you mean destination?"),
+        ("GET", "/v1/discards?reason=queue-ful", "did you mean queue-full?"),
+        ("GET", "/v1/discards?reason=7", "use attempts-exceeded, damaged"),
+        ("POST", "/v1/queues/siem/purge?limit=1", "'limit': there is no such parameter"),
+        ("POST", "/v1/queues/siem/skip?count=2", "'count': there is no such parameter"),
+        ("POST", "/drain?timout=1", "did you mean timeout?"),
+    ],
+)
+async def test_a_parameter_that_is_not_taken_is_refused_and_nothing_is_done(
+    fake_time: FakeTime, method: str, target: str, says: str
+) -> None:
+    queue = StillQueue(name="siem", depth=3)
+    async with _client(fake_time, queue) as client:
+        answer = await client.request(method, target)
+        assert answer.status == 400
+        assert says in await answer.text()
+        assert queue.depth == 3
 
 
 async def test_skip_discards_the_front_and_purge_the_rest(fake_time: FakeTime) -> None:
