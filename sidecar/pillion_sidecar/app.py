@@ -120,7 +120,7 @@ class Deliverer:
             metrics=self._metrics, configured=lambda: self._configuration is not None
         )
         self._shares = DescriptorShares.of_process()
-        self._outgoing = OutgoingConnections(self._shares.outgoing)
+        self._outgoing = OutgoingConnections(self._shares.outgoing, timers=self._timers)
         self._resolver = Resolver(nameservers=settings.nameservers)
         self._doorway = Doorway(
             settings,

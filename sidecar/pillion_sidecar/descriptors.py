@@ -19,8 +19,10 @@ INTAKE_CONNECTIONS = 1000
 SMALL_CONNECTIONS = 64
 #: The fewest connections that a listener has.
 FEWEST_CONNECTIONS = 8
-#: The fewest connections to listeners.
+#: The fewest connections to listeners, where there are three times as many descriptors.
 FEWEST_OUTGOING = 16
+#: The fewest of all.
+LEAST_OUTGOING = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +42,9 @@ class DescriptorShares:
         """Divide ``available`` descriptors. Few leave each part its fewest, and no more."""
         small = _between(FEWEST_CONNECTIONS, available // 16, SMALL_CONNECTIONS)
         intake = _between(FEWEST_CONNECTIONS, available // 4, INTAKE_CONNECTIONS)
-        outgoing = max(FEWEST_OUTGOING, available - KEPT_BACK - intake - 2 * small)
+        # The journal and the listeners need what few descriptors there are, too.
+        fewest = _between(LEAST_OUTGOING, available // 3, FEWEST_OUTGOING)
+        outgoing = max(fewest, available - KEPT_BACK - intake - 2 * small)
         return cls(
             available=available,
             intake=intake,

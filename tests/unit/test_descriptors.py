@@ -36,6 +36,13 @@ def test_few_descriptors_leave_each_part_some() -> None:
     assert min(shares.intake, shares.telemetry, shares.administration, shares.outgoing) > 0
 
 
+@pytest.mark.parametrize(("available", "outgoing"), [(0, 4), (30, 10), (60, 16), (220, 16)])
+def test_few_descriptors_are_not_all_for_connections_to_listeners(
+    available: int, outgoing: int
+) -> None:
+    assert DescriptorShares.of(available).outgoing == outgoing
+
+
 PROGRAM = """
 import resource
 from pillion_sidecar.descriptors import DescriptorShares, raise_limit

@@ -4,11 +4,12 @@ import asyncio
 import errno
 import os
 import socket
+from contextlib import AsyncExitStack
 
 import pytest
 
-from pillion_sidecar.handlers.http.channel import SHORTAGE_SECONDS
-from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
+from pillion_sidecar.handlers.http.channel import LEAST_OVERDUE_SECONDS, SHORTAGE_SECONDS
+from pillion_sidecar.handlers.http.outgoing import LOOK_SECONDS, OutgoingConnections
 from pillion_sidecar.testing import FakeTime
 from support.http_listener import Peer, Recorder, listening, ok, request, sending
 
@@ -16,9 +17,10 @@ from support.http_listener import Peer, Recorder, listening, ok, request, sendin
 class Slot:
     """A holder whose connection a test opens and closes."""
 
-    def __init__(self, outgoing: OutgoingConnections) -> None:
+    def __init__(self, outgoing: OutgoingConnections, *, owner: object = None) -> None:
         self.outgoing = outgoing
-        self.is_idle = False
+        self.owner = self if owner is None else owner
+        self.is_idle = self.is_failing = self.is_overdue = False
         self.has_connection = False
 
     def ask(self) -> bool:
@@ -28,6 +30,10 @@ class Slot:
     def close_idle(self) -> None:
         self.has_connection = self.is_idle = False
         self.outgoing.give(self)
+
+    def give_way(self) -> None:
+        self.is_failing = True
+        self.close_idle()
 
     def admitted(self) -> None:
         self.has_connection = True
@@ -66,6 +72,154 @@ def test_who_waits_no_more_is_not_admitted() -> None:
     outgoing.give(second)
     first.close_idle()
     assert not second.has_connection
+
+
+def test_a_quarter_is_kept_for_those_that_answer() -> None:
+    outgoing = OutgoingConnections(8)
+    failing = [Slot(outgoing) for _ in range(10)]
+    for one in failing:
+        one.is_failing = True
+        one.ask()
+    assert [one.has_connection for one in failing] == [True] * 6 + [False] * 4
+    answering = [Slot(outgoing) for _ in range(3)]
+    assert [one.ask() for one in answering] == [True, True, False]
+    # And goes to them first.
+    failing[0].close_idle()
+    assert answering[2].has_connection
+    assert not failing[6].has_connection
+    answering[0].close_idle()
+    assert failing[6].has_connection
+
+
+def test_each_destination_has_its_turn() -> None:
+    outgoing = OutgoingConnections(1)
+    first = Slot(outgoing)
+    first.ask()
+    many = [Slot(outgoing, owner="many") for _ in range(3)]
+    for one in many:
+        one.ask()
+    other = Slot(outgoing)
+    other.ask()
+    order = []
+    held = first
+    for _ in range(4):
+        held.close_idle()
+        held = next(one for one in (*many, other) if one.has_connection)
+        order.append(held.owner)
+    assert order == ["many", other, "many", "many"]
+
+
+def test_what_is_overdue_gives_way_to_those_who_wait_and_what_has_failed_keeps_its_share(
+    fake_time: FakeTime,
+) -> None:
+    outgoing = OutgoingConnections(4, timers=fake_time)
+    failing, slow, quick, hung = (Slot(outgoing) for _ in range(4))
+    failing.is_failing = True
+    for one in (failing, slow, quick, hung):
+        assert one.ask()
+    failing.is_overdue = hung.is_overdue = True
+    waiting = [Slot(outgoing) for _ in range(2)]
+    assert [one.ask() for one in waiting] == [False, False]
+    fake_time.advance(LOOK_SECONDS)
+    assert [one.has_connection for one in (failing, slow, quick, hung)] == [True, True, True, False]
+    assert [one.has_connection for one in waiting] == [True, False]
+    slow.is_overdue = True
+    fake_time.advance(LOOK_SECONDS)
+    assert waiting[1].has_connection
+    fake_time.advance(LOOK_SECONDS)
+    assert fake_time.next_due() is None
+
+
+def test_an_idle_connection_of_one_that_failed_is_closed_for_another_that_fails() -> None:
+    outgoing = OutgoingConnections(4)
+    failing = [Slot(outgoing) for _ in range(4)]
+    for one in failing:
+        one.is_failing = True
+    assert [one.ask() for one in failing[:3]] == [True] * 3
+    failing[1].is_idle = True
+    assert failing[3].ask()
+    assert not failing[1].has_connection
+
+
+async def test_a_healthy_destination_does_not_wait_for_the_time_out_of_those_that_hang(
+    fake_time: FakeTime,
+) -> None:
+    outgoing = OutgoingConnections(4, timers=fake_time)
+    arrived: asyncio.Queue[None] = asyncio.Queue()
+
+    async def hang(peer: Peer) -> None:
+        await peer.request()
+        arrived.put_nowait(None)
+        await peer.closed()
+
+    async with AsyncExitStack() as stack:
+        hung = await stack.enter_async_context(listening(hang))
+        listener = await stack.enter_async_context(listening(answer_all))
+        senders = [
+            await stack.enter_async_context(
+                sending(hung.url, fake_time, outgoing=outgoing, seconds=600)
+            )
+            for _ in range(8)
+        ]
+        healthy = await stack.enter_async_context(
+            sending(listener.url, fake_time, outgoing=outgoing, seconds=600)
+        )
+        ends = [Recorder() for _ in senders]
+        for sender, end in zip(senders, ends, strict=True):
+            sender.send(request(), end)
+        first = Recorder()
+        healthy.send(request(), first)
+        for _ in range(2):
+            for _ in range(4):
+                await arrived.get()
+            fake_time.advance(LEAST_OVERDUE_SECONDS + LOOK_SECONDS)
+        assert (await first.answer())[0] == 200
+        gave_way = [await end.failure() for end in ends[:5]]
+        assert not any(end.future.done() for end in ends[5:])
+        assert {one.spends_attempt for one in gave_way} == {False}
+        assert all("limit of open files" in one.detail for one in gave_way)
+        # Those that hang are tried again; from now on they have a share and no more.
+        again = [Recorder() for _ in gave_way]
+        for sender, end in zip(senders, again, strict=False):
+            sender.send(request(), end)
+        for _ in range(20):
+            recorder = Recorder()
+            healthy.send(request(), recorder)
+            fake_time.advance(LOOK_SECONDS)
+            assert (await recorder.answer())[0] == 200
+        assert not any(end.future.done() for end in again)
+
+
+async def test_a_listener_that_is_always_slow_does_not_give_way(fake_time: FakeTime) -> None:
+    outgoing = OutgoingConnections(1, timers=fake_time)
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(peer: Peer) -> None:
+        while True:
+            await peer.request()
+            asked.set()
+            await go_on.wait()
+            go_on.clear()
+            await peer.send(ok())
+
+    async with (
+        listening(slow) as slow_listener,
+        listening(answer_all) as listener,
+        sending(slow_listener.url, fake_time, outgoing=outgoing, seconds=600) as first,
+        sending(listener.url, fake_time, outgoing=outgoing, seconds=600) as second,
+    ):
+        for crowded in (False, True):
+            busy, waiting = Recorder(), Recorder()
+            asked.clear()
+            first.send(request(), busy)
+            await asked.wait()
+            if crowded:
+                second.send(request(), waiting)
+            for _ in range(20):
+                fake_time.advance(1.0)
+            go_on.set()
+            assert (await busy.answer())[0] == 200
+        assert (await waiting.answer())[0] == 200
 
 
 async def answer_all(peer: Peer) -> None:

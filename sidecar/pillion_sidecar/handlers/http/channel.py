@@ -7,6 +7,7 @@ number and touches no heap.
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from pillion_sidecar.clock import Clock, Timer, Timers
@@ -23,6 +24,9 @@ from pillion_sidecar.handlers.http.wire import Wire
 
 #: Seconds until a connection is tried again for which there was no descriptor.
 SHORTAGE_SECONDS = 1.0
+#: An answer is overdue after so many times the longest one of its destination, and so many seconds.
+OVERDUE_TIMES = 10
+LEAST_OVERDUE_SECONDS = 5.0
 # Timers may fire this much early.
 _SLACK = 0.001
 
@@ -52,6 +56,23 @@ class Connect(Protocol):
         """
 
 
+class AnswerTimes:
+    """How a destination answers, over all of its slots."""
+
+    __slots__ = ("failing", "longest")
+
+    def __init__(self) -> None:
+        #: Whether the last attempt was not answered.
+        self.failing = False
+        #: Seconds that an answer took at most.
+        self.longest = 0.0
+
+    @property
+    def overdue(self) -> float:
+        """Seconds after which an answer takes far too long."""
+        return max(LEAST_OVERDUE_SECONDS, OVERDUE_TIMES * self.longest)
+
+
 class Channel:
     """A slot. ``released`` is called when it can take another request, before the exchange hears
     what became of its own."""
@@ -59,7 +80,7 @@ class Channel:
     __slots__ = (
         "_buffer", "_clock", "_connector", "_deadline", "_exchange", "_idle_seconds", "_opening",
         "_outgoing", "_queued", "_reading", "_released", "_request", "_reused", "_stage",
-        "_timeout", "_timer", "_timers", "_wire",
+        "_timeout", "_timer", "_timers", "_times", "_wire",
     )  # fmt: skip
 
     def __init__(
@@ -73,9 +94,12 @@ class Channel:
         idle_seconds: float,
         released: Callable[["Channel"], None],
         outgoing: OutgoingConnections,
+        times: AnswerTimes,
         reading: Reading = USUAL,
     ) -> None:
+        """``times`` is that of all slots of the destination."""
         self._outgoing = outgoing
+        self._times = times
         #: Whether it waits for its turn to open a connection.
         self._queued = False
         self._reading = reading
@@ -122,8 +146,30 @@ class Channel:
     def is_idle(self) -> bool:
         return self._exchange is None and self._wire is not None
 
+    @property
+    def owner(self) -> object:
+        return self._times
+
+    @property
+    def is_failing(self) -> bool:
+        return self._times.failing
+
+    @property
+    def is_overdue(self) -> bool:
+        if self._exchange is None or self._queued:
+            return False
+        return self._waited() >= self._times.overdue
+
+    def _waited(self) -> float:
+        return self._clock.monotonic() - (self._deadline - self._timeout)
+
     def close_idle(self) -> None:
         self._drop()
+
+    def give_way(self) -> None:
+        # It may have been answered in time, had there been descriptors: no attempt.
+        reason = f"gave its connection to another destination after {self._waited():.0f} s"
+        self._abandon(f"{reason}, since the limit of open files is low", spends_attempt=False)
 
     def admitted(self) -> None:
         self._queued = False
@@ -141,6 +187,11 @@ class Channel:
     def wire_answered(self, status: int, headers: Headers, body: bytes, *, keep: bool) -> None:
         if not keep:
             self._forget_wire()
+        times = self._times
+        times.failing = False
+        waited = self._clock.monotonic() - self._deadline + self._timeout
+        if waited > times.longest:
+            times.longest = waited
         exchange = self._finish()
         if exchange is not None:
             exchange.answered(status, headers, body)
@@ -218,6 +269,7 @@ class Channel:
         return exchange
 
     def _fail(self, failure: Failure) -> None:
+        self._times.failing = True
         exchange = self._finish()
         if exchange is not None:
             exchange.failed(failure)
@@ -251,10 +303,13 @@ class Channel:
                 self._drop()
 
     def _time_out(self) -> None:
-        waited = f"timed out after {self._timeout:g} s"
+        self._abandon(f"timed out after {self._timeout:g} s")
+
+    def _abandon(self, reason: str, *, spends_attempt: bool = True) -> None:
         if self._opening is None and self._wire is not None:
-            failure = self._wire.give_up(waited)
+            failure = self._wire.give_up(reason)
         else:
-            failure = Failure(DeliveryResult.ERROR, f"{waited} while {self._stage}")
+            failure = Failure(DeliveryResult.ERROR, f"{reason} while {self._stage}")
+        self._times.failing = True
         self._drop()
-        self._fail(failure)
+        self._fail(replace(failure, spends_attempt=spends_attempt))

@@ -19,7 +19,13 @@ _REASONS = (b"cimerror", b"pgerrordetail", b"cimerrordetails")
 
 def failure_outcome(failure: Failure) -> DeliveryOutcome:
     """The outcome of an attempt without an answer."""
-    return DeliveryOutcome(failure.result, failure.detail, failure.status, hold=failure.hold)
+    return DeliveryOutcome(
+        failure.result,
+        failure.detail,
+        failure.status,
+        spends_attempt=failure.spends_attempt,
+        hold=failure.hold,
+    )
 
 
 def status_outcome(status: int, headers: Headers, clock: Clock) -> DeliveryOutcome:

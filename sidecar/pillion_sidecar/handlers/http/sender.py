@@ -1,7 +1,7 @@
 """The sender of one destination: its slots, and which of them is free."""
 
 from pillion_sidecar.clock import Clock, Timers
-from pillion_sidecar.handlers.http.channel import Channel, Connect
+from pillion_sidecar.handlers.http.channel import AnswerTimes, Channel, Connect
 from pillion_sidecar.handlers.http.exchange import USUAL, Exchange, Reading
 from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
 
@@ -38,6 +38,7 @@ class HTTPSender:
         self._buffer = buffer
         self._timeout = timeout
         self._idle_seconds = idle_seconds
+        self._times = AnswerTimes()
         self._channels: list[Channel] = []
         # Last in, first out: under less load, the rest grow idle and close.
         self._free: list[Channel] = []
@@ -57,6 +58,7 @@ class HTTPSender:
             idle_seconds=self._idle_seconds,
             released=self._free.append,
             outgoing=self._outgoing,
+            times=self._times,
             reading=self._reading,
         )
         self._channels.append(channel)
