@@ -7,9 +7,15 @@ import errno
 import logging
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
+
+from aiohttp import EMPTY_PAYLOAD, StreamReader
+from aiohttp.http import RawRequestMessage
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_protocol import _ErrInfo
 
 from pillion_sidecar.clock import Clock, Timer, Timers
 from pillion_sidecar.connections import Connection
@@ -108,11 +114,24 @@ class Entrance:
             self.prove(visitor.handler)
 
     def refuse_head(self, visitor: "_Visitor") -> None:
-        """The head of a request is too long."""
+        """The head of a request is too long before it is whole."""
         self._observer.connection_given_up(GivenUp.HEAD_TOO_LONG)
         assert visitor.transport is not None
         visitor.transport.write(_HEAD_TOO_LONG)
         visitor.transport.close()
+
+    def check_heads(self, handler: asyncio.Protocol) -> None:
+        """Have the first request whose head is too long answered 431, after those before it, and
+        none after it."""
+        messages: deque[tuple[Any, StreamReader]] = handler._messages  # type: ignore[attr-defined]
+        for place, (message, _) in enumerate(messages):
+            if isinstance(message, RawRequestMessage) and _head_size(message) > self.head_bytes:
+                self._observer.connection_given_up(GivenUp.HEAD_TOO_LONG)
+                while len(messages) > place:
+                    messages.pop()
+                error = _ErrInfo(431, HttpProcessingError(code=431), "")
+                messages.append((error, EMPTY_PAYLOAD))
+                return
 
     def has_proven(self, protocol: asyncio.BaseProtocol) -> bool:
         """Whether the connection of a protocol keeps its place for as long as it likes."""
@@ -317,6 +336,15 @@ def _idle_since(visitor: "_Visitor") -> float | None:
     return float(getattr(visitor.handler, "_next_keepalive_close_time", 0.0))
 
 
+def _head_size(message: RawRequestMessage) -> int:
+    """Bytes of a head, without blanks around the values."""
+    # The line has two blanks, its version, and its end; the head has an empty line at its end.
+    size = len(message.method) + len(message.path) + 14
+    for name, value in message.raw_headers:
+        size += len(name) + len(value) + 4
+    return size
+
+
 def _ignore(_data: bytes) -> None:
     """Nothing is received any more."""
 
@@ -324,13 +352,15 @@ def _ignore(_data: bytes) -> None:
 class _Visitor(Connection):
     """One connection."""
 
-    __slots__ = ("_entrance", "_head", "connection", "limit", "shaking", "transport")
+    __slots__ = ("_entrance", "_head", "_is_silent", "connection", "limit", "shaking", "transport")
 
     limit: Timer
 
     def __init__(self, entrance: Entrance, connection: socket.socket) -> None:
         self._entrance = entrance
         self._head = 0
+        #: Until the first head is whole.
+        self._is_silent = True
         self.connection = connection
         self.shaking: asyncio.Task[None] | None = None
         #: None until the handshake is done.
@@ -347,14 +377,24 @@ class _Visitor(Connection):
         self.data_received = self._receive
 
     def _receive(self, data: bytes) -> None:
-        self.handler.data_received(data)
-        if not _awaits_request(self.handler):
+        handler = self.handler
+        room = self._entrance.head_bytes - self._head
+        if len(data) > room and _awaits_request(handler):
+            handler.data_received(data[:room])
+            data = data[room:]
+            if _awaits_request(handler):
+                self._entrance.refuse_head(self)
+                return
+        handler.data_received(data)
+        if handler._messages:  # type: ignore[attr-defined]
+            # Requests whose heads are whole now, and none has been begun with.
             self._head = 0
-            self._entrance.heard(self)
-            return
-        self._head += len(data)
-        if self._head > self._entrance.head_bytes:
-            self._entrance.refuse_head(self)
+            if self._is_silent:
+                self._is_silent = False
+                self._entrance.heard(self)
+            self._entrance.check_heads(handler)
+        elif _awaits_request(handler):
+            self._head += len(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         # It refers to this, and would keep it for the garbage collector.

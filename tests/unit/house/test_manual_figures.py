@@ -112,7 +112,9 @@ def first_codes(name: str, head: str) -> set[str]:
 @pytest.mark.parametrize(
     ("begins", "figures"),
     [
+        ("target of a request", [8190, 400]),
         ("headers of a request", [MAXIMUM_HEADERS, 8190, 400]),
+        ("head of a request", [HEAD_BYTES, 431]),
         ("one indication", [LIMITS.line_bytes]),
         ("a batch of CloudEvents", [LIMITS.document_bytes]),
         ("bodies held", [MOST_BODY_BYTES, GRACE_SECONDS, 503]),
