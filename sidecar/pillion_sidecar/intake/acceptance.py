@@ -154,11 +154,15 @@ class Submission:
                 return
         source = decoded.source or self._source
         digest = _digest(decoded, source, self._namespace)
-        known = self._find(digest, now)
-        if known is not None and not known[1].is_gone:
-            group = scoped(self._namespace, decoded.group)
-            self._repeat(decoded, source, group, moment, line, known)
-            return
+        # What has come before under its identity. No calls from here that a usual line can do
+        # without: each is one per cent of its time.
+        known = None
+        if digest is not None and (original := rooms.memory.find(digest, now)) is not None:
+            known = digest, original
+            if not original.is_gone:
+                group = scoped(self._namespace, decoded.group)
+                self._repeat(decoded, source, group, moment, line, known)
+                return
         targets = rooms.routes.route(decoded.class_name, decoded.instance, decoded.source_namespace)
         examined = None
         if moment is not None and decoded.member is not None:
@@ -189,14 +193,6 @@ class Submission:
             self._remember(indication, moment, examined, again=known is not None)
             if decoded.undeclared:
                 rooms.undeclared.note(decoded.class_name)
-
-    def _find(self, digest: bytes | None, now: float) -> tuple[bytes, Original] | None:
-        """Return what has come before under an identity, and became of it."""
-        rooms = self._rooms
-        if digest is None:
-            return None
-        original = rooms.memory.find(digest, now)
-        return None if original is None else (digest, original)
 
     def _repeat(
         self,
@@ -341,16 +337,14 @@ class Submission:
                 return False
         for follower in self._followers:
             follower.offering(indication, targets, line)
-        refusal = self._take_over(indication, targets, examined)
+        refusal = None
+        if examined is not None:
+            refusal = self._rooms.groups.take(examined, indication, targets)
+        # Without a target nothing is delivered, but an identity is journaled.
+        elif targets or indication.digest is not None:
+            refusal = self._rooms.queues.offer(indication, targets)
         if refusal is not None:
-            self._withdraw(indication, targets)
-            self._close_group(indication)
-            if refusal.is_of_group:
-                # Nobody else waits for it.
-                targets = ()
-            elif refusal.destination is None:
-                self._closed_all = refusal
-            self._reject(Guard.NO_ROOM, line, refusal=refusal, targets=targets)
+            self._take_back(indication, targets, refusal, line)
             return False
         if self._followers and indication.unsettled != len(targets):
             for follower in self._followers:
@@ -359,15 +353,18 @@ class Submission:
             self._note_unreached(indication, targets)
         return True
 
-    def _take_over(
-        self, indication: Indication, targets: Sequence[Target], examined: Examined | None
-    ) -> Refusal | None:
-        if examined is not None:
-            return self._rooms.groups.take(examined, indication, targets)
-        # Without a target nothing is delivered, but an identity is journaled.
-        if targets or indication.digest is not None:
-            return self._rooms.queues.offer(indication, targets)
-        return None
+    def _take_back(
+        self, indication: Indication, targets: Sequence[Target], refusal: Refusal, line: int
+    ) -> None:
+        """Refuse what its queues or its group have no room for."""
+        self._withdraw(indication, targets)
+        self._close_group(indication)
+        if refusal.is_of_group:
+            # Nobody else waits for it.
+            targets = ()
+        elif refusal.destination is None:
+            self._closed_all = refusal
+        self._reject(Guard.NO_ROOM, line, refusal=refusal, targets=targets)
 
     def _note_unreached(self, indication: Indication, targets: Sequence[Target]) -> None:
         reason = Unreached.SUPPRESSED

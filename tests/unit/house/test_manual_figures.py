@@ -215,7 +215,7 @@ def test_the_shares_of_open_files_are_the_constants() -> None:
 
 
 def test_every_limit_of_intake_is_pinned() -> None:
-    assert len(table("publishing.md", "what")) == 18
+    assert len(table("publishing.md", "what")) == 20
 
 
 def test_the_parameters_of_publishing_have_the_stated_defaults_and_bounds() -> None:
