@@ -11,6 +11,8 @@ from pillion_sidecar.telemetry.escaping import escape_controls
 
 #: Characters of a value that a line for people shows.
 _SHOWN = 60
+#: Characters shown of each part of a sequence context.
+_PART = 9
 _SHOWN_PROPERTIES = ("EventID", "PerceivedSeverity", "Message", "Description")
 
 
@@ -128,7 +130,7 @@ class TextReporter:
         name = arrival.text("IndicationIdentifier")
         parts.append("(no identifier)" if name is None else _plain(name))
         if identifier is not None:
-            parts.append(f"{_plain(identifier.context)} #{identifier.number}")
+            parts.append(f"{_plain(short(identifier.context))} #{identifier.number}")
         for name in _SHOWN_PROPERTIES:
             if (value := arrival.value(name)) is not None:
                 parts.append(f"{name}={_plain(json.dumps(value, ensure_ascii=False))}")
@@ -144,7 +146,16 @@ class TextReporter:
         self._write(", ".join(f"{name} {count}" for name, count in counts.items()) + "\n")
 
 
+def short(context: str) -> str:
+    """Cut each part of a deliverer's context (service#journal#destination#epoch) to its beginning;
+    JSON output has the whole."""
+    return "#".join(_cut(part, _PART) for part in context.split("#"))
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
 def _plain(text: str, longest: int = _SHOWN) -> str:
     """A text of a stranger for a terminal: short, its control characters escaped."""
-    shown = text if len(text) <= longest else text[: longest - 1] + "…"
-    return escape_controls(shown)
+    return escape_controls(_cut(text, longest))

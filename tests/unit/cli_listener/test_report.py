@@ -99,3 +99,11 @@ def test_text_shows_values_without_their_types() -> None:
     TextReporter(written.append).happened(outcome)
     (line,) = written
     assert line.endswith("  PerceivedSeverity=6\n")
+
+
+def test_a_deliverers_context_is_shown_by_the_beginnings_of_its_parts() -> None:
+    lines: list[str] = []
+    context = "default#c429ebc541013e96#51bb8442-bb01-56ef-b59f-ad3833638fca#3"
+    numbered = replace(DELIVERED, identifier=SequenceIdentifier(context, 12), missing=0)
+    TextReporter(lines.append).happened(numbered)
+    assert "  default#c429ebc5…#51bb8442…#3 #12  " in lines[0]
