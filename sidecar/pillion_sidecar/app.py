@@ -389,6 +389,7 @@ class Deliverer:
             left,
             extra={"event": "deliverer-stopping", "left": left},
         )
+        await self.delivery.give_up()
 
     def _shut_the_door(self) -> None:
         self._gate.close(SHUTTING_DOWN)

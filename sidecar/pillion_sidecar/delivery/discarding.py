@@ -1,7 +1,7 @@
 """Discards many entries in turns, so that a large purge does not hold up the event loop."""
 
 from collections import deque
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from functools import partial
 
 from pillion_sidecar.delivery.entry import QueueEntry
@@ -106,14 +106,17 @@ class DiscardTurns:
         if len(self._batches) == 1:
             self._turn()
 
-    def finish(self) -> None:
-        """Discard at once all that is left, but for what would have to be read back: the journal
-        keeps it."""
+    def finish(self) -> Iterator[None]:
+        """Discard all that is left, one entry at each step, but for what would have to be read
+        back: the journal keeps it."""
         while self._batches:
+            # A turn of the event loop may have ended the batch of the last step.
             batch = self._batches[0]
-            while batch.entries:
+            if batch.entries:
                 self._discard(batch.queue, batch.entries.popleft(), batch.reason)
-            self._pop()
+                yield
+            else:
+                self._pop()
 
     def holds(self, index: int, number: int) -> bool:
         """Whether an entry of the queue with this index is being discarded."""

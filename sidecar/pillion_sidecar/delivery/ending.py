@@ -1,11 +1,13 @@
 """The end of a deliverer: it drains, hands over, and tells what is left (S0.14)."""
 
 import asyncio
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import ListenerDestination
 from pillion_sidecar.delivery import events
+from pillion_sidecar.delivery.discarding import DISCARDS_PER_TURN
 from pillion_sidecar.delivery.handingover import HandOver
 from pillion_sidecar.delivery.keeping import Keeping
 from pillion_sidecar.delivery.queue import DestinationQueue
@@ -45,6 +47,8 @@ class Ending:
         self._drains = 0
         # Queues whose first indication has no attempt left.
         self._exhausted: set[DestinationQueue] = set()
+        # One for both who discard: where the first is interrupted the other goes on.
+        self._rest = self._give_up()
 
     @property
     def is_draining(self) -> bool:
@@ -93,6 +97,8 @@ class Ending:
         """Whether no attempt is under way, or due before the deadline, for anything pending."""
         if self._clock.monotonic() >= deadline:
             return True
+        if self._taking.releases:
+            return False
         queues = self._table.all_queues()
         left = sum(queue.depth + queue.reserved for queue in queues)
         # What is being discarded is in no queue any more.
@@ -128,24 +134,41 @@ class Ending:
         if self._hand_over is not None:
             self._hand_over.failed(queue)
 
+    async def give_up(self) -> None:
+        """Take nothing more, and discard what is in memory alone, in turns of the event loop;
+        nothing where the journal keeps it."""
+        if self._keeping.packs:
+            return
+        self._taking.close()
+        for count, _ in enumerate(self._rest, 1):
+            if count % DISCARDS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
     def close(self) -> None:
         """Stop, with one line for each destination that something is left for (S0.14). What is in
-        memory alone is discarded, each logged; what the journal has stays there."""
+        memory alone and was not given up yet is discarded; what the journal has stays there."""
         self._taking.close()
-        self._settlements.finish()
+        deque(self._settlements.finish(), maxlen=0)
         self._table.subscriptions.close()
-        for queue in self._table.all_queues():
+        if not self._keeping.packs:
+            deque(self._rest, maxlen=0)
+        for queue in list(self._table.all_queues()):
             self._table.retire(queue)
             if self._keeping.packs:
-                left = queue.depth + queue.reserved
-                if left:
+                if left := queue.depth + queue.reserved:
                     events.kept_at_shutdown(queue, left)
-                continue
+            elif left := queue.discarded[DiscardReason.SHUTDOWN]:
+                events.left_at_shutdown(queue, left)
+
+    def _give_up(self) -> Iterator[None]:
+        """Discard what is in memory alone, one entry at each step."""
+        yield from self._settlements.finish()
+        yield from self._taking.give_up()
+        for queue in self._table.all_queues():
             entries, _ = queue.surrender()
             for entry in entries:
                 self._settlements.discard(queue, entry, DiscardReason.SHUTDOWN)
-            if left := queue.discarded[DiscardReason.SHUTDOWN]:
-                events.left_at_shutdown(queue, left)
+                yield
 
 
 def _is_stuck(queue: DestinationQueue, deadline: float, *, is_last: bool) -> bool:

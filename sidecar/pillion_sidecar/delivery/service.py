@@ -5,7 +5,7 @@ settles them. All on one event loop, so nothing here is locked.
 """
 
 import random
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
 
 from pillion_sidecar.clock import Clock, Timers
@@ -92,6 +92,7 @@ class DeliveryService:
             keeping=self._keeping,
             settlements=self._settlements,
             arrange=self.arrange,
+            call_soon=self._call_soon,
         )
         self._ending = Ending(
             clock=self._clock,
@@ -187,11 +188,11 @@ class DeliveryService:
 
     def end_group(self, run: int) -> None:
         """See ``intake.ports.Queues``."""
-        self._settlements.end_group(run)
+        self._taking.releases.end_group(run)
 
-    def end_other_groups(self, runs: Container[int]) -> None:
+    def end_other_groups(self, runs: Set[int]) -> None:
         """See ``intake.ports.Queues``."""
-        self._settlements.end_other_groups(runs)
+        self._taking.releases.end_other_groups(runs)
 
     def barrier(self, done: Callable[[], None]) -> None:
         """See ``intake.ports.Queues``."""
@@ -369,6 +370,10 @@ class DeliveryService:
             counts[queue.name] = counts.get(queue.name, 0) + queue.depth + queue.reserved
         left = [(name, count) for name, count in counts.items() if count]
         return dict(sorted(left, key=lambda one: (-one[1], one[0])))
+
+    async def give_up(self) -> None:
+        """Take nothing more, and discard what is in memory alone, in turns of the event loop."""
+        await self._ending.give_up()
 
     def close(self) -> None:
         """Stop, with one line for each destination that something is left for (S0.14). What is in

@@ -1,7 +1,7 @@
 """The books of what is settled: every entry once, delivered or discarded for a reason (S0.11)."""
 
 import asyncio
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.discarding import DiscardTurns
@@ -169,9 +169,9 @@ class Settlements:
         """Note that the indication of an entry that is being discarded lies elsewhere."""
         self._turns.move(index, number, position, size)
 
-    def finish(self) -> None:
-        """Discard at once what is being discarded."""
-        self._turns.finish()
+    def finish(self) -> Iterator[None]:
+        """Discard what is being discarded, one entry at each step."""
+        return self._turns.finish()
 
     # ------------------------------------------------------------------ waiting
 

@@ -1,7 +1,7 @@
 """What intake and the message groups hand over: taken for all targets or for none, given to the
 journal, and queued once it is as safe as the journal makes it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from pillion_sidecar.clock import Clock
@@ -12,6 +12,7 @@ from pillion_sidecar.delivery.keeping import Keeping, Queued
 from pillion_sidecar.delivery.parting import part
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.delivery.releasing import Releases
 from pillion_sidecar.delivery.settling import Settlements
 from pillion_sidecar.delivery.subscriptions import Subscription
 from pillion_sidecar.delivery.table import DestinationTable
@@ -43,13 +44,19 @@ class Taking:
         keeping: Keeping,
         settlements: Settlements,
         arrange: Callable[[DestinationQueue], None],
+        call_soon: Callable[[Callable[[], None]], object],
     ) -> None:
-        """``arrange`` sees to the next event of a queue that was empty."""
+        """``arrange`` sees to the next event of a queue that was empty; ``call_soon`` is that of
+        the event loop."""
         self._clock = clock
         self._table = table
         self._keeping = keeping
         self._settlements = settlements
         self._arrange = arrange
+        #: The members of groups that go to their queues.
+        self.releases = Releases(
+            call_soon=call_soon, release=self._release, settlements=settlements
+        )
         self._heaviest = Heaviest(clock=clock, queues=table.all_queues)
         #: Set when nothing more is taken.
         self.closed = False
@@ -65,6 +72,11 @@ class Taking:
         """
         if self.closed:
             return CLOSED
+        if self.releases.precede(indication):
+            refusal = self.hold(indication, targets)
+            if refusal is None:
+                self.releases.add(indication)
+            return refusal
         resolved = self._table.resolve(targets, ended=indication.relayed is not None)
         refusal = self._refusal(indication, resolved, completes=completes)
         if refusal is None:
@@ -111,6 +123,10 @@ class Taking:
 
     def release(self, indication: Indication) -> None:
         """See ``intake.ports.Queues``."""
+        if not self.closed:
+            self.releases.add(indication)
+
+    def _release(self, indication: Indication) -> None:
         if self.closed:
             return
         held = indication.id
@@ -149,12 +165,17 @@ class Taking:
 
     def close(self) -> None:
         """Take nothing more. What is held or waits for its commit stays in the journal, where that
-        has it; else it is discarded, or put in its queue."""
+        has it; else :meth:`give_up` discards it, or it is put in its queue."""
         if not self._keeping.packs:
             self.committed(NO_NUMBER)
-            for indication in self._keeping.held():
-                self.discard_held(indication, DiscardReason.SHUTDOWN)
         self.closed = True
+
+    def give_up(self) -> Iterator[None]:
+        """Discard what is held, one indication at each step."""
+        for indication in self._keeping.held():
+            entries = self._keeping.let_go(indication)
+            self._settlements.discard_held(indication, entries, DiscardReason.SHUTDOWN)
+            yield
 
     def committed(self, through: int) -> None:
         """Queue what is on disk; once nothing is delivered any more it stays there."""

@@ -1,7 +1,7 @@
 """What intake and the message groups ask of the rooms behind them. The deliverer's own are
 ``Router`` and ``DeliveryService``; tests stand in others."""
 
-from collections.abc import Callable, Container, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -108,7 +108,7 @@ class Queues(Protocol):
     def end_group(self, run: int) -> None:
         """No further member of a message group will be offered or released (``group_run``)."""
 
-    def end_other_groups(self, runs: Container[int]) -> None:
+    def end_other_groups(self, runs: Set[int]) -> None:
         """Nor will one of any group but these: after a restart."""
 
     def have_ended(self, targets: Sequence[Target]) -> bool:
