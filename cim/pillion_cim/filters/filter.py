@@ -32,7 +32,7 @@ class Filter:
     demand: Demand | None
     #: The classes that the query names and the schema does not have.
     unknown_classes: tuple[str, ...]
-    #: Whether it is for every class: whatever is published is an indication, declared or not.
+    #: Whether it selects every class, declared or not.
     _selects_all: bool
     _class_test: ClassTest
     _condition: Test | None

@@ -11,7 +11,7 @@ from pillion_cli.durations import add_timeout_argument
 from pillion_cli.exits import CommandFailed, Exit
 
 HELP = """
-Hasten delivery: whatever waits for a retry is attempted at once, and the command waits until
+Hasten delivery: each pending retry is attempted at once, and the command waits until
 nothing is left, for at most so many seconds. Intake stays open.
 
 A container's preStop hook runs it with --best-effort. A deliverer that does not answer is a
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--best-effort",
         action="store_true",
-        help="end with 0 whatever came of it, so that a kubelet reports no failed preStop hook",
+        help="always end with 0, so that a kubelet reports no failed preStop hook",
     )
     add_output_argument(parser)
 

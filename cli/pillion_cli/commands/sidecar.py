@@ -42,7 +42,7 @@ a crash and kill -9, and the next run on the same folder delivers them. One deli
 folder at a time. Without it queues are in memory: what is left at the end is discarded, with a log
 line for each indication, and what is pending when the process is killed is lost.
 
-With --token-keys it is a gateway: it lets in whoever shows a token of a service account that its
+With --token-keys it is a gateway: it admits tokens of the service accounts that its
 IndicationService allows (publishers), over TLS. With --gateway it relays to one.
 
 The first line of output is {{"intake": URL, "telemetry": URL}}, with "administration" where it is
@@ -102,7 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--operator-token-file",
         metavar="FILE",
         type=Path,
-        help="let whoever sends this file's token as a bearer read /v1/queues on the telemetry "
+        help="let requests with this file's token as a bearer read /v1/queues on the telemetry "
         "listener",
     )
     parser.add_argument(

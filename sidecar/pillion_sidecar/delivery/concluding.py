@@ -32,7 +32,7 @@ class Concluding:
         draw: Callable[[], float],
         ending: Ending,
     ) -> None:
-        """``draw`` gives jitter; ``ending`` is told of each attempt that another one may mend."""
+        """``draw`` gives jitter; ``ending`` is called for each attempt that may be repeated."""
         self._clock = clock
         self._table = table
         self._settlements = settlements

@@ -29,7 +29,7 @@ RECEIPT_PARAMETERS = frozenset({"level", "timeout"})
 FLUSH_PARAMETERS = frozenset({"instance", "level", "publisher", "timeout"})
 FAULTS_PARAMETERS = frozenset({"after", "instance", "limit", "publisher"})
 
-#: What a publisher is told to wait for a place to wait in, in seconds.
+#: Seconds of Retry-After where all waits are taken.
 WAIT_RETRY_AFTER = 1.0
 
 
@@ -54,7 +54,7 @@ class Asking:
     def waiting(
         self, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """Give whoever may wait a place to wait in; it waits no longer than its client."""
+        """Reserve one of the bounded waits, which ends with its client."""
 
         async def wait(request: web.Request) -> web.StreamResponse:
             if request.query.get("timeout") == "0":

@@ -71,7 +71,7 @@ class BodyCrowded(BodyError, TimeoutError):
 
 
 def crowd_out(request: web.BaseRequest) -> bool:
-    """Have whoever reads a request's body hear BodyCrowded; return whether anybody does."""
+    """Raise BodyCrowded in the reader of a request's body; return whether there is one."""
     if request.content.at_eof():
         return False
     request.content.set_exception(BodyCrowded())
@@ -79,7 +79,7 @@ def crowd_out(request: web.BaseRequest) -> bool:
 
 
 def interrupt_body(request: web.BaseRequest, reason: str) -> None:
-    """Have whoever reads a request's body hear BodyInterrupted; one that is read is left alone."""
+    """Raise BodyInterrupted in the reader of a request's body, unless all of it is read."""
     if not request.content.at_eof():
         request.content.set_exception(BodyInterrupted(reason))
 

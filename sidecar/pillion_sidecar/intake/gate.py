@@ -24,7 +24,7 @@ class Share:
     """Places of one kind.
 
     A principal gets another place while it holds fewer than are free. So one alone gets half of
-    them, two a third each, and a place is left for whoever comes next. Those of whom nothing is
+    them, two a third each, and a place is left for the next one. Those of whom nothing is
     known share all places.
     """
 
@@ -134,7 +134,7 @@ class IntakeGate:
                 visit.interrupt(reason)
 
     def enter(self, interrupt: Interrupt, *, principal: Principal | None = None) -> Visit | str:
-        """Let one request in to be read, or return why not. Whoever came in must leave."""
+        """Let one request in to be read, or return why not. The caller must call ``leave``."""
         if self._reason is not None:
             return self._reason
         if not self._reading.take(principal):

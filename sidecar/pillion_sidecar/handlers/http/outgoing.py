@@ -20,7 +20,7 @@ LOOK_SECONDS = 1.0
 
 
 class Holder(Protocol):
-    """Whoever has a connection, or waits for one."""
+    """The owner of a connection, or one that is to have one."""
 
     @property
     def owner(self) -> object:
