@@ -118,6 +118,11 @@ bench: java cluster-binaries ## Measure against nginx and wrk (Debian packages n
 	  { echo "No $$program. Debian: apt-get install nginx-light wrk" >&2; exit 1; }; done
 	@PYTHONPATH=tests $(PY) tests/benchmarks/run.py
 
+.PHONY: bench-against
+bench-against: java cluster-binaries ## Compare with another commit in turns: BASE=d029342 [ROUNDS=5] [NAMES="intake journal"]
+	@[ -n "$(BASE)" ] || { echo "Which commit? make bench-against BASE=COMMIT" >&2; exit 1; }
+	@PYTHONPATH=tests $(PY) tests/benchmarks/against.py $(BASE) --rounds $(or $(ROUNDS),5) $(NAMES)
+
 .PHONY: docs
 docs: .venv/.complete ## Build the manual into site/; a broken link is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict 2> >(grep -v "^INFO" >&2)

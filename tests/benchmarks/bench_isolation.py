@@ -165,13 +165,16 @@ def alert(event: str, number: int) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-async def publish_steadily(deliverer: Sidecar, seconds: float) -> None:
-    """Publish one at a time over one connection, at a steady rate."""
+async def publish_steadily(
+    deliverer: Sidecar, *, count: int, per_second: int, first: int = 0, step: int = 1
+) -> None:
+    """Publish one at a time over one connection, at a steady rate: of ``count``, from the first
+    on, one of each ``step``."""
     url = urlsplit(deliverer.intake_url)
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
     began = time.perf_counter()
-    for number in range(int(PER_SECOND * seconds)):
-        await asyncio.sleep(began + number / PER_SECOND - time.perf_counter())
+    for number in range(first, count, step):
+        await asyncio.sleep(began + number / per_second - time.perf_counter())
         body = alert("healthy", number)
         head = f"POST /v1/indications?source=b HTTP/1.1\r\nHost: {url.netloc}\r\n"
         head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -187,7 +190,7 @@ async def window(deliverer: Sidecar, delays: list[float]) -> list[float]:
     deliverer.process.send_signal(signal.SIGCONT)
     await asyncio.sleep(SETTLING_SECONDS)
     delays.clear()
-    await publish_steadily(deliverer, SECONDS)
+    await publish_steadily(deliverer, count=int(PER_SECOND * SECONDS), per_second=PER_SECOND)
     await asyncio.sleep(0.5)
     deliverer.process.send_signal(signal.SIGSTOP)
     assert len(delays) == int(PER_SECOND * SECONDS), f"{len(delays)} arrived"

@@ -20,10 +20,9 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from benchmarks.bench_isolation import HealthyListener, alert, p99
-from support.bench import Sidecar, free_port, report, resource, sidecar, write_resources
+from benchmarks.bench_isolation import HealthyListener, p99, publish_steadily
+from support.bench import free_port, report, resource, sidecar, write_resources
 
 HEALTHY = DEAD = 4
 PER_SECOND = 500
@@ -68,22 +67,6 @@ def resources(healthy: Sequence[int], dead: Sequence[int]) -> Iterator[dict[str,
         )
 
 
-async def publish(deliverer: Sidecar, began: float, first: int, count: int) -> None:
-    """Publish every other indication over one connection, at a steady rate."""
-    url = urlsplit(deliverer.intake_url)
-    reader, writer = await asyncio.open_connection(url.hostname, url.port)
-    for number in range(first, count, PUBLISHERS):
-        await asyncio.sleep(began + number / PER_SECOND - time.perf_counter())
-        body = alert("healthy", number)
-        head = f"POST /v1/indications?source=b HTTP/1.1\r\nHost: {url.netloc}\r\n"
-        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        writer.write(head.encode() + body)
-        answer = await reader.readuntil(b"\r\n\r\n")
-        assert b" 200 " in answer.partition(b"\r\n")[0], answer
-        await reader.readexactly(int(answer.lower().split(b"content-length: ")[1].split()[0]))
-    writer.close()
-
-
 async def measure(
     folder: Path, delays: list[float], ports: Sequence[int], dead: int
 ) -> list[float]:
@@ -97,9 +80,14 @@ async def measure(
     with sidecar(configured, *journal, stderr=writing) as deliverer:
         os.close(writing)
         count = int((SETTLING_SECONDS + SECONDS) * PER_SECOND)
-        began = time.perf_counter()
-        publishing = [publish(deliverer, began, first, count) for first in range(PUBLISHERS)]
-        running = asyncio.gather(*publishing)
+        running = asyncio.gather(
+            *(
+                publish_steadily(
+                    deliverer, count=count, per_second=PER_SECOND, first=first, step=PUBLISHERS
+                )
+                for first in range(PUBLISHERS)
+            )
+        )
         await asyncio.sleep(SETTLING_SECONDS)
         delays.clear()
         await running

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from support.bench import RESULTS
+from support.bench import RESULTS, interpreter
 
 HERE = Path(__file__).parent
 #: The longest that one benchmark may take, in seconds.
@@ -66,6 +66,7 @@ def main() -> int:
         path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py")
     )
     failures = {}
+    print(interpreter(), flush=True)
     with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
         results = Path(file.name)
         for name in names:

@@ -49,7 +49,6 @@ async def until(gateway: Gateway, name: str, value: float, *, more: bool = False
     while (found := await gateway.metric(name)) != value:
         if more and found is not None and found > value:
             return
-        await asyncio.sleep(0.01)
 
 
 async def test_a_crowd_without_tokens_pushes_out_its_own_and_no_publisher(gateway: Gateway) -> None:

@@ -1,0 +1,140 @@
+"""Compare the benchmarks of this tree with those of another commit: ``make bench-against``.
+
+    python tests/benchmarks/against.py BASE [--rounds N] [NAME…]
+
+Each round runs every benchmark once for BASE and once for this tree, with this interpreter and this
+tree's packages of others; which of the two is first changes from round to round. NAMEs choose some
+benchmarks; what BASE does not have is left out. For each figure the table has the medians of the
+rounds, and the median of the rounds' quotients, new by old. A figure of the notes is named, too:
+microseconds of CPU. A benchmark that fails is told, and is the only failure.
+"""
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from support.bench import RESULTS, interpreter
+
+ROOT = Path(__file__).resolve().parents[2]
+#: The folders of a tree that Python finds modules in.
+FOLDERS = ("tests", "cim", "sidecar", "spark", "operator", "cli")
+#: The longest that one benchmark may take, in seconds.
+LONGEST = 900
+#: A number, as the benchmarks write them.
+NUMBER = re.compile(r"[+-]?\d[\d,]*(?:\.\d+)?")
+#: CPU in a note.
+CPU = re.compile(rf"({NUMBER.pattern}) us\b")
+
+#: By benchmark's goal and place in it: of each round what was measured.
+Figures = dict[str, list[float]]
+
+
+@contextmanager
+def checked_out(commit: str) -> Iterator[Path]:
+    """The tree of a commit, in a folder that is removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="pillion-base-") as folder:
+        archive = subprocess.run(
+            ["git", "-C", str(ROOT), "archive", commit], check=True, stdout=subprocess.PIPE
+        )
+        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+        yield Path(folder)
+
+
+def names_of(tree: Path) -> set[str]:
+    """The benchmarks that a tree has."""
+    found = (tree / "tests" / "benchmarks").glob("bench_*.py")
+    return {path.stem.removeprefix("bench_") for path in found}
+
+
+def figures_of(line: dict[str, str]) -> Iterator[tuple[str, float]]:
+    """The figures of one line that a benchmark reports, by name."""
+    numbers = NUMBER.findall(line["figure"])
+    for place, number in enumerate(numbers):
+        name = line["goal"] if place == 0 else f"{line['goal']} ({place + 1})"
+        yield name, float(number.replace(",", ""))
+    for place, number in enumerate(CPU.findall(line["note"])):
+        name = f"  us, of {line['goal']}" + (f" ({place + 1})" if place else "")
+        yield name, float(number.replace(",", ""))
+
+
+def measure(tree: Path, name: str, figures: Figures) -> str | None:
+    """Run one benchmark of a tree, and add its figures; return why it failed, if it did."""
+    with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
+        environment = {
+            **os.environ,
+            RESULTS: file.name,
+            # Before what is installed, which is this tree.
+            "PYTHONPATH": os.pathsep.join(str(tree / folder) for folder in FOLDERS),
+        }
+        command = [sys.executable, str(tree / "tests" / "benchmarks" / f"bench_{name}.py")]
+        try:
+            ended = subprocess.run(
+                command,
+                cwd=tree,
+                env=environment,
+                timeout=LONGEST,
+                check=False,
+                stdout=subprocess.DEVNULL,
+            )
+        except subprocess.TimeoutExpired:
+            return f"took more than {LONGEST} s"
+        lines = Path(file.name).read_text(encoding="utf-8").splitlines()
+    for line in lines:
+        for figure, value in figures_of(json.loads(line)):
+            figures[figure].append(value)
+    return None if lines else f"ended with {ended.returncode}"
+
+
+def table(old: Figures, new: Figures) -> None:
+    """Print what was measured in both."""
+    print(f"\n{'goal':<72} {'old':>11} {'new':>11}  new/old")
+    for goal in new:
+        before, after = old.get(goal, []), new[goal]
+        if not before:
+            continue
+        pairs = [b / a for a, b in zip(before, after, strict=False) if a]
+        quotient = f"{statistics.median(pairs):8.3f}" if pairs else ""
+        medians = f"{statistics.median(before):>11,.2f} {statistics.median(after):>11,.2f}"
+        print(f"{goal:<72} {medians} {quotient}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("base", metavar="BASE", help="a commit")
+    parser.add_argument("names", metavar="NAME", nargs="*")
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_intermixed_args()
+    old: Figures = defaultdict(list)
+    new: Figures = defaultdict(list)
+    failures: list[str] = []
+    with checked_out(arguments.base) as tree:
+        names = sorted((set(arguments.names) or names_of(ROOT)) & names_of(tree) & names_of(ROOT))
+        print(f"{interpreter()}; {arguments.rounds} rounds of {', '.join(names)}", flush=True)
+        for number in range(arguments.rounds):
+            sides = [("old", tree, old), ("new", ROOT, new)]
+            for name in names:
+                for side, place, figures in sides[:: -1 if number % 2 else 1]:
+                    began = time.monotonic()
+                    reason = measure(place, name, figures)
+                    took = time.monotonic() - began
+                    load = os.getloadavg()[0]
+                    said = f"round {number + 1}: {name}, {side}: {took:.0f} s, load {load:.1f}"
+                    print(said if reason is None else f"{said}: {reason}", flush=True)
+                    if reason is not None:
+                        failures.append(said)
+        table(old, new)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
