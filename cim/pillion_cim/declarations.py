@@ -155,11 +155,12 @@ def _meant(name: str, known: Sequence[str]) -> str:
     return f"{meant}Declare it too, or name a class that is known."
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest(name: str, known: Iterable[str], *, compared: int = _MOST_COMPARED) -> str | None:
     """Return the known class that an unknown one most likely is, or is derived from; None for none.
 
     The class whose name, without its schema's prefix, is the longest end of ``name``
-    (``CIM_AlertIndication`` for ``HP_StorageAlertIndication``), else one spelled much like it.
+    (``CIM_AlertIndication`` for ``HP_StorageAlertIndication``), else one spelled much like it, of
+    the first ``compared``: a comparison takes up to 0.2 ms.
     """
     # Imported here: only a name that is not known needs it.
     from difflib import get_close_matches
@@ -172,5 +173,5 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     ends = [pair for pair in bare if wanted.endswith(pair[0])]
     if ends:
         return folded[max(ends, key=lambda pair: len(pair[0]))[1]]
-    alike = get_close_matches(wanted, list(folded)[:_MOST_COMPARED], n=1, cutoff=0.7)
+    alike = get_close_matches(wanted, list(folded)[:compared], n=1, cutoff=0.7)
     return folded[alike[0]] if alike else None

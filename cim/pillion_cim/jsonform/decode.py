@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from pillion_cim.datetimes import CIMDateTime
+from pillion_cim.declarations import nearest
 from pillion_cim.jsonform.problems import Problems
 from pillion_cim.jsonform.scalars import convert_scalar, describe_remedy
 from pillion_cim.model import CIMInstance, CIMInstanceName, CIMScalar, CIMValue
@@ -19,9 +20,11 @@ MAX_DEPTH: Final = 8
 _STATE_IT: Final = 'state its type, as {"type": "uint16", "value": 3}'
 _NAME_ABOVE: Final = "name the class that its class derives from as superclass"
 _KNOW_IT: Final = (
-    "name one that is known, such as CIM_AlertIndication, declare it in the service's classes, or"
-    " state the type of each property"
+    "name one that is known, declare it in the service's classes, or state the type of each"
+    " property"
 )
+#: Known classes that the unknown class of a line is compared with.
+_MOST_COMPARED: Final = 20
 _TYPES: Final = frozenset(CIMType) | frozenset(EmbeddedObject)
 
 
@@ -125,9 +128,11 @@ class _Decoder:
         if known is None and superclass is not None:
             above = self.schema.get(superclass)
             if above is None and not all(map(_states_type, given.values())):
-                self.problems.add(
-                    f"{prefix}superclass", superclass, "no class of this name is known", _KNOW_IT
-                )
+                remedy = self._meant(superclass)
+                message = f"no class {superclass[:80]} is known"
+                self.problems.add(f"{prefix}superclass", superclass, message, remedy)
+                # The types that its properties lack are told by this already.
+                given = {name: value for name, value in given.items() if _states_type(value)}
         instance = self._properties(
             class_name, above, given, field=f"{prefix}properties", depth=depth
         )
@@ -136,6 +141,10 @@ class _Decoder:
         if above is not None and self.complete and not field:
             self._check_complete(above, instance, is_itself=above is known)
         return instance
+
+    def _meant(self, superclass: str) -> str:
+        near = nearest(superclass, self.schema.names(), compared=_MOST_COMPARED)
+        return f"did you mean {near}? {_KNOW_IT}" if near else _KNOW_IT
 
     def _superclass(self, obj: Mapping[str, Any], prefix: str) -> str | None:
         superclass = obj.get("superclass")

@@ -97,14 +97,34 @@ def test_a_superclass_that_is_no_name_is_refused(superclass: object) -> None:
 
 
 def test_an_unknown_superclass_is_named_where_types_are_missing() -> None:
-    line = {"class": "ZZ_Alert", "superclass": "CIM_Fann", "properties": {"Speed": 3}}
+    line = {"class": "ZZ_Alert", "superclass": "CIM_Fann", "properties": {"Speed": 3, "Bay": 1}}
     with pytest.raises(InstanceError) as refusal:
         decode_instance(line, schema=SCHEMA)
-    first = refusal.value.problems[0]
-    assert (first.field, first.value) == ("superclass", "'CIM_Fann'")
-    assert first.message == "no class of this name is known"
+    # One problem, and not one more for each property.
+    (problem,) = refusal.value.problems
+    assert (problem.field, problem.value) == ("superclass", "'CIM_Fann'")
+    assert problem.message == "no class CIM_Fann is known"
+    assert problem.remedy.startswith("name one that is known, declare it in the service's classes")
     typed = {**line, "properties": {"Speed": {"type": "uint16", "value": 3}}}
     assert decode_instance(typed, schema=SCHEMA).class_name == "ZZ_Alert"
+
+
+@pytest.mark.parametrize(
+    ("superclass", "near"),
+    [
+        ("CIM_AlertIndicaton", "CIM_AlertIndication"),
+        ("HP_StorageAlertIndication", "CIM_AlertIndication"),
+        ("ACME_Alrt", "ACME_Alert"),
+    ],
+)
+def test_the_known_class_nearest_to_an_unknown_superclass_is_named(
+    superclass: str, near: str
+) -> None:
+    line = {"class": "ZZ_Alert", "superclass": superclass, "properties": {"Speed": 3}}
+    with pytest.raises(InstanceError) as refusal:
+        decode_instance(line, schema=DECLARED)
+    (problem,) = refusal.value.problems
+    assert problem.remedy.startswith(f"did you mean {near}? name one that is known, declare it")
 
 
 def test_a_body_says_the_same_to_whoever_has_no_declaration() -> None:
