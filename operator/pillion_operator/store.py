@@ -17,7 +17,8 @@ from pillion_sidecar.config.schema import CREDENTIALS_LABEL, GROUP
 MOST_GONE = 10_000
 
 
-#: Characters of data (base64) in a Secret that is held: a bundle of all public authorities, twice.
+#: Characters of data (base64) in a Secret or ConfigMap that is held: a bundle of all public
+#: authorities, twice.
 #: Of a larger one nothing is known but that it is there.
 MOST_SECRET = 512 * 1024
 
@@ -187,7 +188,7 @@ def _same_life(before: Object, after: Object) -> bool:
 
 
 def _is_oversized(secret: Object) -> bool:
-    """Whether a Secret of a user's is larger than what is held of any."""
+    """Whether a Secret or ConfigMap of a user's is larger than what is held of any."""
     labels = secret["metadata"].get("labels") or {}
     size = sum(len(value) for value in (secret.get("data") or {}).values())
     return labels.get(CREDENTIALS_LABEL) != RENDERED and size > MOST_SECRET
@@ -204,8 +205,9 @@ def slimmed(body: Object) -> Object:
             if name.startswith(f"{GROUP}/")
         }
     slim: dict[str, Any] = {**body, "metadata": metadata}
-    if body["kind"] == "Secret" and _is_oversized(body):
+    if body["kind"] in ("Secret", "ConfigMap") and _is_oversized(body):
         slim["data"] = None
+    slim.pop("binaryData", None)
     if body["kind"] == "Pod":
         status = body.get("status") or {}
         slim["spec"] = _claimed(body)

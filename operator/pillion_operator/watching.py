@@ -28,7 +28,7 @@ from pillion_operator.cluster.types import (
     ResourceType,
 )
 from pillion_operator.names import DELIVERER_LABEL, MANAGED_BY, MANAGED_BY_LABEL, RENDERED
-from pillion_sidecar.config.schema import CREDENTIALS_LABEL, GROUP
+from pillion_sidecar.config.schema import CLASSES_LABEL, CREDENTIALS_LABEL, GROUP
 
 _MANAGED = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
 
@@ -60,7 +60,8 @@ WATCHED: tuple[tuple[ResourceType, str | None], ...] = (
     # Users' own Secrets carry "true", rendered configurations "rendered". No other is ever read.
     (SECRET, f"{CREDENTIALS_LABEL} in (true,{RENDERED})"),
     (POD, DELIVERER_LABEL),
-    (CONFIG_MAP, _MANAGED),
+    # Users' own with MOF carry "true", those of gateways "rendered".
+    (CONFIG_MAP, f"{CLASSES_LABEL} in (true,{RENDERED})"),
     (STATEFUL_SET, _MANAGED),
     (SERVICE, _MANAGED),
     (SERVICE_ACCOUNT, _MANAGED),

@@ -27,6 +27,7 @@ _PATHS = {
     "IndicationFilter": "/apis/pillion.dev/v1alpha1/namespaces/{}/indicationfilters",
     "IndicationSubscription": "/apis/pillion.dev/v1alpha1/namespaces/{}/indicationsubscriptions",
     "Secret": "/api/v1/namespaces/{}/secrets",
+    "ConfigMap": "/api/v1/namespaces/{}/configmaps",
     "Pod": "/api/v1/namespaces/{}/pods",
     "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
     "Event": "/apis/events.k8s.io/v1/namespaces/{}/events",

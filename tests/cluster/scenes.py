@@ -225,9 +225,17 @@ def serving(world: World, pod: DelivererPod, *, port: int = 8288) -> str:
     return pod.url(8288)
 
 
-def publish(url: str, *, count: int = 1, ack: str = "delivered", **properties: Any) -> None:
-    """Publish so many alerts at a deliverer's door, with ``properties`` beside those they need."""
-    alert = {"class": "CIM_AlertIndication", "properties": {**_ALERT, **properties}}
+def publish(
+    url: str,
+    *,
+    count: int = 1,
+    ack: str = "delivered",
+    of: str = "CIM_AlertIndication",
+    **properties: Any,
+) -> None:
+    """Publish so many alerts at a deliverer's door, ``of`` a class, with ``properties`` beside
+    those they need."""
+    alert = {"class": of, "properties": {**_ALERT, **properties}}
     request = urllib.request.Request(
         f"{url}/v1/indications?ack={ack}&timeout=20",
         data=(json.dumps(alert) + "\n").encode() * count,

@@ -50,6 +50,16 @@ def subscription(
     return _ours("IndicationSubscription", name, {**references, **spec})
 
 
+def classes(mof: str, name: str = "vendors") -> Resource:
+    """A ConfigMap with MOF that services may use."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "labels": {"pillion.dev/classes": "true"}},
+        "data": {"classes.mof": mof},
+    }
+
+
 def credentials(name: str = "token", *, permitted: bool = True, **data: str) -> Resource:
     """A Secret that destinations may use, if it is ``permitted``."""
     labels = {"pillion.dev/credentials": "true"} if permitted else {}

@@ -17,7 +17,7 @@ SUBSCRIPTION = Key("IndicationSubscription", NAMESPACE, "s")
 SECRET = Key("Secret", NAMESPACE, "token")
 POD = Key("Pod", NAMESPACE, "p")
 
-_VERSIONS = {"Secret": "v1", "Pod": "v1", "StatefulSet": "apps/v1"}
+_VERSIONS = {"Secret": "v1", "ConfigMap": "v1", "Pod": "v1", "StatefulSet": "apps/v1"}
 
 
 def made(key: Key, spec: Mapping[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
@@ -73,6 +73,21 @@ def secret(name: str = "token", *, label: str | None = "true", **data: str) -> d
     labels = {} if label is None else {"pillion.dev/credentials": label}
     body = made(Key("Secret", NAMESPACE, name), labels=labels)
     return {**body, "data": data or {"token": "b25l"}}
+
+
+def mof_from(name: str = "classes", key: str | None = None) -> dict[str, Any]:
+    """An entry of a service's mofFrom."""
+    ref = {"name": name} if key is None else {"name": name, "key": key}
+    return {"configMapRef": ref}
+
+
+def config_map(
+    mof: str, name: str = "classes", *, key: str = "classes.mof", label: str | None = "true"
+) -> dict[str, Any]:
+    """A ConfigMap with MOF that services may use, unless ``label`` says otherwise."""
+    labels = {} if label is None else {"pillion.dev/classes": label}
+    body = made(Key("ConfigMap", NAMESPACE, name), labels=labels)
+    return {**body, "data": {key: mof}}
 
 
 def pod(name: str = "p", *, deliverer: str | None = "default", **labels: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from pillion_operator.names import (
     headless,
     tls_secret,
 )
-from pillion_sidecar.config.schema import CREDENTIALS_LABEL
+from pillion_sidecar.config.schema import CLASSES_LABEL, CREDENTIALS_LABEL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,13 @@ def trust_objects(service: Object, trust: Trust) -> Sequence[Object]:
     if trust.serving is not None:
         made.append(_tls_secret(service, trust.serving, trust.gateway_ca or b""))
     if trust.gateway_ca is not None:
-        head = managed(CONFIG_MAP, gateway(service["metadata"]["name"]), service=service)
+        head = managed(
+            CONFIG_MAP,
+            gateway(service["metadata"]["name"]),
+            service=service,
+            # Seen by the one watch on ConfigMaps; no service may use it, which takes "true".
+            labels={CLASSES_LABEL: RENDERED},
+        )
         made.append({**head, "data": {CA_CERTIFICATE: trust.gateway_ca.decode()}})
     return made
 

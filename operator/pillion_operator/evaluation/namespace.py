@@ -1,6 +1,6 @@
 """One namespace as the evaluation reads it: its objects, parsed."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.parsing import Parsed, Parsing
@@ -33,12 +33,18 @@ class Namespace:
         return None if body is None else self._parsing.parse(body)
 
     def variant(
-        self, kind: str, name: str, variant: str, make: Callable[[Object], Object]
+        self,
+        kind: str,
+        name: str,
+        variant: str,
+        make: Callable[[Object], Object],
+        *,
+        beside: Sequence[str] = (),
     ) -> Parsed:
         """What ``make`` makes of an object that is there, checked by itself."""
         body = self.body(kind, name)
         assert body is not None
-        return self._parsing.variant(body, variant, make)
+        return self._parsing.variant(body, variant, make, beside=beside)
 
     def secrets(self, names: Iterable[str]) -> dict[str, tuple[Secret, Parsed]]:
         """Of the Secrets so named, those that destinations may use."""

@@ -1,6 +1,6 @@
 """Objects checked one by one with the deliverer's own schema, and remembered until they change."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,8 @@ from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 
 #: As in ``references``, which reads what is parsed here.
 FILTER_KIND = "IndicationFilter"
+#: Of a service's spec, what the operator alone reads.
+_OPERATORS = ("deliverer", "mofFrom")
 #: Of metadata, what a deliverer reads.
 _METADATA = ("name", "namespace", "uid", "creationTimestamp")
 
@@ -29,13 +31,17 @@ class Parsed:
     item: str = field(repr=False)
 
 
+#: A variant, by the state of what it was made with.
+_Variant = tuple[tuple[str, ...], Parsed]
+
+
 class Parsing:
     """Parses objects, each once for each state of its spec."""
 
     def __init__(self) -> None:
         self._known: dict[Key, tuple[tuple[str, ...], Parsed]] = {}
         #: Objects as they are rendered for some services: by what is other in them.
-        self._variants: dict[Key, tuple[tuple[str, ...], dict[str, Parsed]]] = {}
+        self._variants: dict[Key, tuple[tuple[str, ...], dict[str, _Variant]]] = {}
 
     def parse(self, body: Object) -> Parsed:
         """The parsed object."""
@@ -48,15 +54,24 @@ class Parsing:
         self._known[key] = (state, parsed)
         return parsed
 
-    def variant(self, body: Object, name: str, make: Callable[[Object], Object]) -> Parsed:
-        """The parsed object that ``make`` makes of this one. ``name`` stands for what it does."""
+    def variant(
+        self,
+        body: Object,
+        name: str,
+        make: Callable[[Object], Object],
+        *,
+        beside: Sequence[str] = (),
+    ) -> Parsed:
+        """The parsed object that ``make`` makes of this one. ``name`` stands for what it does,
+        ``beside`` for the state of all else that it reads."""
         key, state = key_of(body), _state(body)
         known = self._variants.get(key)
         if known is None or known[0] != state:
             known = self._variants[key] = (state, {})
-        if name not in known[1]:
-            known[1][name] = parse(make(body))
-        return known[1][name]
+        made = known[1].get(name)
+        if made is None or made[0] != tuple(beside):
+            made = known[1][name] = (tuple(beside), parse(make(body)))
+        return made[1]
 
     def follow(self, change: Change) -> None:
         """Forget what is gone from the store."""
@@ -106,7 +121,7 @@ def _rendered(body: Object) -> dict[str, Any]:
 def _as_rendered(rendered: Mapping[str, Any]) -> str:
     """What is for the operator alone is left out, so that a change of it reloads nobody."""
     if rendered["kind"] == "IndicationService":
-        spec = {name: value for name, value in rendered["spec"].items() if name != "deliverer"}
+        spec = {name: value for name, value in rendered["spec"].items() if name not in _OPERATORS}
         mode = (rendered["spec"].get("deliverer") or {}).get("mode")
         if mode == DelivererMode.GATEWAY:
             # A deliverer takes over what is relayed only where it knows that it is a gateway.

@@ -14,6 +14,7 @@ DESTINATION = "ListenerDestination"
 FILTER = "IndicationFilter"
 SUBSCRIPTION = "IndicationSubscription"
 SECRET = "Secret"
+CONFIG_MAP = "ConfigMap"
 
 #: The service of a subscription that names none.
 DEFAULT_SERVICE = "default"
@@ -40,6 +41,17 @@ def named_by(body: Object) -> Iterator[Key]:
     elif body["kind"] == SERVICE:
         for name in sorted({gateway_named(body, field) for field in _GATEWAY_FIELDS} - {""}):
             yield Key(SERVICE, namespace, name)
+        for name in sorted(config_maps_of(spec)):
+            yield Key(CONFIG_MAP, namespace, name)
+
+
+def config_maps_of(spec: Mapping[str, Any]) -> set[str]:
+    """The names of the ConfigMaps with MOF that a service's spec names, valid or not."""
+    named = spec.get("mofFrom")
+    found = named if isinstance(named, list) else []
+    entries = [one.get("configMapRef") for one in found if isinstance(one, dict)]
+    names = {one.get("name") for one in entries if isinstance(one, dict)}
+    return {name for name in names if isinstance(name, str) and name}
 
 
 def gateway_named(service: Object, field: str) -> str:
@@ -140,7 +152,10 @@ class References:
 
     def gateways_of(self, service: Key) -> frozenset[Key]:
         """The services that this one names as its gateways, whatever they are."""
-        return self._from.get(service, frozenset()) - {service}
+        return frozenset(self._services_named(service)) - {service}
+
+    def _services_named(self, one: Key) -> set[Key]:
+        return {target for target in self._from.get(one, ()) if target.kind == SERVICE}
 
     def gateways(self, namespace: str) -> frozenset[Key]:
         """The services of a namespace in mode Gateway."""
@@ -163,18 +178,16 @@ class References:
         return self.senders_at(destination.namespace, self._urls.get(destination, ""))
 
     def services_using(self, key: Key) -> set[Key]:
-        """The services whose configuration depends on a filter, destination or Secret: those whose
+        """The services whose configuration depends on a filter, destination, Secret or
+        ConfigMap: those whose
         subscriptions lead to it, and the gateways of these."""
         namers = self.naming(key)
+        if key.kind == CONFIG_MAP:
+            return set(namers)
         if key.kind == SECRET:
             namers = frozenset().union(*(self.naming(destination) for destination in namers))
-        services = {
-            target
-            for subscription in namers
-            for target in self._from.get(subscription, ())
-            if target.kind == SERVICE
-        }
-        return services.union(*(self._from.get(service, ()) for service in services))
+        services = set[Key]().union(*map(self._services_named, namers))
+        return services.union(*map(self._services_named, services))
 
     def served_by(self, service: Key) -> set[Key]:
         """The subscriptions of a service and of those that name it as their gateway, and the

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from pillion_operator.evaluation.judging import Judge
 from pillion_operator.evaluation.lastgood import LastGood, generation_of
+from pillion_operator.evaluation.mof import MOFRefused, with_mof
 from pillion_operator.evaluation.namespace import Namespace, being_deleted
 from pillion_operator.evaluation.parsing import Parsed, parse
 from pillion_operator.evaluation.references import (
@@ -121,10 +122,12 @@ def evaluate_service(
     if service is None or service.resource is None or service.problems:
         problems = service.problems if service is not None else ()
         verdict = refused(problems) if problems else _missing(SERVICE, name)
-        blocked = Verdict(False, "ServiceNotAccepted", f"IndicationService {name} is not accepted.")
-        return ServiceEvaluation(
-            verdict=verdict, subscriptions={sub: blocked for sub in subscriptions}
-        )
+        return _refused_whole(name, verdict, subscriptions)
+    if service.resource.spec["mofFrom"]:
+        try:
+            service = with_mof(name, service.resource.spec, namespace=namespace)
+        except MOFRefused as refusal:
+            return _refused_whole(name, refusal.verdict, subscriptions)
     candidate = _Candidate(namespace, judge, service, around)
     own = {
         name: candidate.consider(name, chosen=name not in ended) for name in sorted(subscriptions)
@@ -146,6 +149,11 @@ def evaluate_service(
         content=candidate.content() if verdict.accepted else {},
         sources=candidate.sources() if verdict.accepted else {},
     )
+
+
+def _refused_whole(name: str, verdict: Verdict, subscriptions: Iterable[str]) -> ServiceEvaluation:
+    blocked = Verdict(False, "ServiceNotAccepted", f"IndicationService {name} is not accepted.")
+    return ServiceEvaluation(verdict=verdict, subscriptions={sub: blocked for sub in subscriptions})
 
 
 def _missing(kind: str, name: str) -> Verdict:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.references import (
+    CONFIG_MAP,
     DESTINATION,
     FILTER,
     SECRET,
@@ -51,6 +52,9 @@ def triggered(
             yield from ((status_of(key_of(other)), 2 * SETTLE) for other in others)
     elif key.kind == SECRET:
         yield from _of_a_secret(change, references)
+    elif key.kind == CONFIG_MAP:
+        concerned = labelled(change, SERVICE_LABEL) | references.services_using(key)
+        yield from ((service, SETTLE) for service in sorted(concerned))
     else:
         label = DELIVERER_LABEL if key.kind == "Pod" else SERVICE_LABEL
         for service in sorted(labelled(change, label)):

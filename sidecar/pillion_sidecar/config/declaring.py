@@ -9,7 +9,7 @@ from pillion_sidecar.config.parsing import Resource
 from pillion_sidecar.config.problems import Problem
 from pillion_sidecar.config.validation import Path
 
-CLASSES, MOF = "classes", "mof"
+CLASSES, MOF, MOF_FROM = "classes", "mof", "mofFrom"
 
 
 class DeclaredClasses:
@@ -36,6 +36,13 @@ class DeclaredClasses:
                 self._places.append((declaration, "", ("spec", CLASSES, number)))
         if service.sound(MOF):
             self._add_mof(service.spec[MOF])
+        if service.sound(MOF_FROM) and service.spec[MOF_FROM]:
+            # The operator renders their text as mof.
+            named = service.spec[MOF_FROM][0]["configMapRef"]["name"]
+            message = "only the operator reads ConfigMaps"
+            remedy = "Put the MOF into a file *.mof of this folder, or into spec.mof."
+            path = ("spec", MOF_FROM)
+            self.problems.append(self._problem("", path, named, message, remedy))
 
     def _add_mof(self, text: str, *, file: str = "") -> None:
         try:

@@ -138,3 +138,10 @@ def test_warnings_of_many_filters_are_bounded(tmp_path: Path) -> None:
     warnings = load_folder(tmp_path).warnings
     assert len(warnings) == 21
     assert warnings[-1] == "80 more filters name classes that are not known"
+
+
+def test_mof_from_a_config_map_needs_the_operator(tmp_path: Path) -> None:
+    found = problem(tmp_path, "  mofFrom: [{configMapRef: {name: acme}}]")
+    assert (found.field, found.value) == ("spec.mofFrom", "'acme'")
+    assert found.message == "only the operator reads ConfigMaps"
+    assert found.remedy == "Put the MOF into a file *.mof of this folder, or into spec.mof."

@@ -49,7 +49,7 @@ SETTINGS = OperatorSettings(deliverer=DelivererDefaults(image="image"))
 
 _REASON = re.compile(r"[A-Z][a-z]+[A-Za-z]*")
 #: Of each call that makes a condition or what becomes one: where its reason stands.
-_PLACES = {"Condition": 2, "Verdict": 1, "_end": 1}
+_PLACES = {"Condition": 2, "Verdict": 1, "_end": 1, "MOFRefused": 0}
 
 
 def reasons(source: str) -> Iterator[str]:
@@ -89,7 +89,7 @@ def constants_of_kinds() -> set[str]:
     """Kinds of objects and names of DSP1054 that are constants in capitals too."""
     return {
         *("IndicationService", "ListenerDestination", "IndicationFilter"),
-        *("IndicationSubscription", "Secret"),
+        *("IndicationSubscription", "Secret", "ConfigMap"),
         *(state.value for state in State if state.value not in ("Disabled", "Expired")),
     }
 

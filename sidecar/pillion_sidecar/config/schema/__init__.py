@@ -13,6 +13,8 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 #: The label that a Secret must carry, with the value "true", to be used by a destination.
 CREDENTIALS_LABEL = f"{GROUP}/credentials"
+#: The label of ConfigMaps with MOF: "true".
+CLASSES_LABEL = f"{GROUP}/classes"
 
 KINDS = (
     INDICATION_SERVICE,
@@ -23,6 +25,7 @@ KINDS = (
 
 __all__ = [
     "API_VERSION",
+    "CLASSES_LABEL",
     "CREDENTIALS_LABEL",
     "GROUP",
     "INDICATION_FILTER",

@@ -111,14 +111,23 @@ def reference(
 
 def secret_key_reference(what: str, *, key: str) -> Struct:
     """A reference to one key of a Secret."""
+    return _key_reference("Secret", label="pillion.dev/credentials", what=what, key=key)
+
+
+def config_map_key_reference(what: str, *, key: str) -> Struct:
+    """A reference to one key of a ConfigMap."""
+    return _key_reference("ConfigMap", label="pillion.dev/classes", what=what, key=key)
+
+
+def _key_reference(kind: str, *, label: str, what: str, key: str) -> Struct:
     return Struct(
         fields=(
             Field(
                 name="name",
                 type=object_name(),
                 required=True,
-                description="The name of a Secret in the same namespace, labelled "
-                'pillion.dev/credentials: "true".',
+                description=f"The name of a {kind} in the same namespace, labelled "
+                f'{label}: "true".',
             ),
             Field(
                 name="key",
@@ -128,13 +137,13 @@ def secret_key_reference(what: str, *, key: str) -> Struct:
                     rules=(
                         matching(
                             "[-._a-zA-Z0-9]+",
-                            message="is not a key of a Secret",
+                            message=f"is not a key of a {kind}",
                             remedy="Use letters, digits, '-', '_' and '.'.",
                         ),
                     ),
                 ),
                 default=key,
-                description=f"The key of the Secret that holds {what}.",
+                description=f"The key of the {kind} that holds {what}.",
             ),
         )
     )

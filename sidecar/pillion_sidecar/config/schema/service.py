@@ -26,6 +26,7 @@ from pillion_sidecar.config.schema.fields import (
 from pillion_sidecar.config.schema.rules import (
     SERVICE_NAME_LENGTH,
     SERVICE_NAME_RULES,
+    config_map_key_reference,
     matching,
     object_name,
     reference,
@@ -148,6 +149,8 @@ _SAFETY = (
 #: The most classes that a service lists, and characters of its MOF.
 MOST_CLASSES = 1000
 MOST_MOF = 262_144
+#: The most ConfigMaps that a service takes MOF from.
+MOST_CONFIG_MAPS = 16
 
 
 def _class_name() -> Text:
@@ -213,6 +216,28 @@ _CLASSES = (
         "types and names are then checked. Methods, default values and most qualifiers are "
         "skipped; #pragma include is refused. A deliverer on a folder of files reads *.mof files "
         "there, too.",
+    ),
+    Field(
+        name="mofFrom",
+        type=ListOf(
+            item=Struct(
+                fields=(
+                    Field(
+                        name="configMapRef",
+                        type=config_map_key_reference("the MOF", key="classes.mof"),
+                        required=True,
+                        description="The ConfigMap with the text of MOF class declarations.",
+                    ),
+                )
+            ),
+            max_items=MOST_CONFIG_MAPS,
+            atomic=True,
+        ),
+        default=[],
+        description="The same as mof, from ConfigMaps. The operator adds their texts to mof, "
+        f"{MOST_MOF:,} characters in all; a change of a ConfigMap is a new revision. While one is "
+        "missing or wrong, Accepted says so, and deliverers keep the revision that they have. "
+        "Without a cluster it is an error.",
     ),
 )
 

@@ -24,9 +24,11 @@ from support.operator_objects import (
     SUBSCRIPTION,
     bearer,
     changed,
+    config_map,
     destination,
     filter_of,
     made,
+    mof_from,
     pod,
     secret,
     service,
@@ -37,6 +39,19 @@ from support.operator_objects import (
 Body = dict[str, Any]
 STATUS = status_of(SERVICE)
 DELETED = "2026-01-31T12:00:00Z"
+
+
+def test_a_config_map_with_mof_reaches_the_services_that_name_it() -> None:
+    known = references(*OURS.values(), service(mofFrom=[mof_from()]), service("other"))
+    for before, after in (
+        (None, config_map("")),
+        (config_map(""), None),
+        (config_map(""), changed(config_map(""), resourceVersion="2")),
+    ):
+        assert asked(before, after, known=known) == {SERVICE: SETTLE}
+    assert asked(None, config_map("", "unused"), known=known) == {}
+
+
 #: What each of our kinds is to the others: all are connected.
 OURS = {
     SERVICE: service(),

@@ -1,0 +1,79 @@
+"""The MOF that a service takes from ConfigMaps, rendered as its own ``mof``. Pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pillion_cim.mof import MOFError, parse_mof
+from pillion_operator.cluster.types import Object
+from pillion_operator.evaluation.namespace import Namespace
+from pillion_operator.evaluation.parsing import Parsed
+from pillion_operator.evaluation.references import CONFIG_MAP, SERVICE
+from pillion_operator.evaluation.verdict import Verdict
+from pillion_operator.store import uid_of, version_of
+from pillion_sidecar.config.schema import CLASSES_LABEL
+from pillion_sidecar.config.schema.service import MOST_MOF
+
+
+class MOFRefused(Exception):
+    """The MOF of a ConfigMap cannot be had; ``verdict`` is that over the service."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.verdict = Verdict(False, reason, message)
+
+
+def with_mof(service: str, spec: Mapping[str, Any], *, namespace: Namespace) -> Parsed:
+    """A service with the MOF of the ConfigMaps that its ``spec``, checked, names.
+
+    Raises:
+        MOFRefused: a ConfigMap or its key is missing, its MOF is wrong, or all are too long.
+    """
+    found = list(_texts(spec, namespace))
+
+    def make(body: Object) -> Object:
+        for where, text, _ in found:
+            _check(where, text)
+        whole = "\n".join([*filter(None, [spec.get("mof")]), *(text for _, text, _ in found)])
+        if len(whole) > MOST_MOF:
+            raise MOFRefused(
+                "ClassesTooLarge",
+                f"spec.mof and the ConfigMaps of spec.mofFrom have {len(whole):,} characters in "
+                f"all; {MOST_MOF:,} are allowed. Leave out the classes that are not published.",
+            )
+        own = {field: value for field, value in body["spec"].items() if field != "mofFrom"}
+        return {**body, "spec": {**own, "mof": whole}}
+
+    versions = [version for _, _, version in found]
+    return namespace.variant(SERVICE, service, "with MOF", make, beside=versions)
+
+
+def _texts(spec: Mapping[str, Any], namespace: Namespace) -> Iterator[tuple[str, str, str]]:
+    """Of each ConfigMap that is named: where, the text, and its version."""
+    for number, one in enumerate(spec["mofFrom"]):
+        name, key = one["configMapRef"]["name"], one["configMapRef"]["key"]
+        where = f"spec.mofFrom[{number}]: ConfigMap {name}"
+        body = namespace.body(CONFIG_MAP, name)
+        labels = {} if body is None else body["metadata"].get("labels") or {}
+        if body is None or labels.get(CLASSES_LABEL) != "true":
+            raise MOFRefused(
+                "ConfigMapNotFound",
+                f'{where}: no ConfigMap of this name carries the label {CLASSES_LABEL}: "true". '
+                "Make it, or label it.",
+            )
+        data = body.get("data", {})
+        if data is None:
+            message = f"{where} is larger than 512 KiB. Leave out what is not MOF."
+            raise MOFRefused("ClassesTooLarge", message)
+        if key not in data:
+            listed = ", ".join(sorted(data)[:5]) or "no key with text"
+            message = f"{where} has no key {key}. It has: {listed}."
+            raise MOFRefused("ConfigMapKeyNotFound", message)
+        yield f"{where}, key {key}", data[key], f"{uid_of(body)} {version_of(body)} {key}"
+
+
+def _check(where: str, text: str) -> None:
+    try:
+        parse_mof(text)
+    except MOFError as error:
+        message = f"{where}: line {error.line}: {error.message}. {error.remedy}".rstrip()
+        raise MOFRefused("Invalid", message) from None
