@@ -141,6 +141,8 @@ class Bed:
         body: bytes = b"{}",
         relayed_after: float | None = None,
         passes_gaps: bool = False,
+        source: str = "s",
+        namespace: str | None = None,
     ) -> Guard:
         """Have a member accepted, as intake does; return what was found out about it.
 
@@ -153,13 +155,14 @@ class Bed:
         member = GroupMember(sequence, last, ordered, group_expires, idle)
         expires = None if expires_in is None else accepted.wall + expires_in
         examined = self.groups.examine(
-            source="s",
+            source=source,
             group=group,
             member=member,
             size=len(body),
             moment=moment,
             accepted=None if relayed_after is None else accepted,
             passes_gaps=passes_gaps,
+            namespace=namespace,
         )
         self.decision = decision = examined.decision
         if decision.ready is not Guard.ACCEPTABLE:
@@ -168,7 +171,7 @@ class Bed:
             body=body,
             class_name="C",
             accepted_at=accepted.monotonic,
-            source="s",
+            source=source,
             group=group,
             member=member,
             expires=expires,
@@ -182,7 +185,7 @@ class Bed:
             Accepted(
                 GroupRecord(
                     id=indication.id,
-                    source="s",
+                    source=source,
                     group=group,
                     member=member,
                     accepted_at=accepted.monotonic + self.offset,

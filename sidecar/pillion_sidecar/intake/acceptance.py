@@ -272,6 +272,7 @@ class Submission:
             moment=moment,
             accepted=accepted,
             passes_gaps=passes_gaps,
+            namespace=self._namespace,
         )
         decision = examined.decision
         if step(State.READY, decision.ready).transition is Transition.ACCEPT:

@@ -24,6 +24,8 @@ OF_A_DELIVERY = ("IndicationFilterName", "SequenceContext", "SequenceNumber")
 ENVELOPE = ("source", "sourceNamespace", "group", "expires")
 #: Those that give its place in its message group (S1).
 MEMBERSHIP = ("sequence", "last", "ordered", "groupExpires", "groupMaxIdleSeconds")
+#: The greatest ``groupMaxIdleSeconds``, in seconds: 30 days.
+MAXIMUM_GROUP_IDLE = 2_592_000
 #: The greatest group sequence.
 GREATEST_SEQUENCE = (1 << 63) - 2
 #: Characters of the source and the group of a line with a ``sequence``: they are kept with the
@@ -105,7 +107,7 @@ def parse_expires(text: str, *, field: str = "expires") -> float:
     )
 
 
-def decode_object(obj: Any, *, schema: Schema) -> Decoded:
+def decode_object(obj: Any, *, schema: Schema, maximum_idle: float = MAXIMUM_GROUP_IDLE) -> Decoded:
     """Decode one JSON object, envelope and all. Raises :class:`InvalidLine`."""
     if not isinstance(obj, dict):
         raise InvalidLine('not an object; write {"class": …, "properties": {…}}')
@@ -132,6 +134,7 @@ def decode_object(obj: Any, *, schema: Schema) -> Decoded:
             group=envelope["group"],
             source=envelope["source"],
             expires=expires_at,
+            maximum_idle=maximum_idle,
         )
         if membership
         else None,
@@ -198,10 +201,18 @@ def invalid_instance(error: InstanceError) -> InvalidLine:
 
 
 def parse_member(
-    given: Mapping[str, Any], *, group: str | None, source: str | None, expires: float | None
+    given: Mapping[str, Any],
+    *,
+    group: str | None,
+    source: str | None,
+    expires: float | None,
+    maximum_idle: float = MAXIMUM_GROUP_IDLE,
 ) -> GroupMember:
     """Return a line's place in its group: ``given`` holds the members of ``MEMBERSHIP`` that it
-    has, one at least. Raises :class:`InvalidLine`."""
+    has, one at least. ``maximum_idle``: the greatest ``groupMaxIdleSeconds``.
+
+    Raises :class:`InvalidLine`.
+    """
     if group is None or "sequence" not in given:
         name = next(iter(given))
         needed = "group" if name == "sequence" else "group and sequence"
@@ -221,7 +232,9 @@ def parse_member(
         _flag(given, "last"),
         _flag(given, "ordered"),
         group_expires,
-        _idle_seconds(given["groupMaxIdleSeconds"]) if "groupMaxIdleSeconds" in given else None,
+        _idle_seconds(given["groupMaxIdleSeconds"], maximum_idle)
+        if "groupMaxIdleSeconds" in given
+        else None,
     )
 
 
@@ -251,7 +264,7 @@ def _group_expires(value: Any, expires: float | None) -> float:
     return group_expires
 
 
-def _idle_seconds(value: Any) -> float:
+def _idle_seconds(value: Any, maximum: float) -> float:
     field = "groupMaxIdleSeconds"
     try:
         seconds = float(value) if type(value) in (int, float) else math.nan
@@ -259,6 +272,8 @@ def _idle_seconds(value: Any) -> float:
         seconds = math.inf
     if not 0 < seconds < math.inf:
         raise InvalidLine(f"{field}: not a number of seconds above 0: {value!r:.40}", field=field)
+    if seconds > maximum:
+        raise InvalidLine(f"{field}: more than {maximum:g} seconds: {value!r:.40}", field=field)
     return seconds
 
 

@@ -107,7 +107,13 @@ class RelayFastPath:
             group,
             expires_at,
             None,
-            parse_member(membership, group=group, source=source, expires=expires_at)
+            parse_member(
+                membership,
+                group=group,
+                source=source,
+                expires=expires_at,
+                maximum_idle=math.inf,
+            )
             if membership
             else None,
             () if languages is None else tuple(languages),
@@ -129,7 +135,8 @@ def decode_relayed(obj: Any, *, schema: Schema) -> Decoded:
         )
     # What this service declares is not for what another one has accepted.
     return msgspec.structs.replace(
-        decode_object(ordinary, schema=schema.base),
+        # A sidecar of an earlier version may have accepted a longer idle time.
+        decode_object(ordinary, schema=schema.base, maximum_idle=math.inf),
         languages=tuple(languages),
         relay=origin,
         undeclared=False,

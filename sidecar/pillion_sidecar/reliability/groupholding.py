@@ -1,6 +1,6 @@
 """The members of ordered groups that wait for their predecessors (S1.5), and their way on."""
 
-from collections import deque
+from collections import Counter, deque
 
 from pillion_sidecar.clock import Timers
 from pillion_sidecar.delivery.reasons import DiscardReason
@@ -11,6 +11,9 @@ from pillion_sidecar.reliability.states import Guard, State, Transition, step
 
 #: Discards, each with its log line, before the event loop gets its turn.
 DISCARDS_PER_TURN = 128
+#: Of all that may be held, the part of one group, and of one publisher.
+HELD_OF_ONE_GROUP = 4
+HELD_OF_ONE_PUBLISHER = 2
 
 
 class HeldMembers:
@@ -19,14 +22,20 @@ class HeldMembers:
     def __init__(self, *, queues: Queues, timers: Timers, limits: GroupLimits) -> None:
         self._queues = queues
         self._timers = timers
-        # Members of groups that have ended, which are still to be discarded.
-        self._ended: deque[Indication] = deque()
+        # Members of groups that have ended, which are still to be discarded, with their publisher.
+        self._ended: deque[tuple[Indication, str | None]] = deque()
         self._limits = limits
         self.count = 0
         self.bytes = 0
+        # By publisher.
+        self._counts: Counter[str] = Counter()
+        self._bytes: Counter[str] = Counter()
 
-    def reason_to_wait(self, size: int) -> str | None:
-        """Return why a body of ``size`` bytes cannot be held now; None where it can."""
+    def reason_to_wait(self, name: Name, size: int) -> str | None:
+        """Return why a body of ``size`` bytes cannot be held for a group now; None where it can.
+
+        One group, and one publisher, always hold one member, however large.
+        """
         if self.count >= self._limits.held:
             return f"{self.count} members of groups wait for their predecessors already"
         if self.bytes + size > self._limits.held_bytes:
@@ -34,24 +43,57 @@ class HeldMembers:
                 f"the members of groups that wait for their predecessors have {self.bytes} bytes"
                 " already"
             )
+        if self._is_beyond(HELD_OF_ONE_GROUP, len(name.held), name.held_bytes, size):
+            return (
+                f"{len(name.held)} members of the group wait for their predecessors already, and"
+                f" have {name.held_bytes} bytes: a quarter of what all groups may hold"
+            )
+        owner = name.owner
+        if owner is None:
+            return None
+        count, held_bytes = self._counts[owner], self._bytes[owner]
+        if self._is_beyond(HELD_OF_ONE_PUBLISHER, count, held_bytes, size):
+            return (
+                f"{count} members of this publisher's groups wait for their predecessors already,"
+                f" and have {held_bytes} bytes: half of what all groups may hold"
+            )
         return None
+
+    def _is_beyond(self, share: int, count: int, held_bytes: int, size: int) -> bool:
+        limits = self._limits
+        return bool(count) and (
+            count >= limits.held // share or held_bytes + size > limits.held_bytes // share
+        )
 
     def hold(self, name: Name, sequence: int, indication: Indication) -> None:
         """Keep a member that the queues hold."""
         name.held[sequence] = indication
-        self.count += 1
-        self.bytes += len(indication.body)
+        self._count(indication, name.owner, 1)
+        name.held_bytes += len(indication.body)
+
+    def _count(self, indication: Indication, owner: str | None, by: int) -> None:
+        size = by * len(indication.body)
+        self.count += by
+        self.bytes += size
+        if owner is not None:
+            self._counts[owner] += by
+            self._bytes[owner] += size
+            if not self._counts[owner]:
+                del self._counts[owner], self._bytes[owner]
 
     def complete(self, name: Name, sequence: int) -> None:
         """Nothing is missing before a member any more."""
         indication = name.held.pop(sequence, None)
         if indication is not None:
-            self._reprocess(indication, Guard.COMPLETED)
+            name.held_bytes -= len(indication.body)
+            self._count(indication, name.owner, -1)
+            self.move_on(indication, Guard.COMPLETED)
 
     def terminate(self, name: Name) -> int:
         """The live group of a name ends; return how many members that discards, in turns."""
-        ended = [name.held[sequence] for sequence in sorted(name.held)]
+        ended = [(name.held[sequence], name.owner) for sequence in sorted(name.held)]
         name.held.clear()
+        name.held_bytes = 0
         is_under_way = bool(self._ended)
         self._ended.extend(ended)
         if not is_under_way:
@@ -60,14 +102,11 @@ class HeldMembers:
 
     def _discard_some(self) -> None:
         for _ in range(min(DISCARDS_PER_TURN, len(self._ended))):
-            self._reprocess(self._ended.popleft(), Guard.TERMINATED)
+            indication, owner = self._ended.popleft()
+            self._count(indication, owner, -1)
+            self.move_on(indication, Guard.TERMINATED)
         if self._ended:
             self._timers.call_later(0.0, self._discard_some)
-
-    def _reprocess(self, indication: Indication, found: Guard) -> None:
-        self.count -= 1
-        self.bytes -= len(indication.body)
-        self.move_on(indication, found)
 
     def move_on(self, indication: Indication, found: Guard) -> None:
         """Let a member leave ``out-of-order``, completed or terminated."""

@@ -123,21 +123,24 @@ class Groups:
         moment: Moment,
         accepted: Moment | None = None,
         passes_gaps: bool = False,
+        namespace: str | None = None,
     ) -> Examined:
         """Decide on a member with a body of ``size`` bytes that became ready at ``moment``.
 
         ``accepted``: when a sidecar accepted it that relays it now. ``passes_gaps``: it goes to
-        gateways alone.
+        gateways alone. ``namespace``: that of its publisher's token.
         """
         self._times.follow_clock(moment)
         name = self._names.find((source, group))
         # A timer may be late; the member is judged as if it were not.
         self._times.lapse(name, moment)
+        if not name.held:
+            name.owner = namespace or source or ""
         decision = self._decide(name, member, accepted, moment, passes_gaps=passes_gaps)
         if decision.ready is Guard.ACCEPTABLE:
             reason = None
             if decision.process is Guard.PREDECESSORS_MISSING:
-                reason = self._held.reason_to_wait(size)
+                reason = self._held.reason_to_wait(name, size)
             reason = reason or self._names.reason_to_wait(name, member, moment)
             if reason is not None:
                 decision = Decision(Guard.NO_ROOM, reason=reason)

@@ -40,6 +40,10 @@ class Name:
     #: Terminated, oldest first.
     past: list[GroupState] = field(default_factory=list)
     held: dict[int, Indication] = field(default_factory=dict)
+    #: Who publishes it, for the share of all that is held: a principal's namespace, else the
+    #: source; None where that is not known since a restart.
+    owner: str | None = None
+    held_bytes: int = 0
     timer: Timer | None = None
     key_bytes: int = field(init=False)
 

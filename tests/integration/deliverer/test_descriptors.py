@@ -1,6 +1,7 @@
 """More destinations than a soft limit has descriptors: all are delivered to."""
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -14,8 +15,12 @@ from support.intake import alert
 from support.resources import alert_filter, destination, service, subscription, write
 from support.sidecar import sidecar
 
-DESTINATIONS = 1100
+MANY = 1100
+#: What one deliverer keeps queues for by default.
+MOST = 10_000
 INDICATIONS = 3
+#: The chart's limit of a deliverer's memory, in MiB.
+CHART_MEMORY = 384
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -29,7 +34,8 @@ def _many_descriptors() -> Iterator[None]:
 class Listeners:
     """Take everything, each at a path of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, destinations: int) -> None:
+        self._expected = destinations * INDICATIONS
         self.received: Counter[str] = Counter()
         self.complete = asyncio.Event()
         self.url = ""
@@ -42,15 +48,15 @@ class Listeners:
                 await reader.readexactly(int(length))
                 writer.write(ANSWER)
                 self.received[head.split()[1].decode()] += 1
-                if self.received.total() >= DESTINATIONS * INDICATIONS:
+                if self.received.total() >= self._expected:
                     self.complete.set()
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
 
 
 @asynccontextmanager
-async def listening() -> AsyncIterator[Listeners]:
-    listeners = Listeners()
+async def listening(destinations: int) -> AsyncIterator[Listeners]:
+    listeners = Listeners(destinations)
     server = await asyncio.start_server(listeners.take, "127.0.0.1", 0, backlog=1024)
     listeners.url = "http://{}:{}".format(*server.sockets[0].getsockname())
     try:
@@ -59,21 +65,31 @@ async def listening() -> AsyncIterator[Listeners]:
         server.close()
 
 
-@pytest.mark.parametrize("hard", [4096, 1024])
-async def test_1100_destinations_work_at_a_soft_limit_of_1024(config: Path, hard: int) -> None:
+def resident_peak(pid: int) -> int:
+    """Return the most resident memory that a process has had, in MiB."""
+    found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) >> 10
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(("destinations", "hard"), [(MANY, 4096), (MANY, 1024), (MOST, 1024)])
+async def test_more_destinations_than_descriptors_work_at_a_soft_limit_of_1024(
+    config: Path, destinations: int, hard: int
+) -> None:
     """They ended the process within 15 s: a crash loop."""
     limited = (
         f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (1024, {hard}));"
         "from pillion_cli.main import main; raise SystemExit(main())"
     )
-    async with listening() as listeners:
+    async with listening(destinations) as listeners:
         write(
             config,
             service(),
             alert_filter(),
             *(
                 document
-                for number in range(DESTINATIONS)
+                for number in range(destinations)
                 for document in (
                     destination(
                         f"d{number}",
@@ -98,3 +114,4 @@ async def test_1100_destinations_work_at_a_soft_limit_of_1024(config: Path, hard
             assert len(few) == (hard == 1024)
             assert not run.events("delivery-failing")
             assert run.process.returncode is None
+            assert resident_peak(run.process.pid) < CHART_MEMORY

@@ -47,7 +47,9 @@ _ENVELOPES = st.fixed_dictionaries(
         "last": st.booleans() | st.none(),
         "ordered": st.booleans() | st.just(1),
         "groupExpires": _TEXT | st.sampled_from(["2026-11-21T13:30:00Z", "2026-11-21T13:30:01Z"]),
-        "groupMaxIdleSeconds": st.sampled_from([60, 0.5, 0, -1, True, 10**400, None, "60"]),
+        "groupMaxIdleSeconds": st.sampled_from(
+            [60, 0.5, 0, -1, 2_592_001, True, 10**400, None, "60"]
+        ),
     },
 )
 

@@ -68,6 +68,7 @@ async def test_a_members_place_travels_with_it(spaced: bool) -> None:
         ({"groupMaxIdleSeconds": -1.5}, "groupMaxIdleSeconds"),
         ({"groupMaxIdleSeconds": True}, "groupMaxIdleSeconds"),
         ({"groupMaxIdleSeconds": 10**400}, "groupMaxIdleSeconds"),
+        ({"groupMaxIdleSeconds": 2_592_001}, "groupMaxIdleSeconds"),
         ({"group": "x" * 1025}, "group"),
         ({"source": "x" * 1025}, "source"),
         ({"groupExpires": "2001-01-01T00:00:00Z"}, "groupExpires"),

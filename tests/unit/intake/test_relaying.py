@@ -99,6 +99,8 @@ def test_the_usual_relayed_line_takes_the_shorter_way(monkeypatch: pytest.Monkey
         relayed("x", source=None),
         relayed("x", languages=["de"]),
         relayed("x", group="g", sequence=1, ordered=True, groupMaxIdleSeconds=5),
+        # An earlier version has accepted it.
+        relayed("x", group="g", sequence=1, ordered=True, groupMaxIdleSeconds=10**8),
     ):
         decoded = decoder.decode(compact(line).strip())
         assert json.loads(decoded.body) == {key: line[key] for key in ("class", "properties")}
@@ -428,6 +430,12 @@ async def test_a_gateway_that_closes_takes_nothing_more(gateway: Door) -> None:
     found, _ = await relay(gateway, relayed("b", 1))
     assert found == [429]
     assert taken(gateway) == [("a", "siem")]
+
+
+async def test_an_idle_time_that_an_earlier_version_accepted_is_taken(gateway: Door) -> None:
+    line = relayed("a", group="g", sequence=0, ordered=True, groupMaxIdleSeconds=10**8)
+    found, _ = await relay(gateway, line, relayed("b", 1))
+    assert found == [200, 200]
 
 
 async def test_a_group_that_has_no_room_ends_the_prefix(gateway: Door) -> None:

@@ -1,6 +1,7 @@
 """Message groups: holding, discarding, termination, removal of state, bounds (S1.5 to S1.8)."""
 
 import logging
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -371,16 +372,50 @@ def test_a_refusal_by_the_queues_leaves_no_trace(sequence: int) -> None:
     assert bed.submit(sequence, ordered=True, idle=5) is not DUPLICATE
 
 
-def test_held_members_are_bounded_in_number_and_bytes_and_others_go_on() -> None:
-    bed = Bed(limits=GroupLimits(held=2, held_bytes=100))
-    assert bed.submit(1, ordered=True, idle=5) is MISSING
-    assert bed.submit(2, ordered=True, idle=5, body=b"x" * 99) is NO_ROOM
-    assert bed.submit(2, ordered=True, idle=5, body=b"x" * 98) is MISSING
-    assert bed.submit(3, ordered=True, idle=5, body=b"") is NO_ROOM
+def holding(bed: Bed, group: str, source: str, **options: Any) -> int:
+    """Have a group hold what it can; return how many members that is."""
+    for count in range(100):
+        found = bed.submit(count + 1, group=group, source=source, ordered=True, idle=5, **options)
+        if found is NO_ROOM:
+            return count
+    raise AssertionError("no bound")
+
+
+def test_held_members_are_bounded_in_number_and_others_go_on() -> None:
+    bed = Bed(limits=GroupLimits(held=8))
+    # One group a quarter, one publisher half, all groups all.
+    assert [holding(bed, "g", "a"), holding(bed, "h", "a"), holding(bed, "i", "a")] == [2, 2, 0]
+    assert [holding(bed, "g", "b"), holding(bed, "h", "b"), holding(bed, "g", "c")] == [2, 2, 0]
+    assert bed.groups.held == 8
     assert bed.submit(0, group="other") is IN_SEQUENCE
-    assert bed.submit(0, ordered=True, idle=5) is IN_SEQUENCE
+    assert bed.submit(0, group="g", source="a", ordered=True, idle=5) is IN_SEQUENCE
     assert delivered(bed) == [0, 1, 2]
-    assert bed.submit(4, ordered=True, idle=5) is MISSING
+    assert bed.submit(4, group="g", source="a", ordered=True, idle=5) is MISSING
+
+
+def test_held_members_are_bounded_in_bytes_and_one_is_held_however_large() -> None:
+    bed = Bed(limits=GroupLimits(held_bytes=400))
+    assert holding(bed, "g", "a", body=b"x" * 50) == 2
+    assert holding(bed, "h", "a", body=b"x" * 99) == 1
+    assert holding(bed, "i", "a", body=b"x" * 2) == 0
+    assert holding(bed, "g", "b", body=b"x" * 200) == 1
+    assert holding(bed, "g", "c", body=b"x" * 2) == 0
+    assert bed.groups.held_bytes == 399
+
+
+def test_a_publisher_with_a_token_is_its_namespace_whatever_sources_it_names() -> None:
+    bed = Bed(limits=GroupLimits(held=8))
+    counts = [holding(bed, f"one/{source}", source, namespace="one") for source in "abc"]
+    assert counts == [2, 2, 0]
+    assert holding(bed, "two/g", "a", namespace="two") == 2
+
+
+def test_what_a_group_that_ended_held_is_given_back_to_its_publisher() -> None:
+    bed = Bed(limits=GroupLimits(held=8))
+    assert [holding(bed, "g", "a"), holding(bed, "h", "a")] == [2, 2]
+    bed.time.advance(6)
+    assert bed.groups.held == 0
+    assert [holding(bed, "i", "a"), holding(bed, "j", "a")] == [2, 2]
 
 
 def test_groups_are_bounded_and_those_that_nothing_ends_give_way_when_nobody_needs_them() -> None:
