@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pillion_sidecar.config.resources import Ordering, RemovalPolicy
+from pillion_sidecar.config.resources import Ordering, RemovalPolicy, RetryPolicy
 from pillion_sidecar.delivery.reasons import DiscardReason
-from support.delivery import ERROR, SUCCESS, destination
+from support.delivery import ERROR, HELD, SUCCESS, destination
 from support.fake_journal import FakeJournal
 from support.relaying import RelayingDeliverer, relayed
 
@@ -114,6 +114,36 @@ async def test_what_several_attempts_had_begun_with_goes_in_its_order(
         deliverer.answer_all()
         assert deliverer.gateway.identifiers == [str(number) for number in range(6)]
         assert await draining == 0
+
+
+async def test_a_held_queue_is_tried_once_and_handed_over(deliverer: RelayingDeliverer) -> None:
+    deliverer.apply([destination("ops")])
+    publish(deliverer, 0, 1)
+    deliverer.answer_held("ops", HELD)
+    assert deliverer.queue("ops").hold is not None
+    async with ending(deliverer) as draining:
+        deliverer.answer_held("ops", HELD)
+        deliverer.answer_all()
+        assert deliverer.gateway.identifiers == ["0", "1"]
+        assert await draining == 0
+    assert sum(deliverer.queue("ops").discarded.values()) == 0
+
+
+@pytest.mark.parametrize("attempts", [0, 1])
+async def test_what_has_no_attempt_left_is_handed_over_too(
+    deliverer: RelayingDeliverer, attempts: int
+) -> None:
+    retry = RetryPolicy(attempts=attempts, interval_seconds=1.0)
+    deliverer.apply([destination("ops", retry=retry)])
+    publish(deliverer, 0, 1, 2)
+    if attempts:
+        deliverer.answer_held("ops", ERROR)
+    async with ending(deliverer) as draining:
+        deliverer.answer_held("ops", ERROR)
+        deliverer.answer_all()
+        assert deliverer.gateway.identifiers == ["0", "1", "2"]
+        assert await draining == 0
+    assert sum(deliverer.queue("ops").discarded.values()) == 0
 
 
 async def test_a_suspended_queue_waits_at_the_gateway_then(deliverer: RelayingDeliverer) -> None:
