@@ -11,7 +11,6 @@ from pillion_sidecar.delivery.handler import HoldCause
 from pillion_sidecar.delivery.hold import Hold
 from pillion_sidecar.delivery.packed import PackedEntry
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.relaying import listener_of
 from pillion_sidecar.delivery.subscriptions import Subscription
 from pillion_sidecar.delivery.trackers import TrackerTable
 from pillion_sidecar.indication import Indication, Tracker
@@ -149,7 +148,7 @@ def queue_state(queue: DestinationQueue, *, offset: float) -> QueueState:
     flying = [(entry.number, entry.attempts) for entry in queue.flying if entry.attempts]
     return QueueState(
         destination=queue.index,
-        listener=listener_of(queue.destination),
+        listener=queue.listener,
         sends_identifiers=queue.sends_identifiers,
         epoch=queue.sequence.epoch,
         base=queue.sequence.base,

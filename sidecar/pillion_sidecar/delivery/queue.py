@@ -31,7 +31,7 @@ from pillion_sidecar.delivery.hold import Hold
 from pillion_sidecar.delivery.packed import PackedEntries
 from pillion_sidecar.delivery.pauses import Pauses
 from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.delivery.relaying import protocol_of
+from pillion_sidecar.delivery.relaying import listener_of, protocol_of
 from pillion_sidecar.delivery.retiring import RetiringHandlers
 from pillion_sidecar.delivery.sequence import SequenceIdentifiers
 from pillion_sidecar.delivery.subscriptions import Subscription
@@ -56,6 +56,10 @@ class DestinationQueue:
 
     ``in_flight`` entries have been taken and are in no other place; at most ``max_in_flight``.
     """
+
+    #: Who listens, as ``listener_of`` says; with a fault, who did before: the same listener may be
+    #: asked again.
+    listener: str = ""
 
     def __init__(
         self,
@@ -140,6 +144,8 @@ class DestinationQueue:
         self.destination = destination
         self.name = destination.name
         self.protocol = protocol_of(destination)
+        if destination.fault is None or destination.relay_to is not None:
+            self.listener = listener_of(destination)
         self.relay_to = destination.relay_to
         #: Whether it goes to a gateway at the end only.
         self.hands_over = (

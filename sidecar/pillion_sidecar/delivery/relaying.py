@@ -100,13 +100,14 @@ def listener_of(destination: ListenerDestination) -> str:
     return f"{protocol_of(destination)} {place}"
 
 
-def same_listener(known: str, destination: ListenerDestination) -> bool:
-    """Whether a journal's listener is a destination's, however its URL was spelled: the first
+def same_listener(known: str, listener: str) -> bool:
+    """Whether a journal's listener is the one of today, however its URL was spelled: the first
     release wrote it as the resource had it."""
+    before = known
     protocol, _, place = known.partition(" ")
     if protocol in list(Protocol):
         known = f"{protocol} {listener_address(place, protocol)}"
-    return known == listener_of(destination)
+    return listener in (known, before)
 
 
 def missing_gateway(configuration: Configuration) -> tuple[str, ...]:

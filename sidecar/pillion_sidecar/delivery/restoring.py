@@ -36,6 +36,8 @@ def restore_queue(
     )
     queue.waiting.restore(back, attempts={} if state is None else dict(state.attempts))
     queue.note_depth()
+    if state is not None and not queue.listener:
+        queue.listener = state.listener
     if state is None or damaged or not _goes_on(state, queue, found):
         queue.sequence.next_number = found.next_number
         queue.renumber()
@@ -52,7 +54,7 @@ def _goes_on(state: QueueState, queue: DestinationQueue, found: RecoveredQueue) 
     what a queue left that drained beside the last one is older."""
     began = queue.sends_identifiers and not state.sends_identifiers
     is_older = len(found.numbers) > 0 and found.numbers[0] < state.base
-    return same_listener(state.listener, queue.destination) and not began and not is_older
+    return same_listener(state.listener, queue.listener) and not began and not is_older
 
 
 def gone_destination(found: RecoveredQueue) -> ListenerDestination:

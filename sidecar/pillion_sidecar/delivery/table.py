@@ -22,7 +22,7 @@ from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.handler import RELAY, Handler
 from pillion_sidecar.delivery.keeping import queue_state
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.relaying import as_delivered, listener_of
+from pillion_sidecar.delivery.relaying import as_delivered, same_listener
 from pillion_sidecar.delivery.restoring import (
     NoHandler,
     gone_destination,
@@ -140,7 +140,8 @@ class DestinationTable:
         configuration = as_delivered(configuration, self._journal.durability)
         handlers = self._make_handlers(configuration)
         addresses = {
-            name: address_of(destination)
+            # One with a fault shares its listener with nobody.
+            name: address_of(destination) if destination.fault is None else f"fault of {name}"
             for name, destination in configuration.destinations.items()
         }
         shared = Counter(addresses.values())
@@ -263,7 +264,7 @@ class DestinationTable:
         sends: bool,
         handler: Handler | None,
     ) -> None:
-        before = queue.destination
+        before, listener = queue.destination, queue.listener
         same = before is destination or before == destination
         if same and queue.sends_identifiers == sends:
             return
@@ -280,7 +281,7 @@ class DestinationTable:
             if not queue.depth:
                 # No attempt will say whether the hold is over.
                 self._release(queue, now)
-        moved = listener_of(before) != listener_of(destination)
+        moved = not same_listener(listener, queue.listener)
         if moved or begins_to_send:
             # A listener that has seen no number of this context expects 0, and would wait for it.
             queue.renumber()

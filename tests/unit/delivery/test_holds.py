@@ -2,11 +2,17 @@
 indication alone (S0.8, docs/decisions/0022)."""
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from pillion_sidecar.config.resources import QueueFullPolicy, RemovalPolicy, RetryPolicy
+from pillion_sidecar.config.resources import (
+    DestinationFault,
+    QueueFullPolicy,
+    RemovalPolicy,
+    RetryPolicy,
+)
 from pillion_sidecar.delivery.concluding import MOST_REFUSALS
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
 from pillion_sidecar.delivery.hold import HOLD_RETRY_SECONDS
@@ -277,6 +283,40 @@ def test_a_wait_ends_with_what_waited_for_it(deliverer):
 
 
 # ---------------------------------------------------------------------- over a restart
+
+
+FAULT = DestinationFault(HoldCause.DESTINATION, "spec.destination: names no host")
+GOOD = destination("ops")
+FAULTY = replace(GOOD, destination="", fault=FAULT)
+ELSEWHERE = replace(GOOD, destination="http://elsewhere.example:5990/")
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize(("mended", "is_same"), [(GOOD, True), (ELSEWHERE, False)])
+def test_a_listener_knows_again_what_a_crash_repeats_after_a_fault(mended, is_same, is_restarted):
+    made = OnDisk(MemoryFiles())
+    made.answer = None
+    made.apply([GOOD])
+    assert made.give("a") is None
+    made.run()
+    (first,) = made.handlers["ops"].attempts
+    # The listener has taken it, and the deliverer ends before it knows.
+    again = made.restart()
+    again.answer = HELD
+    again.apply([FAULTY])
+    assert again.give("b") is None
+    again.run()
+    if is_restarted:
+        again = again.restart()
+    again.answer = SUCCESS
+    again.apply([mended])
+    again.handlers["ops"].answer = SUCCESS
+    again.run()
+    repeated, following = again.handlers["ops"].attempts[-2:]
+    assert (repeated.indication.identifier, following.indication.identifier) == ("a", "b")
+    known = (first.sequence_context, first.sequence_number)
+    assert ((repeated.sequence_context, repeated.sequence_number) == known) is is_same
+    assert following.sequence_context == repeated.sequence_context
 
 
 def test_a_hold_and_its_pause_survive_a_restart():

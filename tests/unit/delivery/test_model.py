@@ -320,7 +320,8 @@ class DeliveryModel(RuleBasedStateMachine):
         entry.refusals += outcome.refuses_indication
         assert entry.refusals <= MOST_REFUSALS
         entry.allowed = policy.attempts
-        if entry.refusals == MOST_REFUSALS and entry.failures <= entry.allowed:
+        is_last = entry.failures > entry.allowed or entry.refusals == MOST_REFUSALS
+        if outcome.refuses_indication and is_last and entry.failures > 1:
             books.not_before = None
 
     # ------------------------------------------------------------------ configuration
