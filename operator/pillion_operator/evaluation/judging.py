@@ -6,13 +6,16 @@ what is accepted here is taken there.
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from pillion_cim.schema import Schema
 from pillion_sidecar.config.addresses import AddressPolicy
+from pillion_sidecar.config.listeneraddress import pairs_at_one_port_and_path
 from pillion_sidecar.config.parsing import Resource, Resources, Secret
 from pillion_sidecar.config.problems import ConfigurationError, Problem
 from pillion_sidecar.config.queries import CheckQuery, FilterProblem, Queries, query_checker
 from pillion_sidecar.config.resolving import resolve
+from pillion_sidecar.config.resources import Configuration
 
 #: Queries whose outcome is remembered.
 MOST_QUERIES = 20_000
@@ -34,6 +37,17 @@ def remembering(check: CheckQuery) -> CheckQuery:
     return remembered
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What a deliverer would say of a configuration."""
+
+    problems: tuple[Problem, ...] = ()
+    #: Of each filter that names an unknown class: which, and what to do.
+    unknown_classes: Mapping[str, str] = field(default_factory=dict)
+    #: Of each destination whose host may be another name of a listener: the others, with URLs.
+    same_places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
 class Judge:
     """Puts resources together, and tells what a deliverer would say."""
 
@@ -41,19 +55,19 @@ class Judge:
         self._addresses = addresses
         self._queries = Queries(schema, checker=lambda classes: remembering(query_checker(classes)))
 
-    def problems(
+    def judge(
         self,
         resources: Iterable[Resource],
         *,
         secrets: Mapping[str, Secret],
         service: str | None = None,
-    ) -> tuple[Problem, ...]:
-        """All that a deliverer of ``service`` would complain of."""
+    ) -> Judgement:
+        """All that a deliverer of ``service`` would complain of, or warn of."""
         together = Resources(secrets=dict(secrets))
         for resource in resources:
             together.by_kind[resource.kind.name][resource.name] = resource
         try:
-            resolve(
+            configuration = resolve(
                 together,
                 service=service,
                 addresses=self._addresses,
@@ -62,5 +76,28 @@ class Judge:
                 revision="",
             )
         except ConfigurationError as error:
-            return error.problems
-        return ()
+            return Judgement(problems=error.problems)
+        return Judgement(
+            unknown_classes=self._unknown_classes(configuration),
+            same_places=_same_places(configuration),
+        )
+
+    def _unknown_classes(self, configuration: Configuration) -> dict[str, str]:
+        check = self._queries.declaring(configuration.service.classes)
+        found = {
+            name: check(one.query, one.query_language)
+            for name, one in configuration.filters.items()
+        }
+        return {
+            name: f"{problem.message}. {problem.remedy}"
+            for name, problem in found.items()
+            if problem is not None
+        }
+
+
+def _same_places(configuration: Configuration) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for pair in pairs_at_one_port_and_path(configuration.destinations.values()):
+        for one, other in (pair, pair[::-1]):
+            found[one.name] = (*found.get(one.name, ()), f"{other.name} ({other.destination})")
+    return found

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pillion_operator.evaluation.judging import Judge
+from pillion_operator.evaluation.judging import Judge, Judgement
 from pillion_operator.evaluation.lastgood import LastGood, generation_of
 from pillion_operator.evaluation.mof import MOFRefused, with_mof
 from pillion_operator.evaluation.namespace import Namespace, being_deleted
@@ -57,6 +57,10 @@ class ServiceEvaluation:
     held: Mapping[str, str] = field(default_factory=dict)
     #: The filters of which an earlier version is in force, and its generation where it is known.
     kept: Mapping[str, int | None] = field(default_factory=dict)
+    #: The filters that name unknown classes, and the destinations whose hosts may be names of one
+    #: listener: see ``Judgement``.
+    unknown_classes: Mapping[str, str] = field(default_factory=dict)
+    same_places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: What goes into the configuration, each as one line of JSON; empty where there is none.
     content: Mapping[Key, str] = field(default_factory=dict, repr=False)
     #: Of what is not rendered as it stands in its resource: how it stands there.
@@ -100,7 +104,7 @@ def object_problems(
         secret: found
         for secret, (found, _) in namespace.secrets(secrets_of(parsed.resource.spec)).items()
     }
-    return judge.problems([parsed.resource], secrets=secrets)
+    return judge.judge([parsed.resource], secrets=secrets).problems
 
 
 def evaluate_service(
@@ -146,6 +150,8 @@ def evaluate_service(
         destinations=refusals.get(DESTINATION, {}),
         held=candidate.held() if verdict.accepted else {},
         kept=candidate.kept() if verdict.accepted else {},
+        unknown_classes=candidate.unknown_classes() if verdict.accepted else {},
+        same_places=candidate.judgement.same_places if verdict.accepted else {},
         content=candidate.content() if verdict.accepted else {},
         sources=candidate.sources() if verdict.accepted else {},
     )
@@ -185,6 +191,8 @@ class _Candidate:
         self._kept: dict[Key, Parsed] = {}
         #: Of each filter and destination: whether subscriptions may lead to it.
         self._availability: dict[Key, Verdict] = {}
+        #: What a deliverer would say of what is chosen.
+        self.judgement = Judgement()
 
     def _key(self, kind: str, name: str) -> Key:
         return Key(kind, self._namespace.name, name)
@@ -301,7 +309,8 @@ class _Candidate:
         """Take out what a deliverer would refuse, and say what that was, by kind and name."""
         refusals: dict[str, dict[str, Verdict]] = {}
         for _ in range(_MOST_ROUNDS):
-            problems = self._problems()
+            self.judgement = self._judged()
+            problems = self.judgement.problems
             if not problems:
                 break
             found: dict[Key, list[Problem]] = {}
@@ -317,8 +326,8 @@ class _Candidate:
         self._drop_unneeded()
         return refusals
 
-    def _problems(self) -> tuple[Problem, ...]:
-        return self._judge.problems(
+    def _judged(self) -> Judgement:
+        return self._judge.judge(
             [parsed.resource for parsed in self._chosen.values() if parsed.resource is not None],
             secrets={
                 key.name: parsed.secret
@@ -397,6 +406,13 @@ class _Candidate:
             for key, parsed in self._kept.items()
             if key in self._chosen
         }
+
+    def unknown_classes(self) -> dict[str, str]:
+        """Of the filters that this service's own deliverers apply: unknown classes. What is relayed
+        has been selected by sidecars."""
+        own = {needs[0].name for name, needs in self._needs.items() if name not in self._origins}
+        found = self.judgement.unknown_classes
+        return {name: message for name, message in found.items() if name in own}
 
     def sources(self) -> dict[Key, str]:
         """How the destinations stand in their resources that are rendered otherwise."""

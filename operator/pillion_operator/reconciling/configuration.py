@@ -299,6 +299,8 @@ def judged_otherwise(
             (DESTINATION, before.destinations if before else {}, after.destinations),
             (DESTINATION, before.held if before else {}, after.held),
             (FILTER, before.kept if before else {}, after.kept),
+            (FILTER, before.unknown_classes if before else {}, after.unknown_classes),
+            (DESTINATION, before.same_places if before else {}, after.same_places),
         )
         for name in old.keys() | new.keys()
         if old.get(name) != new.get(name)

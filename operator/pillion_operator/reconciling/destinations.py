@@ -16,7 +16,7 @@ from pillion_operator.reconciling.ports import Recorder
 from pillion_operator.reconciling.states import ServiceStates
 from pillion_operator.status.conditions import Condition, seconds_of
 from pillion_operator.status.delivery import DeliveryVerdict, DestinationFacts, judge_delivery
-from pillion_operator.status.relaying import shared_condition
+from pillion_operator.status.relaying import same_place_condition, shared_condition
 from pillion_operator.status.retry import retry_condition
 from pillion_operator.store import Key, key_of
 from pillion_sidecar.config.resources import SequenceIdentifiers
@@ -76,6 +76,7 @@ class DestinationReconciler:
                 *conditions,
                 *delivery.conditions,
                 *self._identifiers(body),
+                *self._same_place(key, services),
                 *self._retry(body, services, accepted=verdict.accepted),
             ],
             delivery.fields,
@@ -117,6 +118,17 @@ class DestinationReconciler:
         if (body.get("spec") or {}).get("sequenceIdentifiers") != SequenceIdentifiers.SEND:
             return []
         return [shared_condition(self._common.readiness.shared_by(body))]
+
+    def _same_place(self, key: Key, services: Sequence[Key]) -> list[Condition]:
+        """What is to be said where its host may be another name of a listener."""
+        states = [self._states.get(service) for service in services]
+        others = {
+            other
+            for state in states
+            if state is not None
+            for other in state.evaluation.same_places.get(key.name, ())
+        }
+        return [same_place_condition(sorted(others))] if others else []
 
     def _retry(self, body: Object, services: Sequence[Key], *, accepted: bool) -> list[Condition]:
         """What is to be said where the retry that is written leaves little time to act."""

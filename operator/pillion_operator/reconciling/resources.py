@@ -41,7 +41,7 @@ class FilterReconciler:
         verdict = self._common.acceptance.of(body, services)
         conditions = verdict and self._common.conditions(body, verdict, services)
         if conditions:
-            conditions = [*conditions, *self._kept(key, services)]
+            conditions = [*conditions, *self._kept(key, services), *self._unknown(key, services)]
             await self._common.statuses.write(body, conditions, {})
 
     def _kept(self, key: Key, services: Iterable[Key]) -> list[Condition]:
@@ -61,6 +61,16 @@ class FilterReconciler:
         ]
         message = f"In force stays {', '.join(told)}, until the filter is mended."
         return [Condition("EarlierGenerationInForce", "True", "EditNotAccepted", message)]
+
+    def _unknown(self, key: Key, services: Iterable[Key]) -> list[Condition]:
+        """Which classes of its query the services do not know."""
+        told = [
+            f"In the service {service.name}: {state.evaluation.unknown_classes[key.name]}"
+            for service in services
+            if (state := self._states.get(service)) is not None
+            and key.name in state.evaluation.unknown_classes
+        ]
+        return [Condition("ClassUnknown", "True", "NotDeclared", " ".join(told))] if told else []
 
 
 class Subscriptions:

@@ -18,6 +18,8 @@ _NEWS: Mapping[str, tuple[str, bool]] = {
     "SequenceIdentifiersShared": ("True", False),
     "GatewayReady": ("False", True),
     "RetryTooShort": ("True", False),
+    "ClassUnknown": ("True", False),
+    "SharedPortAndPath": ("True", False),
 }
 
 

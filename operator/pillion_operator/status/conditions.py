@@ -26,6 +26,8 @@ OUR_TYPES = frozenset(
         "RetryTooShort",
         "NotDurableBeyondPod",
         "EarlierGenerationInForce",
+        "ClassUnknown",
+        "SharedPortAndPath",
     }
 )
 

@@ -67,6 +67,20 @@ def shared_condition(services: Sequence[str]) -> Condition:
     )
 
 
+def same_place_condition(others: Sequence[str]) -> Condition:
+    """SharedPortAndPath of a destination; ``others`` are those at its port and path whose hosts are
+    spelled otherwise, with their URLs."""
+    named = ", ".join(others[:_MOST_NAMES]) + (", …" if len(others) > _MOST_NAMES else "")
+    return Condition(
+        "SharedPortAndPath",
+        "True",
+        "OtherHostName",
+        f"{named} has the same port and path under another host name. If these are names of one "
+        "listener, it may take indications for late ones and discard them: give all of them the "
+        "same URL, or set sequenceIdentifiers to Omit.",
+    )
+
+
 def gateway_condition(
     wrong: Sequence[tuple[str, str]], counts: Mapping[str, DelivererCounts]
 ) -> Condition:

@@ -81,25 +81,9 @@ def address_of(destination: ListenerDestination) -> str:
 
 
 def same_port_and_path(destinations: Iterable[ListenerDestination]) -> str | None:
-    """Return a warning about destinations whose hosts may be two names of one listener: port and
-    path are the same, and sequence identifiers may be sent to both. None where there are none.
-
-    Addresses are not compared with each other: two of them are mostly two machines.
-    """
-    by_place: dict[str, dict[str, ListenerDestination]] = {}
-    for destination in destinations:
-        if destination.sequence_identifiers is SequenceIdentifiers.OMIT or destination.relay_to:
-            continue
-        parts = urlsplit(address_of(destination))
-        place = f"{parts.scheme} {parts.port}{parts.path}?{parts.query}"
-        by_place.setdefault(place, {}).setdefault(parts.hostname or "", destination)
-    pairs = [
-        (known, other)
-        for hosts in by_place.values()
-        if len(hosts) > 1
-        for known, other in zip(list(hosts.values()), list(hosts.values())[1:], strict=False)
-        if not (_is_address(known) and _is_address(other))
-    ]
+    """Return a warning about destinations whose hosts may be two names of one listener; None where
+    there are none."""
+    pairs = pairs_at_one_port_and_path(destinations)
     if not pairs:
         return None
     named = "; ".join(
@@ -112,6 +96,31 @@ def same_port_and_path(destinations: Iterable[ListenerDestination]) -> str | Non
         " are names of one listener, it drops part of what it gets as late: give all of them the"
         " same URL, or set sequenceIdentifiers to Omit"
     )
+
+
+def pairs_at_one_port_and_path(
+    destinations: Iterable[ListenerDestination],
+) -> list[tuple[ListenerDestination, ListenerDestination]]:
+    """Return pairs of destinations whose hosts may be two names of one listener: port and path are
+    the same, and sequence identifiers may be sent to both. Of three, the first and the second, and
+    the second and the third.
+
+    Addresses are not compared with each other: two of them are mostly two machines.
+    """
+    by_place: dict[str, dict[str, ListenerDestination]] = {}
+    for destination in destinations:
+        if destination.sequence_identifiers is SequenceIdentifiers.OMIT or destination.relay_to:
+            continue
+        parts = urlsplit(address_of(destination))
+        place = f"{parts.scheme} {parts.port}{parts.path}?{parts.query}"
+        by_place.setdefault(place, {}).setdefault(parts.hostname or "", destination)
+    return [
+        (known, other)
+        for hosts in by_place.values()
+        if len(hosts) > 1
+        for known, other in zip(list(hosts.values()), list(hosts.values())[1:], strict=False)
+        if not (_is_address(known) and _is_address(other))
+    ]
 
 
 def _is_address(destination: ListenerDestination) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pillion_cim.schema import load_schema
-from pillion_operator.evaluation.judging import Judge
+from pillion_operator.evaluation.judging import Judge, Judgement
 from pillion_operator.evaluation.namespace import Namespace
 from pillion_operator.evaluation.parsing import Parsing
 from pillion_operator.evaluation.references import References
@@ -436,14 +436,15 @@ class Told(Judge):
         self._rounds = list(rounds)
         self.asked: list[tuple[set[str], set[str], str | None]] = []
 
-    def problems(
+    def judge(
         self, resources: Iterable[Resource], *, secrets: Any, service: str | None = None
-    ) -> tuple[Problem, ...]:
+    ) -> Judgement:
         names = {f"{one.kind.name}/{one.name}" for one in resources}
         assert all(isinstance(one, Secret) for one in secrets.values())
         self.asked.append((names, set(secrets), service))
         number = len(self.asked) - 1
-        return tuple(self._rounds[number]) if number < len(self._rounds) else ()
+        told = self._rounds[number] if number < len(self._rounds) else []
+        return Judgement(problems=tuple(told))
 
 
 def problem(field: str = "spec.a", resource: str = "ListenerDestination/d") -> Problem:

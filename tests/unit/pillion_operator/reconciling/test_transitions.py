@@ -20,6 +20,8 @@ TOLD = {
     "SequenceIdentifiersShared": ("True", "SequenceIdentifiersShared", None),
     "GatewayReady": ("False", "NotGatewayReady", "GatewayReady"),
     "RetryTooShort": ("True", "RetryTooShort", None),
+    "ClassUnknown": ("True", "ClassUnknown", None),
+    "SharedPortAndPath": ("True", "SharedPortAndPath", None),
 }
 GOOD = {"True": "False", "False": "True"}
 
