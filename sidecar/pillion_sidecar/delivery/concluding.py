@@ -131,7 +131,8 @@ class Concluding:
         now, before = self._clock.monotonic(), entry.attempts
         self._release(queue, now)
         entry.attempts += outcome.spends_attempt
-        entry.refusals += outcome.refuses_indication
+        if outcome.refuses_indication:
+            entry.refuse()
         # What comes back from the way to a gateway comes back together, and is one failure.
         if counts := outcome.spends_attempt or queue.next_attempt_at is None:
             self._count(queue, entry, outcome, began_at=began_at, now=now)

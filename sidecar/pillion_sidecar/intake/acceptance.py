@@ -154,21 +154,19 @@ class Submission:
                 return
         source = decoded.source or self._source
         digest = _digest(decoded, source, self._namespace)
-        # What has come before under its identity. No calls from here that a usual line can do
-        # without: each is one per cent of its time.
-        known = None
-        if digest is not None and (original := rooms.memory.find(digest, now)) is not None:
-            known = digest, original
-            if not original.is_gone:
-                group = scoped(self._namespace, decoded.group)
-                self._repeat(decoded, source, group, moment, line, known)
-                return
+        group = None if decoded.group is None else scoped(self._namespace, decoded.group)
+        # No calls from here that a usual line can do without: each is one per cent of its time.
+        original = None if digest is None else rooms.memory.find(digest, now)
+        if original is not None and not original.is_gone:
+            assert digest is not None
+            self._repeat(decoded, source, group, moment, line, (digest, original))
+            return
         targets = rooms.routes.route(decoded.class_name, decoded.instance, decoded.source_namespace)
         examined = None
         if moment is not None and decoded.member is not None:
-            group = scoped(self._namespace, decoded.group)
             assert group is not None
-            passes_gaps = bool(targets) and all(target.relayed for target in targets)
+            known = (digest, original) if digest is not None and original is not None else None
+            passes_gaps = bool(targets) and _are_relayed(targets)
             examined = self._examine(
                 decoded, source, group, moment, line, passes_gaps=passes_gaps, known=known
             )
@@ -181,16 +179,19 @@ class Submission:
             accepted_at=now,
             source=source,
             identifier=decoded.identifier,
-            group=scoped(self._namespace, decoded.group),
+            group=group,
             member=decoded.member,
-            group_run=0 if examined is None else examined.run,
             expires=decoded.expires,
             digest=digest,
             languages=self._languages,
             trackers=self._trackers,
         )
         if self._offer(indication, targets, examined, line):
-            self._remember(indication, moment, examined, again=known is not None)
+            if original is not None:
+                # Nobody got what has come before under its identity.
+                assert digest is not None
+                rooms.memory.forget(digest)
+            self._remember(indication, moment, examined)
             if decoded.undeclared:
                 rooms.undeclared.note(decoded.class_name)
 
@@ -220,18 +221,10 @@ class Submission:
         self._reject(Guard.DUPLICATE, line, original=original)
 
     def _remember(
-        self,
-        indication: Indication,
-        moment: Moment | None,
-        examined: Examined | None,
-        *,
-        again: bool = False,
+        self, indication: Indication, moment: Moment | None, examined: Examined | None
     ) -> None:
-        """``again``: nobody got what has come before under its identity."""
         digest, expires, until = indication.digest, indication.expires, None
         if digest is not None:
-            if again:
-                self._rooms.memory.forget(digest)
             if moment is not None and expires is not None:
                 until = moment.of_date(expires)
             self._rooms.memory.add(
@@ -340,6 +333,7 @@ class Submission:
             follower.offering(indication, targets, line)
         refusal = None
         if examined is not None:
+            indication.group_run = examined.run
             refusal = self._rooms.groups.take(examined, indication, targets)
         # Without a target nothing is delivered, but an identity is journaled.
         elif targets or indication.digest is not None:
@@ -418,9 +412,14 @@ class Submission:
         )
 
 
+def _are_relayed(targets: Sequence[Target]) -> bool:
+    return all(target.relayed for target in targets)
+
+
 def _digest(decoded: Decoded, source: str | None, namespace: str | None) -> bytes | None:
     """Return the identity of a line; None for one without, or with that of its place in a group."""
-    digest = identity_digest(scoped(namespace, source), decoded.identifier)
+    scope = source if namespace is None else scoped(namespace, source)
+    digest = identity_digest(scope, decoded.identifier)
     if digest is None and decoded.member is None and decoded.sequence is not None:
         return sequence_digest(scoped(namespace, source or ""), *decoded.sequence)
     return digest

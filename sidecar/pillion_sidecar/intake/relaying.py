@@ -103,7 +103,7 @@ class RelaySubmission(Submission):
         # A sidecar's clock may be ahead of this one.
         wall = min(origin.accepted_at, moment.wall)
         accepted_at = moment.of_date(wall)
-        group, examined = self._group(decoded), None
+        group, examined = None if decoded.group is None else self._group(decoded), None
         if group is not None and decoded.member is not None:
             examined = self._examine(
                 decoded,
@@ -127,7 +127,6 @@ class RelaySubmission(Submission):
             identifier=decoded.identifier,
             group=group,
             member=decoded.member,
-            group_run=0 if examined is None else examined.run,
             expires=decoded.expires,
             digest=digest,
             languages=decoded.languages,
@@ -135,22 +134,18 @@ class RelaySubmission(Submission):
             relayed=Relayed(moment.monotonic, remembered_until),
         )
         if self._offer(indication, (target,), examined, line):
-            self._remember(indication, moment, examined, again=gone is not None)
+            if gone is not None:
+                # Nobody got it: it is remembered anew.
+                rooms.memory.forget(digest)
+            self._remember(indication, moment, examined)
 
     def _remember(
-        self,
-        indication: Indication,
-        moment: Moment | None,
-        examined: Examined | None,
-        *,
-        again: bool = False,
+        self, indication: Indication, moment: Moment | None, examined: Examined | None
     ) -> None:
         digest, relayed = indication.digest, indication.relayed
         assert moment is not None
         assert digest is not None
         assert relayed is not None
-        if again:
-            self._rooms.memory.forget(digest)
         self._rooms.memory.add(
             digest,
             relayed.at,
