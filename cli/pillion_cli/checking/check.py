@@ -5,7 +5,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from pillion_cli.checking.documents import KINDS, Plan, indication
-from pillion_cli.checking.ports import Arrivals, Cluster, Door, Monotonic, Reply, Say, Sleep
+from pillion_cli.checking.ports import (
+    Arrivals,
+    Cluster,
+    Door,
+    Monotonic,
+    Reply,
+    Report,
+    Sleep,
+    Step,
+)
 from pillion_operator.cluster.api import FAILURES, ApiError
 from pillion_operator.cluster.types import CONFIG_MAP, Object, our_type
 from pillion_operator.injection.decision import has_deliverer
@@ -33,7 +42,7 @@ class World:
     arrivals: Arrivals
     monotonic: Monotonic
     sleep: Sleep
-    say: Say
+    report: Report
     token: Callable[[], str]
 
 
@@ -81,16 +90,16 @@ class Check:
     async def _take(self, steps: Sequence[tuple[str, Callable[[], Awaitable[None]]]]) -> bool:
         for name, step in steps:
             began = self._world.monotonic()
+            failure: str | None = None
             try:
                 await step()
-            except CheckFailed as failure:
-                self._world.say(f"FAILED  {name}: {failure}")
-                return False
+            except CheckFailed as error:
+                failure = str(error)
             except FAILURES as error:
-                told = str(error) or type(error).__name__
-                self._world.say(f"FAILED  {name}: the API server says: {told}")
+                failure = f"the API server says: {str(error) or type(error).__name__}"
+            self._world.report(Step(name, self._world.monotonic() - began, failure))
+            if failure is not None:
                 return False
-            self._world.say(f"ok      {name} ({self._world.monotonic() - began:.1f} s)")
         return True
 
     async def _until(self, probe: Probe, *, look: str) -> None:

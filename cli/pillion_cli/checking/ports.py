@@ -1,5 +1,6 @@
 """What a check needs of the world."""
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -9,8 +10,37 @@ from pillion_operator.cluster.types import Object, ResourceType
 #: The time, in seconds.
 Monotonic = Callable[[], float]
 Sleep = Callable[[float], Awaitable[None]]
-#: Takes a line for whoever reads.
-Say = Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step that has ended."""
+
+    name: str
+    seconds: float
+    #: None: it went well.
+    failure: str | None
+
+    def as_text(self) -> str:
+        """A line for people."""
+        if self.failure is not None:
+            return f"FAILED  {self.name}: {self.failure}"
+        return f"ok      {self.name} ({self.seconds:.1f} s)"
+
+    def as_json(self) -> str:
+        """A line for programs."""
+        return json.dumps(
+            {
+                "step": self.name,
+                "ok": self.failure is None,
+                "seconds": round(self.seconds, 3),
+                "failure": self.failure,
+            }
+        )
+
+
+#: Shows a step as soon as it has ended.
+Report = Callable[[Step], object]
 
 
 class Cluster(Protocol):

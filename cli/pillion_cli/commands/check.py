@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pillion_cli.deliverer_arguments import add_output_argument
 from pillion_cli.exits import CommandFailed, Exit
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how long any step may take [%(default)g]",
     )
     parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="how to reach the cluster")
+    add_output_argument(parser, "how to tell each step; json is an object a line")
 
 
 def _account(text: str) -> tuple[str, str]:
@@ -137,7 +139,9 @@ async def _check(args: argparse.Namespace) -> bool:
             arrivals=arrivals,
             monotonic=time.monotonic,
             sleep=asyncio.sleep,
-            say=lambda line: print(line, flush=True),
+            report=lambda step: print(
+                step.as_json() if args.output == "json" else step.as_text(), flush=True
+            ),
             # The kubelet writes a new one long before the old one expires.
             token=lambda: args.token_file.read_text(encoding="utf-8").strip(),
         )

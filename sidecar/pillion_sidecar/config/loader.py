@@ -310,7 +310,7 @@ def _unlisted(folder: Path, error: OSError) -> Problem:
 
 def _shown(path: Path) -> str:
     """The name of a file as it can be printed: bytes that are not UTF-8 are escaped."""
-    return _shown_text(path.name)
+    return _shown_text(path.name or path)
 
 
 def _shown_text(path: Path | str) -> str:

@@ -14,7 +14,7 @@ from pillion_cli.checking.check import LOOK, Check, World, condition
 from pillion_cli.checking.documents import KINDS, PART_OF, Plan, indication
 from pillion_cli.checking.door import HTTPSDoor
 from pillion_cli.checking.listening import Arrived
-from pillion_cli.checking.ports import Reply
+from pillion_cli.checking.ports import Reply, Step
 from pillion_cli.commands import check as command
 from pillion_cli.exits import Exit
 from pillion_cli.listener.arrival import Arrival
@@ -132,6 +132,7 @@ class Trial:
         self.door = door or FakeDoor()
         self.arrivals = arrivals or FakeArrivals()
         self.lines: list[str] = []
+        self.steps: list[dict[str, Any]] = []
         self.slept: list[float] = []
         self.waiting = asyncio.Event()
         numbers = count(1)
@@ -141,7 +142,7 @@ class Trial:
             arrivals=self.arrivals,
             monotonic=lambda: sum(self.slept),
             sleep=self._sleep,
-            say=self.lines.append,
+            report=self._report,
             token=token,
         )
         self._check = Check(
@@ -151,6 +152,10 @@ class Trial:
             timeout=timeout,
             injection=injection,
         )
+
+    def _report(self, step: Step) -> None:
+        self.lines.append(step.as_text())
+        self.steps.append(json.loads(step.as_json()))
 
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -184,6 +189,8 @@ async def test_a_check_that_goes_well_tells_each_step_and_leaves_nothing() -> No
     ]
     assert trial.door.tokens == [None, "TOKEN"]
     assert trial.arrivals.asked == [trial.door.sent[-1]]
+    assert all(step["ok"] and step["failure"] is None for step in trial.steps)
+    assert trial.steps[-1]["step"] == "the resources are removed"
 
 
 async def test_what_a_check_before_has_left_is_removed_first() -> None:
@@ -198,6 +205,8 @@ async def test_without_an_operator_that_serves_the_namespace_this_is_said() -> N
     failed = await trial.failure()
     assert "no operator has judged the IndicationService" in failed
     assert "Does an operator run that serves this namespace?" in failed
+    (told,) = [step for step in trial.steps if not step["ok"]]
+    assert "no operator has judged the IndicationService" in told["failure"]
     assert sum(trial.slept) == pytest.approx(10, abs=LOOK)
     assert trial.door.sent == []
 

@@ -814,6 +814,15 @@ def test_a_folder_that_cannot_be_listed_is_named_whole_with_the_remedy(
     assert problem.remedy == "Name the folder that holds the resource files."
 
 
+def test_the_working_folder_is_named_where_it_holds_no_resource_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigurationError) as failure:
+        load_folder(Path())
+    assert str(failure.value.problems[0]).startswith(".: holds no resource files")
+
+
 def test_a_folder_in_the_place_of_a_file_removes_nothing(tmp_path: Path) -> None:
     complete(tmp_path)
     (tmp_path / "replaced.yaml").mkdir()
