@@ -7,7 +7,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.parser import text_string_to_metric_families
 
 from pillion_sidecar.telemetry.metrics import Metrics
-from pillion_sidecar.telemetry.server import Check, telemetry_app
+from pillion_sidecar.telemetry.server import MOST_SCRAPES, Check, telemetry_app
 from pillion_sidecar.testing import FakeTime
 from support.queues import StillQueue
 
@@ -37,6 +37,22 @@ async def test_a_scrape_has_the_queues_and_the_process(fake_time: FakeTime) -> N
     depths = families["pillion_destination_queue_depth"].samples
     assert [sample.value for sample in depths] == [0, 1, 2]
     assert families["process_resident_memory_bytes"].samples[0].value > 0
+
+
+async def test_scrapes_that_nobody_reads_are_bounded_and_give_back_their_places() -> None:
+    app = telemetry_app(exposition=lambda: iter(["x" * (1 << 20)] * 64), startup={}, readiness={})
+    async with TestClient(TestServer(app)) as client:
+        unread = [await client.get("/metrics") for _ in range(MOST_SCRAPES)]
+        assert [one.status for one in unread] == [200] * MOST_SCRAPES
+        beyond = await client.get("/metrics")
+        assert (beyond.status, await beyond.text()) == (503, "too many scrapes at a time\n")
+        assert (await client.get("/livez")).status == 200
+        unread.pop().close()
+        while (again := await client.get("/metrics")).status == 503:
+            pass
+        assert again.status == 200
+        for one in (*unread, again):
+            one.close()
 
 
 async def test_a_queue_removed_during_a_scrape_does_not_break_it(fake_time: FakeTime) -> None:
