@@ -349,6 +349,7 @@ def connection(destination: ListenerDestination) -> tuple[object, ...]:
         destination.tls,
         destination.credentials,
         destination.timeout_seconds,
+        destination.fault,
     )
 
 

@@ -302,3 +302,26 @@ async def test_a_fault_that_is_not_one_of_where_to_refuses_the_start(config: Pat
     with pytest.raises(StartFailed, match="timeoutSeconds"):
         async with running(config, *documents):
             pass
+
+
+@pytest.mark.parametrize("wrong", [{"protocol": "SMTP"}, {"credentials": {"baerer": {}}}])
+async def test_a_mend_of_the_fault_alone_ends_the_hold(config: Path, wrong: dict[str, Any]) -> None:
+    async with listening() as siem, running(config, *resources(at(siem.url, **wrong))) as run:
+        await run.publish(*alerts(0, 2))
+        await is_held(run)
+        await run.reload(*resources(at(siem.url)))
+        await run.settled()
+    assert siem.identifiers == ["0", "1"]
+
+
+async def test_another_fault_is_told_in_place_of_the_first(config: Path) -> None:
+    async with listening() as siem:
+        none = {"bearer": {"secretRef": {"name": "none", "key": "token"}}}
+        async with running(config, *resources(at(siem.url, credentials=none))) as run:
+            await run.publish(*alerts(0, 2))
+            await is_held(run)
+            await run.reload(*resources(at(siem.url, credentials=BEARER)), UNLABELLED)
+            await is_held(run)
+            hold = run.queue("siem").hold
+            assert hold is not None
+            assert "may not be used by destinations" in hold.message
