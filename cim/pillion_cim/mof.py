@@ -1,8 +1,8 @@
 """Classes from MOF (DSP0004 7, DSP0221 of CIM schema 2): class declarations, and nothing else.
 
 Kept are superclass, properties with their types, and the qualifiers Abstract, Required,
-EmbeddedObject and EmbeddedInstance. Methods, default values, other qualifiers and pragmas are
-skipped.
+EmbeddedObject and EmbeddedInstance. Methods, default values, other qualifiers, aliases and pragmas
+are skipped.
 """
 
 import re
@@ -23,7 +23,7 @@ MOST_TEXT = 4 * 1024 * 1024
 MOST_PROPERTIES = 1_000
 
 _TOKEN = re.compile(
-    r"(?P<space>\s+|//[^\n]*|/\*.*?\*/)"
+    r"(?P<space>[\s\ufeff]+|//[^\n]*|/\*.*?\*/)"
     r"|(?P<pragma>\#pragma\b)"
     r'|(?P<text>"(?:[^"\\\n]|\\.)*")'
     r"|(?P<char>'(?:[^'\\\n]|\\[^\n][0-9A-Fa-f]*)')"
@@ -82,11 +82,16 @@ class _Parser:
         while position < len(self._text):
             found = _TOKEN.match(self._text, position)
             if found is None:
-                shown = self._text[position : position + 1]
-                raise self._error(f"{shown!r} is not expected here", position)
+                raise self._error(self._unread(position), position)
             if found.lastgroup != "space":
                 yield _Token(str(found.lastgroup), found[0], position)
             position = found.end()
+
+    def _unread(self, position: int) -> str:
+        if self._text.startswith("/*", position):
+            return "a comment is not closed"
+        shown = self._text[position]
+        return "a text is not closed" if shown == '"' else f"{shown!r} is not expected here"
 
     def _read(self) -> _Token:
         return next(self._tokens, _Token("end", "", len(self._text)))
@@ -160,8 +165,11 @@ class _Parser:
     def _class(self, qualifiers: dict[str, str]) -> ClassDeclaration:
         self._take()
         name = self._name("a class")
-        if self._accept("$"):
-            raise self._unexpected("an alias is not read")
+        if self._next.word == "as":
+            # An alias is for instances, which are not read.
+            self._take()
+            self._expect("$")
+            self._name("an alias")
         superclass = self._name("a superclass") if self._accept(":") else None
         self._expect("{")
         properties: dict[str, PropertyDeclaration] = {}

@@ -76,14 +76,16 @@ def test_a_text_without_classes_declares_none(text: str) -> None:
         ("class A { string B }", 1, "; is missing before '}'"),
         ("class A { string B;", 1, "the name of a type is missing before the end"),
         ("class A { string B; }", 1, "; is missing before the end"),
-        ("class A as $b { };", 1, "{ is missing before 'as'"),
+        ("class A as b { };", 1, "$ is missing before 'b'"),
+        ("class A as $ { };", 1, "the name of an alias is missing"),
+        ("class A { };\n/* on and on", 2, "a comment is not closed"),
         ("class", 1, "the name of a class is missing"),
         ("class A : { };", 1, "the name of a superclass is missing"),
         ("class A { uint8 B = {1, 2; };", 1, "is missing"),
         ("[Abstract class A { };", 1, "] is missing"),
         ("class A { uint8 B(]; };", 1, "] closes nothing"),
         ("class A { };\n@", 2, "'@' is not expected here"),
-        ('class A { string B = "open; };', 1, "is not expected here"),
+        ('class A { string B = "open; };', 1, "a text is not closed"),
         ("class " + "A" * 257 + " { };", 1, "more than 256 characters"),
         ("hello", 1, "a class declaration is missing before 'hello'"),
     ],
@@ -94,6 +96,11 @@ def test_what_cannot_be_read_is_refused_with_its_line(text: str, line: int, mess
     assert message in caught.value.message
     assert caught.value.line == line
     assert caught.value.remedy
+
+
+def test_an_alias_and_a_byte_order_mark_are_skipped() -> None:
+    (found,) = parse_mof("\ufeffclass A as $Alert : CIM_AlertIndication { uint8 B; };")
+    assert (found.name, found.superclass) == ("A", "CIM_AlertIndication")
 
 
 def test_text_classes_and_properties_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
