@@ -319,6 +319,19 @@ def test_a_listener_knows_again_what_a_crash_repeats_after_a_fault(mended, is_sa
     assert following.sequence_context == repeated.sequence_context
 
 
+def test_a_fault_that_is_gone_ends_the_hold_though_nothing_else_has_changed(deliverer):
+    deliverer.answer = HELD
+    deliverer.apply([replace(GOOD, fault=FAULT)])
+    deliverer.publish("a")
+    deliverer.run()
+    assert deliverer.queue("ops").hold is not None
+    deliverer.answer = SUCCESS
+    deliverer.apply([GOOD])
+    deliverer.run()
+    assert deliverer.queue("ops").hold is None
+    assert deliverer.settlements.delivered == ["a"]
+
+
 def test_a_hold_and_its_pause_survive_a_restart():
     made = OnDisk(MemoryFiles())
     made.answer = HELD
