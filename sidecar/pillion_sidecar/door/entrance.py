@@ -352,15 +352,26 @@ def _ignore(_data: bytes) -> None:
 class _Visitor(Connection):
     """One connection."""
 
-    __slots__ = ("_entrance", "_head", "_is_silent", "connection", "limit", "shaking", "transport")
+    __slots__ = (
+        "_entrance",
+        "_head",
+        "_recent",
+        "_requests",
+        "connection",
+        "limit",
+        "shaking",
+        "transport",
+    )
 
     limit: Timer
 
     def __init__(self, entrance: Entrance, connection: socket.socket) -> None:
         self._entrance = entrance
         self._head = 0
-        #: Until the first head is whole.
-        self._is_silent = True
+        #: Bytes before these in which the head may have begun, while another request was there.
+        self._recent = 0
+        #: Whose heads are whole.
+        self._requests = 0
         self.connection = connection
         self.shaking: asyncio.Task[None] | None = None
         #: None until the handshake is done.
@@ -382,19 +393,24 @@ class _Visitor(Connection):
         if len(data) > room and _awaits_request(handler):
             handler.data_received(data[:room])
             data = data[room:]
+            self._recent += room
             if _awaits_request(handler):
                 self._entrance.refuse_head(self)
                 return
         handler.data_received(data)
-        if handler._messages:  # type: ignore[attr-defined]
-            # Requests whose heads are whole now, and none has been begun with.
-            self._head = 0
-            if self._is_silent:
-                self._is_silent = False
+        requests: int = handler._request_count  # type: ignore[attr-defined]
+        if requests != self._requests:
+            # Heads that are whole now; no work on these requests has begun.
+            if not self._requests:
                 self._entrance.heard(self)
-            self._entrance.check_heads(handler)
+            self._requests = requests
+            if self._recent + self._head + len(data) > self._entrance.head_bytes:
+                self._entrance.check_heads(handler)
+            self._recent, self._head = len(data), 0
         elif _awaits_request(handler):
             self._head += len(data)
+        else:
+            self._recent += len(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         # It refers to this, and would keep it for the garbage collector.

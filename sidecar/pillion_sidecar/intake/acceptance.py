@@ -6,7 +6,6 @@ A line moves by the table of :mod:`pillion_sidecar.reliability.states`; its memb
 when it was decoded, which is the first of the draft's three conditions.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -89,7 +88,7 @@ class Submission:
         self.duplicate = 0
         self.refused: list[RefusedLine] = []
         #: Of the accepted: lines that go to no listener, by reason.
-        self.unreached: Counter[Unreached] = Counter()
+        self.unreached: dict[Unreached, int] = {}
         #: How many of ``refused`` are wrong; the others are refused for now.
         self.wrong = 0
         #: Seconds after which what was refused for now is worth sending again.
@@ -370,7 +369,7 @@ class Submission:
                 # It had been accepted for that subscription before: this is told as a discard.
                 return
             reason = Unreached.ENDED
-        self.unreached[reason] += 1
+        self.unreached[reason] = self.unreached.get(reason, 0) + 1
         self._rooms.unreached.note(reason, indication.class_name)
         for follower in self._followers:
             follower.unreached(reason)

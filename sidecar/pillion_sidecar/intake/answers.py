@@ -50,6 +50,8 @@ def submission_document(submission: Submission, *, unread_from: int | None) -> d
 
 def _unreached(counts: Mapping[Unreached, int]) -> dict[str, int]:
     """Return how many lines go to no listener, by reason; nothing for a reason without any."""
+    if not counts:
+        return {}
     return {reason.value: counts[reason] for reason in Unreached if counts.get(reason)}
 
 

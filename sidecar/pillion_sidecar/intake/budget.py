@@ -1,8 +1,8 @@
 """The memory that the bodies being read may take together."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from typing import Self
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.door.principal import Principal
@@ -32,6 +32,13 @@ class HeldBody:
         self.began = began
         self.size = 0
 
+    def __enter__(self) -> Self:
+        self._budget.begin(self)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._budget.end(self)
+
     def hold(self, size: int) -> None:
         """So many bytes of it are held now. Where there is no room for them, another body ends, or
         this one."""
@@ -54,19 +61,19 @@ class BodyBudget:
         #: Bytes that are held.
         self.used = 0
 
-    @contextmanager
-    def holding(
-        self, crowd_out: Callable[[], bool], *, principal: Principal | None
-    ) -> Iterator[HeldBody]:
+    def holding(self, crowd_out: Callable[[], bool], *, principal: Principal | None) -> HeldBody:
         """Hold a body while the context lasts. ``crowd_out`` ends its reading, and returns whether
         there was any left to end."""
-        body = HeldBody(self, crowd_out, principal=principal, began=self._clock.monotonic())
+        return HeldBody(self, crowd_out, principal=principal, began=self._clock.monotonic())
+
+    def begin(self, body: HeldBody) -> None:
+        """Its reading begins."""
         self._bodies[body] = None
-        try:
-            yield body
-        finally:
-            if body in self._bodies:
-                self._release(body)
+
+    def end(self, body: HeldBody) -> None:
+        """Its reading has ended; it may have given way before."""
+        if body in self._bodies:
+            self._release(body)
 
     def resize(self, body: HeldBody, size: int) -> None:
         """See ``HeldBody.hold``."""

@@ -1,7 +1,7 @@
 """The request bodies of ``POST /v1/indications``, by content type."""
 
 import asyncio
-from contextlib import AbstractContextManager, aclosing
+from contextlib import aclosing
 from functools import partial
 
 from aiohttp import web
@@ -111,7 +111,7 @@ class BodyIntake:
         except BodyError as error:
             raise interrupted(error, unread_from=0) from None
 
-    def _holding(self, request: web.BaseRequest) -> AbstractContextManager[HeldBody]:
+    def _holding(self, request: web.BaseRequest) -> HeldBody:
         return self._budget.holding(partial(crowd_out, request), principal=request.get(PRINCIPAL))
 
     # ------------------------------------------------------------------ one document
