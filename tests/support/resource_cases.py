@@ -58,7 +58,14 @@ def _class(says: str, refused: JSON, mended: JSON, *, field: str) -> Case:
     )
 
 
+def _mof_from(field: str, says: str, refused: JSON, mended: JSON) -> Case:
+    given, instead = ({"mofFrom": [{"configMapRef": one}]} for one in (refused, mended))
+    return _service(f"spec.mofFrom[0].configMapRef.{field}", says, given, instead)
+
+
 _CLASS_CASES = (
+    _mof_from("name", "is not the name", {"name": "A_b"}, {"name": "a-b"}),
+    _mof_from("key", "is not a key", {"name": "a", "key": "a/b"}, {"name": "a", "key": "a.b"}),
     _class(
         "is not the name of a class",
         {"name": "HP Alert", "superclass": "CIM_AlertIndication"},
