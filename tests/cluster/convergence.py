@@ -277,7 +277,8 @@ def _rendered(body: Mapping[str, Any], *, alone: bool) -> Any:
         return body.get("data")
     if body["spec"].get("sequenceIdentifiers") == "Auto" and not alone:
         return {**body["spec"], "sequenceIdentifiers": "Omit"}
-    spec = {name: value for name, value in body["spec"].items() if name != "deliverer"}
+    left_out = {"deliverer", "mofFrom"} | (set() if body["spec"].get("classes") else {"classes"})
+    spec = {name: value for name, value in body["spec"].items() if name not in left_out}
     mode = (body["spec"].get("deliverer") or {}).get("mode")
     # Of that block a deliverer is told only that it is a gateway.
     return {**spec, "deliverer": {"mode": mode}} if mode == "Gateway" else spec

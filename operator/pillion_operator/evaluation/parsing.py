@@ -122,6 +122,9 @@ def _as_rendered(rendered: Mapping[str, Any]) -> str:
     """What is for the operator alone is left out, so that a change of it reloads nobody."""
     if rendered["kind"] == "IndicationService":
         spec = {name: value for name, value in rendered["spec"].items() if name not in _OPERATORS}
+        if not spec.get("classes"):
+            # The API server writes the default, which deliverers of the first release refuse.
+            spec.pop("classes", None)
         mode = (rendered["spec"].get("deliverer") or {}).get("mode")
         if mode == DelivererMode.GATEWAY:
             # A deliverer takes over what is relayed only where it knows that it is a gateway.
