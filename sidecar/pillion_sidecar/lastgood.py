@@ -47,7 +47,7 @@ class LastGoodFilters:
         all are taken over as they stand."""
         problems = () if error is None else error.problems
         kept = {_filter_of(problem): str(problem) for problem in problems}
-        for name in kept.keys() - self.kept.keys():
+        for name in sorted(name for name in kept if kept[name] != self.kept.get(name)):
             logger.error(
                 "the edit of filter %s is not taken over, its last good version stays in force: %s",
                 name,

@@ -4,6 +4,7 @@ are taken over."""
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from pillion_cim.schema import Schema
@@ -71,7 +72,7 @@ class Revisions:
         else:
             self._last_good.note(None)
         # What is done here, in the thread, does not hold delivery up when it is applied.
-        configuration = reuse(loaded, self._current())
+        configuration = replace(reuse(loaded, self._current()), kept_filters=self._last_good.kept)
         self._routed = configuration, Router(configuration, schema=self._schema)
         return configuration
 

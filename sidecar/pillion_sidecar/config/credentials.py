@@ -97,7 +97,7 @@ class SecretReader:
             if pem is not None and marker not in pem:
                 message = f"its key {key} is not in PEM"
                 self._complain(path, reference, message, _MAKE_PAIR, UNUSABLE)
-                return found[0], found[1]
+                return None, None
         certificate, private_key = found
         if certificate is not None and private_key is not None:
             self._check_pair(path, reference, certificate, private_key)

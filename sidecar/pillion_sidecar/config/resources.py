@@ -366,6 +366,8 @@ class Configuration:
     warnings: tuple[str, ...] = ()
     #: Destinations with a fault, which are held for it.
     held: frozenset[str] = frozenset()
+    #: Why the last good versions of filters stay in force, by name of the filter.
+    kept_filters: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def all_subscriptions(self) -> Mapping[str, IndicationSubscription]:

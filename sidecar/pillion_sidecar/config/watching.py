@@ -163,7 +163,8 @@ def _same(
 ) -> bool:
     match outcome, last:
         case Configuration(), Configuration():
-            return outcome.revision == last.revision
+            said = outcome.revision, outcome.kept_filters
+            return said == (last.revision, last.kept_filters)
         case ConfigurationError(), ConfigurationError():
             return outcome.problems == last.problems
         case _:

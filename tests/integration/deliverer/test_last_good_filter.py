@@ -57,6 +57,22 @@ async def test_the_last_good_version_delivers_over_a_restart_until_the_edit_is_m
             assert await run.metric("pillion_configuration_last_reload_successful") == 1.0
 
 
+async def test_an_edit_that_alone_is_wrong_is_told_each_time_and_by_the_metric(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    good, worse = alert_filter(), alert_filter(query="SELECT")
+    folder, successful = folder_of(tmp_path), "pillion_configuration_last_reload_successful"
+    async with running(folder, *documents("http://127.0.0.1:1/", good)) as run:
+        for wrong in (WRONG, worse):
+            await run.reload(*documents("http://127.0.0.1:1/", wrong))
+            assert await run.metric(successful) == 0.0
+        told = [one.__dict__["problem"] for one in caplog.records]
+        assert len(told) == len(set(told)) == 2
+        await run.reload(*documents("http://127.0.0.1:1/", good))
+        assert await run.metric(successful) == 1.0
+
+
 async def test_a_filter_that_was_never_good_refuses_the_start(tmp_path: Path) -> None:
     folder, journal = folder_of(tmp_path), tmp_path / "journal"
     write(folder, *documents("http://127.0.0.1:1/", WRONG))

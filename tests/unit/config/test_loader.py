@@ -379,6 +379,13 @@ def test_a_secret_without_the_label_is_never_used(tmp_path: Path) -> None:
             ],
             "tls.key is not in PEM",
         ),
+        (
+            [
+                destination(tls={"clientCertificateSecretRef": {"name": "c"}}),
+                secret("c", {"tls.crt": "s3cret", "tls.key": "s3cret"}),
+            ],
+            "tls.crt is not in PEM",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_secret_is_said_without_showing_it(
