@@ -20,6 +20,7 @@ from pillion_sidecar.config.resources import (
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.handler import RELAY, Handler
+from pillion_sidecar.delivery.hold import Hold
 from pillion_sidecar.delivery.keeping import queue_state
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.relaying import as_delivered, same_listener
@@ -198,6 +199,7 @@ class DestinationTable:
         found = self._recovered.queues.pop(index, None)
         if found is not None:
             self._restore(queue, found)
+        self._hold_for_fault(queue)
         queue.pause_or_go_on(self._clock.monotonic())
         self.note(queue)
         return queue
@@ -281,6 +283,7 @@ class DestinationTable:
             if not queue.depth:
                 # No attempt will say whether the hold is over.
                 self._release(queue, now)
+            self._hold_for_fault(queue)
         moved = not same_listener(listener, queue.listener)
         if moved or begins_to_send:
             # A listener that has seen no number of this context expects 0, and would wait for it.
@@ -288,6 +291,14 @@ class DestinationTable:
         queue.pause_or_go_on(now)
         self.note(queue)
         self._actions.arrange(queue)
+
+    def _hold_for_fault(self, queue: DestinationQueue) -> None:
+        """Hold a queue whose destination is faulty at once: an attempt may come much later."""
+        fault, before = queue.destination.fault, queue.hold
+        if fault is None or (before is not None and before.cause is fault.cause):
+            return
+        queue.hold = Hold(fault.cause, fault.message, self._clock.monotonic())
+        events.destination_held(queue, queue.hold)
 
     def _release(self, queue: DestinationQueue, now: float) -> None:
         hold = queue.release(now)

@@ -286,6 +286,21 @@ async def test_a_fault_of_one_destination_at_a_start_holds_it_and_no_other(
     assert siem.identifiers == [str(number) for number in range(COUNT)]
 
 
+async def test_a_hold_is_shown_before_anything_is_published(
+    config: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    faulty = resources(at("http://169.254.169.254/"))
+    async with listening() as siem, running(config, *faulty) as run:
+        hold = (await run.get("/v1/queues/siem")).document["hold"]
+        assert hold["cause"] == HoldCause.ADDRESS.value
+        assert "169.254.169.254" in hold["message"]
+        labels = {"destination": "siem", "cause": HoldCause.ADDRESS.value}
+        assert await run.metric("pillion_destination_held", **labels) == 1.0
+        await run.reload(*resources(at(siem.url)))
+        assert (await run.get("/v1/queues/siem")).document["hold"] is None
+        assert len(events(caplog, "destination-held")) == 1
+
+
 async def test_a_label_alone_mends_a_destination(config: Path) -> None:
     async with listening() as siem:
         documents = resources(at(siem.url, credentials=BEARER))
