@@ -64,7 +64,8 @@ def _count_discards(
 ) -> None:
     more = "discards at the end of the run before" if earlier else "more discards"
     logger.warning(
-        "%s %s for %s; pillion journal discards, or GET /v1/discards, lists their identifiers",
+        "%s %s for %s; identifiers: pillion journal discards, or GET /v1/discards, which says as"
+        " unlisted how many the list had no room for",
         f"{count:,}",
         more,
         what,

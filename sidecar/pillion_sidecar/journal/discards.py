@@ -132,7 +132,9 @@ class DiscardFiles:
         self._folder = folder
         self._most = size // (FILES + 1)
         self._descriptor = self._lock = -1
-        self._size = self._dropped = 0
+        self._size = 0
+        #: Discards of this run whose file gave way to a newer one.
+        self.dropped = 0
         #: The file that this run began with, and lines that it had by then.
         self._first = self._lines_before = 0
         #: What a call of :meth:`append` that failed did not write.
@@ -219,7 +221,7 @@ class DiscardFiles:
         older = _numbers(self._folder)[:-1]
         while len(older) >= FILES or (self._lacks_room() and len(older) > 1):
             number = older.pop(0)
-            self._dropped += self._lines_of_this_run(number)
+            self.dropped += self._lines_of_this_run(number)
             (self._folder / _name(number)).unlink(missing_ok=True)
 
     def _lines_of_this_run(self, number: int) -> int:
@@ -228,17 +230,14 @@ class DiscardFiles:
         lines = (self._folder / _name(number)).read_bytes().count(b"\n")
         return lines - (self._lines_before if number == self._first else 0)
 
-    def append(self, data: bytes) -> int:
-        """Append lines; return how many of this run gave way to them. Where it fails, ``left`` has
-        what was not written."""
-        self._dropped = 0
+    def append(self, data: bytes) -> None:
+        """Append lines. Where it fails, ``left`` has what was not written."""
         while data:
             end = len(data) if len(data) <= self._most else data.rfind(b"\n", 0, self._most) + 1
             piece = data[: end or data.find(b"\n") + 1]
             self.left = data
             self._append(piece)
             data = data[len(piece) :]
-        return self._dropped
 
     def _append(self, data: bytes) -> None:
         if self._size and self._size + len(data) > self._most:
@@ -308,9 +307,10 @@ class DiscardRecorder:
         self._worker: Worker | None = None
         self._folder: Path | None = None
         self._writes_alone = self._is_due = self._is_troubled = False
-        #: Discards that are in no list, and how many of them a next write may add to it.
-        self.unlisted = 0
-        self._unwritten = 0
+        #: Discards that were never in the list, and how many of them a next write may add to it.
+        self._unlisted = self._unwritten = 0
+        #: What the log has been told of.
+        self._told = 0
 
     def use(self, files: DiscardFiles, folder: Path, *, worker: Worker, writes_alone: bool) -> None:
         """Write into files from now on, in the thread of ``worker``.
@@ -328,7 +328,7 @@ class DiscardRecorder:
         if self._files is None:
             self._remember(line)
         elif self._size + len(line) > WAITING_BYTES:
-            self.unlisted += 1
+            self._unlisted += 1
         else:
             self._lines.append(line)
             self._size += len(line)
@@ -341,7 +341,7 @@ class DiscardRecorder:
         self._size += len(line)
         while self._size > self._memory_bytes:
             self._size -= len(self._lines.popleft())
-            self.unlisted += 1
+            self._unlisted += 1
 
     def _write_due(self) -> None:
         self._is_due = False
@@ -360,22 +360,34 @@ class DiscardRecorder:
             partial(self._not_written, self._files, again),
         )
 
-    def _written(self, again: int, dropped: int) -> None:
-        self.unlisted += dropped - again
+    def _written(self, again: int, _: None) -> None:
+        self._unlisted -= again
         self._is_troubled = False
+        if self.unlisted > self._told:
+            self._told = self.unlisted
+            logger.warning(
+                "the list of discards is full: %d discards of this run are not in it any more",
+                self.unlisted,
+                extra={"event": "discards-not-listed", "unlisted": self.unlisted},
+            )
+
+    @property
+    def unlisted(self) -> int:
+        """See ``DiscardFinder``."""
+        return self._unlisted + (0 if self._files is None else self._files.dropped)
 
     def _not_written(self, files: DiscardFiles, again: int, error: OSError) -> None:
         # Counted at once: the journal settles them without it. A full disk may have room by the
         # next time.
         data = files.left
         count = data.count(b"\n")
-        self.unlisted += count - again
+        self._unlisted += count - again
         if self._size + len(data) <= WAITING_BYTES:
             self._lines.appendleft(data)
             self._size += len(data)
             self._unwritten += count
         if not self._is_troubled:
-            self._is_troubled = True
+            self._is_troubled, self._told = True, self.unlisted
             logger.warning(
                 "the list of discards cannot be written: %s; %d discards are not in it",
                 error.strerror or error,
@@ -406,3 +418,4 @@ class DiscardRecorder:
         if files is not None and worker is not None:
             worker.submit(files.end, lambda _: None, partial(self._not_written, files, 0))
             worker.drain()
+            self._unlisted += files.dropped

@@ -145,7 +145,8 @@ EVENTS: tuple[Event, ...] = (
     Event(
         "discards-not-listed",
         "WARNING",
-        "The list of discards cannot be written, as on a full disk. It is tried again.",
+        "Discards of this run are not in the list: it cannot be written, as on a full disk, or is "
+        "full. A write is tried again.",
         ("unlisted",),
     ),
     Event(
