@@ -139,6 +139,9 @@ class RecordingFiles:
     def remove(self, name: str) -> None:
         self.do(Operation(kind=Kind.REMOVE, file=self._find(name), name=name))
 
+    def identity(self, name: str) -> int:
+        return self._find(name)
+
     def sync_folder(self) -> None:
         self.do(Operation(kind=Kind.SYNC_FOLDER))
 
@@ -191,6 +194,9 @@ class RecordingFile:
 
     def truncate(self, size: int) -> None:
         self._do(Kind.TRUNCATE, size=size)
+
+    def identity(self) -> int:
+        return self._file
 
     def close(self) -> None:
         self._open = False

@@ -70,6 +70,9 @@ class MemoryFile:
     def truncate(self, size: int) -> None:
         del self._change()[size:]
 
+    def identity(self) -> int:
+        return id(self._content)
+
     def close(self) -> None:
         """Nothing is held."""
 
@@ -113,6 +116,9 @@ class MemoryFiles:
         self._changed()
         self.contents[new_name] = self._of(name)
         del self.contents[name]
+
+    def identity(self, name: str) -> int:
+        return id(self._of(name))
 
     def remove(self, name: str) -> None:
         self._changed()

@@ -3,6 +3,7 @@
 import errno
 import os
 import threading
+from collections.abc import Hashable
 from pathlib import Path
 
 from pillion_sidecar.journal.files import Buffer, File, SystemFiles
@@ -91,6 +92,9 @@ class _File:
 
     def truncate(self, size: int) -> None:
         self._file.truncate(size)
+
+    def identity(self) -> Hashable:
+        return self._file.identity()
 
     def close(self) -> None:
         self._file.close()

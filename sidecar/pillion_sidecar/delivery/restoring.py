@@ -59,9 +59,8 @@ def _goes_on(state: QueueState, queue: DestinationQueue, found: RecoveredQueue) 
 
 def gone_destination(found: RecoveredQueue) -> ListenerDestination:
     """Return what stands for a destination that is there no more."""
-    return ListenerDestination(
-        name=found.name, uid=found.uid, destination="", protocol=Protocol.CIM_XML
-    )
+    name = found.name or f"(destination {found.index}, whose name is lost)"
+    return ListenerDestination(name=name, uid=found.uid, destination="", protocol=Protocol.CIM_XML)
 
 
 def gone_subscription(known: RecoveredSubscription, *, index: int, now: float) -> Subscription:

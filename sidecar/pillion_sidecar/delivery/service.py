@@ -293,9 +293,9 @@ class DeliveryService:
     def purge_removed(self, queue: DestinationQueue) -> None:
         """Discard everything that the queue of a removed destination holds, in flight too."""
         entries, packed = queue.surrender()
-        self._settlements.discard_many(
-            queue, entries, DiscardReason.DESTINATION_REMOVED, packed=packed
-        )
+        # Without one, damage has taken its name: nobody knows whether it was removed.
+        reason = DiscardReason.DESTINATION_REMOVED if queue.uid else DiscardReason.DAMAGED
+        self._settlements.discard_many(queue, entries, reason, packed=packed)
 
     # ------------------------------------------------------------------ administration
 

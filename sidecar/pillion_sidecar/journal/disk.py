@@ -234,7 +234,8 @@ class DiskJournal:
         self._last_id = indication.id = self._last_id + 1
         log = self._log
         if self._naming.has_new:
-            log.append(encode_names(self._naming.take_new()))
+            for names in self._new_names():
+                log.append(names)
         record = encode_indication(
             indication,
             places,
@@ -344,7 +345,7 @@ class DiskJournal:
             self.before_settling()
         records = self._settling.take()
         if self._naming.has_new:
-            records.insert(0, encode_names(self._naming.take_new()))
+            records[:0] = self._new_names()
         if self._lost_through:
             lost, self._lost_through = self._lost_through, 0
             # Before what is delivered from now on, which says nothing of what was lost.
@@ -365,7 +366,13 @@ class DiskJournal:
             groups=self.owner.groups(),
             subscriptions=tuple(self.owner.subscription_records()),
         )
-        return b"".join((encode_header(self.header(number)), *encode_whole_snapshot(snapshot)))
+        header, records = encode_header(self.header(number)), encode_whole_snapshot(snapshot)
+        # Once more: where the first is damaged, nobody could say whose all that is pending is.
+        return b"".join((header, *records, encode_names(names)))
+
+    def _new_names(self) -> list[bytes]:
+        """The record of new names, twice: one may be damaged."""
+        return [encode_names(self._naming.take_new())] * 2
 
     def last_id(self) -> int:
         return self._last_id

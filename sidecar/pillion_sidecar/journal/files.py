@@ -6,6 +6,7 @@ that crash, tear and reorder.
 
 import errno
 import os
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -29,7 +30,7 @@ class File(Protocol):
 
     def write_through(self, offset: int, data: Buffer) -> None:
         """Write all of ``data`` at ``offset``, and return once it is on disk; of what was written
-        before nothing is said. Raises OSError where the file is in no folder any more."""
+        before nothing is said."""
 
     def read(self, offset: int, size: int) -> bytes:
         """Return at most ``size`` bytes from ``offset``; fewer only at the end of the file."""
@@ -46,6 +47,9 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None:
         """Cut the file."""
+
+    def identity(self) -> Hashable:
+        """Return what tells it from every other file."""
 
     def close(self) -> None:
         """Release the file."""
@@ -71,6 +75,9 @@ class Files(Protocol):
 
     def remove(self, name: str) -> None:
         """Remove a file."""
+
+    def identity(self, name: str) -> Hashable:
+        """Return what tells the file of a name from every other: that of the open file."""
 
     def sync_folder(self) -> None:
         """Return once all that was created, renamed and removed is on disk."""
@@ -103,9 +110,6 @@ class SystemFile:
         if written < len(data):
             self.write(offset + written, memoryview(data)[written:])
             self.sync()
-        # A file that was deleted takes every write, and keeps none.
-        if not os.fstat(self._descriptor).st_nlink:
-            raise OSError(errno.ENOENT, "the newest segment was deleted")
 
     def read(self, offset: int, size: int) -> bytes:
         data = os.pread(self._descriptor, size, offset)
@@ -131,6 +135,10 @@ class SystemFile:
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._descriptor, size)
+
+    def identity(self) -> Hashable:
+        found = os.fstat(self._descriptor)
+        return found.st_dev, found.st_ino
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -162,6 +170,10 @@ class SystemFiles:
 
     def remove(self, name: str) -> None:
         (self._folder / name).unlink()
+
+    def identity(self, name: str) -> Hashable:
+        found = os.stat(self._folder / name)
+        return found.st_dev, found.st_ino
 
     def sync_folder(self) -> None:
         descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -3,6 +3,7 @@ that becomes the next one. Nothing else touches these files."""
 
 import errno
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 from pillion_sidecar.journal.files import File, Files
@@ -84,7 +85,15 @@ class Tail:
         if end > self._reserved:
             self.reserve(end)
         self._file.write_through(offset, data)
+        self._check_place(self._file)
         return Written(time.perf_counter() - began, self._reserved)
+
+    def _check_place(self, file: File) -> None:
+        """A file that was deleted or moved takes every write, and no start would find it."""
+        with suppress(FileNotFoundError):
+            if self._files.identity(segment_name(self._number)) == file.identity():
+                return
+        raise OSError(errno.ENOENT, "the newest segment was deleted or moved")
 
     def reserve(self, end: int) -> int:
         """Reserve the segment's room up to ``end``; return where it ends."""

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -160,13 +162,23 @@ def delete_segments(journal: Path) -> None:
         segment.unlink()
 
 
-async def test_nothing_is_durable_in_a_segment_that_was_deleted(
-    config: Path, journal: Path
+def move_the_folder(journal: Path) -> None:
+    journal.rename(journal.with_name("moved"))
+
+
+def replace_the_folder(journal: Path) -> None:
+    move_the_folder(journal)
+    shutil.copytree(journal.with_name("moved"), journal)
+
+
+@pytest.mark.parametrize("harm", [delete_segments, move_the_folder, replace_the_folder])
+async def test_nothing_is_durable_in_a_segment_that_no_start_finds(
+    config: Path, journal: Path, harm: Callable[[Path], None]
 ) -> None:
-    async def delete_the_journal() -> None:
+    async def harm_the_journal() -> None:
         async with running(config, *documents, journal=journal) as run:
             await run.publish(*alerts(0, 2), ack="durable")
-            delete_segments(journal)
+            harm(journal)
             answer = await run.publish(*alerts(2, 1), ack="durable", timeout="60")
             assert answer.document.get("durable") is not True
             await run.ended
@@ -174,8 +186,8 @@ async def test_nothing_is_durable_in_a_segment_that_was_deleted(
     async with listening(status=503) as ops:
         documents = resources(listener("ops", ops.url))
         with pytest.raises(ExceptionGroup, match="unhandled errors in a TaskGroup") as failure:
-            await delete_the_journal()
-    assert "the newest segment was deleted" in str(failure.value.exceptions[0])
+            await harm_the_journal()
+    assert "the newest segment was deleted or moved" in str(failure.value.exceptions[0])
 
 
 async def test_a_disk_that_breaks_at_the_end_is_not_passed_over(
