@@ -17,7 +17,12 @@ from pillion_cli.journal.reading import JournalReader
 from pillion_cli.journal.snapshot import Snapshot
 from pillion_cli.tables import plain, show, table
 from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.journal.discards import encode_discard, lists_discards, read_discards
+from pillion_sidecar.journal.discards import (
+    count_unlisted,
+    encode_discard,
+    lists_discards,
+    read_discards,
+)
 from pillion_sidecar.journal.errors import JournalError, UnreadableError, folder_error
 from pillion_sidecar.journal.ports import Discard, DiscardQuery
 from pillion_sidecar.journal.segments import DAMAGED_SUFFIX
@@ -347,9 +352,15 @@ def _discards(args: argparse.Namespace) -> int:
             sys.stdout.buffer.flush()
         else:
             _show_discards(found)
+        unlisted = count_unlisted(args.directory)
     except OSError as error:
         failure = folder_error(str(args.directory), error)
         raise CommandFailed(str(failure), code=Exit.USAGE) from error
+    if unlisted:
+        print(
+            f"pillion journal: {unlisted:,} discards are not listed: the list had no room for them",
+            file=sys.stderr,
+        )
     return Exit.OK
 
 

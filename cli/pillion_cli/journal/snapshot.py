@@ -79,6 +79,9 @@ class Snapshot:
     def sync_folder(self) -> None:
         _refuse()
 
+    def identity(self, name: str) -> NoReturn:
+        _refuse()
+
     # ------------------------------------------------------------------ taking it
 
     def _take(self) -> None:
@@ -169,6 +172,9 @@ class _OpenFile:
         _refuse()
 
     def truncate(self, size: int) -> None:
+        _refuse()
+
+    def identity(self) -> NoReturn:
         _refuse()
 
     def close(self) -> None:

@@ -120,6 +120,31 @@ def _reserve(descriptor: int, size: int) -> bool:
     return size < wanted
 
 
+def _read_count(descriptor: int) -> int:
+    digits = os.pread(descriptor, 20, 0)
+    return int(digits) if digits.isdigit() else 0
+
+
+def count_unlisted(folder: Path) -> int:
+    """Return how many discards a folder's list had no room for. Blocks; raises OSError."""
+    try:
+        descriptor = os.open(folder / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return 0
+    try:
+        return _read_count(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class NotListed(OSError):
+    """Lines could not be written."""
+
+    def __init__(self, error: OSError, lines: bytes) -> None:
+        super().__init__(error.errno, error.strerror or str(error))
+        self.lines = lines
+
+
 class DiscardFiles:
     """The files. Blocks; every call may raise OSError.
 
@@ -133,12 +158,8 @@ class DiscardFiles:
         self._most = size // (FILES + 1)
         self._descriptor = self._lock = -1
         self._size = 0
-        #: Discards of this run whose file gave way to a newer one.
+        #: Discards whose file gave way to a newer one, of this run and those before.
         self.dropped = 0
-        #: The file that this run began with, and lines that it had by then.
-        self._first = self._lines_before = 0
-        #: What a call of :meth:`append` that failed did not write.
-        self.left = b""
 
     def open(self, is_pending: Callable[[Discard], bool]) -> list[Discard]:
         """Go on with the newest file. Takes back what ``is_pending``; returns the last discards of
@@ -147,6 +168,8 @@ class DiscardFiles:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         self._lock = os.open(self._folder / LOCK_NAME, flags, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.dropped = _read_count(self._lock)
+        self._note_count(0)
         disk = os.statvfs(self._folder)
         self._most = min(self._most, disk.f_blocks * disk.f_frsize // 4 // (FILES + 1))
         numbers = _numbers(self._folder) or [1]
@@ -158,8 +181,6 @@ class DiscardFiles:
                 told[:0], left = last, left - size
         self._open(numbers[-1])
         self._lacks_room()
-        self._first = self._number
-        self._lines_before = os.pread(self._descriptor, self._size, 0).count(b"\n")
         if not told or is_closed:
             return []
         since = told[-1].time - timedelta(seconds=TOLD_AGAIN_SECONDS)
@@ -221,23 +242,31 @@ class DiscardFiles:
         older = _numbers(self._folder)[:-1]
         while len(older) >= FILES or (self._lacks_room() and len(older) > 1):
             number = older.pop(0)
-            self.dropped += self._lines_of_this_run(number)
-            (self._folder / _name(number)).unlink(missing_ok=True)
+            file = self._folder / _name(number)
+            self.dropped += sum(1 for _ in _discards_of(file.read_bytes().splitlines()))
+            self._note_count(0)
+            file.unlink(missing_ok=True)
 
-    def _lines_of_this_run(self, number: int) -> int:
-        if number < self._first:
-            return 0
-        lines = (self._folder / _name(number)).read_bytes().count(b"\n")
-        return lines - (self._lines_before if number == self._first else 0)
+    def _note_count(self, unwritten: int) -> None:
+        """Keep for the next run how many discards are in no file. The room is there already."""
+        os.pwrite(self._lock, f"{self.dropped + unwritten:020d}\n".encode(), 0)
 
     def append(self, data: bytes) -> None:
-        """Append lines. Where it fails, ``left`` has what was not written."""
-        while data:
-            end = len(data) if len(data) <= self._most else data.rfind(b"\n", 0, self._most) + 1
-            piece = data[: end or data.find(b"\n") + 1]
-            self.left = data
-            self._append(piece)
-            data = data[len(piece) :]
+        """Append lines. Raises NotListed with those that were not written."""
+        try:
+            while data:
+                piece = self._piece(data)
+                self._append(piece)
+                data = data[len(piece) :]
+        except OSError as error:
+            raise NotListed(error, data) from error
+        finally:
+            self._note_count(data.count(b"\n"))
+
+    def _piece(self, data: bytes) -> bytes:
+        """As many lines as a file takes, and one at least."""
+        end = len(data) if len(data) <= self._most else data.rfind(b"\n", 0, self._most) + 1
+        return data[: end or data.find(b"\n") + 1]
 
     def _append(self, data: bytes) -> None:
         if self._size and self._size + len(data) > self._most:
@@ -320,7 +349,7 @@ class DiscardRecorder:
         than a start looks at.
         """
         self._files, self._folder, self._worker = files, folder, worker
-        self._writes_alone = writes_alone
+        self._writes_alone, self._told = writes_alone, files.dropped
 
     def add(self, discard: Discard) -> None:
         """See ``DiscardList``."""
@@ -357,7 +386,7 @@ class DiscardRecorder:
         self._worker.submit(
             partial(self._files.append, data),
             partial(self._written, again),
-            partial(self._not_written, self._files, again),
+            partial(self._not_written, again),
         )
 
     def _written(self, again: int, _: None) -> None:
@@ -366,7 +395,7 @@ class DiscardRecorder:
         if self.unlisted > self._told:
             self._told = self.unlisted
             logger.warning(
-                "the list of discards is full: %d discards of this run are not in it any more",
+                "the list of discards is full: %d discards are not in it any more",
                 self.unlisted,
                 extra={"event": "discards-not-listed", "unlisted": self.unlisted},
             )
@@ -376,10 +405,10 @@ class DiscardRecorder:
         """See ``DiscardFinder``."""
         return self._unlisted + (0 if self._files is None else self._files.dropped)
 
-    def _not_written(self, files: DiscardFiles, again: int, error: OSError) -> None:
+    def _not_written(self, again: int, error: OSError) -> None:
         # Counted at once: the journal settles them without it. A full disk may have room by the
         # next time.
-        data = files.left
+        data = error.lines if isinstance(error, NotListed) else b""
         count = data.count(b"\n")
         self._unlisted += count - again
         if self._size + len(data) <= WAITING_BYTES:
@@ -416,6 +445,6 @@ class DiscardRecorder:
         files, worker = self._files, self._worker
         self._files = None
         if files is not None and worker is not None:
-            worker.submit(files.end, lambda _: None, partial(self._not_written, files, 0))
+            worker.submit(files.end, lambda _: None, partial(self._not_written, 0))
             worker.drain()
             self._unlisted += files.dropped

@@ -145,8 +145,8 @@ EVENTS: tuple[Event, ...] = (
     Event(
         "discards-not-listed",
         "WARNING",
-        "Discards of this run are not in the list: it cannot be written, as on a full disk, or is "
-        "full. A write is tried again.",
+        "Discards are not in the list: it cannot be written, as on a full disk, or is full. What "
+        "was not written is tried again.",
         ("unlisted",),
     ),
     Event(

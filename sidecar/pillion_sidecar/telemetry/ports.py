@@ -218,7 +218,8 @@ class DiscardFinder(Protocol):
 
     @property
     def unlisted(self) -> int:
-        """Discards since the start that are not in the list any more, or never were."""
+        """Discards that are not in the list any more, or never were: since the folder has one, or,
+        without a folder, since the start."""
 
     def find(self, query: DiscardQuery, *, limit: int) -> Callable[[], Sequence[Discard]]:
         """Return what finds the latest discards of a query, oldest first. That blocks, and may be

@@ -80,7 +80,11 @@ async def test_in_memory_a_folder_without_a_journal_is_not_worth_a_word(
         pass
     assert events(caplog, "journal-unused") == []
     # The list of discards alone, which is empty.
-    listed = {"discards-00000001.ndjson": b"", "discards.lock": b"", "discards.spare": b""}
+    listed = {
+        "discards-00000001.ndjson": b"",
+        "discards.lock": b"%020d\n" % 0,
+        "discards.spare": b"",
+    }
     assert contents(tmp_path) == listed
 
 

@@ -16,6 +16,7 @@ from pillion_sidecar.journal.discards import (
     WRITE_SECONDS,
     DiscardFiles,
     DiscardRecorder,
+    count_unlisted,
     discards_bytes,
     encode_discard,
     pending_in,
@@ -279,6 +280,8 @@ def test_a_disk_that_others_fill_takes_what_is_discarded_in_reserved_room(
         listed = _identifiers(disk.folder)
         # The oldest files gave way to the newest; a file's worth at least is there.
         assert recorder.unlisted == 20_000 - len(listed)
+        # As after kill -9: nothing was closed.
+        assert count_unlisted(disk.folder) == recorder.unlisted
         assert listed == [f"i{number}" for number in range(20_000 - len(listed), 20_000)]
         assert sum(file.stat().st_size for file in disk.folder.glob("*.ndjson")) > size // (
             FILES + 1
