@@ -429,10 +429,21 @@ class DestinationQueue:
         return None if due is None else max(now, due)
 
     def _full_at(self, oldest: float, now: float) -> float | None:
-        if self.draining or not self.gives_way(now=now):
+        if self.draining:
+            return None
+        begins = now if self.gives_way(now=now) else self._gives_way_at(now)
+        if begins is None:
             return None
         room = self.capacity - self.waiting.count - (self.reserved - self.held)
-        return full_at(room=room, depth=self.depth, age=now - oldest, now=now)
+        full = full_at(room=room, depth=self.depth, age=now - oldest, now=now)
+        return None if full is None else max(full, begins)
+
+    def _gives_way_at(self, now: float) -> float | None:
+        """When (monotonic) another failed attempt would have it give way; None where none would."""
+        adaptive = self.destination.queue_full_policy is QueueFullPolicy.ADAPTIVE
+        if not adaptive or self.failing_since is None or self.relay_to is not None:
+            return None
+        return now if self.next_attempt_at is None else self.next_attempt_at
 
     def _attempts_end(self, now: float) -> float | None:
         """When the attempts of the first entries end, while the listener fails."""

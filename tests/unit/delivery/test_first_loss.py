@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pillion_sidecar.config.resources import Backoff, QueueFullPolicy, RemovalPolicy, RetryPolicy
 from pillion_sidecar.delivery.first_loss import HORIZON, full_at, last_attempt_at
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
+from pillion_sidecar.delivery.reasons import DiscardReason
 from support.delivery import ERROR, HELD, SUCCESS, Deliverer, destination
 from support.fake_journal import FakeJournal
 
@@ -213,3 +214,14 @@ def test_the_last_attempt_is_never_before_the_next(
     assert at is not None
     assert at >= 7.0
     assert math.isfinite(at)
+
+
+def test_a_full_queue_is_due_to_give_way_with_the_next_failed_attempt() -> None:
+    made = failing(queue_size=2, retry=RetryPolicy(attempts=None, interval_seconds=30.0))
+    made.publish("b")
+    made.run()
+    assert due(made) == 30.0
+    made.advance(30.0)
+    made.publish("c")
+    made.run()
+    assert made.settlements.discarded(DiscardReason.QUEUE_FULL) == ["a"]
