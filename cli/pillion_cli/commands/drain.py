@@ -12,8 +12,9 @@ from pillion_cli.exits import CommandFailed, Exit
 
 HELP = """
 Hasten delivery: each pending retry is attempted at once, and the command waits until
-nothing is left, for at most so many seconds. It ends sooner where what is left cannot be delivered now:
-its attempt has failed again, or its destination is suspended or held. Intake stays open.
+nothing is left, for at most so many seconds. It ends sooner where what is left cannot be
+delivered now: its attempt has failed again, or its destination is suspended or held. Intake stays
+open.
 
 A container's preStop hook runs it with --best-effort. A deliverer that does not answer is a
 failure, since the URL may be wrong; with --gone-ok it counts as done.

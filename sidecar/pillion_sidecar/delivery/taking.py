@@ -258,7 +258,10 @@ class Taking:
         reason = journal.refusal(size)
         if reason is not None:
             return Refusal(FULL_QUEUE_RETRY_AFTER, reason)
-        return None if full is None else _full(full)
+        if full is None:
+            return None
+        reason = f"the journal is nearly full, and destination {full.name} holds most of it"
+        return Refusal(FULL_QUEUE_RETRY_AFTER, reason, full.name)
 
     def _pushing_back(self, resolved: Sequence[Resolved]) -> DestinationQueue | None:
         """Return the heaviest queue where it is a target, and does not give way."""

@@ -182,8 +182,8 @@ def _log(findings: list[Finding]) -> None:
     for finding in findings:
         if finding.kind == FindingKind.TORN:
             logger.warning(
-                "cut off the end of the journal, which is not what was written: a crash broke the last "
-                "write off, or it is damaged and may have been acknowledged",
+                "cut off the end of the journal, which is not what was written: a crash broke the "
+                "last write off, or it is damaged and may have been acknowledged",
                 extra={
                     "event": "journal-torn",
                     "file": finding.file,
