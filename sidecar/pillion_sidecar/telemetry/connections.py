@@ -12,7 +12,7 @@ class ListenerConnections:
     """What one listener counts (``door.entrance.EntranceObserver``)."""
 
     def __init__(self) -> None:
-        self.given_up: Counter[GivenUp] = Counter()
+        self.given_up = Counter(dict.fromkeys(GivenUp, 0))
         self._connections: Callable[[], tuple[int, int, int]] | None = None
 
     @property
