@@ -1,8 +1,8 @@
 """More destinations than a soft limit has descriptors: all are delivered to."""
 
 import asyncio
+import json
 import re
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -36,7 +36,8 @@ class Listeners:
 
     def __init__(self, destinations: int) -> None:
         self._expected = destinations * INDICATIONS
-        self.received: Counter[str] = Counter()
+        #: Paths and identifiers; on a slow machine an attempt may give way, and comes again.
+        self._received: set[tuple[str, str]] = set()
         self.complete = asyncio.Event()
         self.url = ""
 
@@ -45,10 +46,10 @@ class Listeners:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 fields = head.decode().lower().split("\r\n")
                 (length,) = [one.split(":")[1] for one in fields if one.startswith("content-len")]
-                await reader.readexactly(int(length))
+                identifier = json.loads(await reader.readexactly(int(length)))["id"]
                 writer.write(ANSWER)
-                self.received[head.split()[1].decode()] += 1
-                if self.received.total() >= self._expected:
+                self._received.add((head.split()[1].decode(), identifier))
+                if len(self._received) == self._expected:
                     self.complete.set()
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
@@ -104,7 +105,6 @@ async def test_more_destinations_than_descriptors_work_at_a_soft_limit_of_1024(
             for number in range(INDICATIONS):
                 assert (await run.publish(alert(str(number)))).status == 200
             await listeners.complete.wait()
-            assert set(listeners.received.values()) == {INDICATIONS}
             async with (
                 aiohttp.ClientSession() as session,
                 session.get(run.telemetry + "/readyz") as ready,
@@ -112,6 +112,6 @@ async def test_more_destinations_than_descriptors_work_at_a_soft_limit_of_1024(
                 assert ready.status == 200
             few = [one for one in run.events("configuration-warning") if "open files" in str(one)]
             assert len(few) == (hard == 1024)
-            assert not run.events("delivery-failing")
+            assert not run.events("indication-discarded")
             assert run.process.returncode is None
             assert resident_peak(run.process.pid) < CHART_MEMORY
