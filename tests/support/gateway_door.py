@@ -13,7 +13,8 @@ import aiohttp
 import trustme
 from cryptography import x509
 
-from support.running import alert
+from support.resources import write
+from support.running import alert, listener, resources
 from support.sidecar import Sidecar, sidecar
 from support.token_issuer import TokenIssuer
 
@@ -169,3 +170,15 @@ async def running(gateway: Gateway, *options: str) -> AsyncIterator[Gateway]:
     ):
         gateway.process, gateway.session = process, session
         yield gateway
+
+
+@asynccontextmanager
+async def running_without_listener(folder: Path) -> AsyncIterator[Gateway]:
+    """Run a gateway whose one listener is away."""
+    made = Gateway(folder)
+    destinations = resources(listener("siem", "http://127.0.0.1:9/"), deliverer={"mode": "Gateway"})
+    write(made.resources, *destinations)
+    made.issue()
+    made.give_keys()
+    async with running(made):
+        yield made

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from support.descriptors import many_descriptors
 from support.intake import alert
+from support.memory import MIB, peak_memory
 from support.resources import alert_filter, destination, service, subscription, write
 from support.sidecar import sidecar
 
@@ -66,13 +66,6 @@ async def listening(destinations: int) -> AsyncIterator[Listeners]:
         server.close()
 
 
-def resident_peak(pid: int) -> int:
-    """Return the most resident memory that a process has had, in MiB."""
-    found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
-    assert found is not None
-    return int(found[1]) >> 10
-
-
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(("destinations", "hard"), [(MANY, 4096), (MANY, 1024), (MOST, 1024)])
 async def test_more_destinations_than_descriptors_work_at_a_soft_limit_of_1024(
@@ -114,4 +107,4 @@ async def test_more_destinations_than_descriptors_work_at_a_soft_limit_of_1024(
             assert len(few) == (hard == 1024)
             assert not run.events("indication-discarded")
             assert run.process.returncode is None
-            assert resident_peak(run.process.pid) < CHART_MEMORY
+            assert peak_memory(run.process.pid) // MIB < CHART_MEMORY

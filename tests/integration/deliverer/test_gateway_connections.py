@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from pillion_sidecar.door.places import Limits
-from support.gateway_door import Connection, Gateway, running
-from support.resources import write
-from support.running import listener, resources
+from support.gateway_door import Connection, Gateway, running_without_listener
 
 LIMITS = Limits()
 CONNECTIONS = "pillion_intake_connections"
@@ -20,12 +18,7 @@ GIVEN_UP = "pillion_intake_connections_given_up_total"
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
     """One whose listener is away: that is not what is looked at here."""
-    made = Gateway(tmp_path)
-    destinations = resources(listener("siem", "http://127.0.0.1:9/"), deliverer={"mode": "Gateway"})
-    write(made.resources, *destinations)
-    made.issue()
-    made.give_keys()
-    async with running(made):
+    async with running_without_listener(tmp_path) as made:
         yield made
 
 

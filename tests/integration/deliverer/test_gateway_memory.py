@@ -8,35 +8,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import yaml
 
 from pillion_sidecar.door.places import Limits
 from support.descriptors import many_descriptors
-from support.gateway_door import Gateway, running
-from support.house import ROOT
-from support.resources import write
-from support.running import listener, resources
+from support.gateway_door import Gateway, running_without_listener
+from support.memory import MIB, memory_limit, peak_memory
 
-MIB = 1 << 20
 #: Connections of one attack, and the service accounts that share them where they show tokens.
 CROWD = 600
 ACCOUNTS = 6
 AT_A_TIME = 25
-
-
-def memory_limit() -> int:
-    """The limit of a gateway, in bytes."""
-    values = yaml.safe_load((ROOT / "charts/pillion/values.yaml").read_text())
-    text = values["deliverer"]["resources"]["limits"]["memory"]
-    assert text.endswith("Mi")
-    return int(text.removesuffix("Mi")) * MIB
-
-
-def peak_memory(gateway: Gateway) -> int:
-    """The most resident memory that it has had, in bytes."""
-    status = Path(f"/proc/{gateway.process.process.pid}/status").read_text()
-    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM:")]
-    return int(line.split()[1]) * 1024
 
 
 @pytest.fixture(autouse=True)
@@ -49,12 +30,7 @@ def _many_descriptors() -> Iterator[None]:
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
     """One whose listener is away."""
-    made = Gateway(tmp_path)
-    destinations = resources(listener("siem", "http://127.0.0.1:9/"), deliverer={"mode": "Gateway"})
-    write(made.resources, *destinations)
-    made.issue()
-    made.give_keys()
-    async with running(made):
+    async with running_without_listener(tmp_path) as made:
         yield made
 
 
@@ -170,7 +146,7 @@ async def test_an_attack_on_a_gateway_stays_under_the_memory_limit(
         assert status == 200
     finally:
         who.leave()
-    peak = peak_memory(gateway)
+    peak = peak_memory(gateway.process.process.pid)
     record_property("peak MiB", peak / MIB)
     print(f"\n{attack}: {peak / MIB:.0f} MiB")
     assert peak < memory_limit()

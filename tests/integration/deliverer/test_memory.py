@@ -12,34 +12,17 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
-import yaml
 
 from support.descriptors import many_descriptors
-from support.house import ROOT
 from support.intake import alert
+from support.memory import MIB, memory_limit, peak_memory
 from support.resources import alert_filter, destination, service, subscription, write
 from support.sidecar import Sidecar, sidecar
 
-MIB = 1 << 20
 #: Connections of one attack.
 CROWD = 600
 LINES = "application/x-ndjson"
 ALERT = alert("1")
-
-
-def memory_limit() -> int:
-    """The limit of an injected deliverer, in bytes."""
-    values = yaml.safe_load((ROOT / "charts/pillion/values.yaml").read_text())
-    text = values["deliverer"]["resources"]["limits"]["memory"]
-    assert text.endswith("Mi")
-    return int(text.removesuffix("Mi")) * MIB
-
-
-def peak_memory(run: Sidecar) -> int:
-    """The most resident memory that a process has had, in bytes."""
-    status = Path(f"/proc/{run.process.pid}/status").read_text()
-    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM:")]
-    return int(line.split()[1]) * 1024
 
 
 @pytest.fixture(autouse=True)
@@ -215,7 +198,7 @@ async def test_an_attack_stays_under_the_memory_limit_and_others_are_served(
             while (answer := await run.publish(ALERT)).status == 503:
                 pass
         assert answer.status == 200
-        peak = peak_memory(run)
+        peak = peak_memory(run.process.pid)
         record_property("peak MiB", peak / MIB)
         print(f"\n{attack}: {peak / MIB:.0f} MiB")
         assert peak < memory_limit()
