@@ -4,7 +4,6 @@ S0.8)."""
 from collections.abc import Callable
 
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.config.resources import IndicationService, RemovalAction
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.ending import Ending
 from pillion_sidecar.delivery.entry import MOST_REFUSALS, QueueEntry
@@ -15,8 +14,8 @@ from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.retry import retry_wait
 from pillion_sidecar.delivery.settling import Settlements
-from pillion_sidecar.delivery.subscriptions import SubscriptionEnd
 from pillion_sidecar.delivery.table import DestinationTable
+from pillion_sidecar.delivery.triggers import FailureTriggers
 
 
 class Concluding:
@@ -31,16 +30,17 @@ class Concluding:
         observer: AttemptObserver,
         draw: Callable[[], float],
         ending: Ending,
+        triggers: FailureTriggers,
     ) -> None:
-        """``draw`` gives jitter; ``ending`` is called for each attempt that may be repeated."""
+        """``draw`` gives jitter; ``ending`` is called for each attempt that may be repeated,
+        ``triggers`` for each that failed."""
         self._clock = clock
         self._table = table
         self._settlements = settlements
         self._observer = observer
         self._draw = draw
         self._ending = ending
-        #: Says what becomes of subscriptions whose listener fails for long.
-        self.service = IndicationService()
+        self._triggers = triggers
 
     def conclude(
         self, queue: DestinationQueue, entry: QueueEntry, outcome: DeliveryOutcome, seconds: float
@@ -50,6 +50,11 @@ class Concluding:
         condemned = entry in queue.condemned
         if condemned:
             queue.condemned.remove(entry)
+        if outcome.gave_way:
+            # It is next again, and waits for its turn to have a connection.
+            self._put_back(queue, entry, condemned=condemned)
+            self._ending.failed(queue)
+            return
         self._observer.attempted(queue.protocol, seconds)
         if outcome.result is DeliveryResult.SUCCESS:
             self._succeed(queue, entry)
@@ -102,12 +107,7 @@ class Concluding:
         """The destination is wrong: all that is for it waits, and spends nothing (S0.8)."""
         assert outcome.hold is not None
         now = self._clock.monotonic()
-        if condemned:
-            self._settlements.discard(queue, entry, DiscardReason.PURGED)
-        elif not entry.subscription.active:
-            self._settlements.discard(queue, entry, DiscardReason.SUBSCRIPTION_NOT_ACTIVE)
-        else:
-            queue.waiting.put_back(entry)
+        self._put_back(queue, entry, condemned=condemned)
         before = queue.hold
         since = now if before is None else before.since
         queue.hold = Hold(outcome.hold, outcome.detail, since)
@@ -118,6 +118,15 @@ class Concluding:
         self._note_trouble(queue, now)
         if before != queue.hold:
             self._table.note(queue)
+
+    def _put_back(self, queue: DestinationQueue, entry: QueueEntry, *, condemned: bool) -> None:
+        """Return an entry to its place: it was not attempted."""
+        if condemned:
+            self._settlements.discard(queue, entry, DiscardReason.PURGED)
+        elif not (entry.subscription.active or queue.draining):
+            self._settlements.discard(queue, entry, DiscardReason.SUBSCRIPTION_NOT_ACTIVE)
+        else:
+            queue.waiting.put_back(entry)
 
     def _fail(
         self,
@@ -192,31 +201,13 @@ class Concluding:
         return DiscardReason.ATTEMPTS_EXCEEDED if is_last else None
 
     def _note_trouble(self, queue: DestinationQueue, now: float) -> None:
-        """Note that nothing gets through; end the subscriptions that want that after their
-        ``failureTriggerTimeIntervalSeconds`` (OnFatalErrorPolicy, D.3)."""
+        """Note that nothing gets through."""
         if queue.troubled_since is None:
             queue.troubled_since = now
-        subscriptions, lasted = self._table.subscriptions, now - queue.troubled_since
-        # A gateway that is away says nothing of the listener.
-        if lasted < subscriptions.least_failure_trigger or queue.relay_to is not None:
-            return
-        for subscription in subscriptions.of(queue):
-            resource = subscription.resource
-            if lasted >= resource.failure_trigger_time_interval_seconds:
-                policy = resource.on_fatal_error_policy
-                subscriptions.act(subscription, policy, SubscriptionEnd.FATAL_ERROR)
+        self._triggers.watch(queue)
 
     def _note_failure(self, queue: DestinationQueue, outcome: DeliveryOutcome, now: float) -> None:
         if queue.failing_since is None:
             queue.failing_since = now
             events.delivery_failed(queue, outcome)
         self._note_trouble(queue, now)
-        service = self.service
-        action = service.subscription_removal_action
-        if (
-            outcome.spends_attempt
-            and action is not RemovalAction.IGNORE
-            and now - queue.failing_since >= service.subscription_removal_time_interval_seconds
-        ):
-            for subscription in self._table.subscriptions.of(queue):
-                self._table.subscriptions.act(subscription, action, SubscriptionEnd.REMOVAL_ACTION)

@@ -42,6 +42,8 @@ class DeliveryOutcome:
     #: Whether a failure counts against the delivery retry attempts. One of the way to a gateway
     #: does not: the listener has not been asked (the design's "The relay").
     spends_attempt: bool = True
+    #: Whether another destination got its connection: neither a failure nor an attempt.
+    gave_way: bool = False
     #: What is wrong with the destination, where that is why: its queue is held, and the indication
     #: keeps its place (S0.8).
     hold: HoldCause | None = None

@@ -177,7 +177,10 @@ def restore_state(queue: DestinationQueue, state: QueueState, *, offset: float, 
         queue.next_attempt_at = min(state.next_attempt_at - offset, now + interval)
     queue.pauses.spells = [(begin - offset, end - offset) for begin, end in state.pauses]
     queue.pauses.began = _shifted(state.paused_since, -offset)
-    if state.hold is not None and queue.depth and state.hold[0] in _CAUSES:
+    if state.hold is not None and not queue.depth:
+        # No attempt will say whether the hold is over.
+        queue.troubled_since = queue.failing_since
+    elif state.hold is not None and state.hold[0] in _CAUSES:
         cause, message, since = state.hold
         queue.hold = Hold(HoldCause(cause), message, since - offset)
         # It may have been mended meanwhile.

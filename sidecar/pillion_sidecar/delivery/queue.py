@@ -558,9 +558,11 @@ class DestinationQueue:
     def record(
         self, entry: QueueEntry, outcome: DeliveryOutcome, *, at: float, seconds: float
     ) -> None:
-        """Enter an attempt into the books; ``at`` is in seconds since the epoch."""
-        self.attempts[outcome.result] += 1
-        self.last_outcome = outcome
+        """Enter an attempt into the books; ``at`` is in seconds since the epoch. One that gave way
+        is shown and not counted."""
+        if not outcome.gave_way:
+            self.attempts[outcome.result] += 1
+            self.last_outcome = outcome
         number = self.sequence.sequence_number(entry.number)
         self._recent.add(entry, outcome, number=number, at=at, seconds=seconds)
 

@@ -25,6 +25,7 @@ from pillion_sidecar.delivery.settling import Settlements
 from pillion_sidecar.delivery.subscriptions import Subscription
 from pillion_sidecar.delivery.table import DestinationTable, HandlerFactory
 from pillion_sidecar.delivery.taking import Taking
+from pillion_sidecar.delivery.triggers import FailureTriggers
 from pillion_sidecar.indication import Indication, Tracker
 from pillion_sidecar.intake.ports import Refusal, Target
 from pillion_sidecar.journal.ports import DiscardList, Journal, Recovered
@@ -64,6 +65,7 @@ class DeliveryService:
             create_handler=create_handler,
             actions=self,
         )
+        self._triggers = FailureTriggers(clock=clock, timers=timers, table=self._table)
         self._followers = followers
         self._reports = DiscardReports(
             clock=clock, timers=timers, discards=discards or NoDiscardList()
@@ -111,6 +113,7 @@ class DeliveryService:
             observer=self._observer,
             draw=self._draw,
             ending=self._ending,
+            triggers=self._triggers,
         )
         #: Delivery's part of the ``JournalOwner``.
         self.answers = JournalAnswers(
@@ -134,11 +137,11 @@ class DeliveryService:
         if count > self._maximum_destinations:
             raise TooManyDestinations(count, maximum=self._maximum_destinations)
         self._table.apply(configuration)
-        self._concluding.service = configuration.service
         self._dispatcher.marks_retries = configuration.service.correlated_indications
         recovered, self._recovered = self._recovered, None
         if recovered is not None:
             self._adopt(recovered)
+        self._triggers.apply(configuration.service)
 
     def _adopt(self, recovered: Recovered) -> None:
         """Take over what was pending in the run before, now that its listeners are known."""
@@ -378,5 +381,6 @@ class DeliveryService:
     def close(self) -> None:
         """Stop, with one line for each destination that something is left for (S0.14). What is in
         memory alone is discarded, each logged; what the journal has stays there."""
+        self._triggers.close()
         self._ending.close()
         self._reports.count()

@@ -69,15 +69,9 @@ class SubscriptionTable:
             self._at[index] = found
         return found
 
-    def of(self, queue: DestinationQueue) -> list[Subscription]:
-        """The active subscriptions to one destination; none to one that was removed."""
-        if queue.draining:
-            return []
-        return [
-            subscription
-            for subscription in self._subscriptions.values()
-            if subscription.active and subscription.resource.destination_name == queue.name
-        ]
+    def active(self) -> list[Subscription]:
+        """Those that indications are delivered for."""
+        return [one for one in self._subscriptions.values() if one.active]
 
     def ended(self) -> list[Subscription]:
         """Those that ended while their own resources stayed as they were."""

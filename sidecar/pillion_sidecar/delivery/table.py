@@ -283,6 +283,7 @@ class DestinationTable:
             if not queue.depth:
                 # No attempt will say whether the hold is over.
                 self._release(queue, now)
+                queue.troubled_since = queue.failing_since
             self._hold_for_fault(queue)
         moved = not same_listener(listener, queue.listener)
         if moved or begins_to_send:
@@ -297,7 +298,10 @@ class DestinationTable:
         fault, before = queue.destination.fault, queue.hold
         if fault is None or (before is not None and before.cause is fault.cause):
             return
-        queue.hold = Hold(fault.cause, fault.message, self._clock.monotonic())
+        now = self._clock.monotonic()
+        queue.hold = Hold(fault.cause, fault.message, now)
+        if queue.troubled_since is None:
+            queue.troubled_since = now
         events.destination_held(queue, queue.hold)
 
     def _release(self, queue: DestinationQueue, now: float) -> None:
@@ -329,8 +333,11 @@ class DestinationTable:
             del self._queues[queue.name]
             queue.draining = True
             self._draining.append(queue)
-            # A hold could never end: it fails from now on, by its retry policy.
-            self._release(queue, self._clock.monotonic())
+            if queue.hold is not None:
+                # It could never end: the listener is tried now, and by its retry policy from then.
+                self._release(queue, self._clock.monotonic())
+                queue.next_attempt_at = None
+                self._actions.arrange(queue)
             return
         self.retire(queue)
         self._actions.purge_removed(queue)

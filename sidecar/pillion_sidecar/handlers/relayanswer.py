@@ -64,7 +64,11 @@ def line_outcomes(
 def failed_outcome(failure: Failure) -> DeliveryOutcome:
     """Return the outcome of all lines of a request without an answer."""
     return DeliveryOutcome(
-        failure.result, f"the gateway: {failure.detail}", failure.status, spends_attempt=False
+        failure.result,
+        f"the gateway: {failure.detail}",
+        failure.status,
+        spends_attempt=False,
+        gave_way=failure.gave_way,
     )
 
 

@@ -56,8 +56,8 @@ def to(name: str = "alerts-to-ops", **spec: Any) -> JSON:
 
 
 def ending(policy: str, **spec: Any) -> JSON:
-    """A subscription that ends with the third attempt that fails."""
-    return to(onFatalErrorPolicy=policy, failureTriggerTimeIntervalSeconds=60, **spec)
+    """A subscription that ends between the second attempt that fails and the third."""
+    return to(onFatalErrorPolicy=policy, failureTriggerTimeIntervalSeconds=45, **spec)
 
 
 # ---------------------------------------------------------------------- policies
@@ -106,7 +106,7 @@ async def test_a_fatal_error_costs_the_one_indication(tmp_path: Path) -> None:
 async def test_a_subscription_that_ended_is_put_in_force_again_by_its_resource(
     tmp_path: Path,
 ) -> None:
-    async with listening(fail=3) as ops:
+    async with listening(fail=2) as ops:
         there = listener("ops", ops.url)
         failing = ending("Disable")
         async with running(tmp_path, *resources(there, subscriptions=(failing,))) as run:

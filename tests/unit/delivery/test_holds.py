@@ -163,6 +163,15 @@ def test_a_destination_that_was_removed_to_drain_does_not_wait_for_a_mend(delive
     assert gone == ["a", "b"]
 
 
+def test_a_held_destination_that_was_removed_to_drain_is_tried_at_once(deliverer):
+    held(deliverer, "a", removal_policy=RemovalPolicy.DRAIN)
+    deliverer.advance(1)
+    deliverer.handlers["ops"].answer = SUCCESS
+    deliverer.apply([], [])
+    deliverer.run()
+    assert deliverer.settlements.delivered == ["a"]
+
+
 # ---------------------------------------------------------------- what is wrong with an indication
 
 

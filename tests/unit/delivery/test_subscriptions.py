@@ -153,7 +153,7 @@ def test_a_success_in_between_begins_the_failure_trigger_anew(deliverer):
         "bad",
         "ops",
         on_fatal_error_policy=RemovalAction.DISABLE,
-        failure_trigger_time_interval_seconds=60.0,
+        failure_trigger_time_interval_seconds=65.0,
     )
     deliverer.apply([destination("ops")], [bad])
     deliverer.publish("a")

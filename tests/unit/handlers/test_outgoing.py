@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from pillion_sidecar.handlers.http.channel import LEAST_OVERDUE_SECONDS, SHORTAGE_SECONDS
+from pillion_sidecar.handlers.http.outcome import failure_outcome
 from pillion_sidecar.handlers.http.outgoing import LOOK_SECONDS, OutgoingConnections
 from pillion_sidecar.testing import FakeTime
 from support.http_listener import Peer, Recorder, listening, ok, request, sending
@@ -176,7 +177,7 @@ async def test_a_healthy_destination_does_not_wait_for_the_time_out_of_those_tha
         assert (await first.answer())[0] == 200
         gave_way = [await end.failure() for end in ends[:5]]
         assert not any(end.future.done() for end in ends[5:])
-        assert {one.spends_attempt for one in gave_way} == {False}
+        assert {failure_outcome(one).gave_way for one in gave_way} == {True}
         assert all("limit of open files" in one.detail for one in gave_way)
         # Those that hang are tried again; from now on they have a share and no more.
         again = [Recorder() for _ in gave_way]

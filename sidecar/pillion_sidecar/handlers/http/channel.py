@@ -169,7 +169,7 @@ class Channel:
     def give_way(self) -> None:
         # It may have been answered in time, had there been descriptors: no attempt.
         reason = f"gave its connection to another destination after {self._waited():.0f} s"
-        self._abandon(f"{reason}, since the limit of open files is low", spends_attempt=False)
+        self._abandon(f"{reason}, since the limit of open files is low", gave_way=True)
 
     def admitted(self) -> None:
         self._queued = False
@@ -305,11 +305,11 @@ class Channel:
     def _time_out(self) -> None:
         self._abandon(f"timed out after {self._timeout:g} s")
 
-    def _abandon(self, reason: str, *, spends_attempt: bool = True) -> None:
+    def _abandon(self, reason: str, *, gave_way: bool = False) -> None:
         if self._opening is None and self._wire is not None:
             failure = self._wire.give_up(reason)
         else:
             failure = Failure(DeliveryResult.ERROR, f"{reason} while {self._stage}")
         self._times.failing = True
         self._drop()
-        self._fail(replace(failure, spends_attempt=spends_attempt))
+        self._fail(replace(failure, gave_way=gave_way))

@@ -43,8 +43,8 @@ class Failure:
     in_body: bool = False
     #: What is wrong with the destination, where that is why.
     hold: HoldCause | None = None
-    #: Whether it counts against the delivery retry attempts.
-    spends_attempt: bool = True
+    #: See ``DeliveryOutcome.gave_way``.
+    gave_way: bool = False
 
 
 class Exchange(Protocol):

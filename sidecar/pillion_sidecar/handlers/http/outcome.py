@@ -23,7 +23,8 @@ def failure_outcome(failure: Failure) -> DeliveryOutcome:
         failure.result,
         failure.detail,
         failure.status,
-        spends_attempt=failure.spends_attempt,
+        spends_attempt=not failure.gave_way,
+        gave_way=failure.gave_way,
         hold=failure.hold,
     )
 

@@ -1,0 +1,63 @@
+"""An attempt whose connection another destination got is no failure of the listener."""
+
+import pytest
+
+from pillion_sidecar.config.resources import QueueFullPolicy, RemovalPolicy
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
+from pillion_sidecar.delivery.reasons import DiscardReason
+from support.delivery import SUCCESS, Deliverer, destination, subscription
+
+GAVE_WAY = DeliveryOutcome(
+    DeliveryResult.POST_DELIVERY_ERROR,
+    "gave its connection to another destination",
+    spends_attempt=False,
+    gave_way=True,
+)
+
+
+@pytest.fixture
+def deliverer() -> Deliverer:
+    deliverer = Deliverer()
+    deliverer.answer = None
+    policy = {"queue_full_policy": QueueFullPolicy.DISCARD_OLDEST, "queue_size": 1}
+    deliverer.apply([destination("ops", removal_policy=RemovalPolicy.DRAIN, **policy)])
+    deliverer.publish("a")
+    deliverer.run()
+    deliverer.publish("b")
+    deliverer.run()
+    return deliverer
+
+
+def test_it_fails_nothing_and_is_next_again_at_once(deliverer, caplog):
+    deliverer.answer_held("ops", GAVE_WAY)
+    queue = deliverer.queue("ops")
+    assert sum(queue.attempts.values()) == queue.failures == 0
+    assert (queue.failing_since, queue.troubled_since, queue.last_outcome) == (None, None, None)
+    assert [one.detail for one in queue.recent] == [GAVE_WAY.detail]
+    assert not caplog.records
+    handler = deliverer.handlers["ops"]
+    assert handler.identifiers == ["a", "a"]
+    assert handler.attempts[1].attempt == 1
+    deliverer.answer_held("ops", SUCCESS)
+    deliverer.answer_held("ops", SUCCESS)
+    assert deliverer.settlements.delivered == ["a", "b"]
+    assert not any(queue.discarded.values())
+
+
+def test_one_that_was_purged_meanwhile_does_not_come_back(deliverer):
+    deliverer.service.purge("ops")
+    deliverer.answer_held("ops", GAVE_WAY)
+    assert deliverer.queue("ops").depth == 0
+    assert deliverer.settlements.of("a") == [("ops", DiscardReason.PURGED)]
+
+
+def test_one_whose_subscription_has_ended_does_not_come_back(deliverer):
+    deliverer.apply([deliverer.queue("ops").destination], [])
+    deliverer.answer_held("ops", GAVE_WAY)
+    assert deliverer.settlements.of("a") == [("ops", DiscardReason.SUBSCRIPTION_NOT_ACTIVE)]
+
+
+def test_a_destination_that_drains_keeps_what_it_has(deliverer):
+    deliverer.apply([destination("other")], [subscription("other", "other")])
+    deliverer.answer_held("ops", GAVE_WAY)
+    assert deliverer.handlers["ops"].identifiers == ["a", "a"]
