@@ -115,7 +115,8 @@ for name in "${listeners[@]}"; do
   delivered=$(wc -l <"$work/$name.delivered")
   echo "$name: delivered $delivered, came again $repeats, under another number $renumbered"
   cmp -s "$work/published" "$work/$name.delivered" ||
-    fail "$name did not get exactly what was published, in that order"
+    fail "$name did not get exactly what was published, in that order:" \
+      "$(diff "$work/published" "$work/$name.delivered" | head -n 5)"
   [ "$renumbered" = 0 ] || fail "$name got repeats under another number"
 done
 echo "nothing lost, nothing out of order"

@@ -83,9 +83,15 @@ class RecordingFiles:
     """Implements ``Files``. ``operations`` is all that was done; reads are not in it."""
 
     def __init__(
-        self, image: dict[str, bytes] | None = None, *, failing: Failing | None = None
+        self,
+        image: dict[str, bytes] | None = None,
+        *,
+        failing: Failing | None = None,
+        boots: int = 1,
     ) -> None:
-        """``image``: what is in the folder, all of it synced."""
+        """``image``: what is in the folder, all of it synced. ``boots``: how often the machine was
+        started, 0 where nobody knows."""
+        self._boots = boots
         self.operations: list[Operation] = []
         #: How an operation that is about to be done fails; may be changed at any time.
         self.failing = failing
@@ -144,6 +150,9 @@ class RecordingFiles:
 
     def sync_folder(self) -> None:
         self.do(Operation(kind=Kind.SYNC_FOLDER))
+
+    def boot_id(self) -> bytes:
+        return self._boots.to_bytes(16, "little") if self._boots else b""
 
     def _find(self, name: str) -> int:
         if name not in self._names:

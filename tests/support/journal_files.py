@@ -27,6 +27,8 @@ from pillion_sidecar.journal.records import (
 from pillion_sidecar.journal.segments import Header, encode_header, position_of, segment_name
 
 JOURNAL_ID = bytes(range(16))
+#: Of the machine's only start.
+BOOT_ID = bytes(range(16, 32))
 
 
 class MemoryFile:
@@ -68,7 +70,9 @@ class MemoryFile:
         content.extend(bytes(max(0, offset + size - len(content))))
 
     def truncate(self, size: int) -> None:
-        del self._change()[size:]
+        content = self._change()
+        content.extend(bytes(max(0, size - len(content))))
+        del content[size:]
 
     def identity(self) -> int:
         return id(self._content)
@@ -127,6 +131,9 @@ class MemoryFiles:
 
     def sync_folder(self) -> None:
         """Memory is as safe as it gets."""
+
+    def boot_id(self) -> bytes:
+        return BOOT_ID
 
 
 @dataclass(frozen=True, slots=True)

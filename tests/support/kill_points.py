@@ -164,26 +164,36 @@ class Campaign:
         disk = Disk(began)
         for index, operation in enumerate([*core.files.operations, None]):
             told = (*before, *(event for event in core.events if event.after <= index))
-            for name, image in _images(disk, operation, draw):
+            for name, image, boots in _images(disk, operation, draw, boots=1):
                 self.points += 1
                 where = f"seed {self.seed}, point {self.points}: {name} at operation {index}"
                 where = f"{where} ({operation})"
-                self.judge(image, told, Random(f"{self.seed}/{self.points}"), where, crashes=1)
+                chance = Random(f"{self.seed}/{self.points}")
+                self.judge(image, told, chance, where, crashes=1, boots=boots)
             if operation is not None:
                 disk.tell(operation)
 
     def judge(
-        self, image: Image, before: tuple[Event, ...], draw: Random, where: str, *, crashes: int
+        self,
+        image: Image,
+        before: tuple[Event, ...],
+        draw: Random,
+        where: str,
+        *,
+        crashes: int,
+        boots: int,
     ) -> None:
-        """Open what a crash has left, and see that every promise holds."""
+        """Open what a crash has left, and see that every promise holds. ``boots``: how often the
+        machine was started."""
         try:
-            core = Core(RecordingFiles(image), draw=draw, time=_later(draw))
-            told = _check_opened(core, before, image)
+            files = RecordingFiles(image, boots=boots)
+            core = Core(files, draw=draw, time=_later(draw))
+            told = _check_opened(core, before, image, boots=boots)
             if draw.random() < AGAIN:
                 # Life goes on, and is cut again.
                 Script(core, draw, prefix=f"{crashes}-").run(draw.randrange(60))
                 if crashes < MOST_CRASHES:
-                    self._cut_again(core, image, told, draw, where, crashes=crashes)
+                    self._cut_again(core, image, told, draw, where, crashes=crashes, boots=boots)
             core.deliver_all()
             core.rest()
             told = (*told, Event(0, "restart", ()), *core.events)
@@ -209,6 +219,7 @@ class Campaign:
         where: str,
         *,
         crashes: int,
+        boots: int,
     ) -> None:
         operations = core.files.operations
         at = draw.randint(0, len(operations))
@@ -220,10 +231,11 @@ class Campaign:
             Event(0, "restart", ()),
             *(event for event in core.events if event.after <= at),
         )
-        name, left = draw.choice(list(_images(disk, (*operations, None)[at], draw)))
+        begun = (*operations, None)[at]
+        name, left, boots = draw.choice(list(_images(disk, begun, draw, boots=boots)))
         self.reopened += 1
         again = f"{where}, then {name} at operation {at} of the run after"
-        self.judge(left, told, draw, again, crashes=crashes + 1)
+        self.judge(left, told, draw, again, crashes=crashes + 1, boots=boots)
 
     def _check_rest(self, core: Core, told: tuple[Event, ...]) -> None:
         """After a clean end nothing is pending, and nothing comes again."""
@@ -237,10 +249,13 @@ class Campaign:
         assert not problems, problems[:5]
 
 
-def _images(disk: Disk, begun: Operation | None, draw: Random) -> Iterator[tuple[str, Image]]:
-    yield "a kill", disk.after_kill(begun, draw)
+def _images(
+    disk: Disk, begun: Operation | None, draw: Random, *, boots: int
+) -> Iterator[tuple[str, Image, int]]:
+    """Yield crashes, what each leaves, and how often the machine was started by then."""
+    yield "a kill", disk.after_kill(begun, draw), boots
     for _ in range(POWER_CUTS):
-        yield "a power cut", disk.after_power_cut(begun, draw)
+        yield "a power cut", disk.after_power_cut(begun, draw), boots + 1
 
 
 def _later(draw: Random) -> FakeTime:
@@ -258,11 +273,14 @@ def history_of(events: tuple[Event, ...]) -> History:
     return history
 
 
-def _check_opened(core: Core, before: tuple[Event, ...], image: Image) -> tuple[Event, ...]:
+def _check_opened(
+    core: Core, before: tuple[Event, ...], image: Image, *, boots: int
+) -> tuple[Event, ...]:
     """Return the events, and that all contexts are new ones where a write was torn."""
     recovered = core.recovered
     if recovered.damaged:
-        kinds = {finding.kind for finding in examine(RecordingFiles(image)).findings}
+        assert boots > 1, "a kill alone has begun new contexts"
+        kinds = {finding.kind for finding in examine(RecordingFiles(image, boots=boots)).findings}
         # None where a start that was itself broken off has cut it.
         assert kinds <= {FindingKind.TORN}, "damage was reported, and there was none"
     assert not recovered.lost, f"lost: {recovered.lost}"

@@ -35,10 +35,11 @@ told is how it was at one moment.
 inspect says what is in it: its segments, what is pending for each destination and since when, when
 the next attempt is due, what is held for its predecessors. verify reads every byte, and says of
 what is damaged or missing where it is and what is lost. The end of the log may be cut short: a
-crash broke the last write off, or it is damaged and may have been acknowledged; a start cuts it off
-and begins new sequence contexts. export writes indications to standard output, one to a line, as
-pillion publish takes them; with --envelope each with its id, its time of acceptance and what became
-of it at each destination.
+power cut broke the last write off, or it is damaged and may have been acknowledged; a start cuts it
+off and begins new sequence contexts. A write that a kill of the process broke off is told, and is
+no damage: nothing of it was acknowledged. export writes indications to standard output, one to a
+line, as pillion publish takes them; with --envelope each with its id, its time of acceptance and
+what became of it at each destination.
 
 discards lists what was discarded: when, for which destination and subscription, why, the source and
 the identifier, by which its publisher can send it again. The list is bounded, by default to 64 MB,
@@ -241,30 +242,30 @@ def _show_groups(groups: list[dict[str, Any]]) -> None:
 
 
 def _verify(reader: JournalReader, snapshot: Snapshot, args: argparse.Namespace) -> int:
-    damage, unfinished = reader.damage(), reader.unfinished()
+    damage, torn, unfinished = reader.damage(), reader.torn(), reader.unfinished()
     quarantined = _quarantined(snapshot)
     files = len(snapshot.names())
     size = sum(snapshot.size(name) for name in snapshot.names())
     if args.output == "json":
         document = {
             "journal": reader.journal_id,
-            "sound": not damage and not unfinished,
+            "sound": not damage and not torn,
             "files": files,
             "bytes": size,
             "findings": [_finding(one) for one in damage],
-            "unfinished": [_finding(one) for one in unfinished],
+            "unfinished": [_finding(one) for one in (*torn, *unfinished)],
             "quarantined": quarantined,
         }
         print(json.dumps(document))
-        return Exit.FAILED if damage or unfinished else Exit.OK
+        return Exit.FAILED if damage or torn else Exit.OK
     _say_findings(damage)
-    for one in unfinished:
+    for one in (*torn, *unfinished):
         print(f"{one.file}: from byte {one.begin}: cut short; lost: {one.lost}")
     _say_quarantined(quarantined)
-    verdict = "cut short" if unfinished else "sound"
+    verdict = "cut short" if torn else "sound"
     verdict = f"damaged in {_count(len(damage), 'place')}" if damage else verdict
     print(f"{verdict}: {_count(files, 'file')}, {size:,} bytes")
-    return Exit.FAILED if damage or unfinished else Exit.OK
+    return Exit.FAILED if damage or torn else Exit.OK
 
 
 def _say_findings(damage: list[Finding]) -> None:

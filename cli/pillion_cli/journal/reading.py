@@ -108,12 +108,17 @@ class JournalReader:
 
     def damage(self) -> list[Finding]:
         """Return what is lost, oldest segment first."""
-        return [one for one in self._opening.findings if one.kind is not FindingKind.TORN]
+        ends = (FindingKind.TORN, FindingKind.UNFINISHED)
+        return [one for one in self._opening.findings if one.kind not in ends]
 
-    def unfinished(self) -> list[Finding]:
+    def torn(self) -> list[Finding]:
         """Return the end of the log that is not what was written: a crash broke it off, or it is
         damaged and may have been acknowledged."""
         return [one for one in self._opening.findings if one.kind is FindingKind.TORN]
+
+    def unfinished(self) -> list[Finding]:
+        """Return the last write, broken off, of which nothing was acknowledged."""
+        return [one for one in self._opening.findings if one.kind is FindingKind.UNFINISHED]
 
     def indications(self) -> Iterator[Judged]:
         """Give every indication once, in the order of the records."""

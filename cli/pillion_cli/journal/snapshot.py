@@ -15,7 +15,7 @@ from pillion_sidecar.journal.errors import folder_error, unreadable_error
 from pillion_sidecar.journal.files import Buffer, File, SystemFiles
 from pillion_sidecar.journal.identities import identities_name as name_of_identities
 from pillion_sidecar.journal.identities import identities_numbers
-from pillion_sidecar.journal.marks import MARKS_NAME, MARKS_SIZE
+from pillion_sidecar.journal.marks import MARKS_NAME, MARKS_SIZE, SEGMENT_MARKS_SIZE
 from pillion_sidecar.journal.segments import segment_name, segment_numbers
 
 #: How often the folder is listed anew because a file was removed before it was opened.
@@ -82,6 +82,9 @@ class Snapshot:
     def identity(self, name: str) -> NoReturn:
         _refuse()
 
+    def boot_id(self) -> bytes:
+        return self._files.boot_id()
+
     # ------------------------------------------------------------------ taking it
 
     def _take(self) -> None:
@@ -97,7 +100,7 @@ class Snapshot:
                 # Others may have gone with it. What was pending in them lies further on by now.
                 self._stack.close()
                 continue
-            if self._read_marks() == marks:
+            if self._read_marks()[:SEGMENT_MARKS_SIZE] == marks[:SEGMENT_MARKS_SIZE]:
                 self._marks = marks
                 return
             # Segments were begun or removed meanwhile.

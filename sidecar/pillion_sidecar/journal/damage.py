@@ -51,7 +51,8 @@ def quarantine(
     *,
     next_segment: int,
 ) -> None:
-    """Put damaged stretches (offset, size) of a segment aside, and fill their places.
+    """Put damaged stretches (offset, size) of a segment aside, and fill their places. ``data`` is
+    longer than the file where its end was cut off.
 
     The fillers name the segment that will be begun next: as long as it is not there, nobody who
     must know of the damage has written that it does.
@@ -61,13 +62,22 @@ def quarantine(
         _keep(files, number, data, begin, begin + size)
     file = files.open(name, writable=True)
     try:
+        if len(data) > files.size(name):
+            # What was cut off its end takes no room on the disk.
+            file.truncate(len(data))
         for begin, size in stretches:
             if size < FRAME.size:
                 # Too short for a record: only the end of a file can be.
                 file.truncate(begin)
                 continue
-            for offset, filler in _fillers(data, begin, begin + size, next_segment):
-                file.write(offset, filler)
+            try:
+                for offset, filler in _fillers(data, begin, begin + size, next_segment):
+                    file.write(offset, filler)
+            except OSError as error:
+                # Only the end of a file, which was cut off, needs room.
+                if not is_full(error):
+                    raise
+                file.truncate(begin)
         file.sync()
     finally:
         file.close()

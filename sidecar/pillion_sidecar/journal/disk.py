@@ -425,6 +425,7 @@ class DiskJournal:
 
 
 def _count(recovery: Recovery) -> tuple[int, int]:
-    """Return how much is damaged, and how many writes were cut off."""
-    torn = sum(finding.kind is FindingKind.TORN for finding in recovery.findings)
-    return len(recovery.findings) - torn, torn
+    """Return how much is damaged, and how many writes were cut off that may be acknowledged."""
+    kinds = [finding.kind for finding in recovery.findings]
+    torn, unfinished = kinds.count(FindingKind.TORN), kinds.count(FindingKind.UNFINISHED)
+    return len(kinds) - torn - unfinished, torn

@@ -9,11 +9,13 @@ import os
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Protocol, TypeAlias
+from uuid import UUID
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 #: A call that this file system, or this machine, does not know.
 _NOT_HERE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
@@ -46,7 +48,7 @@ class File(Protocol):
         """Reserve room, filled with zeros, so that no later write can find the disk full."""
 
     def truncate(self, size: int) -> None:
-        """Cut the file."""
+        """Cut the file, or lengthen it by zeros that take no room."""
 
     def identity(self) -> Hashable:
         """Return what tells it from every other file."""
@@ -81,6 +83,10 @@ class Files(Protocol):
 
     def sync_folder(self) -> None:
         """Return once all that was created, renamed and removed is on disk."""
+
+    def boot_id(self) -> bytes:
+        """Return 16 bytes that differ after each start of the machine; none where they are unknown.
+        What was written under the same id is in the files, synced or not."""
 
 
 class SystemFile:
@@ -181,3 +187,9 @@ class SystemFiles:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def boot_id(self) -> bytes:
+        try:
+            return UUID(_BOOT_ID.read_text(encoding="ascii").strip()).bytes
+        except (OSError, ValueError):
+            return b""

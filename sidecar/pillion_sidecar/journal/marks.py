@@ -1,15 +1,20 @@
-"""The marks of a journal: which segment is its newest, and which is the oldest that is needed. So a
-start notices where the first or the last of them is missing.
+"""The marks of a journal: which segment is its newest, which is the oldest that is needed, and how
+far the newest is written. So a start notices where the first or the last segment is missing, and
+tells a write that the end of the process broke off from one that is damaged.
 
-The file is four slots of one sector each: two for the newest segment, two for the oldest. Each slot
-holds a header like a segment's, whose number is the mark. A mark only grows; it is written to the
-slots of its pair in turn, so that a torn write leaves the one before.
+The file is five slots of one sector each: two for the newest segment, two for the oldest, one for
+the end of the log. Each of the first four holds a header like a segment's, whose number is the
+mark. A mark only grows; it is written to the slots of its pair in turn, so that a torn write leaves
+the one before. The end of the log is written after each write, and never synced: it counts only
+while the machine has not been started again.
 """
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from struct import Struct
 from threading import Lock
 from typing import NamedTuple
+from zlib import crc32
 
 from pillion_sidecar.journal.files import File, Files, is_full
 from pillion_sidecar.journal.segments import (
@@ -25,7 +30,22 @@ MARKS_NAME = "marks"
 SLOT_SIZE = 512
 _NEWEST = (0, SLOT_SIZE)
 _OLDEST = (2 * SLOT_SIZE, 3 * SLOT_SIZE)
-MARKS_SIZE = 4 * SLOT_SIZE
+#: The size of the slots that change with segments only.
+SEGMENT_MARKS_SIZE = 4 * SLOT_SIZE
+_END = SEGMENT_MARKS_SIZE
+MARKS_SIZE = _END + SLOT_SIZE
+#: Number of the segment, offset, boot id; a checksum of them ends the slot.
+_END_FIELDS = Struct("<QQ16s")
+_CHECKSUM = Struct("<I")
+
+
+class End(NamedTuple):
+    """How far the log is written: all before it may have been acknowledged, and nothing behind."""
+
+    number: int
+    offset: int
+    #: Of the machine's start under which it was written.
+    boot_id: bytes
 
 
 class Marks(NamedTuple):
@@ -36,6 +56,8 @@ class Marks(NamedTuple):
     newest: int
     #: Segments before this one may have been removed.
     oldest: int
+    #: None where the slot is not sound, or the version that wrote the file kept none.
+    end: End | None
 
 
 def read_marks(data: bytes) -> Marks | None:
@@ -46,7 +68,15 @@ def read_marks(data: bytes) -> Marks | None:
     if len(ids) != 1 or not all(pairs):
         return None
     newest, oldest = (max(header.number for header in pair) for pair in pairs)
-    return Marks(ids.pop(), newest, oldest)
+    return Marks(ids.pop(), newest, oldest, _read_end(data))
+
+
+def _read_end(data: bytes) -> End | None:
+    checked = data[_END : _END + _END_FIELDS.size]
+    stored = data[_END + _END_FIELDS.size :][: _CHECKSUM.size]
+    if len(stored) < _CHECKSUM.size or _CHECKSUM.pack(crc32(checked)) != stored:
+        return None
+    return End(*_END_FIELDS.unpack(checked))
 
 
 def _sound(data: bytes, slots: Iterable[int]) -> Sequence[Header]:
@@ -67,6 +97,7 @@ class MarksFile:
         self._newest = 0
         self._oldest = oldest
         self._file: File | None = None
+        self._boot_id = files.boot_id()
         #: By pair: which of its slots is written next.
         self._turns = {_NEWEST: 0, _OLDEST: 0}
         self._lock = Lock()
@@ -79,6 +110,15 @@ class MarksFile:
                 self._create()
             else:
                 self._write(self._file, _NEWEST, number)
+
+    def written(self, number: int, offset: int) -> None:
+        """Segment ``number`` is written up to ``offset``; nothing of that was acknowledged yet."""
+        if not self._boot_id:
+            return
+        checked = _END_FIELDS.pack(number, offset, self._boot_id)
+        with self._lock:
+            if self._file is not None:
+                self._put(self._file, _END, checked + _CHECKSUM.pack(crc32(checked)))
 
     def needed(self, oldest: int) -> None:
         """Segments before ``oldest`` are about to be removed."""
@@ -112,8 +152,15 @@ class MarksFile:
         self._file, self._turns = file, {_NEWEST: 1, _OLDEST: 1}
 
     def _write(self, file: File, pair: tuple[int, int], number: int) -> None:
+        self._put(file, pair[self._turns[pair]], self._header(number), through=True)
+        self._turns[pair] ^= 1
+
+    def _put(self, file: File, offset: int, data: bytes, *, through: bool = False) -> None:
         try:
-            file.write_through(pair[self._turns[pair]], self._header(number))
+            if through:
+                file.write_through(offset, data)
+            else:
+                file.write(offset, data)
         except OSError as error:
             if not is_full(error):
                 raise
@@ -121,7 +168,6 @@ class MarksFile:
             self._file = None
             file.close()
             self._leave(MARKS_NAME)
-        self._turns[pair] ^= 1
 
     def _leave(self, name: str) -> None:
         with suppress(FileNotFoundError):

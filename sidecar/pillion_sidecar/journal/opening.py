@@ -164,6 +164,14 @@ class Opening:
             return None
         return None if self._numbers and self._numbers[-1] > marks.newest else marks
 
+    def _end_of(self, number: int) -> int:
+        """How far a segment was written, where the marks say so; 0 where nothing says it."""
+        end = None if self._marks is None else self._marks.end
+        if end is None or self._trusted_marks() is None or end.number != number:
+            return 0
+        # After a start of the machine, what was not synced is what it happens to be.
+        return end.offset if end.boot_id == self._files.boot_id() else 0
+
     def _is_complete(self, number: int) -> bool:
         """Whether a segment was on disk whole: a later one was, or it is marked and begun."""
         newest = max(self._numbers[-1], 0 if self._marks is None else self._marks.newest)
@@ -176,10 +184,19 @@ class Opening:
         if layout.end < HEADER_SIZE and number <= marked:
             # Its header was on disk: this is no write that a crash broke off.
             layout = survey(data, newest=False, oldest=oldest)
+        size_on_disk, written = len(data), self._end_of(number)
+        if layout.end < written:
+            # What is unsound before it is damage, however the log ends.
+            data = data[:written].ljust(written, b"\0")
+            layout = survey(data, newest=False, oldest=oldest)
         senseless = self.account.add(number, data, layout)
         layout = layout._replace(damaged=tuple(sorted((*layout.damaged, *senseless))))
-        self._note(number, data, layout)
-        size = self._mend(number, data, layout) if self._repairs else layout.end
+        self._note(number, data, layout, acknowledged=not written)
+        if self._repairs:
+            next_segment = self.next_segment if layout.torn and not written else 0
+            size = self._mend(number, data, layout, size_on_disk, next_segment=next_segment)
+        else:
+            size = layout.end
         if size >= HEADER_SIZE:
             self.surveyed.append(
                 Surveyed(
@@ -214,7 +231,8 @@ class Opening:
                 one = Surveyed(number=number - 1, size=size, overhead=size, ranges=[])
                 self.surveyed.append(one)
 
-    def _note(self, number: int, data: bytes, layout: Layout) -> None:
+    def _note(self, number: int, data: bytes, layout: Layout, *, acknowledged: bool) -> None:
+        """``acknowledged``: what is torn may have been."""
         name = segment_name(number)
         if _is_beheaded(data, layout):
             lost = "all that the segment held: it is shorter than its header"
@@ -228,12 +246,18 @@ class Opening:
             self.lost_bytes += size
         if layout.torn:
             end = layout.end + len(data[layout.end :].rstrip(b"\0"))
-            lost = "the last write, which may have been acknowledged"
-            self._find(FindingKind.TORN, name, layout.end, end, lost)
-            self.lost_bytes += end - layout.end
+            if acknowledged:
+                lost = "the last write, which may have been acknowledged"
+                self._find(FindingKind.TORN, name, layout.end, end, lost)
+                self.lost_bytes += end - layout.end
+            else:
+                lost = "the last write, of which nothing was acknowledged"
+                self._find(FindingKind.UNFINISHED, name, layout.end, end, lost)
 
-    def _mend(self, number: int, data: bytes, layout: Layout) -> int:
-        """Return the length of the segment afterwards."""
+    def _mend(
+        self, number: int, data: bytes, layout: Layout, size_on_disk: int, *, next_segment: int
+    ) -> int:
+        """Return the length of the segment afterwards. ``next_segment``: as :func:`cut` has it."""
         size = layout.end
         header = Header(number, self.id, self.account.last_time)
         with telling(segment_name(number)):
@@ -248,13 +272,8 @@ class Opening:
                 last, length = layout.damaged[-1]
                 if length < FRAME.size:
                     size = last
-            if layout.end < max(len(data), HEADER_SIZE):
-                size = cut(
-                    self._files,
-                    number,
-                    layout.end,
-                    next_segment=self.next_segment if layout.torn else 0,
-                )
+            if layout.end < max(size_on_disk, HEADER_SIZE):
+                size = cut(self._files, number, layout.end, next_segment=next_segment)
         return size
 
     # ------------------------------------------------------------------ identities

@@ -180,7 +180,18 @@ def _result(
 
 def _log(findings: list[Finding]) -> None:
     for finding in findings:
-        if finding.kind == FindingKind.TORN:
+        if finding.kind == FindingKind.UNFINISHED:
+            logger.info(
+                "cut off the last write of the journal, which the end of the process broke off; "
+                "nothing of it was acknowledged",
+                extra={
+                    "event": "journal-unfinished",
+                    "file": finding.file,
+                    "begin": finding.begin,
+                    "end": finding.end,
+                },
+            )
+        elif finding.kind == FindingKind.TORN:
             logger.warning(
                 "cut off the end of the journal, which is not what was written: a crash broke the "
                 "last write off, or it is damaged and may have been acknowledged",

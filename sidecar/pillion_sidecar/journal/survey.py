@@ -41,6 +41,8 @@ class FindingKind(StrEnum):
     #: The end of what was being written at a crash, or of what was written and is damaged: which of
     #: the two, nothing says.
     TORN = "torn"
+    #: The last write, broken off by the end of the process: nothing of it was acknowledged.
+    UNFINISHED = "unfinished"
     #: Which segments are the first and the last is not known: no record is lost.
     MARKS = "marks"
     #: Identities are forgotten, so a repeat of theirs is delivered again.

@@ -3,6 +3,7 @@ that becomes the next one. Nothing else touches these files."""
 
 import errno
 import time
+from collections.abc import Hashable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ class Tail:
         self._files = files
         self._marks = marks
         self._file: File | None = None
+        self._identity: Hashable = None
         self._number = -1
         self._reserved = 0
         self._spare: File | None = None
@@ -65,7 +67,9 @@ class Tail:
             self._files.sync_folder()
             # Before anything in it is acknowledged.
             self._marks.begun(number)
+            self._marks.written(number, len(data))
             self._file, self._reserved = self._spare, self._spare_reserved
+            self._identity = self._file.identity()
             self._number, self._spare, self._renamed = number, None, False
         return Written(time.perf_counter() - began, self._reserved)
 
@@ -85,13 +89,14 @@ class Tail:
         if end > self._reserved:
             self.reserve(end)
         self._file.write_through(offset, data)
-        self._check_place(self._file)
+        self._check_place()
+        self._marks.written(self._number, end)
         return Written(time.perf_counter() - began, self._reserved)
 
-    def _check_place(self, file: File) -> None:
+    def _check_place(self) -> None:
         """A file that was deleted or moved takes every write, and no start would find it."""
         with suppress(FileNotFoundError):
-            if self._files.identity(segment_name(self._number)) == file.identity():
+            if self._files.identity(segment_name(self._number)) == self._identity:
                 return
         raise OSError(errno.ENOENT, "the newest segment was deleted or moved")
 

@@ -283,6 +283,13 @@ EVENTS: tuple[Event, ...] = (
         ("damage", "file", "begin", "end", "lost"),
     ),
     Event(
+        "journal-unfinished",
+        "INFO",
+        "A start cut off the last write of the journal, which the end of the process broke off, a "
+        "kill -9 for example. Nothing of it was acknowledged, and no sequence context changes.",
+        ("file", "begin", "end"),
+    ),
+    Event(
         "journal-torn",
         "WARNING",
         "The end of the journal is not what was written, and was cut off: a crash broke the last "

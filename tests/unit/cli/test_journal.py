@@ -266,6 +266,27 @@ def test_verify_says_where_a_flipped_byte_is_and_what_is_lost(
     assert summary.startswith("damaged in 1 place: 1 file, ")
 
 
+def test_a_write_that_a_kill_broke_off_is_told_and_is_no_damage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    live = LiveJournal(SystemFiles(tmp_path))
+    live.accept(0, body=b" " * 700)
+    live.run()
+    (segment,) = tmp_path.glob("*.segment")
+    data = bytearray(segment.read_bytes())
+    end = len(data.rstrip(b"\0"))
+    data[end : end + 4] = b"half"
+    segment.write_bytes(data)
+    code, document = told(capsys, "verify", tmp_path)
+    assert (code, document["sound"], document["findings"]) == (Exit.OK, True, [])
+    (found,) = document["unfinished"]
+    assert found["lost"] == "the last write, of which nothing was acknowledged"
+    assert run("verify", tmp_path) == Exit.OK
+    told_of, summary = capsys.readouterr().out.splitlines()
+    assert "cut short; lost: the last write, of which nothing" in told_of
+    assert summary.startswith("sound: ")
+
+
 def test_an_end_that_is_cut_short_is_told_and_fails(
     made: Journal, capsys: pytest.CaptureFixture[str]
 ) -> None:

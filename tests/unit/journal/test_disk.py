@@ -11,6 +11,7 @@ from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.journal import log
 from pillion_sidecar.journal.bounds import MIB
+from pillion_sidecar.journal.marks import MARKS_NAME
 from pillion_sidecar.journal.ports import QueueState
 from pillion_sidecar.testing import FakeTime
 from support.crashing_files import Kind, Operation, RecordingFiles
@@ -28,8 +29,9 @@ def live(files: RecordingFiles) -> LiveJournal:
 
 
 def kinds(files: RecordingFiles, since: int) -> list[Kind]:
-    """What was done to the folder, reservations apart."""
-    return [one.kind for one in files.operations[since:] if one.kind is not Kind.ALLOCATE]
+    """What was done to the segments, reservations apart."""
+    done = [one for one in files.operations[since:] if not one.name.startswith(MARKS_NAME)]
+    return [one.kind for one in done if one.kind is not Kind.ALLOCATE]
 
 
 def full_after(files: RecordingFiles, capacity: int) -> Callable[[Operation], OSError | None]:
@@ -82,7 +84,7 @@ def test_a_barrier_is_told_only_after_the_sync(live: LiveJournal, files: Recordi
     told: list[tuple[str, Kind, int]] = []
 
     def note(name: str) -> Callable[[], None]:
-        return lambda: told.append((name, files.operations[-1].kind, live.owner.committed_through))
+        return lambda: told.append((name, kinds(files, 0)[-1], live.owner.committed_through))
 
     live.journal.barrier(note("nothing"))
     assert [name for name, _, _ in told] == ["nothing"]

@@ -208,3 +208,9 @@ def test_a_disk_that_cannot_be_read_is_told_of(file: File, monkeypatch: pytest.M
     Calls(monkeypatch, "preadv").fails = errno.EIO
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         file.read_cached(0, bytearray(4))
+
+
+def test_the_boot_id_stays_while_the_machine_runs(tmp_path: Path) -> None:
+    boot_id = SystemFiles(tmp_path).boot_id()
+    assert len(boot_id) == 16
+    assert SystemFiles(tmp_path).boot_id() == boot_id

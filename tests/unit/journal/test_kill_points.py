@@ -129,7 +129,8 @@ def test_a_disk_that_fails_ends_the_deliverer_and_loses_nothing(kind: Kind, coun
     for number in range(20):
         # A sync that failed may have dropped what was to be synced.
         image = disk.after_power_cut(None, draw)
-        campaign.judge(image, told, draw, f"failure {count}, image {number}", crashes=1)
+        where = f"failure {count}, image {number}"
+        campaign.judge(image, told, draw, where, crashes=1, boots=2)
 
 
 @pytest.mark.parametrize("kind", [Kind.ALLOCATE, Kind.WRITE])

@@ -12,7 +12,13 @@ import pytest
 from pillion_sidecar.journal.marks import MARKS_NAME, MARKS_SIZE, SLOT_SIZE, Marks, read_marks
 from pillion_sidecar.journal.opening import examine
 from pillion_sidecar.journal.ports import QueueState
-from pillion_sidecar.journal.segments import segment_name, segment_numbers
+from pillion_sidecar.journal.segments import (
+    HEADER_SIZE,
+    Header,
+    encode_header,
+    segment_name,
+    segment_numbers,
+)
 from pillion_sidecar.journal.survey import FindingKind
 from pillion_sidecar.testing import FakeTime
 from support.crashing_files import Disk, Kind, Operation, RecordingFiles
@@ -63,7 +69,8 @@ def test_the_marks_name_the_newest_segment_and_the_oldest_that_is_needed() -> No
     image = filled()
     there = numbers(image)
     assert len(there) > 3
-    assert marks_of(image)[1:] == (there[-1], there[0])
+    marks = marks_of(image)
+    assert (marks.newest, marks.oldest) == (there[-1], there[0])
     assert len(image[MARKS_NAME]) == MARKS_SIZE
 
 
@@ -150,7 +157,8 @@ def test_no_crash_makes_the_marks_tell_of_a_loss_that_is_none(seed: int) -> None
     for operation in [*files.operations, None]:
         for _ in range(3):
             image = disk.after_power_cut(operation, draw)
-            found = {one.kind for one in examine(RecordingFiles(image)).findings}
+            files = RecordingFiles(image, boots=2)
+            found = {one.kind for one in examine(files).findings}
             assert found <= {FindingKind.TORN}
         if operation is not None:
             disk.tell(operation)
@@ -171,7 +179,8 @@ def test_a_journal_of_the_first_release_is_read_whole_and_has_no_marks() -> None
     assert (siem.state.epoch, siem.next_number) == (3, 30)
     assert len(live.owner.identities) == 30
     assert [held.body for held, _ in recovered.held] == [b'{"held":true}']
-    assert marks_of(files.image())[1:] == (max(numbers(files.image())), min(numbers(image)))
+    marks = marks_of(files.image())
+    assert (marks.newest, marks.oldest) == (max(numbers(files.image())), min(numbers(image)))
 
 
 def test_segments_that_a_version_without_marks_wrote_and_removed_are_not_missed() -> None:
@@ -291,6 +300,96 @@ def test_a_start_on_a_full_disk_mends_what_it_can_and_goes_on(harm: str) -> None
     assert live.pending
     assert not any(name.endswith(".tmp") for name in files.names())
     live.journal.close()
+
+
+# ---------------------------------------------------------------------- how far it is written
+
+
+def killed() -> tuple[dict[str, bytes], str, int, int]:
+    """A journal of three indications, whose process was killed: the folder, its newest segment,
+    where the last record begins there, and how far the log is written."""
+    files, live = live_on()
+    live.owner.states[0] = STATE
+    for _ in range(3):
+        last = live.accept(0, body=b" " * 700)
+        live.run()
+    image = files.image()
+    end = marks_of(image).end
+    assert end is not None
+    assert end.offset == (last.position & 0xFFFFFFFF) + last.size
+    return image, segment_name(end.number), end.offset - last.size, end.offset
+
+
+@pytest.mark.parametrize("size", [1, 30, 700])
+@pytest.mark.parametrize("boots", [1, 2, 0])
+def test_only_a_start_of_the_machine_makes_a_broken_write_a_torn_one(
+    size: int, boots: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    image, name, begin, end = killed()
+    data = bytearray(image[name])
+    data[end : end + size] = data[begin : begin + size]
+    image[name] = bytes(data)
+    kind = FindingKind.UNFINISHED if boots == 1 else FindingKind.TORN
+    (found,) = examine(RecordingFiles(image, boots=boots)).findings
+    assert (found.kind, found.file, found.begin) == (kind, name, end)
+    with caplog.at_level(logging.INFO):
+        live = LiveJournal(RecordingFiles(image, boots=boots), segment_bytes=SEGMENT_BYTES)
+    event = "journal-unfinished" if boots == 1 else "journal-torn"
+    assert [one.__dict__["event"] for one in caplog.records] == [event]
+    assert live.recovered.damaged == (boots != 1)
+    assert live.journal.statistics.torn == (boots != 1)
+    assert len(live.pending) == 3
+
+
+@pytest.mark.parametrize("harm", ["flipped", "zeros", "cut off", "all cut off"])
+def test_damage_before_the_end_is_no_write_that_was_broken_off(harm: str) -> None:
+    image, name, begin, end = killed()
+    data = bytearray(image[name])
+    if harm == "flipped":
+        data[end - 400] ^= 1
+    elif harm == "zeros":
+        data[begin:end] = bytes(end - begin)
+    elif harm == "cut off":
+        # Between two records: nothing in the segment itself says that there was more.
+        del data[begin:]
+    else:
+        data.clear()
+    image[name] = bytes(data)
+    files = RecordingFiles(image)
+    found = {one.kind for one in examine(files).findings}
+    assert found <= {FindingKind.DAMAGED, FindingKind.HEADER}
+    assert FindingKind.DAMAGED in found
+    live = LiveJournal(files, segment_bytes=SEGMENT_BYTES)
+    assert live.recovered.damaged
+    assert len(live.pending) == (0 if harm == "all cut off" else 2)
+    live.journal.close()
+    again = LiveJournal(RecordingFiles(files.image()), segment_bytes=SEGMENT_BYTES)
+    assert not again.recovered.damaged
+
+
+def test_an_end_that_was_cut_off_a_full_disk_is_damage_and_opens() -> None:
+    image, name, _, end = killed()
+    image[name] = image[name][: end - 400]
+
+    def failing(operation: Operation) -> OSError | None:
+        grows = operation.kind is Kind.CREATE or operation.offset >= end - 400
+        return OSError(errno.ENOSPC, "No space left on device") if grows else None
+
+    live = LiveJournal(RecordingFiles(image, failing=failing), segment_bytes=SEGMENT_BYTES)
+    assert live.recovered.damaged
+    assert len(live.pending) == 2
+
+
+def test_the_end_is_told_by_the_version_that_wrote_last_only() -> None:
+    image, name, _, end = killed()
+    number = numbers(image)[-1]
+    assert name == segment_name(number)
+    # As a version that keeps no marks leaves it: a segment of its own, and a torn write there.
+    image[name] = image[name][:end]
+    header = encode_header(Header(number + 1, marks_of(image).journal_id, 0.0))
+    image[segment_name(number + 1)] = header + image[name][HEADER_SIZE:] + b"torn"
+    kinds = [one.kind for one in examine(RecordingFiles(image)).findings]
+    assert kinds == [FindingKind.TORN]
 
 
 # ---------------------------------------------------------------------- the clock
