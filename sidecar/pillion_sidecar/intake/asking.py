@@ -73,18 +73,19 @@ class Asking:
 
     async def receipt(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/receipts/ID: what has become of a request."""
+        try:
+            check_names(request.query, RECEIPT_PARAMETERS)
+            seconds = parse_timeout(request.query, maximum=self._limits.wait_seconds)
+            level = self._level(request, default=Acknowledgement.DELIVERED)
+        except BadParameter as error:
+            return answers.refusal(400, str(error))
         receipt = self._acknowledging.find(
             request.match_info["id"], namespace=namespace_of(request)
         )
         if receipt is None:
             return answers.refusal(404, "no such receipt (any more); publish again to be sure")
-        asked = Acknowledgement.DURABLE if receipt.is_for_durable else Acknowledgement.DELIVERED
-        try:
-            check_names(request.query, RECEIPT_PARAMETERS)
-            seconds = parse_timeout(request.query, maximum=self._limits.wait_seconds)
-            level = self._level(request, default=asked)
-        except BadParameter as error:
-            return answers.refusal(400, str(error))
+        if receipt.is_for_durable and "level" not in request.query:
+            level = Acknowledgement.DURABLE
         if level is not Acknowledgement.DURABLE:
             reached = await receipt.settled_all.wait(seconds)
         elif receipt.is_for_durable:

@@ -120,7 +120,7 @@ class Receipt:
         self.id = secrets.token_urlsafe(12)
         self.namespace = namespace
         self.delivered = 0
-        #: Lines among the delivered that go to no listener, by reason.
+        #: Accepted lines that go to no listener, by reason; none of them is delivered.
         self.unreached_lines: Counter[Unreached] = Counter()
         self.discarded: list[DiscardedLine] = []
         #: Discards that are counted only, beyond those that ``discarded`` details.
@@ -177,9 +177,9 @@ class Receipt:
     def unreached(self, reason: Unreached) -> None:
         """See ``Follower``."""
         self.unreached_lines[reason] += 1
-        if reason is Unreached.UNROUTED:
-            # Of the others ``reduced`` has told.
-            self.delivered += 1
+        if reason is not Unreached.UNROUTED:
+            # ``reduced`` has counted it.
+            self.delivered -= 1
 
     def _note_offered(self, indication: Indication) -> None:
         self._offered = None

@@ -105,7 +105,7 @@ def list_queues(request: web.Request, administration: Administration) -> web.Res
     A queue that drains stands before a new one of its name, and on the same page, so a page may
     hold a few more.
     """
-    limit = int(_number(request, "limit", default=DEFAULT_LIMIT, least=1, most=MAXIMUM_LIMIT))
+    limit = _limit(request, default=DEFAULT_LIMIT, most=MAXIMUM_LIMIT)
     after = request.query.get("after", "")
     delivery, clock = administration.delivery, administration.clock
     wanted = [queue for queue in delivery.all_queues() if queue.name > after]
@@ -176,7 +176,7 @@ class _Routes:
     async def list_discards(self, request: web.Request) -> web.Response:
         """The latest discards, oldest first."""
         finder = self._administration.discards
-        limit = _number(request, "limit", default=DEFAULT_DISCARDS, least=1, most=MAXIMUM_DISCARDS)
+        limit = _limit(request, default=DEFAULT_DISCARDS, most=MAXIMUM_DISCARDS)
         query = DiscardQuery(
             destination=request.query.get("destination"),
             reason=_reason(request),
@@ -186,7 +186,7 @@ class _Routes:
         if finder is not None:
             # One at a time: what is asked may take a while to read.
             async with self._reading:
-                found = await asyncio.to_thread(finder.find(query, limit=int(limit)))
+                found = await asyncio.to_thread(finder.find(query, limit=limit))
         document = {
             "discards": list(found),
             "unlisted": 0 if finder is None else finder.unlisted,
@@ -197,9 +197,7 @@ class _Routes:
 
     async def drain(self, request: web.Request) -> web.Response:
         """Hasten delivery; 200 when nothing is left, 202 when the time was too short."""
-        timeout = _number(
-            request, "timeout", default=DEFAULT_DRAIN_TIMEOUT, least=0, most=MAXIMUM_DRAIN_TIMEOUT
-        )
+        timeout = _timeout(request)
         if self._draining >= MOST_DRAINING:
             raise web.HTTPServiceUnavailable(
                 text=f"{MOST_DRAINING} requests wait for the drain already\n",
@@ -257,16 +255,26 @@ def _moment(request: web.Request, name: str) -> datetime | None:
     return moment
 
 
-def _number(request: web.Request, name: str, *, default: float, least: float, most: float) -> float:
-    text = request.query.get(name)
+def _limit(request: web.Request, *, default: int, most: int) -> int:
+    text = request.query.get("limit")
     if text is None:
         return default
+    # Longer is beyond the maximum anyway, and int() of a very long text is slow.
+    if not (text.isascii() and text.isdecimal() and len(text) < 20 and 0 < int(text) <= most):
+        raise web.HTTPBadRequest(text=f"limit={text!r:.40}: give a whole number from 1 to {most}\n")
+    return int(text)
+
+
+def _timeout(request: web.Request) -> float:
+    text = request.query.get("timeout")
+    if text is None:
+        return DEFAULT_DRAIN_TIMEOUT
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not least <= value <= most:
+    if not 0 <= value <= MAXIMUM_DRAIN_TIMEOUT:
         raise web.HTTPBadRequest(
-            text=f"{name}={text!r} is not a number from {least:g} to {most:g}\n"
+            text=f"timeout={text!r:.40}: give seconds from 0 to {MAXIMUM_DRAIN_TIMEOUT:g}\n"
         )
     return value

@@ -381,6 +381,16 @@ async def test_delivered_later_is_told_by_the_receipt() -> None:
         assert (await door.get("/v1/receipts/none"))[0] == 404
 
 
+@pytest.mark.parametrize("parameter", ["timeout=-1", "timeout=4000", "level=soon", "time=1"])
+async def test_a_wrong_parameter_is_named_for_a_receipt_that_is_not_known_too(
+    parameter: str,
+) -> None:
+    async with Door().open() as door:
+        status, document = await door.get(f"/v1/receipts/none?{parameter}")
+        assert status == 400
+        assert parameter.partition("=")[0] in document["reason"]
+
+
 async def test_a_duplicate_waits_for_its_original_or_is_told_its_discard() -> None:
     async with Door().open() as door:
         door.routes.targets = (target("siem"), target("noc"))
@@ -397,14 +407,14 @@ async def test_a_duplicate_waits_for_its_original_or_is_told_its_discard() -> No
         ]
 
 
-async def test_what_nobody_has_subscribed_to_is_delivered_at_once() -> None:
+async def test_what_nobody_has_subscribed_to_is_settled_at_once() -> None:
     door = Door()
     door.routes.targets = ()
     async with door.open():
         status, document, _ = await door.post(
             lines(alert("1")), path="/v1/indications?ack=delivered"
         )
-        assert (status, document["accepted"], document["delivered"]) == (200, 1, 1)
+        assert (status, document["accepted"], document["delivered"]) == (200, 1, 0)
 
 
 async def test_flush_waits_for_what_a_publisher_published_and_counts_by_destination() -> None:
