@@ -111,6 +111,8 @@ class Assembly:
             },
             metrics=self.metrics,
             clock=self.clock,
+            failed=shared.common.statuses.failed,
+            succeeded=shared.common.statuses.succeeded,
         )
 
     def _shared(self) -> "_Shared":

@@ -5,10 +5,11 @@ what is accepted here is taken there.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pillion_cim.schema import Schema
+from pillion_operator.evaluation.parsing import defect_of
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.listeneraddress import pairs_at_one_port_and_path
 from pillion_sidecar.config.parsing import Resource, Resources, Secret
@@ -62,7 +63,36 @@ class Judge:
         secrets: Mapping[str, Secret],
         service: str | None = None,
     ) -> Judgement:
-        """All that a deliverer of ``service`` would complain of, or warn of."""
+        """All that a deliverer of ``service`` would complain of, or warn of.
+
+        An object on which the operator fails is a problem of its own, and of no other.
+        """
+        known = tuple(resources)
+        try:
+            return self._together(known, secrets=secrets, service=service)
+        except Exception:
+            blamed = tuple(self._blamed(known, secrets))
+            if not blamed:
+                raise
+            return Judgement(problems=blamed)
+
+    def _blamed(
+        self, resources: Iterable[Resource], secrets: Mapping[str, Secret]
+    ) -> Iterator[Problem]:
+        """A problem for each object on which the judgement fails although it is alone."""
+        for resource in resources:
+            try:
+                self._together([resource], secrets=secrets)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is this object's
+                yield defect_of(resource.kind.name, resource.name, error)
+
+    def _together(
+        self,
+        resources: Iterable[Resource],
+        *,
+        secrets: Mapping[str, Secret],
+        service: str | None = None,
+    ) -> Judgement:
         together = Resources(secrets=dict(secrets))
         for resource in resources:
             together.by_kind[resource.kind.name][resource.name] = resource

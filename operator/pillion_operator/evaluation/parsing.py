@@ -1,16 +1,19 @@
 """Objects checked one by one with the deliverer's own schema, and remembered until they change."""
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.store import Change, Key, key_of
 from pillion_sidecar.config.parsing import Document, Resource, Secret, parse_documents
-from pillion_sidecar.config.problems import Problem
+from pillion_sidecar.config.problems import Problem, defect
 from pillion_sidecar.config.rendered import item_text
 from pillion_sidecar.config.resources import DelivererMode
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
+
+logger = logging.getLogger("pillion.operator")
 
 #: As in ``references``, which reads what is parsed here.
 FILTER_KIND = "IndicationFilter"
@@ -91,7 +94,11 @@ def _state(body: Object) -> tuple[str, ...]:
 def parse(body: Object) -> Parsed:
     """Check one object by itself."""
     rendered = _rendered(body)
-    resources = parse_documents([Document("", rendered)])
+    try:
+        resources = parse_documents([Document("", rendered)])
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is this object's
+        problem = defect_of(body["kind"], body["metadata"]["name"], error)
+        return Parsed(problems=(problem,), item=_as_rendered(rendered))
     return Parsed(
         resource=next(
             (found for kind in resources.by_kind.values() for found in kind.values()), None
@@ -131,6 +138,18 @@ def _as_rendered(rendered: Mapping[str, Any]) -> str:
             spec["deliverer"] = {"mode": mode}
         rendered = {**rendered, "spec": spec}
     return item_text(rendered)
+
+
+def defect_of(kind: str, name: str, error: Exception) -> Problem:
+    """The problem of an object on which the operator itself fails; logged with its trace."""
+    logger.error(
+        "the judgement of %s %s failed",
+        kind,
+        name,
+        exc_info=error,
+        extra={"event": "judgement-failed", "object": f"{kind}/{name}"},
+    )
+    return replace(defect(error), resource=f"{kind}/{name}")
 
 
 def describe(problems: Iterable[Problem]) -> str:

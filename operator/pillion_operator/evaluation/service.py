@@ -27,7 +27,7 @@ from pillion_operator.evaluation.variants import (
 )
 from pillion_operator.evaluation.verdict import ACCEPTED, Verdict, refused
 from pillion_operator.store import Key
-from pillion_sidecar.config.problems import Problem
+from pillion_sidecar.config.problems import INTERNAL_ERROR, Problem
 from pillion_sidecar.config.resources import SequenceIdentifiers
 
 #: Rounds in which what the deliverer would refuse is taken out. The first finds everything; the
@@ -340,8 +340,8 @@ class _Candidate:
     def _hold(
         self, key: Key, problems: Iterable[Problem], refusals: dict[str, dict[str, Verdict]]
     ) -> bool:
-        """Keep a destination of which only a Secret is wrong, or for which the service names no
-        gateway, suspended; whether that will do.
+        """Keep a destination of which only a Secret is wrong, on which the operator itself fails,
+        or for which the service names no gateway, suspended; whether that will do.
 
         Were it left out, its queue would be discarded, and a Secret that is replaced is missing
         for a moment, as a gatewayRef may be.
@@ -352,9 +352,13 @@ class _Candidate:
             return False
         if key.kind != DESTINATION or key in self._held:
             return False
-        if not all(problem.field.startswith(_OF_SECRETS) for problem in problems):
+        if all(problem.field.startswith(_OF_SECRETS) for problem in problems):
+            reason = CREDENTIALS_MISSING
+        elif all(problem.reason == INTERNAL_ERROR for problem in problems):
+            reason = INTERNAL_ERROR
+        else:
             return False
-        if not self._suspend(key, CREDENTIALS_MISSING):
+        if not self._suspend(key, reason):
             return False
         for subscription, needed in self._needs.items():
             if key in needed:

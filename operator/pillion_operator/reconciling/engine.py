@@ -15,6 +15,9 @@ logger = logging.getLogger("pillion.operator")
 #: Keys that are worked on at once.
 WORKERS = 8
 
+#: Has the status of an object say that its reconcile has failed, and takes note of its success.
+Failed = Callable[[Key, Exception], Awaitable[None]]
+Succeeded = Callable[[Key], None]
 #: Reconciles one key. It may raise; it is then called again later.
 Reconcile = Callable[[Key], Awaitable[None]]
 
@@ -29,8 +32,13 @@ class Engine:
         reconciles: Mapping[str, Reconcile],
         metrics: Metrics,
         clock: Clock,
+        failed: Failed,
+        succeeded: Succeeded,
     ) -> None:
-        """``reconciles``: by kind of key; keys of other kinds are passed over."""
+        """``reconciles``: by kind of key; keys of other kinds are passed over. ``failed`` is called
+        after an error of the operator itself."""
+        self._failed = failed
+        self._succeeded = succeeded
         self._queue = queue
         self._reconciles = reconciles
         self._metrics = metrics
@@ -63,7 +71,7 @@ class Engine:
         except FAILURES as error:
             result = Result.RETRY
             self._put_off(key, error)
-        except Exception:
+        except Exception as error:
             # Whatever is wrong with one object must not end the work for all others: it is told
             # with its trace, counted for an alert, and tried again ever more rarely.
             result = Result.FAILED
@@ -74,10 +82,24 @@ class Engine:
                 delay,
                 extra={"event": "reconcile-failed", "object": str(key)},
             )
+            await self._tell(key, error)
         else:
+            self._succeeded(key)
             self._queue.succeeded(key)
         self._metrics.reconciles.labels(key.kind, result.value).inc()
         self._metrics.reconcile_seconds.labels(key.kind).observe(self._clock.monotonic() - began)
+
+    async def _tell(self, key: Key, error: Exception) -> None:
+        try:
+            await self._failed(key, error)
+        except Exception as untold:  # noqa: BLE001 - the worker has other objects to serve
+            # It comes again with the key.
+            logger.warning(
+                "the status of %s cannot say that its reconcile failed: %s",
+                key,
+                type(untold).__name__,
+                extra={"event": "failure-untold", "object": str(key)},
+            )
 
     def _put_off(self, key: Key, error: Exception) -> None:
         if isinstance(error, Conflict):

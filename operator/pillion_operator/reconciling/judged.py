@@ -20,6 +20,7 @@ from pillion_operator.evaluation.verdict import ACCEPTED, Verdict, refused
 from pillion_operator.reconciling.states import ServiceStates
 from pillion_operator.status.conditions import Condition
 from pillion_operator.store import Key, Store, key_of
+from pillion_sidecar.config.problems import INTERNAL_ERROR
 
 
 class Acceptance:
@@ -95,4 +96,7 @@ def accepted_condition(verdict: Verdict) -> Condition:
 
 def not_ready(verdict: Verdict) -> Condition:
     """The condition Ready of what is not accepted."""
-    return Condition("Ready", "False", "NotAccepted", f"It is not accepted: {verdict.message}")
+    message = f"It is not accepted: {verdict.message}"
+    if verdict.reason == INTERNAL_ERROR:
+        return Condition("Ready", "False", INTERNAL_ERROR, message)
+    return Condition("Ready", "False", "NotAccepted", message)

@@ -6,11 +6,14 @@ from typing import Any
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import Api, NotFound
 from pillion_operator.cluster.types import Object, our_type
+from pillion_operator.evaluation.references import SERVICE
 from pillion_operator.reconciling.ports import Recorder
 from pillion_operator.reconciling.transitions import transitions
+from pillion_operator.reconciling.triggers import SERVICE_STATUS
 from pillion_operator.status.conditions import Condition, rfc3339, set_conditions
 from pillion_operator.status.writing import Later, changes
 from pillion_operator.store import Change, Key, Store, key_of
+from pillion_sidecar.config.problems import defect
 
 
 class StatusWriter:
@@ -33,11 +36,44 @@ class StatusWriter:
         self._come_again = come_again
         #: When each status was last written, on the monotonic clock.
         self._written: dict[Key, float] = {}
+        #: The services whose own reconcile has failed last.
+        self._failures: dict[Key, Condition] = {}
 
     def follow(self, change: Change) -> None:
         """Forget what is gone."""
         if change.after is None:
             self._written.pop(change.key, None)
+            self._failures.pop(change.key, None)
+
+    async def failed(self, key: Key, error: Exception) -> None:
+        """Have the object's status say that the operator itself fails on it."""
+        problem = defect(error)
+        failure = Condition(
+            "Ready", "False", problem.reason, f"{problem.message}. {problem.remedy}"
+        )
+        about = Key(SERVICE, key.namespace, key.name) if key.kind == SERVICE_STATUS else key
+        if key.kind == SERVICE:
+            # What is known of its deliverers says nothing of a service that cannot be rendered.
+            self._failures[key] = failure
+        body = self._store.get(about)
+        if body is None:
+            return
+        live: Mapping[str, Any] = body.get("status") or {}
+        generation = body["metadata"]["generation"]
+        conditions = set_conditions(
+            live.get("conditions") or (),
+            [failure],
+            generation=generation,
+            now=rfc3339(self._clock.time()),
+            # The others stay as they are: they were not judged.
+            ours=(),
+        )
+        wanted = {**live, "observedGeneration": generation, "conditions": conditions}
+        await self._put(body, live, wanted, again_as=key)
+
+    def succeeded(self, key: Key) -> None:
+        """The reconcile of an object did not fail."""
+        self._failures.pop(key, None)
 
     async def write(
         self,
@@ -48,7 +84,9 @@ class StatusWriter:
         again_as: Key | None = None,
     ) -> None:
         """Have the status say so. ``again_as`` is the key to come again with, if not its own."""
-        key = key_of(body)
+        failure = self._failures.get(key_of(body))
+        if failure is not None:
+            conditions = [*(one for one in conditions if one.type != "Ready"), failure]
         live: Mapping[str, Any] = body.get("status") or {}
         generation = body["metadata"]["generation"]
         wanted = {
@@ -61,6 +99,17 @@ class StatusWriter:
             ),
             **fields,
         }
+        await self._put(body, live, wanted, again_as=again_as)
+
+    async def _put(
+        self,
+        body: Object,
+        live: Mapping[str, Any],
+        wanted: Mapping[str, Any],
+        *,
+        again_as: Key | None,
+    ) -> None:
+        key = key_of(body)
         now = self._clock.monotonic()
         patch = changes(live, wanted, last_written_at=self._written.get(key), now=now)
         if patch is None:

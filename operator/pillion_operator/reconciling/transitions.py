@@ -22,6 +22,9 @@ _NEWS: Mapping[str, tuple[str, bool]] = {
     "SharedPortAndPath": ("True", False),
 }
 
+#: Reasons why something is not ready that end by themselves.
+_ON_ITS_WAY = frozenset({"RollingOut", "Disabled", "Deleted"})
+
 
 @dataclass(frozen=True, slots=True)
 class Transition:
@@ -34,6 +37,7 @@ class Transition:
 
 def transitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Transition]:
     """The Events that a status has to tell that became ``after`` from ``before``."""
+    yield from _readiness(before, after)
     for kind, (bad, told_when_over) in _NEWS.items():
         old = find_condition(before.get("conditions"), kind)
         new = find_condition(after.get("conditions"), kind)
@@ -46,6 +50,25 @@ def transitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
         elif told_when_over and new["status"] != "Unknown":
             yield Transition("Normal", _named(kind, new["status"]), new["message"])
     yield from _states(before, after)
+
+
+def _readiness(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Transition]:
+    """Every change of Ready that no other Event tells."""
+    old = find_condition(before.get("conditions"), "Ready")
+    new = find_condition(after.get("conditions"), "Ready")
+    accepted = find_condition(after.get("conditions"), "Accepted")
+    if new is None or before.get("subscriptionState") != after.get("subscriptionState"):
+        return
+    if accepted is not None and accepted["status"] == "False":
+        return
+    was, now = (one["status"] if one is not None else "True" for one in (old, new))
+    if now == "False" and (was, old and old["reason"]) != (now, new["reason"]):
+        # Deliverers that take over a change are no bad news.
+        calm = new["reason"] in _ON_ITS_WAY
+        type: Literal["Normal", "Warning"] = "Normal" if calm else "Warning"
+        yield Transition(type, "NotReady", f"{new['reason']}: {new['message']}")
+    elif now != was and now == "True" and (old and old["reason"]) != "NotAccepted":
+        yield Transition("Normal", "Ready", f"{new['reason']}: {new['message']}")
 
 
 def _states(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Transition]:

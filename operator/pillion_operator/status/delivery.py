@@ -22,6 +22,8 @@ SUSPENDED = "Suspended"
 _HELD = {
     "CredentialsMissing": "A Secret that it needs is missing or wrong, as Accepted says: "
     "indications are queued, and delivered once it is there.",
+    "InternalError": "The operator itself fails on it, as Accepted says: indications are queued, "
+    "and delivered once that is mended.",
     "GatewayMissing": "It has deliverThrough Gateway, and a service that delivers to it has no "
     "gatewayRef: indications are queued in its sidecars, and relayed once one is named.",
 }

@@ -71,7 +71,21 @@ _RECONCILING = (
         "reconcile-failed",
         "ERROR",
         "An error of the operator itself, with its trace. The object is reconciled again after a "
-        "pause; the others are not affected.",
+        "pause; the others are not affected. Its condition Ready says `InternalError`.",
+        ("object",),
+    ),
+    LogEvent(
+        "failure-untold",
+        "WARNING",
+        "The status of an object could not say that its reconcile failed. It is tried again with "
+        "the reconcile.",
+        ("object",),
+    ),
+    LogEvent(
+        "judgement-failed",
+        "ERROR",
+        "An error of the operator itself, with its trace: it cannot judge an object, which is not "
+        "accepted for the reason `InternalError`. Other objects are not affected.",
         ("object",),
     ),
     LogEvent(

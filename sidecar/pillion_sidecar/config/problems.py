@@ -66,6 +66,8 @@ class ConfigurationError(Exception):
         return all(problem.reason in (INCOMPLETE, EMPTY) for problem in self.problems)
 
 
+#: The reason of a complaint about Pillion itself.
+INTERNAL_ERROR = "InternalError"
 #: The most calls that the complaint about a defect shows.
 _CALLS = 5
 
@@ -79,7 +81,7 @@ def defect(error: Exception) -> Problem:
     calls = traceback.extract_tb(error.__traceback__)[-_CALLS:]
     places = " < ".join(f"{Path(call.filename).name}:{call.lineno}" for call in reversed(calls))
     return Problem(
-        reason="InternalError",
+        reason=INTERNAL_ERROR,
         message=f"Pillion failed to read the resources: {type(error).__name__} at {places}",
         remedy="This is a defect of Pillion; report it, and take back the last change meanwhile.",
     )

@@ -36,7 +36,7 @@ ROOMS = [
 #: Reasons that come from the deliverer's own judgement of a resource.
 JUDGED = {
     *("Invalid", "Required", "UnknownField", "AddressNotPermitted"),
-    *("CredentialsNotPermitted", "CredentialsUnusable"),
+    *("CredentialsNotPermitted", "CredentialsUnusable", "InternalError"),
 }
 #: How objects are refused: the name of the exception is the reason.
 REFUSED = {kind.__name__ for kind in applier.Refused.__subclasses__()}

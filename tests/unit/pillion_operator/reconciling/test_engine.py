@@ -35,12 +35,17 @@ class Bench:
         self.calls: list[tuple[str, float]] = []
         #: What a key raises, time after time; then it succeeds.
         self.raises: dict[str, list[BaseException]] = {}
+        #: The keys of which status was told that they failed, and that they did not.
+        self.told: list[tuple[str, str]] = []
+        self.over: list[str] = []
         self.reconcile: Callable[[Key], Awaitable[None]] = self.by_the_book
         self.engine = Engine(
             queue=self.queue,
             reconciles={KIND: lambda one: self.reconcile(one)},
             metrics=self.metrics,
             clock=LoopClock(),
+            failed=self.tell,
+            succeeded=lambda one: self.over.append(one.name),
         )
 
     async def by_the_book(self, one: Key) -> None:
@@ -48,6 +53,11 @@ class Bench:
         errors = self.raises.get(one.name)
         if errors:
             raise errors.pop(0)
+
+    async def tell(self, one: Key, error: Exception) -> None:
+        self.told.append((one.name, type(error).__name__))
+        if one.name == "untellable":
+            raise TimeoutError
 
     def waits(self, name: str) -> list[float]:
         """Seconds between the reconciles of a key."""
@@ -195,6 +205,8 @@ def test_a_bug_over_one_object_is_told_with_its_trace_and_the_others_go_on(
         assert bench.waits("bad") == [FIRST_BACKOFF, 2 * FIRST_BACKOFF, 4 * FIRST_BACKOFF]
         assert bench.counted() == {"failed": 3, "success": 2 * WORKERS + 1}
         assert bench.timed() == 2 * WORKERS + 4
+        assert bench.told == [("bad", "ZeroDivisionError")] * 3
+        assert set(bench.over) == {name for name, _ in bench.calls}
 
     scene(play)
     records = [one for one in caplog.records if one.name == "pillion.operator"]
@@ -205,6 +217,21 @@ def test_a_bug_over_one_object_is_told_with_its_trace_and_the_others_go_on(
     assert first.exc_info is not None
     assert first.exc_info[0] is ZeroDivisionError
     assert "again in 0.2 s" in first.getMessage()
+
+
+def test_a_bug_that_status_cannot_be_told_of_ends_no_worker(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def play(bench: Bench) -> None:
+        bench.raises["untellable"] = [ZeroDivisionError() for _ in range(2 * WORKERS)]
+        bench.queue.add(key("untellable"))
+        await asyncio.sleep(3600)
+        assert bench.over == ["untellable"]
+
+    scene(play)
+    told = [one for one in caplog.records if vars(one).get("event") == "failure-untold"]
+    assert len(told) == 2 * WORKERS
+    assert "TimeoutError" in told[0].getMessage()
 
 
 def test_several_keys_are_worked_on_at_once_but_no_more_than_there_are_workers() -> None:

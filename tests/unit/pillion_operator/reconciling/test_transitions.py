@@ -72,7 +72,7 @@ def test_what_stays_is_not_told_again_though_its_words_change(kind: str) -> None
         assert told(status(kind, before), status(kind, GOOD[bad])) == []
 
 
-@pytest.mark.parametrize("kind", sorted(OUR_TYPES - set(TOLD)))
+@pytest.mark.parametrize("kind", sorted(OUR_TYPES - set(TOLD) - {"Ready"}))
 def test_what_comes_and_goes_by_itself_is_not_told(kind: str) -> None:
     for before, after in (("True", "False"), ("False", "True"), (None, "False")):
         assert told(status(kind, before), status(kind, after)) == []
@@ -119,3 +119,52 @@ def test_a_first_state_a_last_one_and_the_same_are_not_told() -> None:
         ("Disabled", "Disabled"),
     ):
         assert told(subscribed(before), subscribed(after, note="another")) == []
+
+
+# ---------------------------------------------------------------- Ready
+
+
+def ready(value: str, reason: str = "InForce", **more: str) -> dict[str, Any]:
+    condition = {"type": "Ready", "status": value, "reason": reason, "message": "a note"}
+    return {"conditions": [condition], **more}
+
+
+def test_a_change_of_ready_is_told_both_ways() -> None:
+    assert told(ready("True"), ready("False", "NotOurs")) == [
+        Transition("Warning", "NotReady", "NotOurs: a note")
+    ]
+    assert told({}, ready("False", "NotWritten")) == [
+        Transition("Warning", "NotReady", "NotWritten: a note")
+    ]
+    assert told(ready("False", "NotOurs"), ready("True")) == [
+        Transition("Normal", "Ready", "InForce: a note")
+    ]
+
+
+def test_another_reason_why_it_is_not_ready_is_told() -> None:
+    assert told(ready("False", "RollingOut"), ready("False", "NotOurs")) == [
+        Transition("Warning", "NotReady", "NotOurs: a note")
+    ]
+    assert told(ready("False", "NotOurs"), ready("False", "NotOurs")) == []
+
+
+def test_a_rollout_is_no_warning_and_a_first_ready_no_news() -> None:
+    assert [one.type for one in told(ready("True"), ready("False", "RollingOut"))] == ["Normal"]
+    assert told({}, ready("True")) == []
+
+
+def test_what_another_event_says_is_not_told_twice() -> None:
+    refused = {
+        "conditions": [
+            *ready("False", "NotAccepted")["conditions"],
+            *status("Accepted", "False")["conditions"],
+        ]
+    }
+    whole = {
+        "conditions": [*ready("True")["conditions"], *status("Accepted", "True")["conditions"]]
+    }
+    assert [one.reason for one in told(whole, refused)] == ["NotAccepted"]
+    assert [one.reason for one in told(refused, whole)] == ["Accepted"]
+    ended = ready("False", "Disabled", subscriptionState="Disabled")
+    going = ready("True", subscriptionState="Enabled")
+    assert [one.reason for one in told(going, ended)] == ["SubscriptionDisabled"]
