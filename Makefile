@@ -119,9 +119,9 @@ bench: java cluster-binaries ## Measure against nginx and wrk (Debian packages n
 	@PYTHONPATH=tests $(PY) tests/benchmarks/run.py
 
 .PHONY: bench-against
-bench-against: java cluster-binaries ## Compare with another commit in turns: BASE=d029342 [ROUNDS=5] [NAMES="intake journal"]
+bench-against: java cluster-binaries ## Compare with another commit in turns: BASE=d029342 [ROUNDS=5] [SHORT=1] [NAMES="intake journal"]
 	@[ -n "$(BASE)" ] || { echo "Which commit? make bench-against BASE=COMMIT" >&2; exit 1; }
-	@PYTHONPATH=tests $(PY) tests/benchmarks/against.py $(BASE) --rounds $(or $(ROUNDS),5) $(NAMES)
+	@PYTHONPATH=tests $(PY) tests/benchmarks/against.py $(BASE) --rounds $(or $(ROUNDS),5) $(if $(SHORT),--short) $(NAMES)
 
 .PHONY: docs
 docs: .venv/.complete ## Build the manual into site/; a broken link is an error

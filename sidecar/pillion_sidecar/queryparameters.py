@@ -9,6 +9,9 @@ MOST_SHOWN = 40
 
 def refuse_parameters(query: Mapping[str, str], known: Collection[str]) -> str | None:
     """Return why a query is refused; None: it is not. A repeated name is a further item."""
+    names = set(query)
+    if len(names) == len(query) and names.issubset(known):
+        return None
     seen: set[str] = set()
     for name, _ in query.items():
         if name not in known:

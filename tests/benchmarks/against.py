@@ -1,12 +1,13 @@
 """Compare the benchmarks of this tree with those of another commit: ``make bench-against``.
 
-    python tests/benchmarks/against.py BASE [--rounds N] [NAME…]
+    python tests/benchmarks/against.py BASE [--rounds N] [--short] [NAME…]
 
 Each round runs every benchmark once for BASE and once for this tree, with this interpreter and this
 tree's packages of others; which of the two is first changes from round to round. NAMEs choose some
-benchmarks; what BASE does not have is left out. For each figure the table has the medians of the
-rounds, and the median of the rounds' quotients, new by old. A figure of the notes is named, too:
-microseconds of CPU. A benchmark that fails is told, and is the only failure.
+benchmarks. A benchmark that BASE does not have measures BASE's packages from this tree; with
+``--short`` all do, and those that have a shorter form take it. For each figure the table has the
+medians of the rounds, and the median of the rounds' quotients, new by old. A figure of the notes is
+named, too: microseconds of CPU. A benchmark that fails is told, and is the only failure.
 """
 
 import argparse
@@ -19,15 +20,17 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-from support.bench import RESULTS, interpreter
+from support.bench import RESULTS, SHORT, interpreter
 
 ROOT = Path(__file__).resolve().parents[2]
-#: The folders of a tree that Python finds modules in.
-FOLDERS = ("tests", "cim", "sidecar", "spark", "operator", "cli")
+#: The folders of a tree that Python finds packages in.
+FOLDERS = ("cim", "sidecar", "spark", "operator", "cli")
 #: The longest that one benchmark may take, in seconds.
 LONGEST = 900
 #: A number, as the benchmarks write them.
@@ -67,20 +70,40 @@ def figures_of(line: dict[str, str]) -> Iterator[tuple[str, float]]:
         yield name, float(number.replace(",", ""))
 
 
-def measure(tree: Path, name: str, figures: Figures) -> str | None:
-    """Run one benchmark of a tree, and add its figures; return why it failed, if it did."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of the two that are compared, and what was measured of it."""
+
+    name: str
+    #: Whose packages are measured.
+    tree: Path
+    #: Whose benchmarks measure them, where there are such.
+    benchmarks: Path
+    figures: Figures = field(default_factory=lambda: defaultdict(list))
+
+    def home(self, benchmark: str) -> Path:
+        """The tree whose benchmark measures this side."""
+        return self.benchmarks if benchmark in names_of(self.benchmarks) else ROOT
+
+
+def measure(side: Side, name: str, *, short: bool) -> str | None:
+    """Run one benchmark of a side, and add its figures; return why it failed, if it did."""
+    tests = side.home(name) / "tests"
     with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
         environment = {
             **os.environ,
             RESULTS: file.name,
             # Before what is installed, which is this tree.
-            "PYTHONPATH": os.pathsep.join(str(tree / folder) for folder in FOLDERS),
+            "PYTHONPATH": os.pathsep.join(
+                str(place) for place in (tests, *(side.tree / folder for folder in FOLDERS))
+            ),
+            **({SHORT: "1"} if short else {}),
         }
-        command = [sys.executable, str(tree / "tests" / "benchmarks" / f"bench_{name}.py")]
+        command = [sys.executable, str(tests / "benchmarks" / f"bench_{name}.py")]
         try:
             ended = subprocess.run(
                 command,
-                cwd=tree,
+                cwd=side.tree,
                 env=environment,
                 timeout=LONGEST,
                 check=False,
@@ -91,21 +114,37 @@ def measure(tree: Path, name: str, figures: Figures) -> str | None:
         lines = Path(file.name).read_text(encoding="utf-8").splitlines()
     for line in lines:
         for figure, value in figures_of(json.loads(line)):
-            figures[figure].append(value)
+            side.figures[figure].append(value)
     return None if lines else f"ended with {ended.returncode}"
 
 
-def table(old: Figures, new: Figures) -> None:
-    """Print what was measured in both."""
-    print(f"\n{'goal':<72} {'old':>11} {'new':>11}  new/old")
-    for goal in new:
-        before, after = old.get(goal, []), new[goal]
+class Compared(NamedTuple):
+    """One figure of both sides: medians of the rounds, and of the rounds' quotients."""
+
+    goal: str
+    old: float
+    new: float
+    #: New by old; None where the old figure is always 0.
+    quotient: float | None
+
+
+def compared(old: Mapping[str, list[float]], new: Mapping[str, list[float]]) -> Iterator[Compared]:
+    """Compare what was measured of both sides."""
+    for goal, after in new.items():
+        before = old.get(goal, [])
         if not before:
             continue
         pairs = [b / a for a, b in zip(before, after, strict=False) if a]
-        quotient = f"{statistics.median(pairs):8.3f}" if pairs else ""
-        medians = f"{statistics.median(before):>11,.2f} {statistics.median(after):>11,.2f}"
-        print(f"{goal:<72} {medians} {quotient}")
+        quotient = statistics.median(pairs) if pairs else None
+        yield Compared(goal, statistics.median(before), statistics.median(after), quotient)
+
+
+def table(old: Figures, new: Figures) -> None:
+    """Print what was measured of both sides."""
+    print(f"\n{'goal':<72} {'old':>11} {'new':>11}  new/old")
+    for goal, before, after, quotient in compared(old, new):
+        ratio = "" if quotient is None else f"{quotient:8.3f}"
+        print(f"{goal:<72} {before:>11,.2f} {after:>11,.2f} {ratio}")
 
 
 def main() -> int:
@@ -113,26 +152,26 @@ def main() -> int:
     parser.add_argument("base", metavar="BASE", help="a commit")
     parser.add_argument("names", metavar="NAME", nargs="*")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--short", action="store_true", help="with less load, and sooner")
     arguments = parser.parse_intermixed_args()
-    old: Figures = defaultdict(list)
-    new: Figures = defaultdict(list)
     failures: list[str] = []
     with checked_out(arguments.base) as tree:
-        names = sorted((set(arguments.names) or names_of(ROOT)) & names_of(tree) & names_of(ROOT))
+        names = sorted((set(arguments.names) or names_of(ROOT)) & names_of(ROOT))
         print(f"{interpreter()}; {arguments.rounds} rounds of {', '.join(names)}", flush=True)
+        old = Side(name="old", tree=tree, benchmarks=ROOT if arguments.short else tree)
+        new = Side(name="new", tree=ROOT, benchmarks=ROOT)
         for number in range(arguments.rounds):
-            sides = [("old", tree, old), ("new", ROOT, new)]
             for name in names:
-                for side, place, figures in sides[:: -1 if number % 2 else 1]:
+                for side in (new, old) if number % 2 else (old, new):
                     began = time.monotonic()
-                    reason = measure(place, name, figures)
+                    reason = measure(side, name, short=arguments.short)
                     took = time.monotonic() - began
                     load = os.getloadavg()[0]
-                    said = f"round {number + 1}: {name}, {side}: {took:.0f} s, load {load:.1f}"
+                    said = f"round {number + 1}: {name}, {side.name}: {took:.0f} s, load {load:.1f}"
                     print(said if reason is None else f"{said}: {reason}", flush=True)
                     if reason is not None:
                         failures.append(said)
-        table(old, new)
+        table(old.figures, new.figures)
     return 1 if failures else 0
 
 

@@ -24,6 +24,8 @@ from urllib.request import Request, urlopen
 import yaml
 
 RESULTS = "PILLION_BENCH_RESULTS"
+#: Set where a benchmark shall take its shorter form.
+SHORT = "PILLION_BENCH_SHORT"
 
 _NGINX = """
 daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log;

@@ -138,6 +138,18 @@ async def read_chunks(
         progress.stop()
 
 
+def read_at_once(request: web.BaseRequest, *, maximum: int) -> bytes | None:
+    """Return a body all of which has come; None for one whose rest is still to come, of which
+    nothing is read. Raises :class:`BodyTooLarge` and :class:`BodyInterrupted`."""
+    content = request.content
+    if not content.is_eof():
+        return None
+    body = content.read_nowait()
+    if len(body) > maximum:
+        raise BodyTooLarge(maximum)
+    return body
+
+
 async def read_document(
     request: web.BaseRequest,
     *,

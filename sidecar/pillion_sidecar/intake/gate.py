@@ -72,6 +72,11 @@ class Visit:
     is_reading: bool = False
     has_place_to_wait: bool = False
 
+    @property
+    def namespace(self) -> str | None:
+        """The publisher's; None where nobody is asked for a token."""
+        return None if self.principal is None else self.principal.namespace
+
     def reserve_wait(self) -> str | None:
         """Take a place to wait for listeners; return why there is none."""
         if not self.gate.waiting.take(self.principal):

@@ -13,6 +13,7 @@ from pillion_sidecar.intake.bodies import (
     BodyError,
     IntakeLimits,
     crowd_out,
+    read_at_once,
     read_chunks,
     read_document,
 )
@@ -81,27 +82,36 @@ class BodyIntake:
         finally:
             submission.report(self._observer, IntakeKind.RELAY)
 
-    async def read(self, request: web.BaseRequest, submission: Submission) -> int | None:
-        """Submit a request's body, which has a kind; return where reading stopped, if it did.
+    async def read(
+        self, request: web.BaseRequest, submission: Submission, *, kind: IntakeKind
+    ) -> int | None:
+        """Submit a request's body; return where reading stopped, if it did.
 
         Raises :class:`Interrupted`, and what aiohttp raises where the client goes away.
         """
-        kind = kind_of(request)
-        assert kind is not None
+        event = kind is IntakeKind.CLOUD_EVENTS
         try:
             if kind is IntakeKind.NDJSON:
                 return await self._read_lines(request, submission)
-            if request.content_type == "application/cloudevents-batch+json":
+            if event and request.content_type == "application/cloudevents-batch+json":
                 return await self._read_batch(request, submission)
-            await self._read_one(request, submission, event=kind is IntakeKind.CLOUD_EVENTS)
+            await self._read_one(request, submission, event=event)
             return None
         finally:
             submission.report(self._observer, kind)
 
     async def read_document(self, request: web.BaseRequest) -> bytes:
         """Return a body of one document, held whole. Raises Interrupted."""
+        maximum = self._limits.line_bytes
+        try:
+            body = read_at_once(request, maximum=maximum)
+        except BodyError as error:
+            raise interrupted(error, unread_from=0) from None
+        if body is not None:
+            # Nothing is held while something is waited for: no budget, and no timer.
+            return body
         with self._holding(request) as held:
-            return await self._document(request, held, maximum=self._limits.line_bytes)
+            return await self._document(request, held, maximum=maximum)
 
     async def _document(self, request: web.BaseRequest, held: HeldBody, *, maximum: int) -> bytes:
         try:
@@ -126,11 +136,10 @@ class BodyIntake:
             submission.refuse(error, 0)
 
     def _decode_one(self, request: web.BaseRequest, body: bytes, *, event: bool) -> Decoded:
-        schema = self._decoder.schema
-        if event and request.content_type == "application/json":
-            return decode_event(binary_event(request.headers, body), schema=schema)
         if event:
-            return decode_event(parse_json(body), schema=schema)
+            is_binary = request.content_type == "application/json"
+            found = binary_event(request.headers, body) if is_binary else parse_json(body)
+            return decode_event(found, schema=self._decoder.schema)
         body = body.strip()
         if b"\n" in body or b"\r" in body:
             # Written over several lines: only the complete way makes one of them.

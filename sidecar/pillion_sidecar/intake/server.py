@@ -7,7 +7,7 @@ Nothing is answered before it is true: ``accepted`` means in the queues, ``durab
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiohttp import web
 
@@ -15,7 +15,7 @@ from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Timers
 from pillion_sidecar.config.resources import Acknowledgement
 from pillion_sidecar.connections import ended_with_client
-from pillion_sidecar.door.principal import PRINCIPAL, may_relay, namespace_of
+from pillion_sidecar.door.principal import PRINCIPAL, may_relay
 from pillion_sidecar.intake import answers, cimxml
 from pillion_sidecar.intake.acceptance import Rooms, Submission
 from pillion_sidecar.intake.acknowledging import Acknowledging
@@ -64,12 +64,9 @@ if TYPE_CHECKING:
 #: wrote it anew, with more beside it.
 RELAYED_GROWTH = 2
 
-#: What a request holds of the gate's shares.
-VISIT = web.RequestKey("visit", Visit)
-#: Who follows a request's lines, where its publisher named itself.
-PUBLISHER = web.RequestKey("publisher", Publisher)
-
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+#: Handles a request that was let in.
+Inside = Callable[[web.Request, Visit], Awaitable[web.StreamResponse]]
 
 
 def create_intake(
@@ -102,6 +99,7 @@ def create_intake(
         acknowledging=acknowledging,
         publishers=publishers,
         limits=limits,
+        asks_for_tokens=guard is not None,
     )
     asking = Asking(
         rooms=rooms, acknowledging=acknowledging, publishers=publishers, limits=limits, gate=gate
@@ -149,6 +147,7 @@ class _Intake:
         acknowledging: Acknowledging,
         publishers: Publishers,
         limits: IntakeLimits,
+        asks_for_tokens: bool,
     ) -> None:
         self._rooms = rooms
         self._schema = schema
@@ -158,6 +157,7 @@ class _Intake:
         self._limits = limits
         self._acknowledging = acknowledging
         self._publishers = publishers
+        self._asks_for_tokens = asks_for_tokens
         self._budget = BodyBudget(clock=rooms.clock)
         self._bodies = self._body_intake(is_relayed=False)
         # Made when the first sidecar relays something.
@@ -180,18 +180,17 @@ class _Intake:
             budget=self._budget,
         )
 
-    def guarded(self, handler: Handler) -> Handler:
+    def guarded(self, handler: Inside) -> Handler:
         """Let requests through while intake is open, and not too many at a time."""
 
         async def enter(request: web.Request) -> web.StreamResponse:
-            visit = self._gate.enter(
-                partial(interrupt_body, request), principal=request.get(PRINCIPAL)
-            )
+            # Looked up once, and only where there can be one: a look-up costs a microsecond.
+            principal = request.get(PRINCIPAL) if self._asks_for_tokens else None
+            visit = self._gate.enter(partial(interrupt_body, request), principal=principal)
             if isinstance(visit, str):
                 return answers.unavailable(visit, retry_after=UNAVAILABLE_RETRY_AFTER)
-            request[VISIT] = visit
             try:
-                return await handler(request)
+                return await handler(request, visit)
             except BadParameter as error:
                 return answers.refusal(400, str(error))
             finally:
@@ -201,67 +200,61 @@ class _Intake:
 
     # ------------------------------------------------------------------ publishing
 
-    async def publish(self, request: web.Request) -> web.StreamResponse:
+    async def publish(self, request: web.Request, visit: Visit) -> web.StreamResponse:
         """POST /v1/indications."""
-        refusal = _refuse_media(request)
-        if refusal is not None:
-            return refusal
-        if kind_of(request) is IntakeKind.CIM_XML:
-            return await self.export(request)
+        kind = _media(request)
+        if isinstance(kind, web.Response):
+            return kind
+        if kind is IntakeKind.CIM_XML:
+            return await self.export(request, visit)
         check_names(request.query, PUBLISH_PARAMETERS)
         parameters = self._parameters(request)
-        busy = self._acknowledging.refusal(parameters) or _reserve_wait(request, parameters)
+        busy = self._acknowledging.refusal(parameters) or _reserve_wait(visit, parameters)
         if busy is not None:
             return answers.unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
         if (instance := parameters.instance) is not None:
-            known = self._publisher(request, parameters)
+            known = self._publisher(visit, parameters)
             if known is None or known.instance != instance:
                 return answers.other_instance(known)
-        receipt = self._acknowledging.begin(parameters, namespace=namespace_of(request))
-        submission = self._submission(request, parameters, receipt)
-        reading = self._bodies.read(request, submission)
-        return await self._answer(request, reading, parameters, submission, receipt)
+        publication = self._begin(visit, parameters)
+        reading = self._bodies.read(request, publication.submission, kind=kind)
+        return await self._answer(request, reading, publication)
 
-    def _publisher(self, request: web.Request, parameters: Parameters) -> Publisher | None:
+    def _publisher(self, visit: Visit, parameters: Parameters) -> Publisher | None:
         if parameters.publisher is None:
             return None
-        return self._publishers.find(scoped(namespace_of(request), parameters.publisher))
+        return self._publishers.find(scoped(visit.namespace, parameters.publisher))
 
-    async def relay(self, request: web.Request) -> web.StreamResponse:
+    async def relay(self, request: web.Request, visit: Visit) -> web.StreamResponse:
         """POST /v1/relay: what sidecars have accepted, for this gateway to deliver."""
         if not self._rooms.routes.takes_relayed:
             return answers.refusal(404, NO_GATEWAY)
         if not may_relay(request):
             return answers.refusal(403, NOT_OURS)
-        refusal = _refuse_media(request, relayed=True)
-        if refusal is not None:
-            return refusal
+        kind = _media(request, relayed=True)
+        if isinstance(kind, web.Response):
+            return kind
         # Other names are ignored: the sidecar may be newer than its gateway.
         parameters = self._parameters(request)
         if parameters.callback is not None:
             return answers.refusal(400, "callback: a sidecar is answered by response alone")
-        busy = _reserve_wait(request, parameters)
+        busy = _reserve_wait(visit, parameters)
         if busy is not None:
             return answers.unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
-        namespace = namespace_of(request)
-        receipt = self._acknowledging.begin(parameters, namespace=namespace)
+        receipt = self._acknowledging.begin(parameters, namespace=visit.namespace)
         submission = RelaySubmission(
             rooms=self._rooms,
-            namespace=namespace,
+            namespace=visit.namespace,
             followers=() if receipt is None else (receipt,),
         )
         if self._relayed_bodies is None:
             self._relayed_bodies = self._body_intake(is_relayed=True)
         reading = self._relayed_bodies.read_relayed(request, submission)
-        return await self._answer(request, reading, parameters, submission, receipt)
+        publication = _Publication(visit, parameters, submission, receipt)
+        return await self._answer(request, reading, publication)
 
     async def _answer(
-        self,
-        request: web.Request,
-        reading: Awaitable[int | None],
-        parameters: Parameters,
-        submission: Submission,
-        receipt: Receipt | None,
+        self, request: web.Request, reading: Awaitable[int | None], publication: "_Publication"
     ) -> web.StreamResponse:
         """Answer a request once its body is read, and its lines have come as far as it asks.
 
@@ -272,12 +265,13 @@ class _Intake:
             unread_from = await reading
         except Interrupted as error:
             interruption, unread_from = error, error.unread_from
+        submission = publication.submission
         document = answers.submission_document(submission, unread_from=unread_from)
         status = answers.submission_status(submission)
-        if (publisher := request.get(PUBLISHER)) is not None:
-            document["instance"] = publisher.instance
-        if receipt is not None:
-            later = await self._acknowledge(request, receipt, parameters, submission, document)
+        if publication.publisher is not None:
+            document["instance"] = publication.publisher.instance
+        if publication.receipt is not None:
+            later = await self._acknowledge(request, publication, publication.receipt, document)
             status = 202 if later else status
         if interruption is not None:
             status, document["reason"] = interruption.status, interruption.reason
@@ -290,13 +284,13 @@ class _Intake:
     async def _acknowledge(
         self,
         request: web.Request,
+        publication: "_Publication",
         receipt: Receipt,
-        parameters: Parameters,
-        submission: Submission,
         document: dict[str, Any],
     ) -> bool:
         """Wait as long as the request asks for, and add to the answer what is known then; return
         whether the rest is told later."""
+        parameters, submission = publication.parameters, publication.submission
         if not (submission.accepted or submission.duplicate) and (
             parameters.callback is not None or receipt.is_for_durable
         ):
@@ -304,7 +298,7 @@ class _Intake:
             return False
         if parameters.callback is not None:
             self._acknowledging.call_back(receipt, parameters)
-        elif await self._reach(request, receipt, parameters):
+        elif await self._reach(request, publication, receipt):
             if receipt.is_for_durable:
                 document["durable"] = True
             else:
@@ -314,13 +308,15 @@ class _Intake:
         document["receipt"] = receipt.id
         return True
 
-    async def _reach(self, request: web.Request, receipt: Receipt, parameters: Parameters) -> bool:
+    async def _reach(
+        self, request: web.Request, publication: "_Publication", receipt: Receipt
+    ) -> bool:
         """Wait while the client does; return whether the lines have come as far as it asks."""
-        request[VISIT].begin_waiting()
+        publication.visit.begin_waiting()
         with ended_with_client(request):
-            return await self._acknowledging.reach(receipt, parameters)
+            return await self._acknowledging.reach(receipt, publication.parameters)
 
-    async def export(self, request: web.Request) -> web.StreamResponse:
+    async def export(self, request: web.Request, visit: Visit) -> web.StreamResponse:
         """A CIM-XML export request, at whatever path."""
         refusal = cimxml.refuse_method(request.method) or _refuse_encoding(request)
         if refusal is not None:
@@ -329,7 +325,7 @@ class _Intake:
         parameters = self._parameters(request)
         if parameters.callback is not None:
             return answers.refusal(400, "callback: an export message is answered by response alone")
-        busy = _reserve_wait(request, parameters)
+        busy = _reserve_wait(visit, parameters)
         if busy is not None:
             return answers.unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
         try:
@@ -341,12 +337,12 @@ class _Intake:
         if isinstance(export, web.Response):
             self._observer.received(IntakeKind.CIM_XML, IntakeOutcome.INVALID)
             return export
-        receipt = self._acknowledging.begin(parameters, namespace=namespace_of(request))
-        submission = self._submission(request, parameters, receipt)
+        publication = self._begin(visit, parameters)
+        receipt, submission = publication.receipt, publication.submission
         cimxml.submit_export(export, submission, schema=schema)
         submission.report(self._observer, IntakeKind.CIM_XML)
         if receipt is not None and not submission.refused:
-            await self._reach(request, receipt, parameters)
+            await self._reach(request, publication, receipt)
             answer = cimxml.durable_answer if receipt.is_for_durable else cimxml.delivered_answer
             return answer(export, submission, receipt, timeout=parameters.timeout)
         return cimxml.export_answer(export, submission)
@@ -361,31 +357,43 @@ class _Intake:
             maximum_wait=self._limits.wait_seconds,
         )
 
-    def _submission(
-        self, request: web.Request, parameters: Parameters, receipt: Receipt | None
-    ) -> Submission:
-        namespace = namespace_of(request)
+    def _begin(self, visit: Visit, parameters: Parameters) -> "_Publication":
+        namespace = visit.namespace
+        receipt = self._acknowledging.begin(parameters, namespace=namespace)
+        publisher: Publisher | None = None
         followers: list[Follower] = []
         if parameters.publisher is not None:
             publisher = self._publishers.meet(scoped(namespace, parameters.publisher))
             followers.append(publisher)
-            request[PUBLISHER] = publisher
         if receipt is not None:
             followers.append(receipt)
-        return Submission(
+        submission = Submission(
             rooms=self._rooms,
             namespace=namespace,
             source=parameters.source,
             languages=parameters.languages,
             followers=tuple(followers),
         )
+        return _Publication(visit, parameters, submission, receipt, publisher)
 
 
-def _reserve_wait(request: web.Request, parameters: Parameters) -> str | None:
+class _Publication(NamedTuple):
+    """One request that publishes, once its parameters are read."""
+
+    visit: Visit
+    parameters: Parameters
+    submission: Submission
+    #: What follows its lines; None where it is answered once they are accepted.
+    receipt: Receipt | None
+    #: None where it names no publisher.
+    publisher: Publisher | None = None
+
+
+def _reserve_wait(visit: Visit, parameters: Parameters) -> str | None:
     """Take a place for a request that is answered when listeners have it; return why not."""
     if parameters.acknowledgement is not Acknowledgement.DELIVERED or parameters.callback:
         return None
-    return request[VISIT].reserve_wait() if parameters.timeout > 0 else None
+    return visit.reserve_wait() if parameters.timeout > 0 else None
 
 
 def _refuse_encoding(request: web.Request) -> web.Response | None:
@@ -396,8 +404,8 @@ def _refuse_encoding(request: web.Request) -> web.Response | None:
     return answers.refusal(415, f"Content-Encoding: {encoding[:40]!r}; send the body as it is")
 
 
-def _refuse_media(request: web.Request, *, relayed: bool = False) -> web.Response | None:
-    """Answer 415 to a body whose form is not taken."""
+def _media(request: web.Request, *, relayed: bool = False) -> IntakeKind | web.Response:
+    """Return the form of a body, or the 415 for one that is not taken."""
     kind = kind_of(request)
     if kind is None or (relayed and kind is not IntakeKind.NDJSON):
         taken = "application/x-ndjson" if relayed else f"one of {', '.join(KINDS)}"
@@ -407,7 +415,7 @@ def _refuse_media(request: web.Request, *, relayed: bool = False) -> web.Respons
         return refusal
     if (request.charset or "utf-8").lower() not in ("utf-8", "utf8", "us-ascii"):
         return answers.refusal(415, f"charset: {request.charset!r:.40}; send UTF-8")
-    return None
+    return kind
 
 
 __all__ = ["IntakeGate", "create_intake"]

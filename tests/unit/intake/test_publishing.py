@@ -451,6 +451,16 @@ async def test_a_body_with_too_large_a_length_is_413_unread() -> None:
         assert status == 413
 
 
+async def test_a_body_without_a_length_that_came_whole_and_is_too_large_is_413() -> None:
+    async with Door(limits=IntakeLimits(line_bytes=50)).open() as door:
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        head = b"POST /v1/indications HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        chunks = b"19\r\n" + b"x" * 25 + b"\r\n1a\r\n" + b"x" * 26 + b"\r\n0\r\n\r\n"
+        writer.write(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks)
+        assert (await reader.readuntil(b"\r\n")).split()[1] == b"413"
+        writer.close()
+
+
 async def test_a_stream_that_grows_too_large_is_answered_with_what_had_come() -> None:
     line = lines(alert("a"))
     door = Door(limits=IntakeLimits(stream_bytes=len(line) + 150))
