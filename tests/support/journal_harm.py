@@ -33,6 +33,8 @@ class Cost:
     identifiers: frozenset[str] = frozenset()
     #: Whether the next start has to tell of it.
     told: bool = True
+    #: Whether what is gone may have been acknowledged: then it is no write that a kill broke off.
+    acknowledged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +84,17 @@ class Harm:
     def _path(self, number: int) -> Path:
         return self._folder / segment_name(number)
 
-    def _costing(self, what: str, harm: Callable[[], bool]) -> Cost:
+    def _costing(self, what: str, harm: Callable[[], bool], *, acknowledged: bool = True) -> Cost:
         before = readable(self._folder)
         told = harm()
-        return Cost(what, before - readable(self._folder), told)
+        return Cost(what, before - readable(self._folder), told, told and acknowledged)
+
+    def _is_acknowledged(self, path: Path, at: int) -> bool:
+        """Whether the log is written up to a byte of the newest segment, as the marks say."""
+        marks = read_marks((self._folder / MARKS_NAME).read_bytes())
+        assert marks is not None
+        assert marks.end is not None
+        return self._path(marks.end.number) == path and at < marks.end.offset
 
     def flip(self) -> Cost:
         """Flip one bit of any record, or header, but not in the last write."""
@@ -111,7 +120,11 @@ class Harm:
         if begin <= HEADER_SIZE or not records:
             return Cost("nothing to flip", told=False)
         at = self._draw.randrange(begin, records[-1].end)
-        return self._costing(f"flip last {path.name}@{at}", lambda: self._flip(path, at))
+        return self._costing(
+            f"flip last {path.name}@{at}",
+            lambda: self._flip(path, at),
+            acknowledged=self._is_acknowledged(path, at),
+        )
 
     def _last_commit(self, path: Path) -> int:
         commits = [one.begin for one in records_of(path.read_bytes()) if one.kind == Kind.COMMIT]
@@ -151,10 +164,11 @@ class Harm:
         data = path.read_bytes()
         records = records_of(data)
         end = records[-1].end if records else HEADER_SIZE
-        how = self._draw.choice(("garbage", "stale", "cut"))
+        how, acknowledged = self._draw.choice(("garbage", "stale", "cut")), False
         if how == "cut" and records and self._last_commit(path) > HEADER_SIZE:
             keep = self._draw.randrange(records[-1].begin + 1, end)
-            left, told = data[:keep], any(data[records[-1].begin : keep])
+            acknowledged = self._is_acknowledged(path, keep)
+            left, told = data[:keep], acknowledged or any(data[records[-1].begin : keep])
         elif how == "stale" and records:
             one = self._draw.choice(records)
             stale = data[one.begin : self._draw.randrange(one.begin + 1, one.end)]
@@ -166,7 +180,8 @@ class Harm:
             path.write_bytes(left)
             return told
 
-        return self._costing(f"tear {path.name}@{end}: {how}", harm)
+        what = f"tear {path.name}@{end}: {how}"
+        return self._costing(what, harm, acknowledged=acknowledged)
 
 
 def findings(folder: Path) -> list[FindingKind]:

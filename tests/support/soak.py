@@ -45,6 +45,9 @@ STEADY = ("steady-0", "steady-1", "grouped")
 SLOW = ("slow-0", "slow-1")
 PLACES = frozenset((*STEADY, *SLOW))
 SOURCES = ("weather", "tides")
+#: Events that tell of what may have been acknowledged, and of what was not.
+LOSSES = ("journal-damaged", "journal-torn")
+CUTS = ("journal-unfinished",)
 DISK_MEBIBYTES = 14
 #: Seconds by which the wall clock is stepped at most, either way.
 LONGEST_STEP = 250_000.0
@@ -102,7 +105,6 @@ class Soak:
         self._wall = self._monotonic = 0.0
         #: Identifiers whose records a harm took that was told, and problems found on the way.
         self._taken: set[str] = set()
-        self._told = 0
         names = (*STEADY, *SLOW)
         self._ports = dict(zip((*names, "intake"), free_ports(len(names) + 1), strict=True))
         self._deliverer = self._child(
@@ -224,12 +226,13 @@ class Soak:
             self._wall = self._draw.uniform(-LONGEST_STEP, LONGEST_STEP)
         self._monotonic = self._draw.uniform(0, LONGEST_STEP)
         cost = await asyncio.to_thread(self._do_harm)
-        before = self._tellings()
+        before = [self._count_told(*kinds) for kinds in (LOSSES, CUTS)]
         await self._start()
         if self._disk is not None:
             self._disk.free()
         if cost is not None:
-            self._judge(cost, self._tellings() - before)
+            losses, cuts = (self._count_told(*kinds) for kinds in (LOSSES, CUTS))
+            self._judge(cost, losses=losses - before[0], cuts=cuts - before[1])
 
     def _wake(self) -> None:
         self._listeners["slow"].send(signal.SIGCONT)
@@ -282,11 +285,11 @@ class Soak:
         self.table.harms += cost.told
         return cost
 
-    def _tellings(self) -> int:
-        return sum(len(self._deliverer.events(f"journal-{what}")) for what in ("damaged", "torn"))
+    def _count_told(self, *events: str) -> int:
+        return sum(len(self._deliverer.events(event)) for event in events)
 
-    def _judge(self, cost: Cost, told: int) -> None:
-        self._told += told
+    def _judge(self, cost: Cost, *, losses: int, cuts: int) -> None:
+        told = losses if cost.acknowledged else losses + cuts
         if cost.told and not told:
             self.table.problems.append(f"not told: {cost}")
         if cost.identifiers and not cost.told:
@@ -319,8 +322,7 @@ class Soak:
             event = json.loads(line)
             history.discard(event["destination"], event["identifier"])
             self.table.discarded += 1
-        # A write that a kill broke off is told like a torn one.
-        history.renumbered = self._tellings()
+        history.renumbered = self._count_told(*LOSSES)
         self._fill_table(history)
         return self.table
 
