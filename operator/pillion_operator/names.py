@@ -12,6 +12,10 @@ MANAGED_BY = "pillion"
 SERVICE_LABEL = "pillion.dev/service"
 #: Written by users on pods: the name of a service, "true" for the one named default, or "false".
 INJECT_LABEL = "pillion.dev/inject"
+#: Written by users on pods, about the sidecar: ``cpu=100m,memory=256Mi``, and a level of its log.
+REQUESTS_ANNOTATION = "pillion.dev/requests"
+LIMITS_ANNOTATION = "pillion.dev/limits"
+LOG_LEVEL_ANNOTATION = "pillion.dev/log-level"
 #: On pods that have a deliverer, injected or a gateway's: the name of the service it serves.
 DELIVERER_LABEL = "pillion.dev/deliverer"
 #: On a pod: the configuration revision that its deliverer is to load. Writing it makes the kubelet

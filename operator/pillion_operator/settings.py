@@ -46,6 +46,8 @@ class DelivererDefaults:
 
     image: str
     image_pull_policy: str | None = None
+    #: The Secrets with which it is pulled where neither the pod nor a gateway's template names any.
+    pull_secrets: tuple[str, ...] = ()
     #: ``requests`` and ``limits``, as in a container.
     resources: Mapping[str, Any] = field(
         default_factory=lambda: {

@@ -131,6 +131,7 @@ MATRIX: dict[str, tuple[str, ...]] = {
         f"deliverer.image.digest=sha256:{'b' * 64}",
         "deliverer.image.pullPolicy=Always",
         'imagePullSecrets=[{"name":"pull"}]',
+        'deliverer.imagePullSecrets=[{"name":"one"},{"name":"two"}]',
     ),
     "network": (
         'networkPolicy.metricsFrom=[{"namespaceSelector":{}}]',

@@ -7,6 +7,7 @@ from typing import Any
 from support.deliverer_cases import DELIVERER_CASES
 from support.resource_rules import Case
 from support.resources import JSON
+from support.template_cases import TEMPLATE_CASES
 
 
 def _service(path: str, says: str, refused: JSON, mended: JSON) -> Case:
@@ -382,6 +383,7 @@ _SUBSCRIPTION_CASES = (
 
 CASES = (
     *DELIVERER_CASES,
+    *TEMPLATE_CASES,
     *_SERVICE_CASES,
     *_DESTINATION_CASES,
     *_FILTER_CASES,

@@ -104,6 +104,14 @@ def _add_deliverers(group: "argparse._ArgumentGroup") -> None:
         help="its imagePullPolicy [Kubernetes' own default]",
     )
     group.add_argument(
+        "--deliverer-pull-secret",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="pull it with this Secret of the pod's namespace where pod, service account and "
+        "gateway name none; may be repeated",
+    )
+    group.add_argument(
         "--deliverer-resources",
         metavar="JSON",
         type=_resources,
@@ -262,6 +270,7 @@ def settings_of(args: argparse.Namespace) -> OperatorSettings:
     defaults = DelivererDefaults(
         image=args.deliverer_image,
         image_pull_policy=args.deliverer_image_pull_policy,
+        pull_secrets=tuple(args.deliverer_pull_secret),
         addresses=AddressPolicy(
             allow_loopback=args.allow_loopback, allow_link_local=args.allow_link_local
         ),

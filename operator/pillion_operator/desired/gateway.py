@@ -18,6 +18,13 @@ from pillion_operator.cluster.types import (
 )
 from pillion_operator.desired.metadata import managed
 from pillion_operator.desired.sidecar_policy import port, telemetry_rule
+from pillion_operator.desired.template import (
+    placement,
+    pod_metadata,
+    template_of,
+    volume_mounts,
+)
+from pillion_operator.desired.template import volumes as template_volumes
 from pillion_operator.injection.container import (
     INTAKE_PORT,
     INTAKE_PORT_NAME,
@@ -140,7 +147,10 @@ def _stateful_set(service: Object, defaults: DelivererDefaults) -> Object:
         # The pods do not wait for each other: each has queues of its own.
         "podManagementPolicy": "Parallel",
         "updateStrategy": {"type": "RollingUpdate"},
-        "template": {"metadata": {"labels": labels}, "spec": _pod(service, spec, defaults)},
+        "template": {
+            "metadata": pod_metadata(template_of(spec), labels=labels),
+            "spec": _pod(service, spec, defaults),
+        },
     }
     claim = _claim(spec)
     if claim is not None:
@@ -156,12 +166,18 @@ def _stateful_set(service: Object, defaults: DelivererDefaults) -> Object:
 def _pod(service: Object, spec: Object, defaults: DelivererDefaults) -> Object:
     name = _name(service)
     context: dict[str, Any] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-    volumes = [configuration_volume(name)]
+    volumes: list[Object] = [configuration_volume(name)]
     if _claim(spec) is None:
         volumes.append(data_volume(spec))
     else:
         context |= {"fsGroup": VOLUME_GROUP, "fsGroupChangePolicy": "OnRootMismatch"}
     volumes.append(tls_volume(name))
+    template = template_of(spec)
+    volumes += template_volumes(template)
+    container = deliverer_container(
+        name, namespace=service["metadata"]["namespace"], spec=spec, defaults=defaults, gateway=True
+    )
+    container["volumeMounts"] += volume_mounts(template)
     return {
         "serviceAccountName": gateway(name),
         "automountServiceAccountToken": False,
@@ -169,29 +185,9 @@ def _pod(service: Object, spec: Object, defaults: DelivererDefaults) -> Object:
         "enableServiceLinks": False,
         "securityContext": context,
         "terminationGracePeriodSeconds": termination_grace_seconds(spec),
-        "topologySpreadConstraints": [
-            _spread(service, "topology.kubernetes.io/zone"),
-            _spread(service, "kubernetes.io/hostname"),
-        ],
-        "containers": [
-            deliverer_container(
-                name,
-                namespace=service["metadata"]["namespace"],
-                spec=spec,
-                defaults=defaults,
-                gateway=True,
-            )
-        ],
+        "containers": [container],
         "volumes": volumes,
-    }
-
-
-def _spread(service: Object, topology: str) -> Object:
-    return {
-        "maxSkew": 1,
-        "topologyKey": topology,
-        "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": dict(_pod_labels(service))},
+        **placement(template, labels=_pod_labels(service), pull_secrets=defaults.pull_secrets),
     }
 
 

@@ -18,6 +18,7 @@ from pillion_operator.injection.container import (
     token_volume,
 )
 from pillion_operator.injection.decision import Inject, has_deliverer
+from pillion_operator.injection.overrides import with_overrides
 from pillion_operator.names import CONFIGURATION_VOLUME, DELIVERER_LABEL
 from pillion_operator.settings import DelivererDefaults
 
@@ -50,6 +51,9 @@ def injection_patch(
     operations += _appended(
         "/spec/volumes", present=spec.get("volumes"), items=_volumes(spec, decision=decision)
     )
+    if defaults.pull_secrets and not spec.get("imagePullSecrets"):
+        secrets = [{"name": name} for name in defaults.pull_secrets]
+        operations.append(_add("/spec/imagePullSecrets", secrets))
     operations.append(_label(pod, decision.service))
     needed = termination_grace_seconds(decision.spec)
     grace = spec.get("terminationGracePeriodSeconds")
@@ -72,12 +76,25 @@ def port_clashes(pod: Object) -> tuple[str, ...]:
     )
 
 
+def ignored_annotations(
+    pod: Object, *, decision: Inject, defaults: DelivererDefaults
+) -> tuple[str, ...]:
+    """Warnings of annotations about the sidecar that are wrong and have no effect."""
+    container = deliverer_container(
+        decision.service, namespace="", spec=decision.spec, defaults=defaults
+    )
+    return with_overrides(container, pod)[1]
+
+
 def _sidecar(
     pod: Object, *, namespace: str, decision: Inject, defaults: DelivererDefaults
 ) -> Object:
     """A native sidecar, last: it starts after a mesh's proxy, and ends before it (KEP-753)."""
-    container = deliverer_container(
-        decision.service, namespace=namespace, spec=decision.spec, defaults=defaults
+    container, _ = with_overrides(
+        deliverer_container(
+            decision.service, namespace=namespace, spec=decision.spec, defaults=defaults
+        ),
+        pod,
     )
     container["restartPolicy"] = "Always"
     # A deliverer needs no API server, and whoever may make an IndicationService names its image: he

@@ -87,7 +87,7 @@ def _pod(value: Any) -> Object:
             _text(text, f"a value in {field}")
     for name in ("nodeSelector", "securityContext", "os"):
         _mapping(spec.get(name) or {}, f"request.object.spec.{name}")
-    for name in ("containers", "initContainers", "volumes"):
+    for name in ("containers", "initContainers", "volumes", "imagePullSecrets"):
         _named_items(spec.get(name) or [], f"request.object.spec.{name}")
     grace = spec.get("terminationGracePeriodSeconds")
     if not isinstance(grace, int | None):

@@ -11,7 +11,11 @@ from prometheus_client import Counter, Histogram
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.types import Object
 from pillion_operator.injection.decision import Inject, decide
-from pillion_operator.injection.patch import injection_patch, port_clashes
+from pillion_operator.injection.patch import (
+    ignored_annotations,
+    injection_patch,
+    port_clashes,
+)
 from pillion_operator.injection.review import BadReview, Review, answer, parse_review
 from pillion_operator.settings import DelivererDefaults
 
@@ -89,7 +93,11 @@ class InjectingWebhook:
             decision=decision,
             defaults=self._defaults,
         )
-        warnings = (*decision.warnings, *port_clashes(review.pod))
+        warnings = (
+            *decision.warnings,
+            *port_clashes(review.pod),
+            *ignored_annotations(review.pod, decision=decision, defaults=self._defaults),
+        )
         return "injected", answer(review, patch=patch, warnings=warnings)
 
 

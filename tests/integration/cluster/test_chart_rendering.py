@@ -488,6 +488,8 @@ def test_an_image_is_named_by_its_digest_or_by_its_tag(render: Render) -> None:
     )
     assert option(objects, "--deliverer-image-pull-policy") == "Always"
     assert pod(objects)["imagePullSecrets"] == [{"name": "pull"}]
+    options = command_parser("operator", load("operator")).parse_args(arguments(objects)[1:])
+    assert options.deliverer_pull_secret == ["one", "two"]
 
 
 def test_the_pod_is_what_the_values_say(render: Render) -> None:

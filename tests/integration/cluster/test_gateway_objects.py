@@ -35,12 +35,60 @@ CHILDREN = (
     POD_DISRUPTION_BUDGET,
     NETWORK_POLICY,
 )
+_HOST = "kubernetes.io/hostname"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_NODES = {"matchExpressions": [{"key": "size", "operator": "Gt", "values": ["4"]}]}
+_NEIGHBOURS = {
+    _REQUIRED: [{"topologyKey": _HOST, "labelSelector": {"matchLabels": {"app": "web"}}}],
+    _PREFERRED: [{"weight": 5, "podAffinityTerm": {"topologyKey": _HOST, "namespaces": ["shop"]}}],
+}
+#: All that a template may say.
+TEMPLATE: Object = {
+    "metadata": {"labels": {"team": "a"}, "annotations": {"example.org/note": "x y"}},
+    "nodeSelector": {"disk": "ssd"},
+    "tolerations": [
+        {"key": "dedicated", "value": "", "effect": "NoSchedule"},
+        {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60},
+    ],
+    "affinity": {
+        "nodeAffinity": {
+            _REQUIRED: {"nodeSelectorTerms": [_NODES]},
+            _PREFERRED: [{"weight": 1, "preference": _NODES}],
+        },
+        "podAffinity": _NEIGHBOURS,
+        "podAntiAffinity": _NEIGHBOURS,
+    },
+    "topologySpreadConstraints": [
+        {
+            "maxSkew": 1,
+            "topologyKey": _HOST,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "nodeAffinityPolicy": "Honor",
+            "nodeTaintsPolicy": "Honor",
+        }
+    ],
+    "priorityClassName": "system-cluster-critical",
+    "imagePullSecrets": [{"name": "registry"}],
+    "volumes": [
+        {"name": "ca", "configMap": {"name": "ca"}},
+        {"name": "key", "secret": {"secretName": "key", "optional": True}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": "0.5Gi"}},
+        {"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}},
+        {"name": "vault", "csi": {"driver": "vault.example.org", "volumeAttributes": {"a": "b"}}},
+    ],
+    "volumeMounts": [
+        {"name": "ca", "mountPath": "/mnt/ca.crt", "subPath": "ca.crt"},
+        {"name": "tmp", "mountPath": "/tmp", "readOnly": False},
+    ],
+}
 DELIVERERS: tuple[dict[str, Any], ...] = (
     {"replicas": 2},
     {
         "storage": {"sizeLimit": "0.5Gi", "storageClassName": "fast"},
         "resources": {"requests": {"cpu": "1000m"}, "limits": {"memory": "1024Mi"}},
     },
+    {"template": TEMPLATE},
 )
 
 

@@ -297,3 +297,8 @@ def test_a_namespace_selector_that_is_none_is_refused(
     with pytest.raises(SystemExit):
         parsed("--namespace-selector", selector)
     assert "--namespace-selector" in capsys.readouterr().err
+
+
+def test_pull_secrets_of_deliverers_are_kept_in_order() -> None:
+    found = settings("--deliverer-pull-secret", "a", "--deliverer-pull-secret", "b")
+    assert found.deliverer.pull_secrets == ("a", "b")

@@ -1,5 +1,6 @@
 """Every rule says the same twice: in CEL, as the API server asks it, and in Python."""
 
+import re
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -200,7 +201,7 @@ def test_each_rule_refuses_what_it_is_for_and_its_remedy_helps(case: Case) -> No
         return
     [(field, message)] = complaints(refused)
     assert message.startswith(case.says)
-    keyed = field.replace("matchLabels.app", "matchLabels[app]")
+    keyed = re.sub(r"\b(matchLabels|labels|nodeSelector)\.(\w+)$", r"\1[\2]", field)
     assert keyed == case.field
 
 

@@ -17,6 +17,7 @@ from pillion_sidecar.config.schema.fields import (
 from pillion_sidecar.config.schema.quantities import amount
 from pillion_sidecar.config.schema.rules import matching, object_name
 from pillion_sidecar.config.schema.selectors import label_selector
+from pillion_sidecar.config.schema.template import TEMPLATE
 
 _QUANTITIES = (
     ("cpu", "cpu", "CPU time, in cores: 1, or 500m for half of one."),
@@ -214,6 +215,12 @@ _RULES = (
         used='self.onMissedInjection != "Report"',
         is_used=lambda deliverer: deliverer["onMissedInjection"] != "Report",
     ),
+    _only_with(
+        DelivererMode.GATEWAY,
+        field="template",
+        used="has(self.template)",
+        is_used=lambda deliverer: "template" in deliverer,
+    ),
     Rule(
         cel='self.mode == "Gateway" || self.replicas == 1',
         holds=lambda deliverer: deliverer["mode"] == "Gateway" or deliverer["replicas"] == 1,
@@ -251,6 +258,7 @@ DELIVERER = Field(
             ),
             *_SIDECAR,
             *_RUNNING,
+            TEMPLATE,
         ),
         rules=_RULES,
         transitions=(

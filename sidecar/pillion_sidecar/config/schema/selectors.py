@@ -21,7 +21,7 @@ _KEY_REMEDY = (
 )
 _is_key = whole(_KEY)
 
-_LABEL_VALUE = Text(
+LABEL_VALUE = Text(
     max_length=63,
     rules=(
         matching(
@@ -32,6 +32,22 @@ _LABEL_VALUE = Text(
         ),
     ),
 )
+
+LABEL_KEY = Text(
+    min_length=1,
+    max_length=_LONGEST_KEY,
+    rules=(matching(_KEY, message="is not the key of a label", remedy=_KEY_REMEDY),),
+)
+
+
+def label_key_rule(what: str = "label") -> Rule:
+    """The rule that every key of a map can be the key of a label or annotation."""
+    return Rule(
+        cel=f"self.all(key, size(key) <= {_LONGEST_KEY} && {cel_matches('key', _KEY)})",
+        holds=lambda keys: all(len(key) <= _LONGEST_KEY and _is_key(key) for key in keys),
+        message=f"holds a key that no {what} may have",
+        remedy=_KEY_REMEDY,
+    )
 
 
 def _selects(selector: JSONObject) -> bool:
@@ -46,11 +62,7 @@ _REQUIREMENT = Struct(
     fields=(
         Field(
             name="key",
-            type=Text(
-                min_length=1,
-                max_length=_LONGEST_KEY,
-                rules=(matching(_KEY, message="is not the key of a label", remedy=_KEY_REMEDY),),
-            ),
+            type=LABEL_KEY,
             required=True,
             description="The key of the label.",
         ),
@@ -63,7 +75,7 @@ _REQUIREMENT = Struct(
         ),
         Field(
             name="values",
-            type=ListOf(item=_LABEL_VALUE, max_items=64),
+            type=ListOf(item=LABEL_VALUE, max_items=64),
             description="The values for In and NotIn.",
         ),
     ),
@@ -93,19 +105,9 @@ def label_selector(*, of: str) -> Struct:
             Field(
                 name="matchLabels",
                 type=MapOf(
-                    value=_LABEL_VALUE,
+                    value=LABEL_VALUE,
                     max_properties=16,
-                    rules=(
-                        Rule(
-                            cel=f"self.all(key, size(key) <= {_LONGEST_KEY} && "
-                            f"{cel_matches('key', _KEY)})",
-                            holds=lambda labels: all(
-                                len(key) <= _LONGEST_KEY and _is_key(key) for key in labels
-                            ),
-                            message="holds a key that no label may have",
-                            remedy=_KEY_REMEDY,
-                        ),
-                    ),
+                    rules=(label_key_rule(),),
                 ),
                 description=f"Labels with their values, all of which a pod needs to {of}.",
             ),
@@ -121,7 +123,7 @@ def label_selector(*, of: str) -> Struct:
                 "(has(self.matchExpressions) && self.matchExpressions != [])",
                 holds=_selects,
                 message="is empty, and would select every pod of the namespace",
-                remedy="Write matchLabels or matchExpressions, or leave podSelector out.",
+                remedy="Write matchLabels or matchExpressions, or leave the selector out.",
             ),
         ),
     )

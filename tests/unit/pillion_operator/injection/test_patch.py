@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pillion_operator.injection.decision import Inject
-from pillion_operator.injection.patch import injection_patch, port_clashes
+from pillion_operator.injection.patch import ignored_annotations, injection_patch, port_clashes
 from pillion_operator.settings import DelivererDefaults
 from support.injection import patched, pod
 
@@ -144,3 +144,75 @@ def test_a_container_that_wants_our_port_is_named(place: str, port: int) -> None
 
 def test_other_ports_are_no_clash() -> None:
     assert port_clashes(pod(spec={"containers": [{"ports": [{"containerPort": 8080}]}]})) == ()
+
+
+@pytest.mark.parametrize(
+    ("present", "expected"),
+    [(None, [{"name": "registry"}]), ([], [{"name": "registry"}]), ([{"name": "x"}], None)],
+)
+def test_pull_secrets_are_added_where_the_pod_has_none(
+    present: list[Any] | None, expected: list[Any] | None
+) -> None:
+    body = pod(spec={} if present is None else {"imagePullSecrets": present})
+    defaults = DelivererDefaults(image="registry.test/pillion:1", pull_secrets=("registry",))
+    patch = injection_patch(
+        body, namespace="shop", decision=Inject(service="web", spec={}), defaults=defaults
+    )
+    assert patched(body, patch)["spec"]["imagePullSecrets"] == (expected or present)
+
+
+def test_without_pull_secrets_of_the_installation_none_are_added() -> None:
+    assert "imagePullSecrets" not in after(pod())["spec"]
+
+
+def test_annotations_give_the_sidecar_its_resources_and_log_level() -> None:
+    annotations = {
+        "pillion.dev/requests": "cpu=100m, memory=128Mi",
+        "pillion.dev/limits": "memory=1Gi",
+        "pillion.dev/log-level": "DEBUG",
+    }
+    (sidecar,) = after(pod(annotations=annotations))["spec"]["initContainers"]
+    assert sidecar["resources"] == {
+        "requests": {"cpu": "100m", "memory": "128Mi"},
+        "limits": {"memory": "1Gi"},
+    }
+    assert sidecar["args"][-2:] == ["--log-level", "DEBUG"]
+
+
+def test_what_annotations_do_not_name_stays_as_the_service_has_it() -> None:
+    resources = {"requests": {"cpu": 1, "memory": "64Mi"}, "limits": {"cpu": 2}}
+    made = after(
+        pod(annotations={"pillion.dev/requests": "cpu=2"}), deliverer={"resources": resources}
+    )
+    (sidecar,) = made["spec"]["initContainers"]
+    assert sidecar["resources"] == {
+        "requests": {"cpu": "2", "memory": "64Mi"},
+        "limits": {"cpu": 2},
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("requests", "cpu", "'' is not a quantity"),
+        ("requests", "", "'' is none of cpu, memory"),
+        ("requests", "cpus=1", "'cpus' is none of"),
+        ("requests", "cpu=1,cpu=2", "it names cpu twice"),
+        ("limits", "memory=0", "'0' is not a quantity"),
+        ("limits", "memory=1" + "0" * 40, "is not a quantity"),
+        ("requests", "memory=1Gi", "request 1Gi of memory, more than its limit of 384Mi"),
+        ("limits", "memory=1Mi", "request 96Mi of memory, more than its limit of 1Mi"),
+        ("log-level", "debug", "'debug' is none of DEBUG, INFO"),
+    ],
+)
+def test_a_wrong_annotation_is_named_in_a_warning_and_has_no_effect(
+    name: str, value: str, says: str
+) -> None:
+    body = pod(annotations={f"pillion.dev/{name}": value})
+    (warning,) = ignored_annotations(
+        body, decision=Inject(service="web", spec={}), defaults=DEFAULTS
+    )
+    assert f"pillion.dev/{name}" in warning
+    assert "ignored" in warning
+    assert says in warning
+    assert after(body)["spec"] == after(pod())["spec"]

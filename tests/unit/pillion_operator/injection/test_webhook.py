@@ -91,6 +91,15 @@ async def test_warnings_of_decision_and_ports_reach_the_user(door: Door) -> None
     assert "8288" in second
 
 
+async def test_a_wrong_annotation_is_a_warning_and_the_pod_is_injected(door: Door) -> None:
+    asking = pod(
+        labels={"pillion.dev/inject": "true"}, annotations={"pillion.dev/log-level": "LOUD"}
+    )
+    answered = await door.ask(review(asking))
+    assert any("LOUD" in warning for warning in answered["response"]["warnings"])
+    assert patched(asking, patch_of(answered))["metadata"]["labels"]["pillion.dev/deliverer"]
+
+
 async def test_a_refused_name_is_a_warning_and_no_patch(door: Door) -> None:
     answered = await door.ask(review(pod(labels={"pillion.dev/inject": "No!"})))
     assert patch_of(answered) == []
