@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.resources import Acknowledgement, Durability
 from pillion_sidecar.indication import Indication, Tracker, Unreached
-from pillion_sidecar.intake.decoding import Decoded, InvalidLine
+from pillion_sidecar.intake.decoding import MAXIMUM_GROUP_IDLE, Decoded, InvalidLine
 from pillion_sidecar.intake.ports import Queues, Refusal, Routes, Target
 from pillion_sidecar.intake.statistics import IntakeObserver
 from pillion_sidecar.intake.undeclared import UndeclaredClasses
@@ -30,6 +30,10 @@ MAXIMUM_REFUSED = 10_000
 
 #: What a publisher whose body is cut short by shutdown is told to wait, in seconds.
 CLOSING_RETRY_AFTER = 1.0
+
+#: Seconds until ``groupExpires`` at most: a group that has one keeps its place among those that are
+#: remembered until then. A day more than it may be idle: 30 days by another clock fit.
+MAXIMUM_GROUP_LIFE = MAXIMUM_GROUP_IDLE + 86_400
 
 WRONG = 400
 FOR_NOW = 429
@@ -146,10 +150,7 @@ class Submission:
         moment = None
         if decoded.expires is not None or decoded.member is not None:
             moment = Moment(now, rooms.clock.time())
-            expired = _expired(decoded, moment)
-            if expired is not None:
-                reason = "expired before it was accepted"
-                self._reject(Guard.EXPIRED, line, reason=reason, field=expired)
+            if self._is_untimely(decoded, moment, line):
                 return
         source = decoded.source or self._source
         digest = _digest(decoded, source, self._namespace)
@@ -193,6 +194,22 @@ class Submission:
             self._remember(indication, moment, examined)
             if decoded.undeclared:
                 rooms.undeclared.note(decoded.class_name)
+
+    def _is_untimely(self, decoded: Decoded, moment: Moment, line: int) -> bool:
+        """Refuse a line that has expired, or whose group would last for too long."""
+        expired = _expired(decoded, moment)
+        if expired is not None:
+            reason = "expired before it was accepted"
+            self._reject(Guard.EXPIRED, line, reason=reason, field=expired)
+            return True
+        member = decoded.member
+        ends = None if member is None else member.expires
+        if ends is None or ends - moment.wall <= MAXIMUM_GROUP_LIFE:
+            return False
+        field = "groupExpires"
+        reason = f"{field}: more than {MAXIMUM_GROUP_LIFE} seconds from now; give an earlier time"
+        self.refuse(InvalidLine(reason, field=field), line)
+        return True
 
     def _repeat(
         self,

@@ -1,6 +1,8 @@
 """The members of ordered groups that wait for their predecessors (S1.5), and their way on."""
 
 from collections import Counter, deque
+from collections.abc import Iterable
+from enum import StrEnum
 
 from pillion_sidecar.clock import Timers
 from pillion_sidecar.delivery.reasons import DiscardReason
@@ -16,6 +18,18 @@ HELD_OF_ONE_GROUP = 4
 HELD_OF_ONE_PUBLISHER = 2
 
 
+class HoldShare(StrEnum):
+    """What had no room for a member that waits for its predecessors."""
+
+    #: All that may be held.
+    ALL = "all"
+    #: The share of one group, and of one publisher.
+    GROUP = "group"
+    PUBLISHER = "publisher"
+    #: The share of a destination's queue.
+    DESTINATION = "destination"
+
+
 class HeldMembers:
     """Holds members, and sends them on as the table of states has it."""
 
@@ -29,6 +43,8 @@ class HeldMembers:
         self.bytes = 0
         # By publisher.
         self._counts: Counter[str] = Counter()
+        #: Members that could not be held, by what had no room.
+        self.refusals: Counter[str] = Counter(dict.fromkeys(HoldShare, 0))
         self._bytes: Counter[str] = Counter()
 
     def reason_to_wait(self, name: Name, size: int) -> str | None:
@@ -36,15 +52,24 @@ class HeldMembers:
 
         One group, and one publisher, always hold one member, however large.
         """
+        found = self._excess(name, size)
+        if found is None:
+            return None
+        share, reason = found
+        self.refusals[share] += 1
+        return reason
+
+    def _excess(self, name: Name, size: int) -> tuple[HoldShare, str] | None:
         if self.count >= self._limits.held:
-            return f"{self.count} members of groups wait for their predecessors already"
+            reason = f"{self.count} members of groups wait for their predecessors already"
+            return HoldShare.ALL, reason
         if self.bytes + size > self._limits.held_bytes:
-            return (
+            return HoldShare.ALL, (
                 f"the members of groups that wait for their predecessors have {self.bytes} bytes"
                 " already"
             )
         if self._is_beyond(HELD_OF_ONE_GROUP, len(name.held), name.held_bytes, size):
-            return (
+            return HoldShare.GROUP, (
                 f"{len(name.held)} members of the group wait for their predecessors already, and"
                 f" have {name.held_bytes} bytes: a quarter of what all groups may hold"
             )
@@ -53,7 +78,7 @@ class HeldMembers:
             return None
         count, held_bytes = self._counts[owner], self._bytes[owner]
         if self._is_beyond(HELD_OF_ONE_PUBLISHER, count, held_bytes, size):
-            return (
+            return HoldShare.PUBLISHER, (
                 f"{count} members of this publisher's groups wait for their predecessors already,"
                 f" and have {held_bytes} bytes: half of what all groups may hold"
             )
@@ -94,11 +119,21 @@ class HeldMembers:
         ended = [(name.held[sequence], name.owner) for sequence in sorted(name.held)]
         name.held.clear()
         name.held_bytes = 0
+        self._discard_all(ended)
+        return len(ended)
+
+    def discard_overdue(self, indications: Iterable[Indication]) -> None:
+        """Discard members of groups that ended in the run before, in turns."""
+        overdue = [(indication, None) for indication in indications]
+        for indication, _ in overdue:
+            self._count(indication, None, 1)
+        self._discard_all(overdue)
+
+    def _discard_all(self, ended: Iterable[tuple[Indication, str | None]]) -> None:
         is_under_way = bool(self._ended)
         self._ended.extend(ended)
         if not is_under_way:
             self._discard_some()
-        return len(ended)
 
     def _discard_some(self) -> None:
         for _ in range(min(DISCARDS_PER_TURN, len(self._ended))):

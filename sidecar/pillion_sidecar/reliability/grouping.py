@@ -12,7 +12,7 @@ from pillion_sidecar.indication import GroupMember, Indication
 from pillion_sidecar.intake.ports import Queues, Refusal, Target
 from pillion_sidecar.journal.ports import GroupRecord
 from pillion_sidecar.reliability.duplicates import Original
-from pillion_sidecar.reliability.groupholding import HeldMembers
+from pillion_sidecar.reliability.groupholding import HeldMembers, HoldShare
 from pillion_sidecar.reliability.groupnames import GroupLimits, Key, Name, Names
 from pillion_sidecar.reliability.groups import (
     Decision,
@@ -111,6 +111,11 @@ class Groups:
         """How many groups ended, by how; every way, in the order of the enumeration."""
         return self._times.terminations
 
+    @property
+    def hold_refusals(self) -> Mapping[str, int]:
+        """How many members could not be held, by what had no room; all of these."""
+        return self._held.refusals
+
     # ------------------------------------------------------------------ acceptance
 
     def examine(
@@ -191,6 +196,8 @@ class Groups:
             refusal = self._queues.offer(indication, targets, completes=completes)
         else:
             refusal = self._queues.hold(indication, targets)
+            if refusal is not None:
+                self._held.refusals[HoldShare.DESTINATION] += 1
         if refusal is not None:
             return refusal
         examined.indication = indication
@@ -350,7 +357,11 @@ class Groups:
         when the run before ended, and what has become due since."""
         overdue, self._overdue = self._overdue, []
         for indication, found in overdue:
-            self._held.move_on(indication, found)
+            if found is Guard.COMPLETED:
+                self._held.move_on(indication, found)
+        self._held.discard_overdue(
+            indication for indication, found in overdue if found is Guard.TERMINATED
+        )
         self._queues.end_other_groups(
             {name.live.generation for name in self._names if name.live is not None}
         )

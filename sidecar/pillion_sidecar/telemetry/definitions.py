@@ -192,6 +192,13 @@ GROUP_TERMINATIONS = Metric(
     "(last came, complete), t4.2 (last came, incomplete), d3 (out of order).",
     ("termination",),
 )
+GROUP_HOLD_REFUSALS = Metric(
+    "pillion_group_hold_refusals_total",
+    MetricType.COUNTER,
+    "Members that could not be held for their predecessors, and were refused for now, by what had "
+    "no room: all, group (a quarter of all), publisher (half of all), destination (its queue).",
+    ("share",),
+)
 JOURNAL_BYTES = Metric(
     "pillion_journal_bytes",
     MetricType.GAUGE,
@@ -396,6 +403,7 @@ METRICS: tuple[Metric, ...] = (
     GROUP_HELD,
     GROUP_HELD_BYTES,
     GROUP_TERMINATIONS,
+    GROUP_HOLD_REFUSALS,
     JOURNAL_BYTES,
     JOURNAL_LIVE_BYTES,
     JOURNAL_LIVE_LIMIT_BYTES,

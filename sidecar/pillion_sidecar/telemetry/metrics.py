@@ -264,3 +264,6 @@ def _group_samples(groups: MessageGroups) -> Iterator[str]:
     yield definitions.GROUP_TERMINATIONS.header
     for termination, count in groups.terminations.items():
         yield definitions.GROUP_TERMINATIONS.sample(count, termination)
+    yield definitions.GROUP_HOLD_REFUSALS.header
+    for share, count in groups.hold_refusals.items():
+        yield definitions.GROUP_HOLD_REFUSALS.sample(count, share)

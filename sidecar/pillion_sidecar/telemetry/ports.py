@@ -259,6 +259,10 @@ class MessageGroups(Protocol):
     def terminations(self) -> Mapping[str, int]:
         """How many ended, by how; every way."""
 
+    @property
+    def hold_refusals(self) -> Mapping[str, int]:
+        """How many members could not be held, by what had no room; all of these."""
+
 
 class JournalFigures(Protocol):
     """What there is to know of a journal. Bytes, unless said otherwise."""

@@ -95,9 +95,9 @@ async def test_a_batch_that_is_none_is_400(body: bytes) -> None:
 
 
 _PLACE = {
-    "expirytime": "2032-12-31T23:59:59Z",
+    "expirytime": "2023-11-30T23:59:59Z",
     "group": "g",
-    "groupexpires": "2033-01-01T00:00:00Z",
+    "groupexpires": "2023-12-01T00:00:00Z",
     "groupmaxidleseconds": "1.5",
 }
 

@@ -1,17 +1,19 @@
 """Message groups at the door: the members of a line, order, expiry, duplicates, refusals (S1)."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.intake.acceptance import MAXIMUM_GROUP_LIFE
 from pillion_sidecar.intake.ports import Refusal
 from pillion_sidecar.reliability.grouping import Groups
 from pillion_sidecar.reliability.groupnames import GroupLimits
 from support.intake import Door, alert, lines, target
 
-LATER = "2033-01-01T00:00:00Z"
+LATER = "2023-12-01T00:00:00Z"
 
 
 def member(sequence: int, identifier: str | None = None, **members: Any) -> dict[str, Any]:
@@ -33,7 +35,7 @@ async def test_a_members_place_travels_with_it(spaced: bool) -> None:
             "x",
             last=True,
             ordered=False,
-            expires="2032-12-31T23:59:59Z",
+            expires="2023-11-30T23:59:59Z",
             groupExpires=LATER,
             groupMaxIdleSeconds=60,
         )
@@ -80,6 +82,23 @@ async def test_a_wrong_member_is_told_by_field(members: dict[str, Any], field: s
         assert status == 400
         assert document["refused"][0]["field"] == field
         assert door.queues.taken == []
+
+
+async def test_a_group_that_would_last_for_more_than_31_days_is_refused() -> None:
+    async with Door().open() as door:
+        now = door.time.time()
+        ends = [
+            datetime.fromtimestamp(now + MAXIMUM_GROUP_LIFE + more, UTC).isoformat()
+            for more in (0, 1)
+        ]
+        status, document, _ = await door.post(
+            lines(member(0, groupExpires=ends[0]), member(0, group="h", groupExpires=ends[1]))
+        )
+        assert (status, document["accepted"]) == (207, 1)
+        (refused,) = document["refused"]
+        assert (refused["line"], refused["status"], refused["field"]) == (1, 400, "groupExpires")
+        assert "2678400 seconds" in refused["reason"]
+        assert sequences(door) == [0]
 
 
 @pytest.mark.parametrize("name", ["sequence", "last", "ordered", "groupExpires"])

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pillion_sidecar.reliability.groupholding import DISCARDS_PER_TURN
 from pillion_sidecar.reliability.states import Guard
 from support.groups import Bed
 
@@ -160,6 +161,24 @@ def test_what_was_terminated_but_not_discarded_is_discarded() -> None:
     bed.restarted(None, bed.accepted, down=0)
     assert bed.queues.discarded == [("g", 3)]
     assert not bed.queues.held
+
+
+def test_what_a_restart_finds_terminated_is_discarded_in_turns() -> None:
+    bed = Bed()
+    places = [("g", sequence) for sequence in range(1, 3 * DISCARDS_PER_TURN)]
+    for _, sequence in places:
+        bed.submit(sequence, ordered=True, idle=50)
+    held = dict(bed.queues.held)
+    bed.time.advance(50)
+    # The records of the discards did not get to the disk.
+    bed.queues.held, bed.queues.discarded = held, []
+    following = bed.restarted(bed.groups.snapshot(), (), down=0)
+    assert bed.queues.discarded == places[:DISCARDS_PER_TURN]
+    assert following.groups.held == len(places) - DISCARDS_PER_TURN
+    following.time.advance(0.0)
+    following.time.advance(0.0)
+    assert bed.queues.discarded == places
+    assert (following.groups.held, following.groups.held_bytes) == (0, 0)
 
 
 def test_what_was_held_and_is_lost_is_missing_again() -> None:

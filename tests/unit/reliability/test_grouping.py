@@ -367,6 +367,7 @@ def test_a_refusal_by_the_queues_leaves_no_trace(sequence: int) -> None:
     bed.queues.refusal = Refusal(1.0, "full")
     assert bed.submit(sequence, ordered=True, idle=5) is NO_ROOM
     assert bed.groups.snapshot() == before
+    assert bed.groups.hold_refusals["destination"] == sequence
     assert bed.time.next_due() is None
     bed.queues.refusal = None
     assert bed.submit(sequence, ordered=True, idle=5) is not DUPLICATE
@@ -387,6 +388,8 @@ def test_held_members_are_bounded_in_number_and_others_go_on() -> None:
     assert [holding(bed, "g", "a"), holding(bed, "h", "a"), holding(bed, "i", "a")] == [2, 2, 0]
     assert [holding(bed, "g", "b"), holding(bed, "h", "b"), holding(bed, "g", "c")] == [2, 2, 0]
     assert bed.groups.held == 8
+    refusals = {"all": 2, "group": 3, "publisher": 1, "destination": 0}
+    assert bed.groups.hold_refusals == refusals
     assert bed.submit(0, group="other") is IN_SEQUENCE
     assert bed.submit(0, group="g", source="a", ordered=True, idle=5) is IN_SEQUENCE
     assert delivered(bed) == [0, 1, 2]
