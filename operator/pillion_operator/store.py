@@ -23,6 +23,10 @@ MOST_GONE = 10_000
 MOST_SECRET = 512 * 1024
 
 
+#: Characters of why a container waits that are held.
+LONGEST_WAITING = 300
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
     """One object: its kind, namespace and name."""
@@ -215,7 +219,7 @@ def slimmed(body: Object) -> Object:
             name: status[name]
             for name in ("phase", "podIP", "conditions", "reason")
             if name in status
-        } | _end_of_deliverer(status)
+        } | _state_of_deliverer(status)
     return slim
 
 
@@ -229,11 +233,18 @@ def _claimed(pod: Object) -> dict[str, Any]:
     return {"volumes": volumes} if volumes else {}
 
 
-def _end_of_deliverer(status: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a pod's containers, how the deliverer has ended."""
+def _state_of_deliverer(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a pod's containers, how the deliverer has ended, or why it waits."""
     for field in ("initContainerStatuses", "containerStatuses"):
         for container in status.get(field) or ():
             state = container.get("state") or {}
-            if container.get("name") == CONTAINER and "terminated" in state:
+            if container.get("name") != CONTAINER:
+                continue
+            if "terminated" in state:
                 return {field: [{"name": CONTAINER, "state": state}]}
+            if "waiting" in state:
+                waiting = {
+                    name: str(value)[:LONGEST_WAITING] for name, value in state["waiting"].items()
+                }
+                return {field: [{"name": CONTAINER, "state": {"waiting": waiting}}]}
     return {}

@@ -49,6 +49,7 @@ class StillQueue:
     )
     next_attempt_at: float | None = None
     last_success_at: float | None = None
+    last_discard_at: float | None = None
     last_attempt_at: float | None = None
     last_outcome: DeliveryOutcome | None = None
     created_at: float = 1_700_000_000.0

@@ -38,6 +38,9 @@ class DestinationDelivery:
     next_attempt_time: float | None = None
     #: When the first indication anywhere is discarded if nothing more is delivered.
     first_loss_due_time: float | None = None
+    #: What deliverers have discarded undelivered since they were started, and when that was last.
+    discarded: int = 0
+    last_discard_time: float | None = None
     #: Deliverers whose last attempt failed, succeeded, and those that have made none.
     failing: int = 0
     delivering: int = 0
@@ -122,6 +125,8 @@ def _summed_up(queues: Sequence[QueueReport], unreachable: int) -> DestinationDe
         last_result=None if latest is None else latest.last_result,
         next_attempt_time=_earliest(queue.next_attempt_time for queue in direct),
         first_loss_due_time=_earliest(queue.first_loss_due_time for queue in queues),
+        discarded=sum(queue.discarded for queue in queues),
+        last_discard_time=_latest(queue.last_discard_time for queue in queues),
         failing=len(failing),
         delivering=len(direct) - len(failing) - len(held) - idle,
         idle=idle,
@@ -159,6 +164,8 @@ def _both(one: DestinationDelivery, other: DestinationDelivery) -> DestinationDe
         last_result=latest.last_result,
         next_attempt_time=_earliest((one.next_attempt_time, other.next_attempt_time)),
         first_loss_due_time=_earliest((one.first_loss_due_time, other.first_loss_due_time)),
+        discarded=one.discarded + other.discarded,
+        last_discard_time=_latest((one.last_discard_time, other.last_discard_time)),
         failing=one.failing + other.failing,
         delivering=one.delivering + other.delivering,
         idle=one.idle + other.idle,
@@ -183,6 +190,10 @@ def _recency(known: QueueReport | DestinationDelivery) -> tuple[float, str]:
 
 def _by_number(details: Mapping[_Way, int]) -> tuple[tuple[_Way, int], ...]:
     return tuple(sorted(details.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _latest(times: Iterable[float | None]) -> float | None:
+    return max((at for at in times if at is not None), default=None)
 
 
 def _earliest(moments: Iterable[float | None]) -> float | None:

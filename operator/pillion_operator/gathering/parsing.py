@@ -112,6 +112,8 @@ def _queue(entry: Mapping[str, Any]) -> QueueReport:
         next_attempt_time=_moment(entry, "nextAttemptTime"),
         first_loss_due_time=_moment(entry, "firstLossDueTime"),
         failing_since=failing_since,
+        discarded=_discarded(entry),
+        last_discard_time=_moment(entry, "lastDiscardTime"),
         suspended=_flag(entry, "suspended"),
         hold=hold,
         hold_detail=hold_detail,
@@ -134,6 +136,13 @@ def _outcome(entry: Mapping[str, Any]) -> tuple[DeliveryResult | None, str]:
         _refuse("lastResult.detail", "not a text")
     known = _RESULTS[result]
     return known, "" if known is DeliveryResult.SUCCESS else _one_line(detail)
+
+
+def _discarded(entry: Mapping[str, Any]) -> int:
+    by_reason = entry.get("discarded", {})
+    if not isinstance(by_reason, Mapping):
+        _refuse("discarded", "not an object")
+    return min(sum(_count(by_reason, reason) for reason in by_reason), LARGEST_COUNT)
 
 
 def _hold(entry: Mapping[str, Any]) -> tuple[str | None, str]:

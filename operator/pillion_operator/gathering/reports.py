@@ -43,6 +43,9 @@ class QueueReport:
     first_loss_due_time: float | None = None
     #: The first of the failures since the last success; None while the listener takes what it gets.
     failing_since: float | None = None
+    #: What it has discarded undelivered since its deliverer was started, and when that was last.
+    discarded: int = 0
+    last_discard_time: float | None = None
     suspended: bool = False
     #: What is wrong with the destination, by the deliverer: a word, and one line for people. None:
     #: it is not held.

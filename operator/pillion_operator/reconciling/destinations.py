@@ -35,6 +35,8 @@ _TOLD = (
     "lastResult",
     "nextAttemptTime",
     "firstLossDueTime",
+    "discarded",
+    "lastDiscardTime",
     "deliverers",
     "relays",
 )

@@ -14,6 +14,7 @@ from pillion_operator.evaluation.references import (
     gateway_named,
     is_gateway,
 )
+from pillion_operator.evaluation.relaying import replicas_of
 from pillion_operator.gathering.reports import DelivererReport
 from pillion_operator.injection.decision import is_sidecar_service, labels_of
 from pillion_operator.names import (
@@ -35,6 +36,7 @@ from pillion_operator.status.deliverers import (
     ready_condition,
 )
 from pillion_operator.status.relaying import gateway_condition
+from pillion_operator.status.running import gateway_not_running, serving
 from pillion_operator.store import Key, Store, key_of
 from pillion_sidecar.config.resources import Durability
 
@@ -90,7 +92,8 @@ class ServiceStatusReconciler:
             # What deliverers run on says nothing of this generation before it is rolled out. The
             # service's own reconcile is under way or comes again, and calls.
             return
-        ready = self._ready(service, state)
+        gateway = self._gateway(state, named) if named else None
+        ready = self._ready(service, body, state, gateway)
         patience = state.rolled_out_at + GRACE - self._clock.monotonic()
         if ready.status == "False" and ready.reason == "RollingOut" and patience > 0:
             self._come_again(key, patience)
@@ -98,8 +101,8 @@ class ServiceStatusReconciler:
         if ready.reason == "RollingOut":
             self._poke_again(key, service, state.rollout.revision)
         conditions = [accepted_condition(verdict), ready, *self._injection(service, body)]
-        if named:
-            conditions.append(self._gateway(state, named))
+        if gateway is not None:
+            conditions.append(gateway)
         fields = self._fields(service, body, state)
         await self._statuses.write(body, conditions, fields, again_as=key)
 
@@ -128,11 +131,29 @@ class ServiceStatusReconciler:
         if unpoked:
             self._come_again(key, POKE_AGAIN)
 
-    def _ready(self, service: Key, state: ServiceState) -> Condition:
+    def _ready(
+        self, service: Key, body: Object, state: ServiceState, gateway: Condition | None
+    ) -> Condition:
+        """``gateway`` is GatewayReady of a service that names gateways."""
         if state.unwritten is not None:
             return Condition("Ready", "False", state.unwritten.reason, state.unwritten.message)
+        if is_gateway(body):
+            stopped = gateway_not_running(
+                service.name,
+                self._readiness.pods(service),
+                serving=self._serving(service),
+                replicas=replicas_of(body),
+            )
+            if stopped is not None:
+                return stopped
         revision = self._revision(service, state)
-        return ready_condition(self._readiness.counts(service, {revision} if revision else ()))
+        ready = ready_condition(self._readiness.counts(service, {revision} if revision else ()))
+        if ready.status != "False" and gateway is not None and gateway.status == "False":
+            return Condition("Ready", "False", gateway.reason, f"GatewayReady: {gateway.message}")
+        return ready
+
+    def _serving(self, service: Key) -> set[str]:
+        return serving(self._readiness.pods(service), self._readiness.answers(service))
 
     def _revision(self, service: Key, state: ServiceState) -> str | None:
         """What deliverers are to run on. Where nothing can be rendered now that is what stands
@@ -156,6 +177,11 @@ class ServiceStatusReconciler:
             "subscriptions": state.evaluation.count(SUBSCRIPTION),
             **count_fields(
                 counts,
+                ready=(
+                    f"{len(self._serving(service))}/{replicas_of(body)}"
+                    if is_gateway(body)
+                    else f"{counts.ready}/{counts.deliverers}"
+                ),
                 injected=counts.deliverers if sidecar else None,
                 missing=len(self._missed.missed(service)) if sidecar else None,
             ),

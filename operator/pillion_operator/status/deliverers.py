@@ -99,9 +99,9 @@ def ready_condition(counts: DelivererCounts) -> Condition:
     return Condition(
         "Ready",
         "True",
-        "Unreachable",
-        "No deliverer can be reached, so what they run on is not known; a NetworkPolicy may hide "
-        "them from the operator.",
+        "Unreported",
+        f"{counts.unreachable} of {counts.deliverers} deliverers do not answer the operator, so "
+        "what they run on is not known; a NetworkPolicy may hide them. They deliver all the same.",
     )
 
 
@@ -153,13 +153,15 @@ def durability_condition(durability: Durability, *, hand_over_to: str) -> Condit
 
 
 def count_fields(
-    counts: DelivererCounts, *, injected: int | None, missing: int | None
+    counts: DelivererCounts, *, ready: str, injected: int | None, missing: int | None
 ) -> Mapping[str, Any]:
-    """The counts as status fields; ``injected`` and ``missing`` are None in mode Gateway."""
+    """The counts as status fields; ``ready`` is as in ``12/12``; ``injected`` and ``missing`` are
+    None in mode Gateway."""
     fields = {
         "deliverers": counts.deliverers,
         "readyDeliverers": counts.ready,
         "unreachableDeliverers": counts.unreachable,
+        "ready": ready,
         "injected": injected,
         "missing": missing,
     }
@@ -167,4 +169,4 @@ def count_fields(
 
 
 def _unreachable(number: int) -> str:
-    return f" {number} cannot be reached by the operator." if number else ""
+    return f" {number} do not answer the operator (Unreported)." if number else ""

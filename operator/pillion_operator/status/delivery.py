@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pillion_operator.gathering.aggregate import DestinationDelivery
+from pillion_operator.gathering.parsing import LARGEST_COUNT
 from pillion_operator.status.backlog import Backlog, backlogged
 from pillion_operator.status.conditions import Condition, find_condition, rfc3339, seconds_of
 from pillion_operator.status.relaying import relay_condition
@@ -240,6 +241,8 @@ def _fields(delivery: DestinationDelivery) -> dict[str, Any]:
         return fields
     fields["depth"] = delivery.depth
     fields["highWater"] = delivery.high_water
+    # Beyond the bound of the schema no status could be written at all.
+    fields["discarded"] = min(delivery.discarded, LARGEST_COUNT)
     if delivery.relays:
         fields["relays"] = delivery.relays
     if delivery.last_result is not None:
@@ -247,6 +250,7 @@ def _fields(delivery: DestinationDelivery) -> dict[str, Any]:
     for name, at in (
         ("oldestIndicationTime", delivery.oldest_indication_time),
         ("nextAttemptTime", delivery.next_attempt_time),
+        ("lastDiscardTime", delivery.last_discard_time),
         ("firstLossDueTime", delivery.first_loss_due_time),
     ):
         if at is not None:

@@ -46,6 +46,7 @@ class DiscardReports:
 
     def tell(self, queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason) -> None:
         """An indication is being discarded."""
+        queue.last_discard_at = self._clock.monotonic()
         kind = queue.name, reason.value
         number = None if entry.number == NO_NUMBER else entry.number
         sequence_number = None if number is None else queue.sequence.sequence_number(number)

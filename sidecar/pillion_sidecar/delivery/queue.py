@@ -138,6 +138,8 @@ class DestinationQueue:
         self.handed_over = 0
         self.attempts: dict[DeliveryResult, int] = dict.fromkeys(DeliveryResult, 0)
         self.discarded: dict[DiscardReason, int] = dict.fromkeys(DiscardReason, 0)
+        #: ``Clock.monotonic()``.
+        self.last_discard_at: float | None = None
 
     def configure(self, destination: ListenerDestination, *, sends_identifiers: bool) -> None:
         """Take over a changed resource; what is queued stays queued."""

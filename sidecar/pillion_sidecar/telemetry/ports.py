@@ -116,6 +116,10 @@ class DestinationQueue(Protocol):
         """Every reason, in the order of the enumeration."""
 
     @property
+    def last_discard_at(self) -> float | None:
+        """``Clock.monotonic()`` of the latest discard; None: none since the start."""
+
+    @property
     def next_attempt_at(self) -> float | None:
         """``Clock.monotonic()`` of the attempt that is scheduled; None without one."""
 

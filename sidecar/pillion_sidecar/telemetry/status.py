@@ -37,6 +37,7 @@ def queue_status(queue: DestinationQueue, *, clock: Clock) -> dict[str, Any]:
         "handedOver": queue.handed_over,
         "attemptsByResult": {key.value: count for key, count in queue.attempts.items() if count},
         "discarded": {key.value: count for key, count in queue.discarded.items() if count},
+        "lastDiscardTime": _moment(queue.last_discard_at, epoch),
         "lastAttemptTime": _moment(queue.last_attempt_at, epoch),
         "lastSuccessTime": _moment(queue.last_success_at, epoch),
         "lastResult": _outcome(queue.last_outcome),

@@ -69,6 +69,7 @@ async def test_a_queue_shows_what_an_administrator_asks_for(fake_time: FakeTime)
         delivered=12,
         oldest_accepted_at=fake_time.monotonic() - 90,
         last_success_at=fake_time.monotonic() - 91,
+        last_discard_at=fake_time.monotonic() - 5,
         next_attempt_at=fake_time.monotonic() + 30,
         loss_due=fake_time.monotonic() + 60,
         last_outcome=DeliveryOutcome(DeliveryResult.ERROR, "HTTP 503", status=503),
@@ -85,6 +86,7 @@ async def test_a_queue_shows_what_an_administrator_asks_for(fake_time: FakeTime)
     assert (shown["highWater"], shown["inFlight"], shown["delivered"]) == (40, 1, 12)
     assert shown["discarded"] == {"queue-full": 2}
     assert shown["creationTime"] == "2023-11-14T22:13:20.000Z"
+    assert shown["lastDiscardTime"] == "2023-11-14T22:13:15.000Z"
     assert shown["lastSuccessTime"] == "2023-11-14T22:11:49.000Z"
     assert shown["nextAttemptTime"] == "2023-11-14T22:13:50.000Z"
     assert shown["firstLossDueTime"] == "2023-11-14T22:14:20.000Z"

@@ -21,6 +21,7 @@ from pillion_sidecar.config.schema.security import CREDENTIALS, SECURITY_RULES, 
 from pillion_sidecar.config.schema.status import (
     AGE,
     READY,
+    REASON,
     condition_column,
     count,
     moment,
@@ -277,12 +278,23 @@ LISTENER_DESTINATION = Kind(
             "When the first indication will be discarded if nothing more is delivered. Absent: "
             "none is due.",
         ),
+        count(
+            "discarded",
+            "How many indications deliverers have discarded undelivered, each since it was "
+            "started. Those of pods that ended are not among them.",
+        ),
+        moment(
+            "lastDiscardTime",
+            "When a deliverer last discarded an indication undelivered, since it was started. "
+            "Absent: none has.",
+        ),
         count("deliverers", "How many deliverers told the operator about this destination."),
         count("relays", "How many of them leave delivery to a gateway. Absent: none does."),
         conditions=_CONDITIONS,
     ),
     columns=(
         READY,
+        REASON,
         condition_column("Delivering", "Whether the listener takes indications."),
         Column(
             name="Depth",
@@ -300,6 +312,12 @@ LISTENER_DESTINATION = Kind(
             name="Last Result",
             path=".status.lastResult",
             description="How the last attempt ended.",
+        ),
+        Column(
+            name="Discarded",
+            type="integer",
+            path=".status.discarded",
+            description="How many indications were discarded undelivered.",
         ),
         Column(
             name="Protocol",

@@ -4,7 +4,7 @@ from pillion_sidecar.config.resources import QueryLanguage
 from pillion_sidecar.config.schema.common import one_of
 from pillion_sidecar.config.schema.fields import Column, Field, Kind, ListOf, Struct, Text
 from pillion_sidecar.config.schema.rules import matching
-from pillion_sidecar.config.schema.status import AGE, READY, status
+from pillion_sidecar.config.schema.status import AGE, READY, REASON, status
 
 _NAMESPACE = Text(
     min_length=1,
@@ -58,6 +58,7 @@ INDICATION_FILTER = Kind(
     ),
     columns=(
         READY,
+        REASON,
         Column(name="Query", path=".spec.query", description="The query."),
         Column(
             name="Language",

@@ -31,7 +31,7 @@ from pillion_sidecar.config.schema.rules import (
     object_name,
     reference,
 )
-from pillion_sidecar.config.schema.status import AGE, READY, condition_column, count, status, word
+from pillion_sidecar.config.schema.status import AGE, REASON, condition_column, count, status, word
 from pillion_sidecar.config.schema.urls import PREFIX
 
 #: The default of DeliveryRetryAttempts.
@@ -397,6 +397,11 @@ INDICATION_SERVICE = Kind(
         count("subscriptions", "How many subscriptions this service serves."),
         count("deliverers", "How many deliverers run: sidecars, or replicas of the gateway."),
         count("readyDeliverers", "How many of them have said that they run on this revision."),
+        word(
+            "ready",
+            "How many deliverers run on this revision, of all, such as 12/12; in mode Gateway, how "
+            "many of the replicas serve. Those in unreachableDeliverers are not among the former.",
+        ),
         count(
             "unreachableDeliverers",
             "How many of them did not answer the operator, as where a NetworkPolicy keeps it out. "
@@ -412,17 +417,17 @@ INDICATION_SERVICE = Kind(
         conditions=_CONDITIONS,
     ),
     columns=(
-        READY,
+        Column(
+            name="Ready",
+            path=".status.ready",
+            description="How many deliverers run on this revision, of all; of a gateway, how many "
+            "pods serve.",
+        ),
+        REASON,
         Column(
             name="Mode",
             path=".spec.deliverer.mode",
             description="Whether its deliverers run beside the publishers or on their own.",
-        ),
-        Column(
-            name="Deliverers",
-            type="integer",
-            path=".status.deliverers",
-            description="How many deliverers run.",
         ),
         Column(
             name="Missing",

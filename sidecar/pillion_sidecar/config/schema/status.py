@@ -75,6 +75,11 @@ def condition_column(condition: str, description: str, *, priority: int = 0) -> 
     )
 
 
+REASON = Column(
+    name="Reason",
+    path='.status.conditions[?(@.type=="Ready")].reason',
+    description="Why it is ready, or not.",
+)
 READY = condition_column("Ready", "Whether every deliverer that can be reached runs on it.")
 
 

@@ -19,7 +19,7 @@ from pillion_sidecar.config.schema.rules import (
     matching,
     reference,
 )
-from pillion_sidecar.config.schema.status import AGE, READY, status, word
+from pillion_sidecar.config.schema.status import AGE, READY, REASON, status, word
 
 _DURATION = Integer(minimum=1, maximum=LONGEST_TIME)
 
@@ -187,6 +187,7 @@ INDICATION_SUBSCRIPTION = Kind(
     ),
     columns=(
         READY,
+        REASON,
         Column(
             name="State",
             path=".status.subscriptionState",

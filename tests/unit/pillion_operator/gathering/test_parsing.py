@@ -63,6 +63,25 @@ def test_the_first_loss_that_is_due_is_read() -> None:
     assert queue.first_loss_due_time == 300.0
 
 
+def test_what_was_discarded_is_read_as_one_number_and_a_time() -> None:
+    told = {
+        **OLD_QUEUE,
+        "discarded": {"queue-full": 2, "attempts-exceeded": 3},
+        "lastDiscardTime": "1970-01-01T00:05:00.000Z",
+    }
+    (queue,) = parse_page(page(told)).queues
+    assert (queue.discarded, queue.last_discard_time) == (5, 300.0)
+    older = {name: value for name, value in OLD_QUEUE.items() if name != "discarded"}
+    (queue,) = parse_page(page(older)).queues
+    assert (queue.discarded, queue.last_discard_time) == (0, None)
+
+
+@pytest.mark.parametrize("wrong", [[], "3", {"queue-full": -1}, {"queue-full": "2"}])
+def test_discards_that_are_no_numbers_are_refused(wrong: object) -> None:
+    with pytest.raises(ReportError):
+        parse_page(page({**OLD_QUEUE, "discarded": wrong}))
+
+
 def test_as_many_queues_as_there_may_be_are_not_too_many_parts() -> None:
     many = [{**OLD_QUEUE, "name": f"q{number}"} for number in range(MOST_ENTRIES)]
     ended = [{"name": f"s{number}", "reason": "FatalError"} for number in range(MOST_ENTRIES)]

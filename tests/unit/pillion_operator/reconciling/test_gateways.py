@@ -47,8 +47,83 @@ def condition(world: World, kind: str, name: str, wanted: str) -> tuple[str, str
     return (found[0]["status"], found[0]["reason"]) if found else ("", "")
 
 
+def status(world: World, service: str) -> dict[str, Any]:
+    found: dict[str, Any] = world.api.objects[Key("IndicationService", NAMESPACE, service)][
+        "status"
+    ]
+    return found
+
+
+def ready_message(world: World, service: str) -> str:
+    (found,) = (one for one in status(world, service)["conditions"] if one["type"] == "Ready")
+    return str(found["message"])
+
+
+def test_a_gateway_that_cannot_start_says_why_and_how_many_serve() -> None:
+    async def scenario(world: World) -> None:
+        world.pod("hub-0", service="hub")
+        await settled(world)
+        key = Key("Pod", NAMESPACE, "hub-0")
+        running = world.api.objects[key]["status"]
+        waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "x".'}
+        not_ready = {"type": "Ready", "status": "False"}
+        deliverer = {"name": "pillion-deliverer", "state": {"waiting": waiting}}
+        held = {**running, "phase": "Pending", "conditions": [not_ready]}
+        world.api.put(
+            {**world.api.objects[key], "status": {**held, "containerStatuses": [deliverer]}}
+        )
+        await settled(world)
+        assert condition(world, "IndicationService", "hub", "Ready") == (
+            "False",
+            "GatewayNotRunning",
+        )
+        assert 'hub-0: ImagePullBackOff (Back-off pulling image "x")' in ready_message(world, "hub")
+        assert ready_message(world, "hub").startswith("0/1 pods serve.")
+        assert status(world, "hub")["ready"] == "0/1"
+        # One that cannot be placed, by its scheduler.
+        unplaced = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": 'storageclass "nope" not found',
+        }
+        world.api.put(
+            {
+                **world.api.objects[key],
+                "status": {"phase": "Pending", "conditions": [not_ready, unplaced]},
+            }
+        )
+        await settled(world)
+        await settled(world)
+        assert 'Unschedulable (storageclass "nope" not found)' in ready_message(world, "hub")
+        world.api.put({**world.api.objects[key], "status": running})
+        await settled(world)
+        assert condition(world, "IndicationService", "hub", "Ready") == ("True", "InForce")
+
+    virtually(scenario)
+
+
+def test_a_sidecar_that_cannot_be_heard_is_shown_by_number_and_takes_no_readiness() -> None:
+    async def scenario(world: World) -> None:
+        world.pod("hub-0", service="hub")
+        world.pod("silent", service="default")
+        world.pods["silent"].silent = True
+        await settled(world)
+        assert condition(world, "IndicationService", "default", "Ready") == ("True", "InForce")
+        assert status(world, "default")["ready"] == "1/2"
+        assert status(world, "default")["unreachableDeliverers"] == 1
+        world.pods["sidecar"].silent = True
+        await settled(world)
+        await settled(world)
+        assert condition(world, "IndicationService", "default", "Ready") == ("True", "Unreported")
+
+    virtually(scenario)
+
+
 def test_a_journal_that_goes_with_its_pod_is_told_of_and_leaves_the_service_ready() -> None:
     async def scenario(world: World) -> None:
+        world.pod("hub-0", service="hub")
+        await settled(world)
         durable = ("IndicationService", "default", "NotDurableBeyondPod")
         ready = ("IndicationService", "default", "Ready")
         assert condition(world, *durable) == ("True", "VolumeOfPod")
@@ -85,9 +160,17 @@ def test_a_gateway_without_a_pod_does_not_serve_and_with_one_it_does() -> None:
     async def scenario(world: World) -> None:
         service = ("IndicationService", "default", "GatewayReady")
         assert condition(world, *service) == ("False", "GatewayNotRunning")
+        # Neither the gateway is ready, nor who depends on it.
+        for name in ("default", "hub"):
+            ready = condition(world, "IndicationService", name, "Ready")
+            assert ready == ("False", "GatewayNotRunning")
+        assert status(world, "hub")["ready"] == "0/1"
+        assert status(world, "default")["ready"] == "1/1"
         world.pod("hub-0", service="hub")
         await settled(world)
         assert condition(world, *service) == ("True", "GatewayServes")
+        assert condition(world, "IndicationService", "default", "Ready") == ("True", "InForce")
+        assert status(world, "hub")["ready"] == "1/1"
         # What is rendered otherwise than it stands in its resource is in force all the same.
         for kind, name in (
             ("IndicationSubscription", "all"),

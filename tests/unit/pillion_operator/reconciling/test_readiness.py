@@ -187,7 +187,7 @@ def test_what_is_in_force_is_said_at_once() -> None:
         ((report("p", None),), ("False", "RollingOut")),
         ((silent(reason=NO_TOKEN),), ("False", "RollingOut")),
         ((report("p"), report("q", None)), ("True", "InForce")),
-        ((silent(),), ("True", "Unreachable")),
+        ((silent(),), ("True", "Unreported")),
         ((report("p"), silent("q")), ("True", "InForce")),
         ((report("p", "r0"), silent("q")), ("False", "RollingOut")),
     ],

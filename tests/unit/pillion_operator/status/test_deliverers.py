@@ -83,7 +83,7 @@ def test_deliverers_are_counted_by_what_they_report() -> None:
         (counts(ready=2, behind=1), "False", "RollingOut"),
         (counts(behind=1, unreachable=1), "False", "RollingOut"),
         (counts(starting=1), "False", "RollingOut"),
-        (counts(unreachable=3), "True", "Unreachable"),
+        (counts(unreachable=3), "True", "Unreported"),
     ],
     ids=str,
 )
@@ -96,9 +96,10 @@ def test_ready_is_about_those_that_serve_and_can_be_reached(
 
 
 def test_those_that_cannot_be_reached_are_told_of() -> None:
-    assert "3 cannot be reached" in ready_condition(counts(ready=1, unreachable=3)).message
-    assert "3 cannot be reached" in ready_condition(counts(behind=1, unreachable=3)).message
-    assert "cannot be reached" not in ready_condition(counts(behind=1)).message
+    assert "3 do not answer" in ready_condition(counts(ready=1, unreachable=3)).message
+    assert "3 do not answer" in ready_condition(counts(behind=1, unreachable=3)).message
+    assert "do not answer" not in ready_condition(counts(behind=1)).message
+    assert "3 of 3 deliverers do not answer" in ready_condition(counts(unreachable=3)).message
     assert ready_condition(counts(behind=2, starting=1)).message.startswith("3 deliverer(s)")
 
 
@@ -124,11 +125,13 @@ def test_an_injection_without_a_miss_is_complete(injected: int, reason: str) -> 
 
 
 def test_the_counts_are_fields_of_status() -> None:
-    assert count_fields(counts(ready=2, behind=1, unreachable=1), injected=3, missing=1) == {
+    counted = counts(ready=2, behind=1, unreachable=1)
+    assert count_fields(counted, ready="2/4", injected=3, missing=1) == {
+        "ready": "2/4",
         "deliverers": 4,
         "readyDeliverers": 2,
         "unreachableDeliverers": 1,
         "injected": 3,
         "missing": 1,
     }
-    assert "injected" not in count_fields(counts(), injected=None, missing=None)
+    assert "injected" not in count_fields(counts(), ready="0/0", injected=None, missing=None)

@@ -221,8 +221,12 @@ def test_the_fields_say_what_is_known() -> None:
         "oldestIndicationTime": "2023-11-14T22:13:19Z",
         "lastResult": "Error",
         "nextAttemptTime": "2023-11-14T22:13:40Z",
+        "discarded": 0,
     }
-    assert judged(IDLE).fields == {"deliverers": 2, "depth": 0, "highWater": 0}
+    lost = replace(FAILING, discarded=7, last_discard_time=NOW - 10)
+    assert judged(lost).fields["discarded"] == 7
+    assert judged(lost).fields["lastDiscardTime"] == "2023-11-14T22:13:10Z"
+    assert judged(IDLE).fields == {"deliverers": 2, "depth": 0, "highWater": 0, "discarded": 0}
     assert judged(NOTHING).fields == {"deliverers": 0}
 
 
