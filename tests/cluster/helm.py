@@ -160,6 +160,37 @@ MATRIX: dict[str, tuple[str, ...]] = {
         "deliverer.allowLoopback=true",
         "deliverer.allowLinkLocal=true",
     ),
+    "extra": (
+        'commonLabels={"team":"a","app.kubernetes.io/name":"theirs"}',
+        'crds.labels={"owner":"platform"}',
+        'crds.annotations={"note":"b","helm.sh/resource-policy":"theirs"}',
+        'extraArgs=["--gather-interval","5"]',
+        'extraEnv=[{"name":"SSL_CERT_FILE","value":"/mnt/ca/ca.crt"}]',
+        'extraVolumes=[{"name":"ca","configMap":{"name":"ca"}}]',
+        'extraVolumeMounts=[{"name":"ca","mountPath":"/mnt/ca"}]',
+        'extraObjects=[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one","namespace":'
+        '"pillion-system"}},"apiVersion: v1\\nkind: ConfigMap\\nmetadata: {name: two, namespace: '
+        '{{ .Release.Namespace }}}"]',
+        "proxy.httpsProxy=http://proxy.example:3128",
+        "proxy.noProxy=.svc",
+        'podSecurityContext={"fsGroup":7}',
+        'securityContext={"appArmorProfile":{"type":"RuntimeDefault"}}',
+        "monitoring.serviceMonitor.enabled=true",
+        'monitoring.serviceMonitor.labels={"team":"b"}',
+    ),
+    "host-network": (
+        "injection.hostNetwork=true",
+        "injection.port=10250",
+        "telemetryPort=10251",
+        "monitoring.serviceMonitor.enabled=true",
+    ),
+    "alerts": (
+        "monitoring.rules.enabled=true",
+        "monitoring.prometheusRule.enabled=true",
+        'monitoring.alerts={"PillionQueueFilling":{"threshold":0.9,"severity":"warning","for":"5m"},'
+        '"PillionGroupStalled":{"enabled":false},'
+        '"PillionGatewayCertificateExpiring":{"threshold":7}}',
+    ),
     "monitoring": tuple(
         f"monitoring.{part}.enabled=true"
         for part in ("serviceMonitor", "podMonitor", "prometheusRule", "dashboard")

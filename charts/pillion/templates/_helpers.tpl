@@ -45,6 +45,19 @@ app.kubernetes.io/component: operator
 {{- end -}}
 
 {{- define "pillion.labels" -}}
+{{- include "pillion.labelsWith" (list . nil) -}}
+{{- end -}}
+
+{{/* The labels of an object with labels of its own. */}}
+{{- define "pillion.labelsWith" -}}
+{{- $chart := index . 0 -}}
+{{- $own := index . 1 | default dict -}}
+{{- $labels := include "pillion.ownLabels" $chart | fromYaml -}}
+{{- toYaml (merge $labels (deepCopy $own) (deepCopy ($chart.Values.commonLabels | default dict))) -}}
+{{- end -}}
+
+{{/* A label of ours goes before one of the same name in commonLabels. */}}
+{{- define "pillion.ownLabels" -}}
 {{ include "pillion.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: pillion
@@ -130,3 +143,21 @@ create where there is none. */ -}}
   resources: [events]
   verbs: [create]
 {{- end -}}
+
+{{/* The restricted profile, with single fields replaced. */}}
+{{- define "pillion.podSecurityContext" -}}
+{{- $context := dict "runAsNonRoot" true "seccompProfile" (dict "type" "RuntimeDefault") -}}
+{{- if not (kindIs "invalid" .Values.runAsUser) -}}
+{{- $user := int64 .Values.runAsUser -}}
+{{- $context = merge $context (dict "runAsUser" $user "runAsGroup" $user) -}}
+{{- end -}}
+{{- toYaml (mergeOverwrite $context (deepCopy (.Values.podSecurityContext | default dict))) -}}
+{{- end -}}
+
+{{- define "pillion.securityContext" -}}
+{{- $context := dict "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true -}}
+{{- $context = merge $context (dict "capabilities" (dict "drop" (list "ALL"))) -}}
+{{- toYaml (mergeOverwrite $context (deepCopy (.Values.securityContext | default dict))) -}}
+{{- end -}}
+
+{{- define "pillion.telemetryPort" -}}{{ int (.Values.telemetryPort | default 8081) }}{{- end -}}

@@ -4,7 +4,50 @@
 {{- with .Values.monitoring.manual -}}
 {{- $alerts = $alerts | replace "docs/operating.md#" (printf "%s/operating.html#" (trimSuffix "/" .)) -}}
 {{- end -}}
+{{- if .Values.monitoring.alerts -}}
+{{- $alerts = include "pillion.changedAlerts" (list ($alerts | fromYaml) .Values.monitoring.alerts) -}}
+{{- end -}}
 {{- $alerts -}}
+{{- end -}}
+
+{{/* Of a rule file and the changes by name of alert: the rule file with the changes. */}}
+{{- define "pillion.changedAlerts" -}}
+{{- $file := index . 0 -}}
+{{- $changes := index . 1 -}}
+{{- $known := list -}}
+{{- $groups := list -}}
+{{- range $group := $file.groups -}}
+{{- $rules := list -}}
+{{- range $rule := $group.rules -}}
+{{- $known = append $known $rule.alert -}}
+{{- $change := get $changes $rule.alert | default dict -}}
+{{- if hasKey $change "severity" -}}
+{{- $_ := set $rule.labels "severity" $change.severity -}}
+{{- end -}}
+{{- if hasKey $change "for" -}}
+{{- $_ := set $rule "for" (index $change "for") -}}
+{{- end -}}
+{{- if hasKey $change "threshold" -}}
+{{- if not (regexMatch "[<>] [0-9.]+( \\* 86400)?$" $rule.expr) -}}
+{{- fail (printf "monitoring.alerts.%s.threshold: this alert has no threshold. Remove it." $rule.alert) -}}
+{{- end -}}
+{{- $number := printf "${1} %v${2}" $change.threshold -}}
+{{- $_ := set $rule "expr" (regexReplaceAll "([<>]) [0-9.]+( \\* 86400)?$" $rule.expr $number) -}}
+{{- end -}}
+{{- if dig "enabled" true $change -}}
+{{- $rules = append $rules $rule -}}
+{{- end -}}
+{{- end -}}
+{{- if $rules -}}
+{{- $groups = append $groups (set (deepCopy $group) "rules" $rules) -}}
+{{- end -}}
+{{- end -}}
+{{- range $name, $_ := $changes -}}
+{{- if not (has $name $known) -}}
+{{- fail (printf "monitoring.alerts.%s: there is no alert of this name. The manual lists them." $name) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml (dict "groups" $groups) -}}
 {{- end -}}
 
 {{/* The labels of the operator's pods as a label selector in text. */}}

@@ -107,12 +107,15 @@ def test_the_operator_keeps_to_the_restricted_profile(render: Render, case: str)
     spec = pod(render(case))
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & spec.keys()
+    assert not {"hostPID", "hostIPC", "initContainers"} & spec.keys()
+    assert ("hostNetwork" in spec) == (case == "host-network")
     assert {next(kind for kind in volume if kind != "name") for volume in spec["volumes"]} <= {
-        *("emptyDir", "secret")
+        *("emptyDir", "secret", "configMap")
     }
     for container in spec["containers"]:
-        assert container["securityContext"] == {
+        context = {**container["securityContext"]}
+        context.pop("appArmorProfile", None)
+        assert context == {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
@@ -507,6 +510,134 @@ def test_the_pod_is_what_the_values_say(render: Render) -> None:
     assert spec["topologySpreadConstraints"]
     assert {"--allow-loopback", "--allow-link-local"} <= set(arguments(objects))
     assert pod(render("default"))["securityContext"]["runAsUser"] == 65532
+
+
+def test_more_arguments_variables_volumes_and_objects_are_added(render: Render) -> None:
+    objects = render("extra")
+    assert arguments(objects)[-2:] == ["--gather-interval", "5"]
+    options = command_parser("operator", load("operator")).parse_args(arguments(objects)[1:])
+    assert settings_of(options).gather_interval == 5
+    spec = pod(objects)
+    (container,) = spec["containers"]
+    variables = {one["name"]: one.get("value") for one in container["env"]}
+    assert variables["SSL_CERT_FILE"] == "/mnt/ca/ca.crt"
+    assert variables["HTTPS_PROXY"] == "http://proxy.example:3128"
+    assert variables["NO_PROXY"] == ".svc"
+    assert "HTTP_PROXY" not in variables
+    assert spec["volumes"][-1] == {"name": "ca", "configMap": {"name": "ca"}}
+    assert container["volumeMounts"][-1] == {"name": "ca", "mountPath": "/mnt/ca"}
+    made = {found["metadata"]["name"]: found for found in of_kind(objects, "ConfigMap")}
+    assert {"one", "two"} <= made.keys()
+    assert made["two"]["metadata"]["namespace"] == "pillion-system"
+
+
+def test_single_fields_of_the_security_contexts_are_replaced(render: Render) -> None:
+    spec = pod(render("extra"))
+    assert spec["securityContext"] == {
+        **pod(render("default"))["securityContext"],
+        "fsGroup": 7,
+    }
+    (container,) = spec["containers"]
+    (usual,) = pod(render("default"))["containers"]
+    added = {"appArmorProfile": {"type": "RuntimeDefault"}}
+    assert container["securityContext"] == {**usual["securityContext"], **added}
+
+
+def test_common_labels_are_on_every_object_and_never_in_the_place_of_ours(render: Render) -> None:
+    objects = [one for one in render("extra") if one["metadata"]["name"] not in ("one", "two")]
+    deployment = only(objects, "Deployment")
+    for found in (*objects, deployment["spec"]["template"]):
+        labels = found["metadata"]["labels"]
+        wanted = "b" if found.get("kind") == "ServiceMonitor" else "a"
+        assert labels["team"] == wanted, found.get("kind")
+        assert labels["app.kubernetes.io/name"] == "pillion"
+    assert deployment["spec"]["selector"]["matchLabels"].keys() == {
+        "app.kubernetes.io/name",
+        "app.kubernetes.io/instance",
+        "app.kubernetes.io/component",
+    }
+
+
+def test_the_definitions_show_their_version_and_the_labels_of_the_values(render: Render) -> None:
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    for found in of_kind(render("default"), "CustomResourceDefinition"):
+        labels = found["metadata"]["labels"]
+        assert labels["app.kubernetes.io/version"] == version
+        assert labels["app.kubernetes.io/part-of"] == "pillion"
+    for found in of_kind(render("extra"), "CustomResourceDefinition"):
+        assert found["metadata"]["labels"]["owner"] == "platform"
+        assert found["metadata"]["annotations"] == {
+            "helm.sh/resource-policy": "keep",
+            "note": "b",
+        }
+
+
+def test_on_the_nodes_network_all_ports_are_those_of_the_values(render: Render) -> None:
+    objects = render("host-network")
+    deployment = only(objects, "Deployment")["spec"]
+    spec = deployment["template"]["spec"]
+    assert (spec["hostNetwork"], spec["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    # A second pod on the same node would wait for the ports of the first.
+    assert deployment["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+    usual = only(render("default"), "Deployment")["spec"]["strategy"]["rollingUpdate"]
+    assert usual == {"maxSurge": 1, "maxUnavailable": 0}
+    (container,) = spec["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {"webhook": 10250, "telemetry": 10251}
+    assert option(objects, "--webhook") == "0.0.0.0:10250"
+    assert option(objects, "--telemetry") == "0.0.0.0:10251"
+    rules = only(objects, "NetworkPolicy")["spec"]["ingress"]
+    assert [rule["ports"][0]["port"] for rule in rules] == [10250, 10251]
+    (service,) = [
+        one for one in of_kind(objects, "Service") if one["metadata"]["name"] == "pillion-operator"
+    ]
+    assert service["spec"]["ports"][0]["port"] == 10251
+
+
+def test_replicas_of_the_operator_avoid_each_others_nodes_softly(render: Render) -> None:
+    objects = render("default")
+    rules = pod(objects)["affinity"]["podAntiAffinity"]
+    (term,) = rules["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert rules.keys() == {"preferredDuringSchedulingIgnoredDuringExecution"}
+    assert term["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+    selector = only(objects, "Deployment")["spec"]["selector"]
+    assert term["podAffinityTerm"]["labelSelector"] == selector
+
+
+def test_alerts_are_left_out_and_changed_by_name(render: Render) -> None:
+    objects = render("alerts")
+    file = only(objects, "PrometheusRule")["spec"]
+    assert yaml.safe_load(only(objects, "ConfigMap")["data"]["rules.yaml"]) == file
+    written = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
+    before = {rule["alert"]: rule for group in written["groups"] for rule in group["rules"]}
+    after = {rule["alert"]: rule for group in file["groups"] for rule in group["rules"]}
+    assert before.keys() - after.keys() == {"PillionGroupStalled"}
+    filling = after["PillionQueueFilling"]
+    assert (filling["labels"]["severity"], filling["for"]) == ("warning", "5m")
+    assert filling["expr"] == before["PillionQueueFilling"]["expr"].replace("> 0.8", "> 0.9")
+    expiring = after["PillionGatewayCertificateExpiring"]
+    assert expiring["expr"].endswith("< 7 * 86400")
+    changed = {name for name in after if after[name] != before[name]}
+    assert changed == {"PillionQueueFilling", "PillionGatewayCertificateExpiring"}
+
+
+@pytest.mark.parametrize(
+    ("alerts", "said"),
+    [
+        ({"PillionNope": {"enabled": False}}, "monitoring.alerts.PillionNope: there is no alert"),
+        (
+            {"PillionJournalFull": {"threshold": 2}},
+            "monitoring.alerts.PillionJournalFull.threshold: this alert has no threshold",
+        ),
+        ({"PillionJournalFull": {"treshold": 2}}, "additional properties 'treshold' not allowed"),
+    ],
+)
+def test_a_wrong_change_of_an_alert_is_refused_and_named(
+    helm: Helm, alerts: Object, said: str
+) -> None:
+    with pytest.raises(HelmFailed) as refused:
+        helm.template("monitoring.rules.enabled=true", f"monitoring.alerts={json.dumps(alerts)}")
+    assert said in refused.value.printed
 
 
 def test_there_is_a_disruption_budget_where_there_is_more_than_one(render: Render) -> None:
