@@ -19,6 +19,7 @@ from pillion_operator.clock import Clock, SystemClock
 from pillion_operator.cluster.api import FAILURES, Api
 from pillion_operator.cluster.connecting import connect
 from pillion_operator.cluster.types import OURS, Object
+from pillion_operator.definitions import Definitions
 from pillion_operator.evaluation.namespace import Services
 from pillion_operator.injection.certificates import expiry
 from pillion_operator.injection.keeper import CertificateFolder, CertificateKeeper
@@ -54,6 +55,7 @@ class Operator:
         self._settings = settings
         self._clock = clock or SystemClock()
         self._store = Store()
+        self._definitions: Definitions | None = None
         self._metrics = Metrics(version=version("pillion"))
         self._health = WatchHealth(
             (kind.plural for kind, _ in WATCHED), monotonic=self._clock.monotonic
@@ -86,6 +88,7 @@ class Operator:
         configuration = await self._connect()
         async with ApiClient(configuration) as client:
             api = Api(client)
+            self._definitions = Definitions(api=api, store=self._store, clock=self._clock)
             self._metrics.read(lambda: self._families(api))
             try:
                 await self._serve_telemetry()
@@ -147,12 +150,14 @@ class Operator:
             raise StartFailed(f"no way to an API server: {error}") from error
 
     async def _work(self, api: Api) -> None:
+        assert self._definitions is not None
         resync = Resync(
             api=api,
             store=self._store,
             namespaces=self._settings.namespaces,
             clock=self._clock,
             missed=lambda kind, count: self._metrics.watch_missed.labels(kind).inc(count),
+            definitions=self._definitions,
         )
         # A listing after every watch has begun misses nothing: not even what is deleted meanwhile.
         await self._all_watched.wait()
@@ -172,6 +177,7 @@ class Operator:
                 self._settings.resync_interval, wanted=lambda: not self._leading
             )
             tasks.create_task(standing_by)
+            tasks.create_task(self._definitions.run())
             tasks.create_task(self._lead(api, resync))
 
     async def _fill(self, resync: Resync) -> None:
@@ -191,17 +197,9 @@ class Operator:
                 return
 
     async def _lead(self, api: Api, resync: Resync) -> None:
-        leader = Leader(
-            self._settings,
-            api=api,
-            store=self._store,
-            resync=resync,
-            metrics=self._metrics,
-            clock=self._clock,
-        )
         if self._settings.lease is None:
             self._set_leading(True)
-            await leader.run()
+            await self._leader(api, resync).run()
             return
         leadership = Leadership(
             api,
@@ -216,11 +214,22 @@ class Operator:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(leadership.hold())
-                tasks.create_task(leader.run())
+                leading = api.only_while(lambda: leadership.leading)
+                tasks.create_task(self._leader(leading, resync).run())
         finally:
             # Everything that writes has ended by now. After LeadershipLost what was under way may
             # still arrive: it goes on to the end of the process, the only safe one.
             await leadership.release()
+
+    def _leader(self, api: Api, resync: Resync) -> Leader:
+        return Leader(
+            self._settings,
+            api=api,
+            store=self._store,
+            resync=resync,
+            metrics=self._metrics,
+            clock=self._clock,
+        )
 
     def _set_leading(self, leading: bool) -> None:
         self._leading = leading
@@ -229,9 +238,11 @@ class Operator:
     # ------------------------------------------------------------------ what is heard
 
     def _observe(self, kind: str | None, body: Object) -> None:
+        assert self._definitions is not None
         if kind == "DELETED":
-            self._store.remove(key_of(body), version=version_of(body))
+            self._definitions.removed(key_of(body), version=version_of(body))
         else:
+            self._definitions.seen(key_of(body), version=version_of(body))
             self._store.put(body)
 
     def _watch_began(self, plural: str) -> None:

@@ -7,6 +7,7 @@ the Lease are for people.
 """
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ logger = logging.getLogger("pillion.leadership")
 
 
 class LeadershipLost(Exception):
-    """The Lease could not be renewed in time, or somebody else has it: this process must end.
+    """Somebody else has the Lease, or it was given up: this process must end.
 
     Its requests may still be under way, so it is the process that ends, not just its loops.
     """
@@ -32,7 +33,7 @@ class LeaseTimes:
 
     #: How long a Lease that is seen not to change is still respected.
     lease: float = 15.0
-    #: How long a leader that cannot renew goes on.
+    #: How long a leader that cannot renew goes on writing.
     renew_deadline: float = 10.0
     #: Between two attempts, to acquire or to renew.
     retry: float = 2.0
@@ -101,13 +102,38 @@ class Leadership:
         self._leads(True)
 
     async def hold(self) -> NoReturn:
-        """Renew the Lease until that fails for too long; then raise LeadershipLost."""
+        """Renew the Lease until somebody else has it; then raise LeadershipLost.
+
+        A leader that cannot renew in time does not lead: it writes nothing until it has renewed,
+        which succeeds only while nobody else has taken the Lease.
+        """
+        led = True
         try:
             while True:
-                await self._clock.sleep(min(self._times.retry, self._left()))
+                left = self._left()
+                await self._clock.sleep(min(self._times.retry, left if left > 0 else math.inf))
+                led = self._told(led)
                 await self._renew()
+                led = self._told(led)
         finally:
-            self._leads(False)
+            if led:
+                self._leads(False)
+
+    def _told(self, led: bool) -> bool:
+        """Tell of a change since it ``led`` or did not; return whether it leads."""
+        if self.leading == led:
+            return led
+        if led:
+            logger.warning(
+                "the Lease %s/%s could not be renewed in time: nothing is written until it is",
+                self._namespace,
+                self._name,
+                extra={"event": "leadership-paused"},
+            )
+        else:
+            logger.info("this replica leads again", extra={"event": "leadership-resumed"})
+        self._leads(not led)
+        return not led
 
     async def release(self) -> None:
         """Give the Lease back, so that another replica leads at once. For an orderly end only:
@@ -165,26 +191,30 @@ class Leadership:
 
     async def _renew(self) -> None:
         began = self._clock.monotonic()
-        if self._left() <= 0:
-            raise self._lost("it could not be renewed in time")
+        left = self._left()
         assert self._held is not None
-        renewal = self._change(self._held, {"renewTime": self._now()})
+        renewal = self._change(self._held, {"renewTime": self._now()}, anew=True)
         try:
-            self._held = await within(self._clock, self._left(), renewal)
+            self._held = await within(
+                self._clock, left if left > 0 else self._times.renew_deadline, renewal
+            )
         except FAILURES as error:
             self._warn("was not renewed", error)
             return
         # From when it was begun: the API server may have written it as early as that.
         self._renewed = began
 
-    async def _change(self, held: Object, changes: Object) -> Object:
-        """Write some fields of the Lease that this process has."""
+    async def _change(self, held: Object, changes: Object, *, anew: bool = False) -> Object:
+        """Write some fields of the Lease that this process has; ``anew``: also one that is gone."""
         try:
             return await self._api.replace({**held, "spec": {**held["spec"], **changes}})
         except (Conflict, NotFound):
             # Somebody has added a label, or an answer of our own got lost. Or it is no longer ours.
             found = await self._api.get(LEASE, self._namespace, self._name)
         holder = ((found or {}).get("spec") or {}).get("holderIdentity")
+        if found is None and anew and self._left() > 0:
+            # Nobody else may have it yet: a standby that knew it waits for its time.
+            return await self._api.create(self._first())
         if found is None or holder != self._identity:
             raise self._lost(f"it is held by {holder or 'nobody'}")
         return await self._api.replace({**found, "spec": {**found["spec"], **changes}})

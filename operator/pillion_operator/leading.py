@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 from pillion_operator.assembly import Assembly
 from pillion_operator.clock import Clock
-from pillion_operator.cluster.api import FAILURES, Api
+from pillion_operator.cluster.api import FAILURES, Api, ApiError
 from pillion_operator.cluster.applier import Applier, Repair
 from pillion_operator.desired.configuration import operator_token
 from pillion_operator.evaluation.namespace import Services
@@ -154,7 +154,8 @@ class Leader:
                     name=self._settings.token_secret,
                 )
             except FAILURES as error:
-                if self._clock.monotonic() >= deadline:
+                refused = isinstance(error, ApiError) and error.reason != "NotLeading"
+                if refused and self._clock.monotonic() >= deadline:
                     # A leader that cannot do its work leaves it to another, and says so loudly.
                     raise
                 logger.warning(

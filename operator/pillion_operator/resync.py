@@ -9,9 +9,10 @@ import logging
 from collections.abc import Callable, Sequence
 
 from pillion_operator.clock import Clock
-from pillion_operator.cluster.api import FAILURES, Api
-from pillion_operator.cluster.types import ResourceType
-from pillion_operator.store import Key, Store
+from pillion_operator.cluster.api import FAILURES, Api, NotFound
+from pillion_operator.cluster.types import OURS, ResourceType
+from pillion_operator.definitions import Definitions
+from pillion_operator.store import Key, Store, key_of
 from pillion_operator.watching import WATCHED
 
 logger = logging.getLogger("pillion.operator")
@@ -31,6 +32,7 @@ class Resync:
         namespaces: Sequence[str],
         clock: Clock,
         missed: Callable[[str, int], None],
+        definitions: Definitions,
     ) -> None:
         """``namespaces``: empty for all. ``missed`` counts, by kind, what no watch has brought."""
         self._api = api
@@ -38,6 +40,7 @@ class Resync:
         self._namespaces = tuple(namespaces)
         self._clock = clock
         self._missed = missed
+        self._definitions = definitions
         #: The store keeps what is touched for one listing at a time.
         self._repairing = asyncio.Lock()
 
@@ -79,11 +82,23 @@ class Resync:
         self._store.begin_listing()
         listed = []
         for namespace in self._namespaces or (None,):
-            items = await self._api.list(kind, namespace, label_selector=selector)
+            try:
+                items = await self._api.list(kind, namespace, label_selector=selector)
+            except NotFound:
+                if kind not in OURS:
+                    raise
+                # Its definition is gone: what is missing may not have been deleted.
+                return []
             # The items of a list do not say what they are.
             listed += [
                 {**item, "apiVersion": kind.api_version, "kind": kind.kind} for item in items
             ]
         # What a watch is just about to bring is not missed.
         await self._clock.sleep(patience)
-        return self._store.reconcile_listing(kind.kind, self._namespaces or None, listed)
+        wrong = self._store.reconcile_listing(
+            kind.kind, self._namespaces or None, listed, kept=self._definitions.holds
+        )
+        there = {key_of(body) for body in listed}
+        gone = [key for key in wrong if key not in there and self._definitions.holds(key)]
+        news = self._definitions.missing(gone)
+        return [key for key in wrong if key not in gone or key in news]

@@ -130,12 +130,17 @@ class Store:
         self._touched = set()
 
     def reconcile_listing(
-        self, kind: str, namespaces: Iterable[str] | None, listed: Iterable[Object]
+        self,
+        kind: str,
+        namespaces: Iterable[str] | None,
+        listed: Iterable[Object],
+        *,
+        kept: Callable[[Key], bool] = lambda _key: False,
     ) -> list[Key]:
         """Set one kind right by a complete listing; return what was not as the store had it.
 
         ``namespaces`` are those that were listed, None for all. What a watch has brought since
-        ``begin_listing`` is left alone.
+        ``begin_listing`` is left alone; so is what is not listed and ``kept``, though returned.
         """
         touched = self._touched or set()
         self._touched = None
@@ -149,7 +154,8 @@ class Store:
                 wrong.append(key)
         for key in list(self.keys(kind)):
             within = namespaces is None or key.namespace in namespaces
-            if within and key not in present and key not in touched and self.remove(key):
+            gone = within and key not in present and key not in touched
+            if gone and (kept(key) or self.remove(key)):
                 wrong.append(key)
         return wrong
 

@@ -30,6 +30,7 @@ from pillion_operator.cluster.types import (
 from pillion_operator.names import DELIVERER_LABEL, MANAGED_BY, MANAGED_BY_LABEL, RENDERED
 from pillion_sidecar.config.schema import CLASSES_LABEL, CREDENTIALS_LABEL, GROUP
 
+_OUR_PLURALS = frozenset(kind.plural for kind in OURS)
 _MANAGED = f"{MANAGED_BY_LABEL}={MANAGED_BY}"
 
 #: Seconds after which the API server ends a watch, and kopf begins it anew.
@@ -115,8 +116,20 @@ async def session(configuration: Configuration, on_watch: OnWatch) -> kopf.Aioht
             connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
             headers={"Authorization": authorization} if authorization else {},
             trace_configs=[_trace(on_watch)],
+            middlewares=(_waits_for_definition,),
         ),
     )
+
+
+async def _waits_for_definition(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """A kind of ours whose definition is gone is tried again: 404 would end all watches."""
+    response = await handler(request)
+    if response.status == 404 and request.url.name in _OUR_PLURALS:
+        response.close()
+        raise aiohttp.ClientConnectionError(f"{request.url.name} are not served")
+    return response
 
 
 def _trace(on_watch: OnWatch) -> aiohttp.TraceConfig:

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from pillion_operator.cluster.api import Api
 from pillion_operator.cluster.types import Object
+from pillion_operator.definitions import Definitions
 from pillion_operator.leading import Leader
 from pillion_operator.names import DELIVERER_LABEL
 from pillion_operator.resync import Resync
@@ -63,6 +64,7 @@ class World:
             namespaces=(),
             clock=clock,
             missed=lambda kind, count: self.metrics.watch_missed.labels(kind).inc(count),
+            definitions=Definitions(api=api, store=self.store, clock=clock),
         )
         self.operator = Leader(
             SETTINGS, api=api, store=self.store, resync=resync, metrics=self.metrics, clock=clock

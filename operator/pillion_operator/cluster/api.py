@@ -5,7 +5,7 @@ Paths are known, so nothing is discovered; objects stay the JSON that they are.
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -60,11 +60,20 @@ class Api:
     (``aiohttp.ClientError``, ``TimeoutError``) where it cannot be reached.
     """
 
-    def __init__(self, client: ApiClient) -> None:
+    def __init__(self, client: ApiClient, *, may_write: Callable[[], bool] = lambda: True) -> None:
+        """``may_write``: asked before each request that writes; ApiError where it says no."""
+        self._connection = client
+        self._may_write = may_write
         # Never awaited: that would discover all the server's kinds, which are known here.
         self._client = DynamicClient(client)  # type: ignore[no-untyped-call]
         #: Requests that write, by verb: what a change costs.
         self.writes = dict.fromkeys(("apply", "patch", "create", "replace", "delete"), 0)
+
+    def only_while(self, may_write: Callable[[], bool]) -> "Api":
+        """The same API server, for one who writes only while ``may_write`` says so."""
+        other = Api(self._connection, may_write=may_write)
+        other.writes = self.writes
+        return other
 
     async def get(self, kind: ResourceType, namespace: str | None, name: str) -> Object | None:
         """One object; None where there is none."""
@@ -82,6 +91,15 @@ class Api:
         except NotFound:
             return frozenset()
         return frozenset(resource["name"] for resource in answer["resources"])
+
+    async def writable(self, api_version: str) -> frozenset[str]:
+        """The plural names of the kinds of which objects can be made: of one whose definition is
+        being deleted, none can."""
+        try:
+            answer = await self._request("get", f"/apis/{api_version}")
+        except NotFound:
+            return frozenset()
+        return frozenset(one["name"] for one in answer["resources"] if "create" in one["verbs"])
 
     async def list(
         self, kind: ResourceType, namespace: str | None = None, *, label_selector: str | None = None
@@ -184,6 +202,8 @@ class Api:
         return answer
 
     async def _answer(self, method: str, path: str, body: Any = None, **parameters: Any) -> bytes:
+        if method != "get" and not self._may_write():
+            raise ApiError(503, "NotLeading", "the Lease is not renewed: nothing is written")
         try:
             response = await self._client.request(
                 method,

@@ -49,7 +49,27 @@ _PROCESS = (
         "leadership-failure",
         "WARNING",
         "The Lease could not be read or written. It is tried again; a leader that cannot renew it "
-        "in time ends.",
+        "in time writes nothing until it has.",
+    ),
+    LogEvent(
+        "leadership-paused",
+        "WARNING",
+        "The Lease could not be renewed for 10 seconds. This replica writes nothing until it is.",
+    ),
+    LogEvent("leadership-resumed", "INFO", "The Lease is renewed: this replica writes again."),
+    LogEvent(
+        "definition-gone",
+        "WARNING",
+        "A custom resource definition is absent or being deleted. Its objects are taken as they "
+        "were last seen.",
+        ("kind",),
+    ),
+    LogEvent(
+        "definition-back",
+        "INFO",
+        "A custom resource definition is back. Objects that are missing five minutes later are "
+        "taken as deleted.",
+        ("kind",),
     ),
     LogEvent(
         "token-key-failed",

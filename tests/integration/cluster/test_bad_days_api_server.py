@@ -259,3 +259,50 @@ def test_an_operator_that_is_there_before_its_kinds_waits_for_them(
     day.world.apply(*more("later"))
     day.world.converges()
     assert operator.running.exit_code() is None
+
+
+def test_a_definition_that_is_deleted_and_applied_again_costs_no_revision(
+    day: BadDay, admin: Kubectl
+) -> None:
+    operator = day.start()
+    day.world.apply(*resources(), *more("other"))
+    day.world.converges()
+    before = day.world.revision()
+    admin.run("delete", "crd", "listenerdestinations.pillion.dev")
+    try:
+
+        def told() -> bool:
+            return "definition-gone" in operator.running.log.read_text()
+
+        day.world.until(told, "it says what is gone")
+        # Another kind goes on, and nothing is left out for want of destinations.
+        day.world.apply(filter_(name="meanwhile"))
+        day.world.becomes("IndicationFilter", "meanwhile", "Accepted", "True")
+        assert day.world.revision() == before
+        assert operator.running.exit_code() is None
+    finally:
+        admin.apply(CRDS, "--server-side")
+        admin.wait("-f", str(CRDS), "--for=condition=Established")
+    assert day.world.revision() == before
+    day.world.apply(*resources(), *more("other"))
+    day.world.converges()
+    day.world.apply(*more("later"))
+    day.world.converges()
+    assert operator.running.exit_code() is None
+
+
+def test_an_api_server_that_is_away_for_longer_than_the_lease_ends_no_leader(day: BadDay) -> None:
+    operator = day.start(alone=False)
+    day.world.apply(*resources())
+    day.world.converges()
+    with day.outage():
+
+        def paused() -> bool:
+            return "leadership-paused" in operator.running.log.read_text()
+
+        wait_until(paused, within=60, what="it writes nothing any more")
+        day.proxy.seen.clear()
+        tried_in_vain(day, times=30)
+    day.world.apply(*more("after-outage"))
+    day.world.converges()
+    assert operator.running.exit_code() is None

@@ -11,6 +11,7 @@ import pytest
 
 from pillion_operator.cluster.api import Api, ApiError
 from pillion_operator.cluster.types import OURS, ResourceType
+from pillion_operator.definitions import Definitions
 from pillion_operator.resync import PATIENCE, Resync
 from pillion_operator.store import Key, Store
 from pillion_operator.watching import WATCHED
@@ -48,6 +49,9 @@ class FakeApi:
             raise self.refuses
         return [body(name) for name in self.there] if kind is KIND else []
 
+    async def writable(self, _api_version: str) -> frozenset[str]:
+        return frozenset(kind.plural for kind in OURS)
+
 
 @dataclass
 class Bed:
@@ -65,15 +69,20 @@ class Bed:
 @asynccontextmanager
 async def running(*namespaces: str) -> AsyncIterator[Bed]:
     clock, api, store, missed = FakeClock(), FakeApi(), Store(), list[tuple[str, int]]()
+    definitions = Definitions(api=cast(Api, api), store=store, clock=clock)
     resync = Resync(
         api=cast(Api, api),
         store=store,
         namespaces=namespaces,
         clock=clock,
         missed=lambda kind, count: missed.append((kind, count)),
+        definitions=definitions,
     )
     bed = Bed(clock, api, store, missed, resync)
-    async with in_background(resync.run(INTERVAL, wanted=lambda: bed.wanted)):
+    async with (
+        in_background(resync.run(INTERVAL, wanted=lambda: bed.wanted)),
+        in_background(definitions.run()),
+    ):
         yield bed
 
 

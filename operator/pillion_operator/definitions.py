@@ -1,0 +1,142 @@
+"""Whether the definitions of our kinds are there, and what a deletion means while they are not.
+
+Deleting a definition deletes every object of it. So a deletion of one of ours reaches the store
+only once discovery shows that its kind is still served for writing; while a definition is absent
+or terminating, its objects stay as they were last seen. An IndicationService is forgotten at once:
+the garbage collector deletes what is owned by it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from pillion_operator.clock import Clock
+from pillion_operator.cluster.api import FAILURES, Api
+from pillion_operator.cluster.types import OURS
+from pillion_operator.store import Key, Store, version_of
+
+logger = logging.getLogger("pillion.operator")
+
+#: Seconds from a deletion to the look at discovery that confirms it. The API server marks a
+#: definition as terminating before it deletes its objects, and discovery follows within this time.
+CONFIRMATION = 0.5
+#: Seconds between two looks while deletions are held.
+LOOK_AGAIN = 2.0
+#: Seconds for which the objects of a definition that is back may be missing.
+RETURN = 300.0
+
+_PLURALS = {kind.kind: kind.plural for kind in OURS if kind.kind != "IndicationService"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Deletion:
+    version: int
+    at: float
+    #: Whether its definition was found absent or terminating afterwards.
+    unconfirmed: bool = False
+
+
+class Definitions:
+    """Holds deletions of our objects until they are confirmed."""
+
+    def __init__(self, *, api: Api, store: Store, clock: Clock) -> None:
+        self._api = api
+        self._store = store
+        self._clock = clock
+        self._deletions: dict[Key, _Deletion] = {}
+        self._some = asyncio.Event()
+        #: The kinds whose definitions were absent or terminating, and since when they are back.
+        self._away: dict[str, float | None] = {}
+
+    def removed(self, key: Key, *, version: int) -> None:
+        """Take a deletion that a watch has told of."""
+        if key.kind not in _PLURALS:
+            self._store.remove(key, version=version)
+            return
+        known = self._store.get(key)
+        if known is not None:
+            self._deletions[key] = _Deletion(version=version, at=self._clock.monotonic())
+            self._some.set()
+
+    def seen(self, key: Key, *, version: int) -> None:
+        """An object was seen: it is back where its deletion is older."""
+        held = self._deletions.get(key)
+        if held is not None and version > held.version:
+            del self._deletions[key]
+
+    def missing(self, keys: Iterable[Key]) -> set[Key]:
+        """Take deletions that only a listing has shown; return those that are news."""
+        news = {key for key in keys if key not in self._deletions}
+        for key in news:
+            body = self._store.get(key)
+            if body is not None:
+                self.removed(key, version=version_of(body))
+        return news
+
+    def holds(self, key: Key) -> bool:
+        """Whether only a confirmed deletion may remove an object from the store."""
+        return key.kind in _PLURALS
+
+    async def run(self) -> None:
+        """Confirm deletions, for ever."""
+        while True:
+            await self._some.wait()
+            self._some.clear()
+            await self._clock.sleep(CONFIRMATION)
+            await self._look()
+            if self._deletions:
+                wait = 0.0 if self._confirmable() else LOOK_AGAIN
+                await self._clock.sleep(wait)
+                self._some.set()
+
+    def _confirmable(self) -> bool:
+        return any(not deletion.unconfirmed for deletion in self._deletions.values())
+
+    async def _look(self) -> None:
+        began = self._clock.monotonic()
+        try:
+            writable = await self._api.writable(OURS[0].api_version)
+        except FAILURES as error:
+            logger.warning(
+                "the definitions could not be looked at: %s; deletions wait for it",
+                str(error) or type(error).__name__,
+                extra={"event": "listing-failed"},
+            )
+            await self._clock.sleep(LOOK_AGAIN)
+            return
+        for kind in sorted({key.kind for key in self._deletions}):
+            self._judge(kind, there=_PLURALS[kind] in writable)
+        for key, deletion in list(self._deletions.items()):
+            if began - deletion.at >= CONFIRMATION or key.kind in self._away:
+                self._settle(key, deletion, now=began)
+        still = {key.kind for key in self._deletions}
+        self._away = {kind: since for kind, since in self._away.items() if kind in still}
+
+    def _judge(self, kind: str, *, there: bool) -> None:
+        since = self._away.get(kind)
+        if there:
+            if kind in self._away and since is None:
+                self._away[kind] = self._clock.monotonic()
+                logger.info(
+                    "the definition of %s is back; objects that are missing in %.0f s are deleted",
+                    kind,
+                    RETURN,
+                    extra={"event": "definition-back", "kind": kind},
+                )
+        elif kind not in self._away or since is not None:
+            self._away[kind] = None
+            logger.warning(
+                "the definition of %s is absent or being deleted: its objects are taken as they "
+                "were last seen; apply the definition and the objects again",
+                kind,
+                extra={"event": "definition-gone", "kind": kind},
+            )
+
+    def _settle(self, key: Key, deletion: _Deletion, *, now: float) -> None:
+        back = self._away.get(key.kind)
+        if key.kind in self._away and back is None:
+            self._deletions[key] = replace(deletion, unconfirmed=True)
+        elif not deletion.unconfirmed or (back is not None and now - back >= RETURN):
+            del self._deletions[key]
+            self._store.remove(key, version=deletion.version)
