@@ -57,10 +57,17 @@ def gateways_named(service: Object, *, namespace: Namespace) -> dict[str, Verdic
     them."""
     named = {field: gateway_named(service, field) for field in (GATEWAY_REF, HAND_OVER_TO)}
     return {
-        field: gateway_verdict(name, namespace=namespace, field=field)
+        field: _itself(field)
+        if name == service["metadata"]["name"]
+        else gateway_verdict(name, namespace=namespace, field=field)
         for field, name in named.items()
         if name
     }
+
+
+def _itself(field: str) -> Verdict:
+    message = f"{field} names the service itself. Name one with deliverer.mode Gateway."
+    return Verdict(False, GATEWAY_NOT_USABLE, message)
 
 
 def gateway_verdict(name: str, *, namespace: Namespace, field: str) -> Verdict:

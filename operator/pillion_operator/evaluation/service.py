@@ -25,7 +25,7 @@ from pillion_operator.evaluation.variants import (
     suspended,
     without_identifiers,
 )
-from pillion_operator.evaluation.verdict import ACCEPTED, Verdict, refused
+from pillion_operator.evaluation.verdict import ACCEPTED, Verdict, refused, together
 from pillion_operator.store import Key
 from pillion_sidecar.config.problems import INTERNAL_ERROR, Problem
 from pillion_sidecar.config.resources import SequenceIdentifiers
@@ -125,7 +125,7 @@ def evaluate_service(
     service = namespace.parsed(SERVICE, name)
     if service is None or service.resource is None or service.problems:
         problems = service.problems if service is not None else ()
-        verdict = refused(problems) if problems else _missing(SERVICE, name)
+        verdict = refused(problems) if problems else missing(SERVICE, name)
         return _refused_whole(name, verdict, subscriptions)
     if service.resource.spec["mofFrom"]:
         try:
@@ -162,7 +162,8 @@ def _refused_whole(name: str, verdict: Verdict, subscriptions: Iterable[str]) ->
     return ServiceEvaluation(verdict=verdict, subscriptions={sub: blocked for sub in subscriptions})
 
 
-def _missing(kind: str, name: str) -> Verdict:
+def missing(kind: str, name: str) -> Verdict:
+    """The verdict over what names an object that is not there."""
     word = {SERVICE: "Service", FILTER: "Filter", DESTINATION: "Destination"}[kind]
     return Verdict(
         False, f"{word}NotFound", f"There is no {kind} {name} in this namespace. Make it."
@@ -207,14 +208,16 @@ class _Candidate:
         if parsed.resource is None or parsed.problems:
             return refused(parsed.problems)
         spec = parsed.resource.spec
-        needed = []
+        needed, wrong = [], []
         for kind, reference in ((FILTER, "filterRef"), (DESTINATION, "destinationRef")):
             target = self._key(kind, spec[reference]["name"])
             verdict = self._available(target)
             drains = target.name in draining and verdict.reason == "DestinationBeingDeleted"
             if not verdict.accepted and not drains:
-                return verdict
+                wrong.append(verdict)
             needed.append(target)
+        if wrong:
+            return together(wrong)
         if chosen:
             for key in needed:
                 self._choose(key)
@@ -254,7 +257,7 @@ class _Candidate:
     def _found(self, kind: str, name: str) -> Verdict:
         body = self._namespace.body(kind, name)
         if body is None:
-            return _missing(kind, name)
+            return missing(kind, name)
         if being_deleted(body):
             message = f"{kind} {name} is being deleted. Name another, or make it anew."
             return Verdict(False, f"{_word(kind)}BeingDeleted", message)

@@ -1,6 +1,6 @@
 """Whether a resource is accepted, and why not."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pillion_operator.evaluation.parsing import describe
@@ -20,6 +20,11 @@ class Verdict:
 
 
 ACCEPTED = Verdict(True, "Accepted", "It is valid, and all that it names is there.")
+
+
+def together(verdicts: Sequence[Verdict]) -> Verdict:
+    """One verdict over all that is wrong; the first gives the reason."""
+    return Verdict(False, verdicts[0].reason, " ".join(one.message for one in verdicts))
 
 
 def refused(problems: Iterable[Problem]) -> Verdict:

@@ -1,6 +1,6 @@
 """Label selectors: whether they select a pod's labels, and how the API server is asked by them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from pillion_operator.cluster.types import Object
 
@@ -58,3 +58,54 @@ def _rendered(expression: Object) -> str | None:
         "Exists": f"{key}",
         "DoesNotExist": f"!{key}",
     }.get(expression["operator"])
+
+
+def covers(wide: Object, narrow: Object) -> bool:
+    """Whether ``wide`` selects every pod that ``narrow`` can select, of which there may be some."""
+    wanted = _requirements(wide)
+    known: dict[str, list[_Requirement]] = {}
+    for requirement in _requirements(narrow):
+        known.setdefault(requirement[0], []).append(requirement)
+    if any(_allowed(requirements) == frozenset() for requirements in known.values()):
+        return False
+    # One without any requirement selects nothing.
+    return bool(wanted and known) and all(_implied(one, known.get(one[0], ())) for one in wanted)
+
+
+#: A key, an operator, and values.
+_Requirement = tuple[str, str, frozenset[str]]
+
+
+def _requirements(selector: Object) -> list[_Requirement]:
+    labels = (selector.get("matchLabels") or {}).items()
+    return [
+        *((key, "In", frozenset({value})) for key, value in labels),
+        *(
+            (one["key"], one["operator"], frozenset(one.get("values") or ()))
+            for one in selector.get("matchExpressions") or ()
+        ),
+    ]
+
+
+def _allowed(requirements: Iterable[_Requirement]) -> frozenset[str] | None:
+    """The values that a label may have; None: any."""
+    sets = [values for _, operator, values in requirements if operator == "In"]
+    return frozenset.intersection(*sets) if sets else None
+
+
+def _implied(requirement: _Requirement, known: Sequence[_Requirement]) -> bool:
+    """Whether what is known of a label says that the requirement holds."""
+    _, operator, values = requirement
+    allowed, operators = _allowed(known), {one[1] for one in known}
+    match operator:
+        case "In":
+            return allowed is not None and allowed <= values
+        case "NotIn":
+            if allowed is not None:
+                return not allowed & values
+            excluded = [one[2] for one in known if one[1] == "NotIn"]
+            return "DoesNotExist" in operators or any(values <= one for one in excluded)
+        case "Exists":
+            return allowed is not None or "Exists" in operators
+        case _:
+            return "DoesNotExist" in operators

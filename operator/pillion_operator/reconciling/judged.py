@@ -8,6 +8,7 @@ from pillion_operator.evaluation.namespace import Namespace
 from pillion_operator.evaluation.parsing import Parsing
 from pillion_operator.evaluation.references import (
     DESTINATION,
+    FILTER,
     GATEWAY_REF,
     SERVICE,
     SUBSCRIPTION,
@@ -15,8 +16,8 @@ from pillion_operator.evaluation.references import (
     service_of,
 )
 from pillion_operator.evaluation.relaying import relays
-from pillion_operator.evaluation.service import object_problems
-from pillion_operator.evaluation.verdict import ACCEPTED, Verdict, refused
+from pillion_operator.evaluation.service import missing, object_problems
+from pillion_operator.evaluation.verdict import ACCEPTED, Verdict, refused, together
 from pillion_operator.reconciling.states import ServiceStates
 from pillion_operator.status.conditions import Condition
 from pillion_operator.store import Key, Store, key_of
@@ -59,12 +60,14 @@ class Acceptance:
         key = key_of(body)
         service = Key("IndicationService", key.namespace, service_of(body))
         if self._store.get(service) is None:
-            return Verdict(
-                False,
-                "ServiceNotFound",
-                f"There is no IndicationService {service.name} in this namespace. Make it, or name "
-                "another in serviceRef.",
-            )
+            others = ((FILTER, "filterRef"), (DESTINATION, "destinationRef"))
+            named = [(kind, body["spec"][reference]["name"]) for kind, reference in others]
+            absent = [
+                missing(kind, name)
+                for kind, name in named
+                if self._store.get(Key(kind, key.namespace, name)) is None
+            ]
+            return together([_no_service(service.name), *absent])
         state = self._states.get(service)
         verdict = state.evaluation.subscriptions.get(key.name) if state is not None else None
         gateway = gateway_of(body, store=self._store)
@@ -75,6 +78,15 @@ class Acceptance:
             return verdict if relaying is not None else None
         # What the gateway makes of it: it is the one that delivers.
         return relaying.evaluation.relayed.get(key.name)
+
+
+def _no_service(name: str) -> Verdict:
+    return Verdict(
+        False,
+        "ServiceNotFound",
+        f"There is no IndicationService {name} in this namespace. Make it, or name another in "
+        "serviceRef.",
+    )
 
 
 def gateway_of(subscription: Object, *, store: Store) -> Key | None:

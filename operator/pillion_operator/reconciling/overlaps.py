@@ -4,11 +4,12 @@ Each service's status asks, each time; and pods come and go by the thousand.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice, permutations
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.references import SERVICE
 from pillion_operator.injection.decision import is_sidecar_service, labels_of
-from pillion_operator.injection.selectors import selects
+from pillion_operator.injection.selectors import covers, selects
 from pillion_operator.names import INJECT_LABEL
 from pillion_operator.store import Change, Key, Store
 
@@ -51,7 +52,8 @@ class Overlaps:
 def overlapping(
     services: Iterable[Object], *, pods: Iterable[Object]
 ) -> Mapping[str, Sequence[str]]:
-    """By service, the names of some whose podSelector selects a pod that its own selects too.
+    """By service, the names of some whose podSelector selects a pod that its own selects too, or
+    selects every pod that its own could, or only such.
 
     ``pods`` are those with a deliverer. One that names its service by label is no matter of
     selectors.
@@ -78,6 +80,11 @@ def overlapping(
         some = sorted(group)[: MOST_NAMES + 1]
         for name in group if len(group) > 1 else ():
             found.setdefault(name, set()).update(some)
+    # Those that overlap whatever pods there will be.
+    for one, other in islice(permutations(sorted(selectors), 2), MOST_LOOKS):
+        if covers(selectors[one], selectors[other]):
+            found.setdefault(one, set()).add(other)
+            found.setdefault(other, set()).add(one)
     return {name: sorted(others - {name})[:MOST_NAMES] for name, others in found.items()}
 
 

@@ -227,7 +227,7 @@ def gateway_services(service: Object) -> Mapping[str, Key]:
 def overlap_condition(others: Sequence[str]) -> Condition:
     """SelectorsOverlap; ``others`` are the services that select the same pods."""
     if not others:
-        message = "No other service's podSelector selects a pod of this one."
+        message = "No other service's podSelector selects what this one's selects."
         return Condition("SelectorsOverlap", "False", "Exclusive", message)
     return Condition(
         "SelectorsOverlap",

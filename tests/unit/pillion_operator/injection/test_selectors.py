@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pillion_operator.injection.selectors import rendered, selects
+from pillion_operator.injection.selectors import covers, rendered, selects
 
 LABELS = {"app": "web", "tier": "front"}
 
@@ -62,3 +62,37 @@ def test_a_selector_is_rendered_as_the_api_server_reads_it() -> None:
     assert rendered(selector) == (
         "app=web,example.com/empty=,tier in (a,b),stage notin (test),team,!old"
     )
+
+
+A, B = {"matchLabels": {"app": "a"}}, {"matchLabels": {"app": "b"}}
+A_AND_B = {"matchLabels": {"app": "a", "tier": "b"}}
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "covered"),
+    [
+        (A, A, True),
+        ({}, A, False),
+        (A, {}, False),
+        (A, A_AND_B, True),
+        (A_AND_B, A, False),
+        (A, B, False),
+        (expression("app", "In", "a", "b"), A, True),
+        (A, expression("app", "In", "a", "b"), False),
+        (expression("app", "NotIn", "b"), A, True),
+        (expression("app", "NotIn", "a"), A, False),
+        (expression("app", "NotIn", "a"), expression("app", "NotIn", "a", "b"), True),
+        (expression("app", "NotIn", "a"), expression("app", "DoesNotExist"), True),
+        (expression("app", "NotIn", "a"), expression("app", "Exists"), False),
+        (expression("app", "Exists"), A, True),
+        (expression("app", "Exists"), B | expression("tier", "Exists"), True),
+        (expression("app", "DoesNotExist"), expression("app", "DoesNotExist"), True),
+        (expression("app", "DoesNotExist"), {}, False),
+        # What selects no pod overlaps with nothing.
+        (A, A | expression("app", "In", "b"), False),
+    ],
+)
+def test_a_selector_covers_another_by_what_it_says(
+    wide: dict[str, Any], narrow: dict[str, Any], covered: bool
+) -> None:
+    assert covers(wide, narrow) is covered

@@ -4,6 +4,8 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
 from pillion_operator.store import Key
 from pillion_sidecar.config.resources import Durability
 from support.operator_fakes import run_virtually
@@ -277,5 +279,46 @@ def test_without_a_sidecar_a_relayed_destination_drains_at_the_gateway_alone() -
         world.api.remove(key)
         await settled(world)
         assert key not in world.api.objects
+
+    virtually(scenario)
+
+
+def test_a_service_that_names_itself_as_its_gateway_is_not_ready() -> None:
+    async def scenario(world: World) -> None:
+        world.resource("IndicationService", "default", {"gatewayRef": {"name": "default"}})
+        await settled(world)
+        for kind in ("GatewayReady", "Ready"):
+            found = condition(world, "IndicationService", "default", kind)
+            assert found == ("False", "GatewayNotUsable")
+        assert "gatewayRef names the service itself" in ready_message(world, "default")
+
+    virtually(scenario)
+
+
+def test_services_that_name_each_other_as_gateways_are_not_ready() -> None:
+    async def scenario(world: World) -> None:
+        world.resource("IndicationService", "default", {"gatewayRef": {"name": "ring"}})
+        world.resource("IndicationService", "ring", {"gatewayRef": {"name": "default"}})
+        await settled(world)
+        for name in ("default", "ring"):
+            found = condition(world, "IndicationService", name, "Ready")
+            assert found == ("False", "GatewayNotUsable")
+
+    virtually(scenario)
+
+
+@pytest.mark.parametrize("service", ["nobody", "default"])
+def test_every_missing_reference_of_a_subscription_is_named(service: str) -> None:
+    async def scenario(world: World) -> None:
+        references = {"filterRef": {"name": "no-filter"}, "destinationRef": {"name": "no-listener"}}
+        spec = {**references, "serviceRef": {"name": service}}
+        world.resource("IndicationSubscription", "lost", spec)
+        await settled(world)
+        status = world.api.objects[Key("IndicationSubscription", NAMESPACE, "lost")]["status"]
+        (accepted,) = (one for one in status["conditions"] if one["type"] == "Accepted")
+        reason = "ServiceNotFound" if service == "nobody" else "FilterNotFound"
+        assert (accepted["status"], accepted["reason"]) == ("False", reason)
+        missing = {"no-filter", "no-listener"} | ({service} - {"default"})
+        assert all(f" {name} in this namespace" in accepted["message"] for name in missing)
 
     virtually(scenario)

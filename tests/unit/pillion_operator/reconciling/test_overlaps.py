@@ -59,10 +59,12 @@ def test_what_selects_nothing_by_itself_overlaps_with_nothing() -> None:
 
 
 def test_a_pod_that_names_its_service_is_no_matter_of_selectors() -> None:
-    named = pod(app="x")
+    named = pod(app="x", tier="y")
+    services = [service("a", app("x")), service("b", has("tier"))]
+    assert overlapping(services, pods=[named]) != {}
     named["metadata"]["labels"]["pillion.dev/inject"] = "a"
 
-    assert overlapping([service("a", app("x")), service("b", app("x"))], pods=[named]) == {}
+    assert overlapping(services, pods=[named]) == {}
 
 
 def test_pods_that_no_selector_tells_apart_are_looked_at_once(
@@ -92,11 +94,14 @@ def test_a_few_of_many_are_named() -> None:
 
 def test_looking_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_LOOKS", 6)
-    services = [service("a", has("app")), service("b", {"matchLabels": {"app": "4"}})]
+    services = [service("a", has("app")), service("b", {"matchLabels": {"tier": "4"}})]
 
-    assert overlapping(services, pods=[pod(app=str(one)) for one in range(3)]) == {}
-    assert overlapping(services, pods=[pod(app=str(one)) for one in range(9)]) == {}
-    assert overlapping(services, pods=[pod(app=str(one)) for one in range(4, 9)]) != {}
+    def pods(*numbers: int) -> list[dict[str, Any]]:
+        return [pod(app=str(one), tier=str(one)) for one in numbers]
+
+    assert overlapping(services, pods=pods(*range(3))) == {}
+    assert overlapping(services, pods=pods(*range(9))) == {}
+    assert overlapping(services, pods=pods(*range(4, 9))) != {}
 
 
 def test_what_is_known_is_found_anew_once_something_changes() -> None:
@@ -112,17 +117,38 @@ def test_what_is_known_is_found_anew_once_something_changes() -> None:
     def others() -> list[str]:
         return list(overlaps.of(Key("IndicationService", NAMESPACE, "a")))
 
+    def tier(name: str) -> dict[str, Any]:
+        return {"matchLabels": {"tier": name}}
+
     put(service("a", app("x")))
     assert others() == []
-    put(pod(app="x"))
-    put(service("b", app("x")))
+    put(pod(app="x", tier="x"))
+    put(service("b", tier("x")))
     assert others() == ["b"]
-    put(service("b", app("y")))
+    put(service("b", tier("y")))
     assert others() == []
-    put(service("b", app("x")))
-    put(pod(app="z"))
+    put(service("b", tier("x")))
+    put(pod(app="z", tier="x"))
     assert others() == []
-    put(pod(app="x"))
+    put(pod(app="x", tier="x"))
     assert others() == ["b"]
     store.remove(Key("Pod", NAMESPACE, "p"))
     assert others() == []
+
+
+def test_selectors_overlap_before_there_is_any_pod() -> None:
+    def sidecars(name: str, labels: dict[str, str]) -> dict[str, Any]:
+        selector = {"podSelector": {"matchLabels": labels}}
+        return {"metadata": {"name": name}, "spec": {"deliverer": selector}}
+
+    services = [
+        sidecars("one", {"app": "a"}),
+        sidecars("two", {"app": "a"}),
+        sidecars("narrow", {"app": "a", "tier": "x"}),
+        sidecars("other", {"app": "b"}),
+    ]
+    assert overlapping(services, pods=[]) == {
+        "one": ["narrow", "two"],
+        "two": ["narrow", "one"],
+        "narrow": ["one", "two"],
+    }
