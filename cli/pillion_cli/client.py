@@ -172,6 +172,8 @@ def _why(url: str, error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         why = error.verify_message
         return f"the certificate of {url} is not accepted: {why}; name its authorities with --ca"
+    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+        return f"{url} does not speak TLS: write http:// in place of https://"
     told = error.strerror if isinstance(error, OSError) else str(error)
     return f"no answer from {url}: {told or str(error) or type(error).__name__}"
 

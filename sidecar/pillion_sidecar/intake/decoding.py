@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import msgspec
@@ -279,9 +280,12 @@ def _idle_seconds(value: Any, maximum: float) -> float:
 
 def _unknown_member(name: str) -> InvalidLine:
     shown = name[:40]
+    known = ("class", "properties", "superclass", *ENVELOPE, *MEMBERSHIP)
+    near = get_close_matches(shown, known, n=1)
+    meant = f"did you mean {near[0]}? " if near else ""
     return InvalidLine(
-        f"unknown member {shown!r}; beside class and properties a line may have"
-        f" {', '.join(('superclass', *ENVELOPE, *MEMBERSHIP))}",
+        f"unknown member {shown!r}; {meant}beside class and properties a line may have"
+        f" {', '.join(known[2:])}",
         field=shown,
     )
 

@@ -20,7 +20,12 @@ def parse_json(text: bytes) -> Any:
     try:
         return _DECODER.decode(decoded)
     except json.JSONDecodeError as error:
-        raise InvalidLine(f"not JSON: {error.msg} at character {error.pos}") from None
+        remedy = (
+            "send several lines as application/x-ndjson"
+            if error.msg == "Extra data"
+            else 'write one JSON object a line: {"class": NAME, "properties": {…}}'
+        )
+        raise InvalidLine(f"not JSON: {error.msg} at character {error.pos}; {remedy}") from None
     except RecursionError:
         raise InvalidLine("nested too deep") from None
     except ValueError as error:

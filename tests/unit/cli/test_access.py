@@ -1,12 +1,14 @@
 """What the commands show at a gateway, and whom they trust."""
 
+import socket
+import threading
 from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
 from pillion_cli.access import Access
-from pillion_cli.client import DelivererClient
+from pillion_cli.client import DelivererClient, Unreachable
 from pillion_cli.exits import CommandFailed, Exit
 
 
@@ -66,3 +68,20 @@ def test_authorities_that_are_none_are_refused_by_name(tmp_path: Path) -> None:
             DelivererClient("https://gateway", timeout=1, access=Access(ca=file))
         assert caught.value.code == Exit.USAGE
         file.write_text("none")
+
+
+def test_https_for_a_deliverer_without_tls_is_told() -> None:
+    def answer(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(1024)
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer, args=(server,), daemon=True)
+        thread.start()
+        url = f"https://127.0.0.1:{server.getsockname()[1]}"
+        told = f"{url} does not speak TLS: write http:// in place of https://"
+        with pytest.raises(Unreachable, match=told), DelivererClient(url, timeout=10) as client:
+            client.get("/v1/queues")
+        thread.join()

@@ -177,3 +177,18 @@ def test_expires_is_an_rfc_3339_time(text: str, seconds: float) -> None:
 def test_what_is_no_rfc_3339_time_is_refused(text: str) -> None:
     with pytest.raises(InvalidLine, match="RFC 3339"):
         parse_expires(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        (b"class: CIM_AlertIndication", "write one JSON object a line"),
+        (b"<INSTANCE/>", "write one JSON object a line"),
+        (b'{"class": "a"}\n{"class": "b"}', "send several lines as application/x-ndjson"),
+        (b'{"clas": "CIM_AlertIndication"}', "did you mean class?"),
+    ],
+)
+def test_a_line_that_is_none_is_refused_with_a_remedy(line: bytes, remedy: str) -> None:
+    refused = complete(line)
+    assert isinstance(refused, InvalidLine)
+    assert remedy in str(refused)
