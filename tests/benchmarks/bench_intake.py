@@ -17,11 +17,11 @@ import resource
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Container, Sequence
 
-from aiohttp import ClientSession, web
+from aiohttp import web
 
+from benchmarks.intake_load import BATCH, BATCHES, batches, line, publish
 from pillion_cim.schema import load_schema
 from pillion_sidecar.clock import LoopTimers, SystemClock
 from pillion_sidecar.delivery.reasons import DiscardReason
@@ -37,11 +37,7 @@ from pillion_sidecar.reliability.grouping import Groups
 from pillion_sidecar.telemetry.metrics import Metrics
 from support.bench import report
 
-BATCH = 1000
-BATCHES = 300
 RUNS = 5
-CONNECTIONS = 2
-BAD_IN_A_HUNDRED = 1
 GOAL = 150_000
 
 _TARGETS = (Target("all", "every", "siem"),)
@@ -135,56 +131,6 @@ async def serve(*, profile: bool) -> None:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     print(json.dumps({"cpu": usage.ru_utime + usage.ru_stime, "rss_kib": usage.ru_maxrss}))
     await runner.cleanup()
-
-
-def line(run: int, number: int) -> bytes:
-    """One line of about 500 B; each hundredth is invalid, each hundredth a duplicate."""
-    place = number % 100
-    identity = number - 50 if place == 77 else number
-    properties = {
-        "IndicationIdentifier": f"weather-{run:02d}-{identity:012d}-a81bc81b-dead-4e5d-abff",
-        "IndicationTime": "20130114050000.000000-300",
-        "AlertType": 6,
-        "PerceivedSeverity": 70_000 if place == 33 else 5,
-        "ProbableCause": 52,
-        "Description": "Wind gust of 41.4 mph at Newark Liberty International Airport. " * 2,
-        "AlertingManagedElement": "WX_Station.Name='EWR',SystemName='nycflights13'",
-        "EventID": "gust",
-        "SystemName": "ewr.weather.example.com",
-        "Message": "Gust of 41.4 mph is above 40 mph",
-    }
-    return json.dumps(
-        {"class": "CIM_AlertIndication", "properties": properties}, separators=(",", ":")
-    ).encode()
-
-
-def batches(run: int) -> list[bytes]:
-    return [
-        b"\n".join(line(run, batch * BATCH + number) for number in range(BATCH)) + b"\n"
-        for batch in range(BATCHES)
-    ]
-
-
-async def publish(url: str, bodies: list[bytes]) -> float:
-    """Publish all batches over a few connections; return seconds. Every answer is checked."""
-    waiting = list(reversed(bodies))
-    bad = BATCH * BAD_IN_A_HUNDRED // 100
-
-    async def one(session: ClientSession) -> None:
-        while waiting:
-            async with session.post(
-                url, data=waiting.pop(), headers={"Content-Type": "application/x-ndjson"}
-            ) as response:
-                answer = await response.json()
-            assert response.status == 207
-            assert answer["accepted"] == BATCH - 2 * bad, answer["accepted"]
-            assert answer["duplicate"] == bad
-            assert [refused["line"] % 100 for refused in answer["refused"]] == [33] * bad
-
-    async with ClientSession() as session:
-        start = time.perf_counter()
-        await asyncio.gather(*(one(session) for _ in range(CONNECTIONS)))
-        return time.perf_counter() - start
 
 
 def measure(*, profile: bool) -> None:

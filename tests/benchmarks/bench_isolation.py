@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -133,10 +133,10 @@ def resources(healthy: int, bad: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 class HealthyListener(asyncio.Protocol):
-    """Answers at once, and keeps how long each event has been on its way."""
+    """Answers at once, and tells when each event was sent."""
 
-    def __init__(self, delays: list[float]) -> None:
-        self._delays = delays
+    def __init__(self, arrived: Callable[[float], None]) -> None:
+        self._arrived = arrived
         self._received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -147,7 +147,7 @@ class HealthyListener(asyncio.Protocol):
         self._received += data
         _, found, sent = self._received.partition(b'"Description":"')
         if found and self._received.endswith(b"}}}"):
-            self._delays.append(time.perf_counter() - float(sent.partition(b'"')[0]))
+            self._arrived(float(sent.partition(b'"')[0]))
             self._received = b""
             self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 
@@ -205,7 +205,11 @@ def p99(delays: Sequence[float]) -> float:
 async def measure(folder: Path, ports: dict[str, int], rounds: int) -> None:
     delays: list[float] = []
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: HealthyListener(delays), "127.0.0.1", 0)
+
+    def arrived(sent: float) -> None:
+        delays.append(time.perf_counter() - sent)
+
+    server = await loop.create_server(lambda: HealthyListener(arrived), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     alone = write_resources(folder / "alone", [*resources(port, ())])
     beside = write_resources(folder / "beside", [*resources(port, [*bad_urls(ports)])])

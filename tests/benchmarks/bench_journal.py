@@ -7,12 +7,14 @@ against wrk, and the CPU for each delivery against that in memory. ``batches``: 
 ``ack=durable``. ``latency``: from publishing to delivery at a steady 2,000/s. ``pending``: a
 million waiting indications; memory, the first delivery after a restart, and how long a scrape and
 a reload hold up others' delivery meanwhile. The journals lie in ``--folder``: name one on the disk
-to measure.
+to measure. With PILLION_BENCH_SHORT in the environment one round of each is measured, and a tenth
+of what waits.
 """
 
 import argparse
 import asyncio
 import json
+import os
 import socket
 import statistics
 import sys
@@ -25,12 +27,12 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from benchmarks import bench_intake
+from benchmarks import intake_load
 from benchmarks.bench_end_to_end import DESTINATIONS, MANY_GOAL, Round, measure_many
 from benchmarks.bench_end_to_end import line as flow_line
 from benchmarks.bench_end_to_end import resources as flow_resources
 from benchmarks.journal_load import SteadyPublisher, fdatasync_seconds, p99
-from support.bench import Sidecar, nginx, report, resource, sidecar, write_resources
+from support.bench import SHORT, Sidecar, nginx, report, resource, sidecar, write_resources
 
 CPU_GOAL = 1.5
 BATCH_GOAL = 100_000
@@ -40,7 +42,8 @@ RESIDENT_GOAL, FIRST_GOAL, STALL_GOAL = 150, 5.0, 50.0
 STEADY_RATE, STEADY_SECONDS = 2_000, 4.0
 #: What the first ones teach both sides is left out.
 WARMING_SECONDS = 1.0
-PENDING, BATCH, BODY_BYTES = 1_000_000, 1_000, 500
+PENDING = 100_000 if os.environ.get(SHORT) else 1_000_000
+BATCH, BODY_BYTES = 1_000, 500
 #: What the journal may take: more than twice what waits.
 STORAGE = "4Gi"
 PROBES_A_SECOND = 200
@@ -126,15 +129,15 @@ def batches(bed: Bed) -> None:
 def batch_rate(deliverer: Sidecar, level: str, run: int) -> tuple[float, float]:
     """Indications a second that are answered at a level, and the deliverer's CPU for each in
     microseconds; what waits then is purged."""
-    bodies = bench_intake.batches(run)
+    bodies = intake_load.batches(run)
     url = f"{deliverer.intake_url}/v1/indications?source=bench&ack={level}"
     cpu = deliverer.cpu_seconds()
-    seconds = asyncio.run(bench_intake.publish(url, bodies))
+    seconds = asyncio.run(intake_load.publish(url, bodies))
     cpu = deliverer.cpu_seconds() - cpu
     purged = deliverer.request("/v1/queues/waiting/purge", body=b"")["discarded"]
     # Each is read back and logged, which must not count for the next round.
     assert deliverer.request("/drain?timeout=60", body=b"")["complete"]
-    taken = len(bodies) * bench_intake.BATCH * 98 // 100
+    taken = len(bodies) * intake_load.BATCH * 98 // 100
     assert purged == taken, (purged, taken)
     return taken / seconds, cpu / taken * 1e6
 
@@ -372,7 +375,7 @@ PARTS: dict[str, Callable[[Bed], None]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=1 if os.environ.get(SHORT) else 3)
     parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     arguments = parser.parse_args()

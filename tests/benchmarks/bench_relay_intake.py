@@ -15,7 +15,8 @@ import subprocess
 import sys
 import time
 
-from benchmarks.bench_intake import BATCH, OneRoute, line, publish, serve
+from benchmarks.bench_intake import OneRoute, serve
+from benchmarks.intake_load import BATCH, line, publish
 from support.bench import report
 
 RUNS = 5
