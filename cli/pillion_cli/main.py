@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "drain": "have a deliverer deliver at once what waits, and wait until it has",
     "wait": "wait until a deliverer has started",
     "journal": "look into a deliverer's journal: inspect, verify or export it, list its discards",
+    "why-not": "say by which rule a pod has no sidecar",
     "check": "see that Pillion works in a cluster, from the resources to a listener",
 }
 
@@ -135,7 +136,9 @@ def load(name: str) -> Command:
     Raises :class:`CommandFailed` where a package is missing that an extra would bring.
     """
     try:
-        return cast(Command, importlib.import_module(f"pillion_cli.commands.{name}"))
+        return cast(
+            Command, importlib.import_module(f"pillion_cli.commands.{name.replace('-', '_')}")
+        )
     except ModuleNotFoundError as error:
         raise CommandFailed(
             f"{error}; `pip install 'pillion[{_extra(name)}]'` brings what this command needs"
@@ -143,7 +146,7 @@ def load(name: str) -> Command:
 
 
 def _extra(command: str) -> str:
-    return "cli,operator" if command in ("operator", "check") else "cli"
+    return "cli,operator" if command in ("operator", "check", "why-not") else "cli"
 
 
 def command_parser(name: str, command: Command) -> argparse.ArgumentParser:

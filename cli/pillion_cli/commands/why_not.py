@@ -1,0 +1,133 @@
+"""``pillion why-not``: by which rule a pod has no sidecar."""
+
+import argparse
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pillion_cli.deliverer_arguments import add_output_argument
+from pillion_cli.exits import CommandFailed, Exit
+
+if TYPE_CHECKING:
+    from pillion_operator.cluster.api import Api
+    from pillion_operator.injection.explaining import Explanation
+
+HELP = """
+Say by which rule a pod has no sidecar, and what to do about it.
+
+It applies the operator's own rules to the pod as it is now, and reads the pod, the
+IndicationServices of its namespace, the namespace, and the webhook's configuration. The last two
+are left out where you may not read them.
+
+examples:
+  pillion why-not web-6d5f --namespace shop
+  pillion why-not web-6d5f --namespace shop --output json
+
+exit codes: 0 it says why, or that the pod has a sidecar; 1 there is no such pod, or no way to the
+API server; 2 a wrong command line.
+"""
+#: Seconds for all requests together.
+TIMEOUT = 30.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Define the options."""
+    parser.add_argument("pod", metavar="POD", help="the name of the pod")
+    parser.add_argument(
+        "--namespace", "-n", metavar="NAME", default="default", help="its namespace [%(default)s]"
+    )
+    parser.add_argument(
+        "--operator-namespace",
+        metavar="NAME",
+        default="pillion-system",
+        help="the operator's namespace where the webhook's configuration does not tell it "
+        "[%(default)s]",
+    )
+    parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="how to reach the cluster")
+    parser.add_argument("--context", metavar="NAME", help="the kubeconfig's context [its current]")
+    add_output_argument(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Say why; return the exit code."""
+    import aiohttp
+
+    from pillion_operator.cluster.api import ApiError
+
+    try:
+        found = asyncio.run(asyncio.wait_for(_explained(args), TIMEOUT))
+    except ApiError as error:
+        raise CommandFailed(f"the API server refuses: {error}") from error
+    except TimeoutError as error:
+        raise CommandFailed(f"the API server did not answer within {TIMEOUT:g} s") from error
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise CommandFailed(f"there is no way to the API server: {error}") from error
+    print(shown(found, namespace=args.namespace, pod=args.pod, output=args.output))
+    return Exit.OK
+
+
+def shown(found: "Explanation", *, namespace: str, pod: str, output: str) -> str:
+    """The explanation as text or as a JSON object."""
+    injected = found.rule == "HasOne"
+    if output == "json":
+        return json.dumps(
+            {
+                "namespace": namespace,
+                "pod": pod,
+                "injected": injected,
+                "rule": found.rule,
+                "message": found.message,
+                "remedy": found.remedy,
+            },
+            ensure_ascii=False,
+        )
+    head = f"{namespace}/{pod} has {'a' if injected else 'no'} sidecar: {found.rule}"
+    return "\n".join(line for line in (head, found.message, found.remedy) if line)
+
+
+async def _explained(args: argparse.Namespace) -> "Explanation":
+    from pillion_operator.cluster.connected import connected
+
+    async with connected(args.kubeconfig, context=args.context) as cluster:
+        return await explained(
+            cluster,
+            namespace=args.namespace,
+            pod=args.pod,
+            operator_namespace=args.operator_namespace,
+        )
+
+
+async def explained(
+    cluster: "Api", *, namespace: str, pod: str, operator_namespace: str
+) -> "Explanation":
+    """Ask the cluster, and explain. Raises CommandFailed where there is no such pod."""
+    from pillion_operator.cluster.types import POD, our_type
+    from pillion_operator.injection.explaining import Surroundings, explain
+
+    found = await cluster.get(POD, namespace, pod)
+    if found is None:
+        raise CommandFailed(
+            f"there is no pod {pod} in the namespace {namespace}; --namespace names another"
+        )
+    around = Surroundings(
+        services=await cluster.list(our_type("IndicationService"), namespace),
+        operator_namespace=operator_namespace,
+        **await _cluster_wide(cluster, namespace),
+    )
+    return explain(found, around)
+
+
+async def _cluster_wide(cluster: "Api", namespace: str) -> dict[str, Any]:
+    """What a user of one namespace may not be allowed to read."""
+    from pillion_operator.cluster.api import ApiError
+    from pillion_operator.cluster.types import MUTATING_WEBHOOK, NAMESPACE
+
+    found: dict[str, Any] = {"namespace": None, "configurations": None}
+    try:
+        found["namespace"] = await cluster.get(NAMESPACE, None, namespace)
+        found["configurations"] = await cluster.list(MUTATING_WEBHOOK)
+    except ApiError as error:
+        if error.status != 403:
+            raise
+    return found
