@@ -5,7 +5,7 @@ What another room needs is made here and handed to it; nothing is found by itsel
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import version
 
@@ -102,7 +102,6 @@ class Deliverer:
         self._timers = timers or self._loop_timers
         self._configuration: Configuration | None = None
         #: Why the edits of filters are not taken over, by name, when the last revision was.
-        self._kept: Mapping[str, str] = {}
         self._revisions = Revisions(
             settings,
             schema=self._schema,
@@ -274,8 +273,7 @@ class Deliverer:
             if self._recovered is not None:
                 self.delivery.keep_in(*self._recovered)
         self.apply(configuration)
-        self._kept = self._revisions.kept_filters
-        if self._kept:
+        if configuration.kept_filters:
             # A part of what came is refused, as the metric and its alert say of the whole.
             self._metrics.configuration_refused()
         on_disk = self._folder.durability is not Durability.MEMORY
@@ -367,7 +365,7 @@ class Deliverer:
             clock=self._clock,
             revision=lambda: self._configuration.revision if self._configuration else None,
             durability=lambda: self._folder.durability,
-            kept_filters=lambda: self._revisions.kept_filters,
+            kept_filters=lambda: self._configuration.kept_filters if self._configuration else {},
             drain=self.delivery.drain,
             origins=origins,
             discards=self._discards,
@@ -486,8 +484,8 @@ class Deliverer:
     async def _take_over(self, configuration: Configuration) -> None:
         # What is in force already is said again only where something else was refused meanwhile.
         current = None if self._refusals.last else self._configuration
-        known = current is not None and configuration.revision == current.revision
-        if known and self._kept == self._revisions.kept_filters:
+        said = configuration.revision, configuration.kept_filters
+        if current is not None and said == (current.revision, current.kept_filters):
             return
         try:
             await self._take_up(configuration)

@@ -89,11 +89,6 @@ class Revisions:
             in_place_of=in_place_of,
         )
 
-    @property
-    def kept_filters(self) -> Mapping[str, str]:
-        """Why the edits of filters are not taken over, by name of the filter."""
-        return self._last_good.kept
-
     def keep(self, configuration: Configuration, *, on_disk: bool) -> None:
         """Remember what is good in a revision that is in force. Blocks."""
         self._last_good.keep(configuration, on_disk=on_disk)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -47,6 +48,7 @@ SPARE_NAME = "discards.spare"
 #: Less than this is not worth reserving.
 _LEAST_ROOM = 64 << 10
 _FALLOC_FL_KEEP_SIZE = 1
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _CLOSED = b'{"closed":true}'
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Discard).decode
@@ -103,13 +105,21 @@ def read_discards(folder: Path, query: DiscardQuery) -> Iterator[Discard]:
             continue
 
 
-def _reserve(descriptor: int, size: int) -> bool:
+def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
+    """Return the system's ``fallocate``; None where it has none."""
+    fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+    if fallocate is not None:
+        fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)
+    return cast(Callable[[int, int, int, int], int] | None, fallocate)
+
+
+def _reserve(
+    fallocate: Callable[[int, int, int, int], int] | None, descriptor: int, size: int
+) -> bool:
     """Reserve room up to ``size`` bytes of a file, whose length stays; on a full disk what it has.
     Return whether the disk had less."""
-    fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
     if fallocate is None:
         return False
-    fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)
     wanted = size
     while fallocate(descriptor, _FALLOC_FL_KEEP_SIZE, 0, size):
         if not is_full(OSError(ctypes.get_errno(), "")):
@@ -158,15 +168,17 @@ class DiscardFiles:
         self._most = size // (FILES + 1)
         self._descriptor = self._lock = -1
         self._size = 0
+        self._fallocate = _find_fallocate()
         #: Discards whose file gave way to a newer one, of this run and those before.
         self.dropped = 0
+        # What the next run will find that no file lists.
+        self._noted = -1
 
     def open(self, is_pending: Callable[[Discard], bool]) -> list[Discard]:
         """Go on with the newest file. Takes back what ``is_pending``; returns the last discards of
         a run that crashed, so that they can be told again. Raises OSError where another process
         has them."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        self._lock = os.open(self._folder / LOCK_NAME, flags, 0o600)
+        self._lock = os.open(self._folder / LOCK_NAME, _FLAGS, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self.dropped = _read_count(self._lock)
         self._note_count(0)
@@ -214,8 +226,7 @@ class DiscardFiles:
         return told, len(data), bool(whole) and whole[-1] == _CLOSED
 
     def _open(self, number: int) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        descriptor = os.open(self._folder / _name(number), flags, 0o600)
+        descriptor = os.open(self._folder / _name(number), _FLAGS, 0o600)
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor, self._number = descriptor, number
@@ -223,12 +234,11 @@ class DiscardFiles:
 
     def _lacks_room(self) -> bool:
         """Reserve the room of this file and of the next; return whether the disk had less."""
-        if _reserve(self._descriptor, self._most):
+        if _reserve(self._fallocate, self._descriptor, self._most):
             return True
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        spare = os.open(self._folder / SPARE_NAME, flags, 0o600)
+        spare = os.open(self._folder / SPARE_NAME, _FLAGS, 0o600)
         try:
-            return _reserve(spare, self._most)
+            return _reserve(self._fallocate, spare, self._most)
         finally:
             os.close(spare)
 
@@ -249,7 +259,10 @@ class DiscardFiles:
 
     def _note_count(self, unwritten: int) -> None:
         """Keep for the next run how many discards are in no file. The room is there already."""
-        os.pwrite(self._lock, f"{self.dropped + unwritten:020d}\n".encode(), 0)
+        count = self.dropped + unwritten
+        if count != self._noted:
+            os.pwrite(self._lock, f"{count:020d}\n".encode(), 0)
+            self._noted = count
 
     def append(self, data: bytes) -> None:
         """Append lines. Raises NotListed with those that were not written."""

@@ -1,6 +1,7 @@
 """The list of discards, in files and in memory."""
 
 import errno
+import os
 from array import array
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -92,6 +93,30 @@ def _recorder(
 
 def _identifiers(folder: Path, query: DiscardQuery = ALL) -> list[str | None]:
     return [one.identifier for one in read_discards(folder, query)]
+
+
+def test_the_count_of_what_is_unlisted_is_written_where_it_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = DiscardFiles(tmp_path, size=(FILES + 1) * 1000)
+    files.open(_nothing)
+    counts: list[bytes] = []
+    write = os.pwrite
+
+    def note(descriptor: int, data: bytes, at: int) -> int:
+        if descriptor == files._lock:
+            counts.append(data)
+        return write(descriptor, data, at)
+
+    monkeypatch.setattr(os, "pwrite", note)
+    line = encode_discard(_discard(1))
+    for _ in range(3):
+        files.append(line)
+    assert counts == []
+    while not files.dropped:
+        files.append(line)
+    assert [int(one) for one in counts] == [files.dropped]
+    files.close()
 
 
 def test_the_files_list_every_discard_by_destination_reason_and_time(
