@@ -179,7 +179,7 @@ def _inspect(reader: JournalReader, snapshot: Snapshot, args: argparse.Namespace
     if document["lost"]:
         print(f"{document['lost']:,} lost with a deliverer that kept bodies in memory (StateOnly)")
     _say_quarantined(document["quarantined"])
-    _say_findings(reader.damage())
+    _say_findings(reader.damage(), snapshot)
     return Exit.OK
 
 
@@ -258,7 +258,7 @@ def _verify(reader: JournalReader, snapshot: Snapshot, args: argparse.Namespace)
         }
         print(json.dumps(document))
         return Exit.FAILED if damage or torn else Exit.OK
-    _say_findings(damage)
+    _say_findings(damage, snapshot)
     for one in (*torn, *unfinished):
         print(f"{one.file}: from byte {one.begin}: cut short; lost: {one.lost}")
     _say_quarantined(quarantined)
@@ -268,12 +268,15 @@ def _verify(reader: JournalReader, snapshot: Snapshot, args: argparse.Namespace)
     return Exit.FAILED if damage or torn else Exit.OK
 
 
-def _say_findings(damage: list[Finding]) -> None:
+def _say_findings(damage: list[Finding], snapshot: Snapshot) -> None:
     for one in damage:
-        print(f"{one.file}: {_where(one)}: {one.kind.value}; lost: {one.lost}")
+        where = _where(one, is_folder=snapshot.is_folder(one.file))
+        print(f"{one.file}: {where}: {one.kind.value}; lost: {one.lost}")
 
 
-def _where(one: Finding) -> str:
+def _where(one: Finding, *, is_folder: bool) -> str:
+    if is_folder:
+        return "a folder, and not a file"
     if one.end > one.begin:
         return f"bytes {one.begin} to {one.end - 1}"
     return "not there" if one.kind is FindingKind.MISSING else "empty"

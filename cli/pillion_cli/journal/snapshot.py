@@ -6,7 +6,7 @@ readable.
 
 import errno
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NoReturn
 
@@ -54,6 +54,10 @@ class Snapshot:
     def others(self) -> dict[str, int]:
         """Return the bytes of the other files, by name."""
         return self._others
+
+    def is_folder(self, name: str) -> bool:
+        """Return whether a folder stands where a file should be."""
+        return (self.folder / name).is_dir()
 
     def size(self, name: str) -> int:
         """Return the length that a file had when it was opened, in bytes."""
@@ -109,14 +113,12 @@ class Snapshot:
 
     def _read_marks(self) -> bytes:
         try:
-            file = self._files.open(MARKS_NAME)
+            with closing(self._files.open(MARKS_NAME)) as file:
+                return file.read(0, MARKS_SIZE)
         except OSError:
-            # A version that keeps none, or a folder that cannot be read, which is told below.
+            # A version that keeps none, a folder of that name, or a journal that cannot be read,
+            # which is told below.
             return b""
-        try:
-            return file.read(0, MARKS_SIZE)
-        finally:
-            file.close()
 
     def _list(self) -> list[str]:
         try:

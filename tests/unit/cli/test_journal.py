@@ -329,6 +329,24 @@ def test_verify_misses_the_first_and_the_last_segment(
     assert (code, [one["file"] for one in document["findings"]]) == (Exit.FAILED, [first.name])
 
 
+@pytest.mark.parametrize("name", [segment_name(2), "marks"])
+def test_a_folder_in_the_place_of_a_file_is_called_one(
+    made: Journal, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    made.hand.roll()
+    made.hand.roll()
+    made.write()
+    (made.folder / name).unlink(missing_ok=True)
+    (made.folder / name).mkdir()
+    code = run("verify", made.folder)
+    out = capsys.readouterr().out
+    if name == "marks":
+        assert (code, "sound" in out) == (Exit.OK, True)
+    else:
+        assert code == Exit.FAILED
+        assert f"{name}: a folder, and not a file: missing" in out
+
+
 def test_verify_misses_a_segment_between_others_and_names_what_was_put_aside(
     made: Journal, capsys: pytest.CaptureFixture[str]
 ) -> None:

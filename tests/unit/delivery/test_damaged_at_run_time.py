@@ -2,11 +2,11 @@
 
 import pytest
 
-from pillion_sidecar.config.resources import Ordering, RemovalPolicy
+from pillion_sidecar.config.resources import Ordering, RemovalPolicy, RetryPolicy
 from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.waiting import FRONT_ENTRIES
 from pillion_sidecar.journal.records import FRAME
-from pillion_sidecar.journal.segments import segment_name, segment_of
+from pillion_sidecar.journal.segments import segment_name, segment_numbers, segment_of
 from support.delivery import ERROR, SUCCESS, destination
 from support.journal_files import MemoryFiles
 from support.on_disk import OnDisk
@@ -47,6 +47,31 @@ def test_its_segment_is_removed_and_the_rest_is_delivered(at: int) -> None:
     assert deliverer.service.pending == 0
     expected = [str(number) for number in range(count) if number != at or at < FRONT_ENTRIES]
     assert deliverer.handlers["dead"].identifiers == expected
+
+
+def test_an_older_segment_that_is_deleted_costs_what_is_read_back_from_it_and_ends_the_deliverer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    deliverer = OnDisk(MemoryFiles())
+    deliverer.answer = ERROR
+    deliverer.apply([destination("ops", retry=RetryPolicy(attempts=None))])
+    count = 0
+    while len(segment_numbers(deliverer.files.names())) < 6:
+        assert deliverer.give(f"{count}", body=b"x" * 200) is None
+        deliverer.run()
+        count += 1
+    deliverer.rest()
+    gone = segment_name(segment_numbers(deliverer.files.names())[-3])
+    deliverer.files.remove(gone)
+    deliverer.handlers["ops"].answer = SUCCESS
+    deliverer.advance(31.0)
+    delivered = len(deliverer.settlements.delivered)
+    damaged = deliverer.queue("ops").discarded[DiscardReason.DAMAGED]
+    assert 0 < damaged == count - delivered
+    told = [one for one in caplog.records if getattr(one, "event", None) == "journal-damaged"]
+    assert len(told) == damaged
+    assert isinstance(deliverer.failure, FileNotFoundError)
+    assert gone in str(deliverer.failure)
 
 
 def backlog(deliverer: OnDisk, groups: list[str | None]) -> list[int]:
