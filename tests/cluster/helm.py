@@ -122,6 +122,7 @@ MATRIX: dict[str, tuple[str, ...]] = {
         "poke.enabled=false",
         "crds.install=false",
         "rbac.aggregateToUserRoles=false",
+        "rbac.admissionPolicy=false",
     ),
     "no-roles": ("rbac.create=false", "serviceAccount.create=false", "serviceAccount.name=mine"),
     "digests": (

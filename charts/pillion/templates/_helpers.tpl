@@ -95,6 +95,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and .Values.poke.enabled (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) }}true{{ end -}}
 {{- end -}}
 
+{{- define "pillion.policies" -}}
+{{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version }}true{{ end -}}
+{{- end -}}
+
+{{/* The policy that holds the operator's writes. Without it a ClusterRole takes the user's consent. */}}
+{{- define "pillion.writePolicy" -}}
+{{- if .Values.rbac.admissionPolicy -}}
+{{- if include "pillion.policies" . }}true
+{{- else if and .Values.rbac.create (not .Values.scope.namespaces) -}}
+{{- fail "This Kubernetes has no ValidatingAdmissionPolicy (1.30), so nothing holds the operator to its own objects: its rights are those of a cluster admin. Name scope.namespaces, or consent by rbac.admissionPolicy=false." -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* What the operator does in the namespaces that it serves. */}}
 {{- define "pillion.rules" -}}
 {{- /* Objects are read by list and watch alone, and written by server-side apply: that is patch, and
