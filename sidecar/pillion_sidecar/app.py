@@ -30,7 +30,7 @@ from pillion_sidecar.config.watching import FolderWatcher
 from pillion_sidecar.delivery.handler import Handler
 from pillion_sidecar.delivery.limits import TooManyDestinations
 from pillion_sidecar.delivery.service import DeliveryService
-from pillion_sidecar.descriptors import DescriptorShares
+from pillion_sidecar.descriptors import SMALL_CONNECTIONS, DescriptorShares
 from pillion_sidecar.door.entrance import HEAD_BYTES, Entrance
 from pillion_sidecar.door.places import MOST_CONNECTIONS, Limits
 from pillion_sidecar.doorway import Doorway
@@ -40,7 +40,7 @@ from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.resolver import Resolver
 from pillion_sidecar.intake.acceptance import Rooms
 from pillion_sidecar.intake.budget import MOST_BODY_BYTES
-from pillion_sidecar.intake.gate import IntakeGate
+from pillion_sidecar.intake.gate import MOST_WAITING, IntakeGate
 from pillion_sidecar.intake.server import create_intake
 from pillion_sidecar.intake.undeclared import UndeclaredClasses
 from pillion_sidecar.intake.unreached import UnreachedIndications
@@ -127,10 +127,7 @@ class Deliverer:
             timers=self._timers,
             publishers=self._publishers,
             metrics=self._metrics.door,
-            connections=min(
-                self._shares.intake,
-                tls_connections(container_limit(), bodies=MOST_BODY_BYTES, most=MOST_CONNECTIONS),
-            ),
+            connections=min(self._shares.intake, self._most_tls_connections()),
         )
         self._make_callbacks()
         self._make_rooms()
@@ -144,6 +141,15 @@ class Deliverer:
         self.telemetry_url = ""
         self.administration_url = ""
         self.started = asyncio.Event()
+
+    def _most_tls_connections(self) -> int:
+        return tls_connections(
+            container_limit(),
+            bodies=MOST_BODY_BYTES,
+            plain=2 * SMALL_CONNECTIONS,
+            waiting=MOST_WAITING,
+            most=MOST_CONNECTIONS,
+        )
 
     def _make_callbacks(self) -> None:
         self._poster = HTTPCallbackPoster(

@@ -31,10 +31,14 @@ def container_limit(files: tuple[Path, ...] = _LIMITS) -> int | None:
     return None
 
 
-def tls_connections(limit: int | None, *, bodies: int, most: int) -> int:
+def tls_connections(limit: int | None, *, bodies: int, plain: int, waiting: int, most: int) -> int:
     """Return how many TLS connections the memory limit leaves room for, beside all else that is
-    bounded; ``most`` without a limit. ``bodies``: the bytes of all bodies being read."""
+    bounded; ``most`` without a limit.
+
+    ``bodies``: the bytes of all bodies being read; ``plain``, ``waiting``: how many plain
+    connections, and requests that wait for listeners, there may be."""
     if limit is None:
         return most
-    left = limit - BASE_BYTES - REQUEST_BYTES - bodies
+    others = plain * PLAIN_CONNECTION_BYTES + waiting * WAITING_BYTES
+    left = limit - BASE_BYTES - REQUEST_BYTES - bodies - others
     return max(1, min(most, left // TLS_CONNECTION_BYTES))

@@ -19,11 +19,11 @@ def test_the_limit_is_what_the_container_has(
 
 
 def test_without_a_limit_there_are_as_many_as_there_may_be() -> None:
-    assert tls_connections(None, bodies=0, most=1000) == 1000
-    assert tls_connections(1 << 62, bodies=64 * MIB, most=1000) == 1000
+    assert tls_connections(None, bodies=0, plain=0, waiting=0, most=1000) == 1000
+    assert tls_connections(1 << 62, bodies=64 * MIB, plain=128, waiting=480, most=1000) == 1000
 
 
 def test_little_memory_leaves_few_connections_and_one_at_least() -> None:
-    few = tls_connections(256 * MIB, bodies=64 * MIB, most=1000)
+    few = tls_connections(256 * MIB, bodies=64 * MIB, plain=128, waiting=480, most=1000)
     assert 200 < few < 300
-    assert tls_connections(64 * MIB, bodies=64 * MIB, most=1000) == 1
+    assert tls_connections(64 * MIB, bodies=64 * MIB, plain=128, waiting=480, most=1000) == 1
