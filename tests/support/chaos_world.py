@@ -12,8 +12,9 @@ import aiohttp
 
 from support.chaos import PATIENCE, Child, SmallDisk, Wire, free_ports, read_lines, small_disk, wire
 from support.chaos_deliverer import set_clock
-from support.chaos_publisher import IN_SEQUENCE, group, identifier, read_record
+from support.chaos_publisher import IN_SEQUENCE
 from support.history import History, Published
+from support.read_history import read_history
 from support.resources import alert_filter, destination, service, subscription, write
 
 #: CloudEvents in the order of acceptance, CloudEvents in that of each group, CIM-XML.
@@ -259,24 +260,12 @@ class World:
 
     def history(self) -> History:
         """What the records say."""
-        history = History(line=_line)
-        for source in SOURCES:
-            notes = read_record(self._folder / source)
-            for number in range(1 + max(note["last"] for note in notes)):
-                history.publish(identifier(source, number), PLACES, f"{source}/{group(number)}")
-            for note in notes:
-                if note["what"] == "acknowledged":
-                    for number in range(note["first"], note["last"] + 1):
-                        history.acknowledge(identifier(source, number))
-        for name in (ORDERED, GROUPED):
-            for told in read_lines(self._folder / name):
-                history.arrive(
-                    name,
-                    str(told["identifier"]),
-                    told["context"],  # type: ignore[arg-type]
-                    told["number"],  # type: ignore[arg-type]
-                    session=str(told["connection"]),
-                )
+        history = read_history(
+            line=_line,
+            publishers={source: self._folder / source for source in SOURCES},
+            listeners={name: self._folder / name for name in (ORDERED, GROUPED)},
+            places=PLACES,
+        )
         # A kill may break a write off: then every context is a new one.
         history.renumbered = len(self.deliverer.events("journal-torn"))
         self._add_export(history)

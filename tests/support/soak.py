@@ -17,11 +17,12 @@ from random import Random
 
 import aiohttp
 
-from support.chaos import Child, SmallDisk, free_ports, read_lines, small_disk
+from support.chaos import Child, SmallDisk, free_ports, small_disk
 from support.chaos_deliverer import set_clock
-from support.chaos_publisher import IN_SEQUENCE, group, identifier, read_record
+from support.chaos_publisher import IN_SEQUENCE
 from support.history import History, Published
 from support.journal_harm import Cost, Harm
+from support.read_history import read_history
 from support.resources import alert_filter, destination, service, subscription, write
 
 
@@ -300,24 +301,12 @@ class Soak:
 
     def judge(self) -> Table:
         """Read the records, and fill the table."""
-        history = History(line=_line)
-        for source in self._sources:
-            notes = read_record(self._folder / source)
-            for number in range(1 + max(note["last"] for note in notes)):
-                history.publish(identifier(source, number), PLACES, f"{source}/{group(number)}")
-            for note in notes:
-                if note["what"] == "acknowledged":
-                    for number in range(note["first"], note["last"] + 1):
-                        history.acknowledge(identifier(source, number))
-        for name in sorted(PLACES):
-            for told in read_lines(Path(self._record(name))):
-                history.arrive(
-                    name,
-                    str(told["identifier"]),
-                    told["context"],  # type: ignore[arg-type]
-                    told["number"],  # type: ignore[arg-type]
-                    session=str(told["connection"]),
-                )
+        history = read_history(
+            line=_line,
+            publishers={source: self._folder / source for source in self._sources},
+            listeners={name: Path(self._record(name)) for name in sorted(PLACES)},
+            places=PLACES,
+        )
         for line in self._deliverer.events("indication-discarded"):
             event = json.loads(line)
             history.discard(event["destination"], event["identifier"])
