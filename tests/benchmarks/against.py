@@ -115,7 +115,7 @@ def measure(side: Side, name: str, *, short: bool) -> str | None:
     for line in lines:
         for figure, value in figures_of(json.loads(line)):
             side.figures[figure].append(value)
-    return None if lines else f"ended with {ended.returncode}"
+    return None if lines and not ended.returncode else f"ended with {ended.returncode}"
 
 
 class Compared(NamedTuple):

@@ -42,7 +42,10 @@ RESIDENT_GOAL, FIRST_GOAL, STALL_GOAL = 150, 5.0, 50.0
 STEADY_RATE, STEADY_SECONDS = 2_000, 4.0
 #: What the first ones teach both sides is left out.
 WARMING_SECONDS = 1.0
-PENDING = 100_000 if os.environ.get(SHORT) else 1_000_000
+IS_SHORT = bool(os.environ.get(SHORT))
+PENDING = 100_000 if IS_SHORT else 1_000_000
+#: Room for everything that waits.
+QUEUE = 1_000_000
 BATCH, BODY_BYTES = 1_000, 500
 #: What the journal may take: more than twice what waits.
 STORAGE = "4Gi"
@@ -129,7 +132,7 @@ def batches(bed: Bed) -> None:
 def batch_rate(deliverer: Sidecar, level: str, run: int) -> tuple[float, float]:
     """Indications a second that are answered at a level, and the deliverer's CPU for each in
     microseconds; what waits then is purged."""
-    bodies = intake_load.batches(run)
+    bodies = intake_load.batches(run)[: 100 if IS_SHORT else None]
     url = f"{deliverer.intake_url}/v1/indications?source=bench&ack={level}"
     cpu = deliverer.cpu_seconds()
     seconds = asyncio.run(intake_load.publish(url, bodies))
@@ -196,7 +199,7 @@ def waiting_resources(
 ) -> Iterator[dict[str, Any]]:
     """A destination at which everything waits, and with ``probe`` one beside it that is idle."""
     storage = {"storage": {"sizeLimit": STORAGE}}
-    yield resource("IndicationService", "default", queueSize=PENDING, deliverer=storage)
+    yield resource("IndicationService", "default", queueSize=QUEUE, deliverer=storage)
     ports = {"waiting": port} | ({} if probe is None else {"probe": probe})
     for name, listener in ports.items():
         condition = "" if probe is None else f" WHERE OwningEntity = '{name}'"
@@ -375,7 +378,7 @@ PARTS: dict[str, Callable[[Bed], None]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=1 if os.environ.get(SHORT) else 3)
+    parser.add_argument("--rounds", type=int, default=1 if IS_SHORT else 3)
     parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     arguments = parser.parse_args()

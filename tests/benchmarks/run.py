@@ -35,7 +35,8 @@ def run(name: str, results: Path) -> str | None:
         )
     except subprocess.TimeoutExpired:
         return f"took more than {LONGEST} s"
-    return None if results.stat().st_size > before else f"ended with {ended.returncode}"
+    is_whole = results.stat().st_size > before and not ended.returncode
+    return None if is_whole else f"ended with {ended.returncode}"
 
 
 def table(results: Path) -> None:
