@@ -11,9 +11,10 @@ from typing import Any
 
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import Api, ApiError, Conflict
-from pillion_operator.cluster.differences import Difference, differences, digest, surplus
-from pillion_operator.cluster.ownership import Identity, belongs, identity, selector
+from pillion_operator.cluster.differences import Difference, differences, digest
+from pillion_operator.cluster.ownership import Identity, adoptable, belongs, identity, selector
 from pillion_operator.cluster.repairs import Repairs
+from pillion_operator.cluster.surplus import without_surplus
 from pillion_operator.cluster.types import NETWORK_POLICY, SECRET, Object, type_of
 from pillion_operator.names import APPLIED_ANNOTATION, SERVICE_LABEL
 
@@ -219,15 +220,16 @@ class Applier:
 
     async def _write(self, wanted: "_Pass", live: Object | None) -> Object:
         result = await self._apply(wanted, live)
-        extra = surplus(wanted.body, result)
+        extra = without_surplus(wanted.body, result)
         if extra:
             # Others own them, so applying leaves them there.
             metadata = result["metadata"]
+            seen = {name: metadata[name] for name in ("uid", "resourceVersion")}
             result = await self._api.patch(
                 type_of(result),
                 metadata["namespace"],
                 metadata["name"],
-                {"metadata": {"uid": metadata["uid"]}, "data": dict.fromkeys(extra)},
+                {**extra, "metadata": seen},
             )
         wanted.memory.made[wanted.key] = _Made(
             digest=wanted.digest,
@@ -326,7 +328,7 @@ class _Pass:
 
     def check(self, live: Object | None) -> None:
         """Raise NotOurs where ``live`` belongs to somebody else."""
-        if live is not None and not belongs(live, self.owner):
+        if live is not None and not (belongs(live, self.owner) or adoptable(live, self.owner)):
             raise self.not_ours()
 
     def not_ours(self) -> NotOurs:

@@ -1,8 +1,8 @@
 """Where a live object is not as it should be. Pure.
 
 What is not mentioned in the desired object belongs to others (the API server's defaults, other
-field managers) and is never a difference; a Secret's ``data`` is the exception, since whatever
-lies in it is mounted into deliverers.
+field managers) and is never a difference, but where an addition changes its meaning
+(:mod:`pillion_operator.cluster.surplus`).
 """
 
 import hashlib
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pillion_operator.cluster.surplus import surplus
 from pillion_operator.cluster.types import Object
 from pillion_sidecar.config.schema.quantities import QUANTITY, amount
 
@@ -41,13 +42,6 @@ def differences(desired: Object, live: Object) -> tuple[Difference, ...]:
     return tuple(_differences(desired, live))
 
 
-def surplus(desired: Object, live: Object) -> tuple[str, ...]:
-    """The keys of a live Secret that should not be there."""
-    if desired.get("kind") != "Secret":
-        return ()
-    return tuple(sorted((live.get("data") or {}).keys() - (desired.get("data") or {}).keys()))
-
-
 def digest(value: Any) -> str:
     """The same for equal JSON values; of an object, its desired state in one word."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
@@ -64,8 +58,8 @@ def same_quantity(one: Any, other: Any) -> bool:
 
 def _differences(desired: Object, live: Object) -> Iterator[Difference]:
     yield from _of_map(desired, live, "")
-    for key in surplus(desired, live):
-        yield Difference(f"data[{key}]", digest(live["data"][key]))
+    for path, there in surplus(desired, live):
+        yield Difference(path, digest(there))
 
 
 def _of_value(desired: Any, live: Any, path: str) -> Iterator[Difference]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from pillion_operator.cluster.types import Object
-from pillion_operator.names import MANAGED_BY, MANAGED_BY_LABEL, SERVICE_LABEL
+from pillion_operator.names import APPLIED_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL, SERVICE_LABEL
 
 #: (kind, namespace, name): what an object is, whatever becomes of it.
 Identity = tuple[str, str, str]
@@ -52,4 +52,19 @@ def belongs(body: Object, owner: Object) -> bool:
     return any(
         reference.get("controller") and reference.get("uid") == owner["metadata"]["uid"]
         for reference in metadata.get("ownerReferences") or ()
+    )
+
+
+def adoptable(body: Object, owner: Object) -> bool:
+    """Whether an object was made for this IndicationService and has lost its label or its owner:
+    it carries the operator's mark and the service's label, and nobody else controls it."""
+    metadata = body["metadata"]
+    service = owner["metadata"]["name"]
+    return (
+        APPLIED_ANNOTATION in (metadata.get("annotations") or {})
+        and (metadata.get("labels") or {}).get(SERVICE_LABEL) == service
+        and not any(
+            reference.get("controller") and reference.get("uid") != owner["metadata"]["uid"]
+            for reference in metadata.get("ownerReferences") or ()
+        )
     )

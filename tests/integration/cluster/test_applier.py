@@ -136,6 +136,12 @@ async def test_what_is_no_longer_desired_of_an_object_goes_after_a_restart_too(b
             {"metadata": {"annotations": {APPLIED_ANNOTATION: None}}},
             "metadata.annotations",
         ),
+        # What is plainly ours is adopted again.
+        ({"metadata": {"ownerReferences": None}}, "metadata.ownerReferences"),
+        (
+            {"metadata": {"labels": {"app.kubernetes.io/managed-by": None}}},
+            "metadata.labels[app.kubernetes.io/managed-by]",
+        ),
     ],
 )
 async def test_drift_is_repaired(bed: Bed, patch: Object, path: str | None) -> None:
@@ -150,6 +156,7 @@ async def test_drift_is_repaired(bed: Bed, patch: Object, path: str | None) -> N
     after = await bed.get("a")
     assert after["data"] == made["data"]
     assert after["metadata"]["annotations"] == made["metadata"]["annotations"]
+    assert after["metadata"]["ownerReferences"] == made["metadata"]["ownerReferences"]
 
 
 async def test_labels_that_were_taken_from_it_do_not_hide_an_object_of_ours(bed: Bed) -> None:

@@ -12,8 +12,8 @@ from pillion_operator.cluster.differences import (
     differs,
     digest,
     same_quantity,
-    surplus,
 )
+from pillion_operator.cluster.surplus import surplus
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(0, 9) | st.text("ab.", max_size=2),
@@ -57,12 +57,12 @@ def test_a_field_with_another_value_is_named(desired: Any, live: Any, path: str)
 
 
 def test_what_is_listed_by_name_is_compared_by_name() -> None:
-    desired = {"spec": {"containers": [{"name": "ours", "image": "a"}]}}
-    injected = {"spec": {"containers": [{"name": "mesh"}, {"name": "ours", "image": "a"}]}}
+    desired = {"spec": {"env": [{"name": "ours", "image": "a"}]}}
+    injected = {"spec": {"env": [{"name": "mesh"}, {"name": "ours", "image": "a"}]}}
     assert not differs(desired, injected)
-    changed = {"spec": {"containers": [{"name": "mesh"}, {"name": "ours", "image": "b"}]}}
-    assert paths(desired, changed) == ["spec.containers[ours].image"]
-    assert paths(desired, {"spec": {"containers": [{"name": "mesh"}]}}) == ["spec.containers[ours]"]
+    changed = {"spec": {"env": [{"name": "mesh"}, {"name": "ours", "image": "b"}]}}
+    assert paths(desired, changed) == ["spec.env[ours].image"]
+    assert paths(desired, {"spec": {"env": [{"name": "mesh"}]}}) == ["spec.env[ours]"]
 
 
 def test_owners_are_compared_by_their_uids() -> None:
@@ -111,9 +111,12 @@ def test_quantities(one: Any, other: Any, same: bool) -> None:
 def test_what_else_lies_in_a_secret_is_drift() -> None:
     desired = {"kind": "Secret", "data": {"a": "eA=="}}
     live = {"kind": "Secret", "data": {"a": "eA==", "c": "eA==", "b": "eA=="}}
-    assert surplus(desired, live) == ("b", "c")
+    assert [path for path, _ in surplus(desired, live)] == ["data[b]", "data[c]"]
     assert paths(desired, live) == ["data[b]", "data[c]"]
-    assert surplus({**desired, "kind": "ConfigMap"}, live) == ()
+    assert paths({**desired, "kind": "ConfigMap"}, {**live, "kind": "ConfigMap"}) == [
+        "data[b]",
+        "data[c]",
+    ]
 
 
 def test_a_difference_does_not_tell_what_is_secret() -> None:
