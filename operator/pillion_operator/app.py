@@ -15,18 +15,22 @@ from aiohttp import web
 from kubernetes.aio.client import ApiClient, Configuration
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from pillion_cim.schema import load_schema
 from pillion_operator.clock import Clock, SystemClock
 from pillion_operator.cluster.api import FAILURES, Api
 from pillion_operator.cluster.connecting import connect
 from pillion_operator.cluster.types import OURS, Object
 from pillion_operator.definitions import Definitions
+from pillion_operator.evaluation.judging import Judge
 from pillion_operator.evaluation.namespace import Services
+from pillion_operator.evaluation.parsing import Parsing
 from pillion_operator.injection.certificates import expiry
 from pillion_operator.injection.keeper import CertificateFolder, CertificateKeeper
 from pillion_operator.injection.tls import KeyPair, ReloadingTLS
 from pillion_operator.injection.webhook import InjectingWebhook
 from pillion_operator.leadership import Leadership
 from pillion_operator.leading import Leader
+from pillion_operator.reconciling.admission import Admission
 from pillion_operator.resync import Resync
 from pillion_operator.settings import Address, OperatorSettings, WebhookSettings
 from pillion_operator.store import Store, key_of, version_of
@@ -273,6 +277,7 @@ class Operator:
             clock=self._clock,
             seconds=self._metrics.webhook_seconds,
             answers=self._metrics.webhook_answers,
+            admission=await self._admission(),
         )
         if settings.certificates is not None:
             folder = CertificateFolder(settings.certificates, use=self._use, clock=self._clock)
@@ -288,6 +293,13 @@ class Operator:
             )
             tasks.create_task(keeper.run())
         self.webhook_url = await self._serve(webhook.application(), settings.address, tls=self._tls)
+
+    async def _admission(self) -> Admission:
+        parsing = Parsing()
+        self._store.subscribe(parsing.follow)
+        schema = await asyncio.to_thread(load_schema)
+        judge = Judge(addresses=self._settings.deliverer.addresses, schema=schema)
+        return Admission(store=self._store, parsing=parsing, judge=judge)
 
     async def _use(self, pair: KeyPair) -> None:
         await self._tls.use(pair)

@@ -48,6 +48,12 @@ MUTATING_WEBHOOK = ResourceType(
     "mutatingwebhookconfigurations",
     namespaced=False,
 )
+VALIDATING_WEBHOOK = ResourceType(
+    "admissionregistration.k8s.io/v1",
+    "ValidatingWebhookConfiguration",
+    "validatingwebhookconfigurations",
+    namespaced=False,
+)
 
 _KNOWN = (
     *OURS,
@@ -62,6 +68,7 @@ _KNOWN = (
     LEASE,
     EVENT,
     MUTATING_WEBHOOK,
+    VALIDATING_WEBHOOK,
 )
 
 

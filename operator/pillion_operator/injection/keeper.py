@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import FAILURES, Api
-from pillion_operator.cluster.types import MUTATING_WEBHOOK, Object
+from pillion_operator.cluster.types import MUTATING_WEBHOOK, VALIDATING_WEBHOOK, Object
 from pillion_operator.injection.authority import CERTIFICATE, KEY, BadMaterial
 from pillion_operator.injection.certificates import Material, from_data, renewed, to_data
 from pillion_operator.injection.kept import Found, KeptSecret
@@ -192,7 +192,27 @@ class CertificateKeeper:
             if not self._writes and trusts_somebody(configuration):
                 return False
             await self._api.patch(MUTATING_WEBHOOK, None, name, operations)
+        await self._publish_validation(name, bundle)
         return True
+
+    async def _publish_validation(self, name: str, bundle: bytes) -> None:
+        """The same for the configuration by which resources are judged as they are applied. An
+        older chart has none, and gives no right to it; injection does not depend on it."""
+        try:
+            configuration = await self._api.get(VALIDATING_WEBHOOK, None, name)
+            if configuration is None:
+                return
+            operations = bundle_patch(configuration, bundle=base64.b64encode(bundle).decode())
+            if operations and (self._writes or not trusts_somebody(configuration)):
+                await self._api.patch(VALIDATING_WEBHOOK, None, name, operations)
+        except FAILURES as error:
+            logger.info(
+                "caBundle of the ValidatingWebhookConfiguration %s could not be written: %s; it is "
+                "tried again",
+                name,
+                error,
+                extra={"event": "validation-untrusted"},
+            )
 
     def _does_without(self, name: str) -> bool:
         """Whether a certificate may be shown though nobody is told to trust it."""

@@ -12,6 +12,8 @@ API_VERSION = "admission.k8s.io/v1"
 #: Warnings to one answer, and characters of one: the API server cuts longer ones off.
 MOST_WARNINGS = 8
 LONGEST_WARNING = 256
+#: Characters of why something is refused.
+LONGEST_REFUSAL = 4096
 
 
 class BadReview(ValueError):
@@ -30,6 +32,25 @@ class Review:
 
 def parse_review(body: bytes) -> Review:
     """Read a request's body; raises BadReview."""
+    request = _request(body)
+    uid = _uid(request)
+    if not _is_creation_of_pod(request):
+        return Review(uid=uid, namespace="", pod=None)
+    pod = _pod(request.get("object"))
+    namespace = request.get("namespace") or pod["metadata"].get("namespace")
+    if not isinstance(namespace, str):
+        raise BadReview("request.namespace is missing")
+    return Review(uid=uid, namespace=namespace, pod=pod)
+
+
+def _uid(request: Object) -> str:
+    uid = request.get("uid")
+    if not isinstance(uid, str) or not uid:
+        raise BadReview("request.uid is missing")
+    return uid
+
+
+def _request(body: bytes) -> Object:
     try:
         document = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -40,17 +61,55 @@ def parse_review(body: bytes) -> Review:
             # What it is instead is not told: this is logged, and anybody may have sent it.
             f"the body is no AdmissionReview of {API_VERSION}: set admissionReviewVersions to [v1]"
         )
-    request = _mapping(review.get("request"), "request")
-    uid = request.get("uid")
-    if not isinstance(uid, str) or not uid:
-        raise BadReview("request.uid is missing")
-    if not _is_creation_of_pod(request):
-        return Review(uid=uid, namespace="", pod=None)
-    pod = _pod(request.get("object"))
-    namespace = request.get("namespace") or pod["metadata"].get("namespace")
-    if not isinstance(namespace, str):
-        raise BadReview("request.namespace is missing")
-    return Review(uid=uid, namespace=namespace, pod=pod)
+    return _mapping(review.get("request"), "request")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeReview:
+    """A question about one of Pillion's own resources."""
+
+    uid: str
+    namespace: str
+    #: The resource as it would be stored; None where its spec is not to change.
+    body: Object | None
+
+
+#: The name of what gets one from the API server later.
+UNNAMED = "to-be-named"
+
+
+def parse_change(body: bytes) -> ChangeReview:
+    """Read a request's body about a resource of ours; raises BadReview."""
+    request = _request(body)
+    uid = _uid(request)
+    changed = request.get("object")
+    if request.get("operation") not in ("CREATE", "UPDATE") or request.get("subResource"):
+        return ChangeReview(uid=uid, namespace="", body=None)
+    resource = _mapping(changed, "request.object")
+    metadata = _mapping(resource.get("metadata"), "request.object.metadata")
+    _mapping(resource.get("spec") or {}, "request.object.spec")
+    for name in ("apiVersion", "kind"):
+        _text(resource.get(name), f"request.object.{name}")
+    before = request.get("oldObject")
+    same = isinstance(before, dict) and before.get("spec") == resource.get("spec")
+    namespace = request.get("namespace")
+    _text(namespace, "request.namespace")
+    if same or metadata.get("deletionTimestamp"):
+        # Whoever takes a finalizer off, or labels it, has not written what stands there.
+        return ChangeReview(uid=uid, namespace=str(namespace), body=None)
+    named = {"name": UNNAMED, **metadata, "namespace": namespace}
+    return ChangeReview(uid=uid, namespace=str(namespace), body={**resource, "metadata": named})
+
+
+def answer_change(
+    review: ChangeReview, *, refusal: str = "", warnings: Iterable[str] = ()
+) -> Object:
+    """The AdmissionReview that answers; ``refusal`` says why it must not be stored."""
+    response: dict[str, Any] = {"uid": review.uid, "allowed": not refusal}
+    if refusal:
+        message = refusal[:LONGEST_REFUSAL]
+        response["status"] = {"code": 422, "reason": "Invalid", "message": message}
+    return _answered(response, warnings)
 
 
 def answer(review: Review, *, patch: Sequence[Object] = (), warnings: Iterable[str] = ()) -> Object:
@@ -60,6 +119,10 @@ def answer(review: Review, *, patch: Sequence[Object] = (), warnings: Iterable[s
     if patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(json.dumps(patch).encode()).decode()
+    return _answered(response, warnings)
+
+
+def _answered(response: dict[str, Any], warnings: Iterable[str]) -> Object:
     shown = [warning[:LONGEST_WARNING] for warning in warnings][:MOST_WARNINGS]
     if shown:
         response["warnings"] = shown

@@ -167,6 +167,12 @@ _INJECTION = (
         "one.",
     ),
     LogEvent(
+        "validation-untrusted",
+        "INFO",
+        "caBundle of the ValidatingWebhookConfiguration could not be read or written. Resources "
+        "are not judged as they are applied; conditions say what is wrong. It is tried again.",
+    ),
+    LogEvent(
         "no-webhook-configuration",
         "WARNING",
         "The MutatingWebhookConfiguration is not there, so the API server asks nobody and nothing "

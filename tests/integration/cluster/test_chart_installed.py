@@ -71,6 +71,7 @@ NEVER: tuple[tuple[str, str], ...] = (
     ("rbac.authorization.k8s.io", "clusterroles"),
     ("apiextensions.k8s.io", "customresourcedefinitions"),
     ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
     ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
     *(("pillion.dev", f"{kind}/finalizers") for kind in OURS),
 )
@@ -318,14 +319,19 @@ def test_the_rights_of_an_operator_of_one_namespace(plane: ControlPlane, helm: H
 def test_what_the_operator_keeps_for_itself_is_named(plane: ControlPlane, helm: Helm) -> None:
     helm.upgrade(HOME, f'scope.namespaces=["{SERVED}"]')
     secrets, leases = ("", "secrets"), ("coordination.k8s.io", "leases")
-    webhooks = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations")
+    group = "admissionregistration.k8s.io"
+    webhooks = (group, "mutatingwebhookconfigurations")
+    validating = (group, "validatingwebhookconfigurations")
     own = allowed(plane, OPERATOR, HOME, OPERATOR)
     assert own == {secrets: ("get", "create", "patch"), leases: ("get", "create", "update")}
     for kept in ("pillion-webhook", "pillion-gateways"):
         own = allowed(plane, OPERATOR, HOME, kept)
         assert own == {secrets: ("get", "create", "update"), leases: ("create",)}
     injector = f"pillion-{HOME}-injector"
-    assert allowed(plane, OPERATOR, None, injector) == {webhooks: ("get", "patch")}
+    assert allowed(plane, OPERATOR, None, injector) == {
+        webhooks: ("get", "patch"),
+        validating: ("get", "patch"),
+    }
 
 
 def test_rights_that_a_value_takes_away_are_gone(plane: ControlPlane, helm: Helm) -> None:

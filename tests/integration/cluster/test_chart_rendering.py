@@ -13,6 +13,7 @@ from pillion_cli.commands.operator import settings_of
 from pillion_cli.main import command_parser, load
 from pillion_operator.clock import SystemClock
 from pillion_operator.cluster.issuer import CONFIGURATION_PATH, KEYS_PATH
+from pillion_operator.cluster.types import OURS
 from pillion_operator.injection.container import TELEMETRY_PORT_NAME
 from pillion_operator.injection.decision import SYSTEM_NAMESPACES
 from pillion_operator.injection.webhook import InjectingWebhook
@@ -34,7 +35,8 @@ ROOT = CHART.parents[1]
 RULED = ("ClusterRole", "Role")
 CLUSTER_WIDE = {
     *("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"),
-    *("MutatingWebhookConfiguration", "ValidatingAdmissionPolicy"),
+    *("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"),
+    "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
 }
 Render = Callable[..., list[Object]]
@@ -351,11 +353,13 @@ def test_its_own_certificates_give_the_operator_the_right_to_its_own_configurati
     ] == [
         {
             "apiGroups": ["admissionregistration.k8s.io"],
-            "resources": ["mutatingwebhookconfigurations"],
+            "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
             "resourceNames": [name],
             "verbs": ["get", "patch"],
         }
     ]
+    # The operator finds both by one name.
+    assert only(objects, "ValidatingWebhookConfiguration")["metadata"]["name"] == name
     own = only(objects, "Role")["rules"]
     secrets = [rule for rule in own if rule["resources"] == ["secrets"] and "resourceNames" in rule]
     assert [rule["resourceNames"] for rule in secrets] == [
@@ -367,6 +371,23 @@ def test_its_own_certificates_give_the_operator_the_right_to_its_own_configurati
     assert leases[0]["resourceNames"] == [option(objects, "--lease")]
 
 
+@pytest.mark.parametrize("case", ["default", "namespaced"])
+def test_resources_are_judged_as_they_are_applied_and_nobody_waits_for_it(
+    render: Render, case: str
+) -> None:
+    (webhook,) = only(render(case), "ValidatingWebhookConfiguration")["webhooks"]
+    (injecting,) = only(render(case), "MutatingWebhookConfiguration")["webhooks"]
+    service = webhook["clientConfig"]["service"]
+    assert service == {**injecting["clientConfig"]["service"], "path": "/validate"}
+    assert (webhook["failurePolicy"], webhook["sideEffects"]) == ("Ignore", "None")
+    (rule,) = webhook["rules"]
+    assert rule["operations"] == ["CREATE", "UPDATE"]
+    assert set(rule["resources"]) == {known.plural for known in OURS}
+    if case == "namespaced":
+        (selected,) = webhook["namespaceSelector"]["matchExpressions"]
+        assert selected in injecting["namespaceSelector"]["matchExpressions"]
+
+
 @pytest.mark.parametrize("case", ["cert-manager", "cert-manager-issuer"])
 def test_cert_managers_certificate_is_mounted_and_its_ca_injected(
     render: Render, case: str
@@ -376,6 +397,8 @@ def test_cert_managers_certificate_is_mounted_and_its_ca_injected(
     where = f"pillion-system/{certificate['metadata']['name']}"
     configuration = only(objects, "MutatingWebhookConfiguration")
     assert configuration["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": where}
+    validating = only(objects, "ValidatingWebhookConfiguration")
+    assert validating["metadata"]["annotations"] == configuration["metadata"]["annotations"]
     service = configuration["webhooks"][0]["clientConfig"]["service"]["name"]
     assert f"{service}.pillion-system.svc" in certificate["spec"]["dnsNames"]
     volumes = {volume["name"]: volume for volume in pod(objects)["volumes"]}

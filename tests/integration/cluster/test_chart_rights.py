@@ -232,6 +232,7 @@ def test_the_operator_needs_no_other_right(
         *(("pods", "patch"), ("pods/eviction", "create"), ("secrets", "patch")),
         *(("statefulsets", "patch"), ("listenerdestinations", "patch"), ("leases", "update")),
         *(("mutatingwebhookconfigurations", "patch"), ("configmaps", "patch")),
+        ("validatingwebhookconfigurations", "patch"),
     } <= {(request.resource, request.verb) for request in asked}
     # And it has no right that it does not use.
     used = {(request.resource, request.verb) for request in asked}

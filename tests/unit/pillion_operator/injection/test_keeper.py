@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pillion_operator.cluster.api import ApiError
-from pillion_operator.cluster.types import MUTATING_WEBHOOK, SECRET
+from pillion_operator.cluster.types import MUTATING_WEBHOOK, SECRET, VALIDATING_WEBHOOK
 from pillion_operator.injection.authority import CA_SECONDS, OVERLAP, SERVING_SECONDS
 from pillion_operator.injection.certificates import from_data, renewed, to_data
 from pillion_operator.injection.keeper import (
@@ -30,6 +30,7 @@ from support.operator_time import FakeClock
 
 NAMESPACE = "pillion-system"
 PLACE = SECRET.path(NAMESPACE, "pillion-webhook")
+VALIDATION = VALIDATING_WEBHOOK.path(None, "pillion-injector")
 CONFIGURATION = MUTATING_WEBHOOK.path(None, "pillion-injector")
 
 
@@ -460,3 +461,12 @@ async def test_a_folder_is_followed(
             await clock.advance(interval)
             await clock.until_sleeping()
         assert [pair.key for pair in shown] == [b"1", b"2"]
+
+
+async def test_the_validating_configuration_trusts_the_same_authority(
+    api: MemoryApi, clock: FakeClock
+) -> None:
+    api.objects[VALIDATION] = configuration("")
+    await Replica(api, clock).keeper.look()
+    (webhook,) = api.objects[VALIDATION]["webhooks"]
+    assert base64.b64decode(webhook["clientConfig"]["caBundle"]) == stored(api).bundle()

@@ -4,12 +4,19 @@ import io
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 import pytest_asyncio
 from aiohttp.test_utils import TestClient, TestServer
 
+from pillion_cim.schema import load_schema
+from pillion_operator.evaluation.judging import Judge
+from pillion_operator.evaluation.parsing import Parsing
 from pillion_operator.injection.webhook import MOST_BYTES, InjectingWebhook
+from pillion_operator.reconciling.admission import Admission
 from pillion_operator.settings import DelivererDefaults
+from pillion_operator.store import Store
 from pillion_operator.telemetry.metrics import Metrics
+from pillion_sidecar.config.addresses import AddressPolicy
 from support.injection import OPERATOR_NAMESPACE, Known, patch_of, patched, pod, review, service
 from support.operator_time import FakeClock
 
@@ -39,8 +46,13 @@ class Door:
         return self._metrics.registry.get_sample_value("pillion_operator_webhook_seconds_count")
 
 
+@pytest.fixture(scope="module")
+def judge() -> Judge:
+    return Judge(addresses=AddressPolicy(), schema=load_schema())
+
+
 @pytest_asyncio.fixture
-async def door() -> AsyncIterator[Door]:
+async def door(judge: Judge) -> AsyncIterator[Door]:
     metrics = Metrics(version="1")
     webhook = InjectingWebhook(
         services=Known(service("default")),
@@ -49,6 +61,11 @@ async def door() -> AsyncIterator[Door]:
         clock=FakeClock(),
         seconds=metrics.webhook_seconds,
         answers=metrics.webhook_answers,
+        admission=Admission(
+            store=Store(),
+            parsing=Parsing(),
+            judge=judge,
+        ),
     )
     async with TestClient(TestServer(webhook.application())) as client:
         yield Door(client, metrics)
@@ -121,3 +138,56 @@ async def test_a_body_beyond_the_bound_is_refused(door: Door) -> None:
 async def test_it_is_ready_once_it_answers(door: Door) -> None:
     async with door.client.get("/readyz") as response:
         assert response.status == 200
+
+
+# ---------------------------------------------------------------- our own resources
+
+
+def change(query: str, **request: Any) -> dict[str, Any]:
+    """A review of a filter that is made."""
+    resource = {
+        "apiVersion": "pillion.dev/v1alpha1",
+        "kind": "IndicationFilter",
+        "metadata": {"name": "alerts"},
+        "spec": {"query": query, "queryLanguage": "DMTF:CQL"},
+    }
+    asked = {"uid": "u", "operation": "CREATE", "namespace": "shop", "object": resource, **request}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
+
+
+async def validated(door: Door, body: Any) -> dict[str, Any]:
+    async with door.client.post("/validate", json=body) as response:
+        assert response.status == 200
+        answered: dict[str, Any] = (await response.json())["response"]
+        return answered
+
+
+async def test_a_wrong_query_is_refused_with_its_place(door: Door) -> None:
+    answered = await validated(door, change("SELEC * FROM CIM_AlertIndication"))
+    assert (answered["uid"], answered["allowed"]) == ("u", False)
+    assert answered["status"]["code"] == 422
+    assert "spec.query: line 1, column" in answered["status"]["message"]
+
+
+async def test_a_right_query_is_allowed_and_an_unknown_class_warned_of(door: Door) -> None:
+    right = await validated(door, change("SELECT * FROM CIM_AlertIndication"))
+    assert right == {"uid": "u", "allowed": True}
+    unknown = await validated(door, change("SELECT * FROM CIM_AlertIndicaton"))
+    assert unknown["allowed"] is True
+    assert "CIM_AlertIndication" in unknown["warnings"][0]
+
+
+async def test_a_change_that_leaves_the_spec_is_never_refused(door: Door) -> None:
+    body = change("SELEC", operation="UPDATE")
+    body["request"]["oldObject"] = body["request"]["object"]
+    assert (await validated(door, body))["allowed"] is True
+    ending = change("SELEC", operation="UPDATE")
+    ending["request"]["object"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert (await validated(door, ending))["allowed"] is True
+    assert (await validated(door, change("SELEC", operation="DELETE", object=None)))["allowed"]
+
+
+async def test_a_change_that_is_no_review_is_answered_400(door: Door) -> None:
+    for body in (b"{", b"[]", b"{}"):
+        async with door.client.post("/validate", data=body) as response:
+            assert response.status == 400
