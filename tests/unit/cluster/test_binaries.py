@@ -1,8 +1,10 @@
 """What the test bed's programs are found under, and how they are made."""
 
 import os
+import sys
 import threading
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from cluster.binaries import (
     cache_folder,
     find_binaries,
     go_version,
+    run_telling,
     source_digest,
 )
 
@@ -78,7 +81,7 @@ def test_assets_that_are_no_folder_are_an_error() -> None:
 
 
 class Builds:
-    """Builds no program, but notes what was asked for; stands for ``subprocess.run``."""
+    """Builds no program, but notes what was asked for; stands for what runs commands."""
 
     def __init__(self, *, succeed: bool = True) -> None:
         self.commands: list[Sequence[str]] = []
@@ -86,13 +89,19 @@ class Builds:
 
     def run(self, command: Sequence[str], **options: Any) -> Any:
         class Ran:
-            returncode = 0 if self._succeed else 1
-            stdout = "go version go1.26.0" if "version" in command else "it said why"
+            stdout = "go version go1.26.0"
 
+        return Ran
+
+    def run_telling(self, command: Sequence[str], **_options: Any) -> tuple[int, str]:
         if "-o" in command:
             self.commands.append(command)
             program(Path(command[command.index("-o") + 1]))
-        return Ran
+        return (0 if self._succeed else 1), "it said why"
+
+    def stand_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("cluster.binaries.subprocess.run", self.run)
+        monkeypatch.setattr("cluster.binaries.run_telling", self.run_telling)
 
 
 @pytest.fixture
@@ -104,7 +113,7 @@ def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("go")
 def test_two_that_ask_at_once_build_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     builds = Builds()
-    monkeypatch.setattr("cluster.binaries.subprocess.run", builds.run)
+    builds.stand_in(monkeypatch)
     told: list[str] = []
     found = Binaries(cache=tmp_path / "cache", say=told.append)
     threads = [threading.Thread(target=found.command, args=("etcd",)) for _ in range(3)]
@@ -116,7 +125,8 @@ def test_two_that_ask_at_once_build_once(tmp_path: Path, monkeypatch: pytest.Mon
     assert found.command("kube-apiserver")[0] == found.command("etcd")[0]
     assert len(builds.commands) == 1
     assert len(told) == 1
-    assert "some 5 minutes" in told[0]
+    assert "5 minutes on four fast cores" in told[0]
+    assert all("-v" in command for command in builds.commands)
 
 
 @pytest.mark.usefixtures("go")
@@ -124,7 +134,7 @@ def test_a_build_that_failed_leaves_nothing_that_looks_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = Binaries(cache=tmp_path / "cache", say=lambda _line: None)
-    monkeypatch.setattr("cluster.binaries.subprocess.run", Builds(succeed=False).run)
+    Builds(succeed=False).stand_in(monkeypatch)
     with pytest.raises(BinariesUnavailable, match=r"KUBEBUILDER_ASSETS[^$]*it said why"):
         found.command("etcd")
     assert [path for path in (tmp_path / "cache").rglob("*") if path.name == "components"] == []
@@ -136,7 +146,7 @@ def test_prometheus_and_its_tool_are_two_programs_of_one_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     builds = Builds()
-    monkeypatch.setattr("cluster.binaries.subprocess.run", builds.run)
+    builds.stand_in(monkeypatch)
     found = Binaries(cache=tmp_path / "cache", say=lambda _line: None)
     server, tool = found.prometheus(), found.promtool()
     assert server.parent == tool.parent
@@ -155,7 +165,7 @@ def test_what_a_node_needs_is_made_before_the_first_test(
     def install(self: Binaries, module: str, link: Sequence[str], target: Path) -> None:
         program(target)
 
-    monkeypatch.setattr("cluster.binaries.subprocess.run", Builds().run)
+    Builds().stand_in(monkeypatch)
     monkeypatch.setattr(Binaries, "_install", install)
     told: list[str] = []
     found = Binaries(cache=tmp_path / "cache", say=told.append)
@@ -166,3 +176,31 @@ def test_what_a_node_needs_is_made_before_the_first_test(
     found.probe()
     found.coredns()
     assert told == before
+
+
+def test_a_long_build_tells_how_far_it_is_and_its_last_lines_are_kept() -> None:
+    told: list[str] = []
+    clock = count(0, 4)
+    script = "print(*(f'package/{number}' for number in range(40)), sep=chr(10))"
+    code, last = run_telling(
+        [sys.executable, "-c", script],
+        folder=None,
+        environment=None,
+        say=told.append,
+        now=lambda: float(next(clock)),
+    )
+    assert code == 0
+    assert last.splitlines() == [f"package/{number}" for number in range(15, 40)]
+    assert "packages after" in told[0]
+    assert len(told) > 2
+
+
+def test_the_exit_code_of_a_build_that_fails_is_kept() -> None:
+    code, last = run_telling(
+        [sys.executable, "-c", "print('why'); raise SystemExit(3)"],
+        folder=None,
+        environment=None,
+        say=lambda _line: None,
+        now=lambda: 0.0,
+    )
+    assert (code, last) == (3, "why")
