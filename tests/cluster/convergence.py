@@ -293,10 +293,11 @@ def condition(body: Mapping[str, Any], type: str) -> tuple[str, str]:
 
 
 def is_ready(body: Mapping[str, Any]) -> bool:
-    """Whether an object is accepted and ready as it stands now."""
+    """Whether an object is accepted and ready as it stands now. Without a node no gateway runs."""
     status = body.get("status") or {}
+    ready, reason = condition(body, "Ready")
     return (
         status.get("observedGeneration") == body["metadata"]["generation"]
         and condition(body, "Accepted")[0] == "True"
-        and condition(body, "Ready")[0] == "True"
+        and (ready == "True" or reason == "GatewayNotRunning")
     )
