@@ -33,8 +33,8 @@ def test_the_rule_is_told_of_a_pod_as_it_is(
     kubectl.run("label", "pod/web", "pillion.dev/inject=false")
     assert told() == "OptedOut"
     kubectl.run("label", "--overwrite", "pod/web", "pillion.dev/inject=true")
-    # No chart is installed, so nobody asks a webhook.
-    assert told() == "NoWebhook"
+    # Another test may have a chart installed, whose webhook looks at its own namespaces only.
+    assert told() in ("NoWebhook", "NamespaceNotSelected")
 
 
 def test_a_pod_that_is_not_there_is_named(kubectl: Kubectl) -> None:
