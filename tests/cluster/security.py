@@ -5,6 +5,7 @@ import json
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -152,9 +153,13 @@ def secret(
 
 
 def applied(kubectl: Kubectl, *objects: JSON) -> None:
-    """Make objects, of which the API server must not warn, and wait until their pods are ready."""
-    listed = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
-    kubectl.apply(json.dumps(listed), "--warnings-as-errors")
+    """Make objects, of which the API server must not warn, and wait until their pods are ready.
+
+    Of ours the operator warns while what they name is not there yet.
+    """
+    for ours, items in groupby(objects, lambda one: one["apiVersion"].startswith("pillion.dev/")):
+        listed = {"apiVersion": "v1", "kind": "List", "items": list(items)}
+        kubectl.apply(json.dumps(listed), *([] if ours else ["--warnings-as-errors"]))
     pods = [f"pod/{one['metadata']['name']}" for one in objects if one["kind"] == "Pod"]
     if pods:
         kubectl.wait(*pods, "--for=condition=Ready", within=90)

@@ -194,9 +194,9 @@ def test_kubectl_get_pillion_shows_health(operated: Operated) -> None:
         assert (row["READY"], row["DELIVERING"], row["LAST RESULT"]) == ("True", "True", "Success")
     assert found["listenerdestination/relayed"]["RELAYFAILING"] == "False"
     own, hub = (found[f"indicationservice/{name}"] for name in ("default", "hub"))
-    assert (own["MODE"], own["DELIVERERS"], own["MISSING"]) == ("Sidecar", "2", "1")
+    assert (own["MODE"], own["READY"], own["MISSING"]) == ("Sidecar", "2/2", "1")
     assert (own["GATEWAY"], own["GATEWAYREADY"], own["INJECTED"]) == ("hub", "True", "2")
-    assert (hub["MODE"], hub["DELIVERERS"]) == ("Gateway", "1")
+    assert (hub["MODE"], hub["READY"]) == ("Gateway", "1/1")
 
 
 def test_events_tell_of_a_gateway_that_is_not_there(operated: Operated) -> None:
