@@ -429,7 +429,10 @@ USUAL = {"selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesrevi
 MADE = frozenset({"list", "watch", "create", "patch"})
 READ = frozenset({"list", "watch"})
 #: The one object of the whole cluster that it writes to.
-WEBHOOKS = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
+WEBHOOKS = (
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+    "validatingwebhookconfigurations.admissionregistration.k8s.io",
+)
 INJECTOR, WEBHOOK = "pillion-injector", {"get", "patch"}
 OURS = ("indicationfilters", "indicationservices", "indicationsubscriptions")
 SERVED = {
@@ -474,10 +477,8 @@ def bracketed(text: str) -> list[str]:
 def test_the_operator_may_do_what_it_needs_and_nothing_else(
     plant: Plant, pillion: Installation
 ) -> None:
-    assert rights(pillion.kubectl, str(plant.plant.namespace)) == (
-        SERVED
-        | {f"mutatingwebhookconfigurations.admissionregistration.k8s.io[{INJECTOR}]": WEBHOOK}
-    )
+    injectors = {f"{kind}[{INJECTOR}]": WEBHOOK for kind in WEBHOOKS}
+    assert rights(pillion.kubectl, str(plant.plant.namespace)) == SERVED | injectors
 
 
 def test_the_operator_may_change_one_annotation_of_a_pod(plant: Plant) -> None:
@@ -502,9 +503,10 @@ def test_an_operator_with_a_scope_has_no_rights_elsewhere(
     home, lab = str(plant.plant.namespace), str(plant.lab.namespace)
     with report.step("install for one namespace alone"):
         pillion.install(SIDECARS, f'scope.namespaces=["{home}"]')
-    injector = f"{WEBHOOKS}[{INJECTOR.replace('pillion', f'pillion-{SYSTEM}')}]"
-    assert rights(pillion.kubectl, lab) == {injector: WEBHOOK}
-    assert rights(pillion.kubectl, home) == SERVED | {injector: WEBHOOK}
+    scoped = INJECTOR.replace("pillion", f"pillion-{SYSTEM}")
+    injectors = {f"{kind}[{scoped}]": WEBHOOK for kind in WEBHOOKS}
+    assert rights(pillion.kubectl, lab) == injectors
+    assert rights(pillion.kubectl, home) == SERVED | injectors
     with pytest.raises(KubectlFailed, match="cannot list resource"):
         plant.lab.run("get", "secrets", f"--as={OPERATOR}")
     # And it goes on with what it serves.
