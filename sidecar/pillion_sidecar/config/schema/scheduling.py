@@ -138,6 +138,17 @@ _WEIGHT = Field(
     description="How much it counts, from 1 to 100.",
 )
 
+
+def _preferred(name: str, term: Struct, *, what: str) -> Field:
+    """The terms that count by their weight; ``name`` is that of the term beside the weight."""
+    weighted = Field(name=name, type=term, required=True, description=f"{what}.")
+    return Field(
+        name=_PREFERRED,
+        type=ListOf(item=Struct(fields=(_WEIGHT, weighted)), max_items=_TERMS, atomic=True),
+        description=f"{what}, by weight.",
+    )
+
+
 _NODE_AFFINITY = Struct(
     fields=(
         Field(
@@ -163,25 +174,7 @@ _NODE_AFFINITY = Struct(
             ),
             description="What a node must have.",
         ),
-        Field(
-            name=_PREFERRED,
-            type=ListOf(
-                item=Struct(
-                    fields=(
-                        _WEIGHT,
-                        Field(
-                            name="preference",
-                            type=_NODE_TERM,
-                            required=True,
-                            description="What a node should have.",
-                        ),
-                    )
-                ),
-                max_items=_TERMS,
-                atomic=True,
-            ),
-            description="What a node should have, by weight.",
-        ),
+        _preferred("preference", _NODE_TERM, what="What a node should have"),
     )
 )
 
@@ -209,48 +202,25 @@ _POD_TERM = Struct(
         ),
     )
 )
-
-
-def _pod_affinity() -> Struct:
-    return Struct(
-        fields=(
-            Field(
-                name=_REQUIRED,
-                type=ListOf(item=_POD_TERM, max_items=_TERMS, atomic=True),
-                description="What must hold.",
-            ),
-            Field(
-                name=_PREFERRED,
-                type=ListOf(
-                    item=Struct(
-                        fields=(
-                            _WEIGHT,
-                            Field(
-                                name="podAffinityTerm",
-                                type=_POD_TERM,
-                                required=True,
-                                description="What should hold.",
-                            ),
-                        )
-                    ),
-                    max_items=_TERMS,
-                    atomic=True,
-                ),
-                description="What should hold, by weight.",
-            ),
-        )
+_POD_AFFINITY = Struct(
+    fields=(
+        Field(
+            name=_REQUIRED,
+            type=ListOf(item=_POD_TERM, max_items=_TERMS, atomic=True),
+            description="What must hold.",
+        ),
+        _preferred("podAffinityTerm", _POD_TERM, what="What should hold"),
     )
-
-
+)
 AFFINITY = Struct(
     fields=(
         Field(name="nodeAffinity", type=_NODE_AFFINITY, description="Which nodes."),
         Field(
-            name="podAffinity", type=_pod_affinity(), description="Near which pods they are placed."
+            name="podAffinity", type=_POD_AFFINITY, description="Near which pods they are placed."
         ),
         Field(
             name="podAntiAffinity",
-            type=_pod_affinity(),
+            type=_POD_AFFINITY,
             description="Away from which pods they are placed.",
         ),
     )
