@@ -63,6 +63,9 @@ class History:
     restarts: int = 0
     #: How often the journal told that all sequence contexts are new ones.
     renumbered: int = 0
+    #: Identifiers whose record was damaged, and that was told. A publisher that was not answered
+    #: publishes such a one again: it is a new one then, behind those of its batch that are known.
+    taken: set[str] = field(default_factory=set)
     _position: int = 0
     _books: dict[str, _Books] = field(default_factory=lambda: defaultdict(_Books))
     _told: list[str] = field(default_factory=list)
@@ -169,7 +172,7 @@ class History:
                     continue
                 if destination not in published.places:
                     yield f"{destination}: {arrival.identifier} is not for it"
-                name = self.line(destination, published)
+                name = self._line_of(destination, published)
                 # What was told as discarded may come all the same, and late, where the crash came
                 # before that was on disk.
                 if name is not None and arrival.identifier not in books.discarded:
@@ -210,7 +213,7 @@ class History:
             greatest: dict[str | None, int] = defaultdict(int)
             for number in sorted(numbered):
                 published = self.published.get(numbered[number])
-                name = self.line(destination, published) if published is not None else None
+                name = self._line_of(destination, published) if published is not None else None
                 if published is None or name is None:
                     continue
                 if published.position < greatest[name]:
@@ -219,6 +222,9 @@ class History:
                         " older than one before it"
                     )
                 greatest[name] = published.position
+
+    def _line_of(self, destination: str, published: Published) -> str | None:
+        return None if published.identifier in self.taken else self.line(destination, published)
 
     def repeats(self) -> int:
         """How many arrivals were not the first of their indication there."""

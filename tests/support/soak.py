@@ -312,6 +312,7 @@ class Soak:
             history.discard(event["destination"], event["identifier"])
             self.table.discarded += 1
         history.renumbered = self._count_told(*LOSSES)
+        history.taken = self._taken
         self._fill_table(history)
         return self.table
 

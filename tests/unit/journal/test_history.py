@@ -52,6 +52,18 @@ def test_what_arrived_at_one_must_arrive_at_all() -> None:
     assert history.problems() == ["south: a arrived elsewhere, and is lost"]
 
 
+def test_what_a_harm_took_may_come_again_behind_those_of_its_batch(history: History) -> None:
+    history.arrive("north", "b", "new", 0)
+    history.restart()
+    history.arrive("north", "a", "new", 1)
+    assert history.problems() == [
+        "north: a was overtaken",
+        "north: a has 1 of new, and is older than one before it",
+    ]
+    history.taken = {"a"}
+    assert history.problems() == []
+
+
 def test_nothing_is_overtaken(history: History) -> None:
     history.arrive("north", "b", None, None)
     history.restart()
