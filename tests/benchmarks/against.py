@@ -4,10 +4,10 @@
 
 Each round runs every benchmark once for BASE and once for this tree, with this interpreter and this
 tree's packages of others; which of the two is first changes from round to round. NAMEs choose some
-benchmarks. A benchmark that BASE does not have measures BASE's packages from this tree; with
-``--short`` all do, and those that have a shorter form take it. For each figure the table has the
-medians of the rounds, and the median of the rounds' quotients, new by old. A figure of the notes is
-named, too: microseconds of CPU. A benchmark that fails is told, and is the only failure.
+benchmarks. A benchmark that BASE does not have measures BASE's packages from this tree. With
+``--short``, so do those that have a shorter form, and they take it. For each figure the table has
+the medians of the rounds, and the median of the rounds' quotients, new by old. A figure of the
+notes is named, too: microseconds of CPU. A benchmark that fails is told, and is the only failure.
 """
 
 import argparse
@@ -59,6 +59,12 @@ def names_of(tree: Path) -> set[str]:
     return {path.stem.removeprefix("bench_") for path in found}
 
 
+def has_shorter_form(name: str) -> bool:
+    """Whether this tree's benchmark looks at SHORT."""
+    source = ROOT / "tests" / "benchmarks" / f"bench_{name}.py"
+    return source.is_file() and "(SHORT)" in source.read_text(encoding="utf-8")
+
+
 def figures_of(line: dict[str, str]) -> Iterator[tuple[str, float]]:
     """The figures of one line that a benchmark reports, by name."""
     numbers = NUMBER.findall(line["figure"])
@@ -80,13 +86,17 @@ class Side:
     #: Whose benchmarks measure them, where there are such.
     benchmarks: Path
     figures: Figures = field(default_factory=lambda: defaultdict(list))
+    #: Whether benchmarks that have a shorter form take it. BASE may lack it.
+    short: bool = False
 
     def home(self, benchmark: str) -> Path:
         """The tree whose benchmark measures this side."""
+        if self.short and has_shorter_form(benchmark):
+            return ROOT
         return self.benchmarks if benchmark in names_of(self.benchmarks) else ROOT
 
 
-def measure(side: Side, name: str, *, short: bool) -> str | None:
+def measure(side: Side, name: str) -> str | None:
     """Run one benchmark of a side, and add its figures; return why it failed, if it did."""
     tests = side.home(name) / "tests"
     with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
@@ -97,7 +107,7 @@ def measure(side: Side, name: str, *, short: bool) -> str | None:
             "PYTHONPATH": os.pathsep.join(
                 str(place) for place in (tests, *(side.tree / folder for folder in FOLDERS))
             ),
-            **({SHORT: "1"} if short else {}),
+            **({SHORT: "1"} if side.short else {}),
         }
         command = [sys.executable, str(tests / "benchmarks" / f"bench_{name}.py")]
         try:
@@ -158,13 +168,13 @@ def main() -> int:
     with checked_out(arguments.base) as tree:
         names = sorted((set(arguments.names) or names_of(ROOT)) & names_of(ROOT))
         print(f"{interpreter()}; {arguments.rounds} rounds of {', '.join(names)}", flush=True)
-        old = Side(name="old", tree=tree, benchmarks=ROOT if arguments.short else tree)
-        new = Side(name="new", tree=ROOT, benchmarks=ROOT)
+        old = Side(name="old", tree=tree, benchmarks=tree, short=arguments.short)
+        new = Side(name="new", tree=ROOT, benchmarks=ROOT, short=arguments.short)
         for number in range(arguments.rounds):
             for name in names:
                 for side in (new, old) if number % 2 else (old, new):
                     began = time.monotonic()
-                    reason = measure(side, name, short=arguments.short)
+                    reason = measure(side, name)
                     took = time.monotonic() - began
                     load = os.getloadavg()[0]
                     said = f"round {number + 1}: {name}, {side.name}: {took:.0f} s, load {load:.1f}"

@@ -1,5 +1,6 @@
 """What the comparison of two commits makes of the figures that benchmarks report."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,9 @@ def test_a_benchmark_that_one_side_lacks_is_this_trees(tmp_path: Path) -> None:
     side = Side(name="old", tree=tmp_path, benchmarks=tmp_path)
     assert side.home("intake") == tmp_path
     assert side.home("single") == ROOT
+    (tmp_path / "tests" / "benchmarks" / "bench_journal.py").touch()
+    assert side.home("journal") == tmp_path
+    # It may lack the shorter form.
+    shorter = replace(side, short=True)
+    assert shorter.home("journal") == ROOT
+    assert shorter.home("intake") == tmp_path
