@@ -46,12 +46,14 @@ def run(args: argparse.Namespace) -> int:
     problems: tuple[Problem, ...] = ()
     try:
         configuration = load_folder(args.directory, service=args.service)
+        warnings = configuration.warnings
     except ConfigurationError as error:
-        problems = error.problems
+        problems, warnings = error.problems, error.warnings
     if args.output == "json":
-        print(json.dumps(_document(configuration, problems), indent=2))
+        document = {**_document(configuration, problems), "warnings": list(warnings)}
+        print(json.dumps(document, indent=2))
     else:
-        _print_text(configuration, problems)
+        _print_text(configuration, problems, warnings)
     return Exit.FAILED if problems else Exit.OK
 
 
@@ -77,19 +79,20 @@ def _document(
         "revision": configuration.revision,
         "service": configuration.service.name,
         **_counts(configuration),
-        "warnings": list(configuration.warnings),
     }
 
 
-def _print_text(configuration: Configuration | None, problems: tuple[Problem, ...]) -> None:
+def _print_text(
+    configuration: Configuration | None, problems: tuple[Problem, ...], warnings: tuple[str, ...]
+) -> None:
     for problem in problems:
         print(problem)
+    for warning in warnings:
+        print(f"warning: {warning}")
     if configuration is None:
         files = len({problem.file for problem in problems})
         print(f"{_counted(len(problems), 'problem')} in {_counted(files, 'file')}")
         return
-    for warning in configuration.warnings:
-        print(f"warning: {warning}")
     counted = ", ".join(
         _counted(number, what.removesuffix("s")) for what, number in _counts(configuration).items()
     )

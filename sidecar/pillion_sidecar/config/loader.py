@@ -16,7 +16,13 @@ from pillion_sidecar.config import rendered
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.looking import SHORTAGES
 from pillion_sidecar.config.parsing import Document, Resources, parse_documents
-from pillion_sidecar.config.problems import EMPTY, INCOMPLETE, ConfigurationError, Problem
+from pillion_sidecar.config.problems import (
+    EMPTY,
+    INCOMPLETE,
+    ConfigurationError,
+    Problem,
+    printable,
+)
 from pillion_sidecar.config.queries import Queries
 from pillion_sidecar.config.resolving import resolve
 from pillion_sidecar.config.resources import Configuration
@@ -28,6 +34,8 @@ SUFFIXES = (".yaml", ".yml", ".json", ".mof")
 MOF_SUFFIX = ".mof"
 #: What the operator puts beside a configuration, and is none.
 BESIDE = frozenset({"token-keys.json"})
+#: Names of files that a warning lists.
+MOST_NAMED = 3
 #: The most files in a folder.
 MOST_FILES = 10_000
 #: The most bytes in one file, and in all files of a folder.
@@ -86,6 +94,7 @@ def load_folder(
     resources = parse_documents(documents)
     resources.mof = {_shown(file): _text(file, problems) for file in files if _is_mof(file)}
     resources.problems.extend(problems)
+    resources.warnings.extend(_unread(path))
     _put_in_place(resources, in_place_of or {})
     return resolve(
         resources,
@@ -114,6 +123,29 @@ def resource_files(path: Path) -> list[Path]:
         OSError: the folder cannot be read.
     """
     return sorted(entry for entry in path.iterdir() if is_resource_file(entry.name))
+
+
+def _unread(path: Path) -> list[str]:
+    """A warning of the files whose names are not those of resource files; of none of the hidden
+    ones, and of no text about the folder."""
+    try:
+        with os.scandir(path) as entries:
+            names = sorted(
+                entry.name for entry in entries if _may_be_meant(entry.name) and entry.is_file()
+            )
+    except OSError:
+        # The reading of the folder says so.
+        return []
+    if not names:
+        return []
+    shown = ", ".join(_shown_text(name) for name in names[:MOST_NAMED])
+    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+    ends = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+    return [f"{shown}{more}: not read, since the name of a resource file ends in {ends}"]
+
+
+def _may_be_meant(name: str) -> bool:
+    return not (name.endswith((*SUFFIXES, ".md")) or name.startswith(".") or name in BESIDE)
 
 
 def is_resource_file(name: str) -> bool:
@@ -314,7 +346,7 @@ def _shown(path: Path) -> str:
 
 
 def _shown_text(path: Path | str) -> str:
-    return os.fsencode(path).decode(errors="backslashreplace")
+    return printable(os.fsencode(path).decode(errors="backslashreplace"))
 
 
 def _unreadable(path: Path, message: str, remedy: str, *, line: int = 0) -> Problem:

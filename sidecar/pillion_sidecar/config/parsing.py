@@ -10,13 +10,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
+from pillion_sidecar.config import misplaced
 from pillion_sidecar.config.problems import Problem, show
 from pillion_sidecar.config.schema import API_VERSION, CREDENTIALS_LABEL, GROUP, KINDS
 from pillion_sidecar.config.schema.fields import Kind, Text
 from pillion_sidecar.config.schema.rules import object_name
 from pillion_sidecar.config.validation import Complaints, Path, check, dotted, suggestion
 
-_TOP = ("apiVersion", "kind", "metadata", "spec", "status")
+#: What all documents begin with.
+_BEGINNING = ("apiVersion", "kind")
+#: The most characters of a resource's name that a complaint shows.
+_LONGEST_NAME = 253
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,10 @@ class Resources:
     secrets: dict[str, Secret] = field(default_factory=dict)
     #: Files of class declarations: their text by name.
     mof: dict[str, str] = field(default_factory=dict)
+    #: Documents of other APIs with a kind and a name of ours: kind, name, and where each stands.
+    ignored: dict[tuple[str, str], str] = field(default_factory=dict)
+    #: Whether a document may be a resource that others refer to, and does not say which.
+    unidentified: bool = False
     problems: list[Problem] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -146,46 +154,91 @@ def _is_list(value: object) -> bool:
 
 def _parse(document: Document, resources: Resources) -> None:
     value = document.value
-    place = Place(document)
-    if not isinstance(value, dict) or not all(
-        isinstance(value.get(key), str) for key in ("apiVersion", "kind")
-    ):
+    if not isinstance(value, dict) or all(value.get(key) is None for key in _BEGINNING):
+        missing = "" if not isinstance(value, dict) else ": apiVersion and kind are missing"
+        remedy = f"Begin with apiVersion: {API_VERSION} and kind: {', '.join(_kind_names())}."
+        resources.unidentified = True
         resources.problems.append(
-            place.problem(
-                "Invalid",
-                (),
-                value,
-                "is not a resource: apiVersion or kind is missing",
-                f"Begin with apiVersion: {API_VERSION} and kind: "
-                f"{', '.join(kind.name for kind in KINDS)}.",
-            )
+            Place(document).problem("Invalid", (), value, f"is not a resource{missing}", remedy)
         )
         return
-    version, kind = value["apiVersion"], value["kind"]
-    if (version, kind) == ("v1", "Secret"):
+    version, name = value.get("apiVersion"), value.get("kind")
+    kind = next((kind for kind in KINDS if kind.name == name), None)
+    is_secret = name == "Secret" and version in (None, "v1")
+    is_ours = kind is not None or is_secret
+    if isinstance(version, str) and isinstance(name, str) and not is_secret:
+        if version.partition("/")[0] != GROUP:
+            _ignore(document, resources)
+            return
+        is_ours = kind is not None and version == API_VERSION
+    _check_beginning(document, "v1" if name == "Secret" else API_VERSION, resources)
+    if not is_ours:
+        resources.unidentified = True
+    elif kind is None:
         _add_secret(document, resources)
-    elif version.partition("/")[0] == GROUP:
-        _add_resource(document, resources)
     else:
-        resources.warnings.append(f"{place}: {show(kind)} of {show(version)} is ignored")
+        _add_resource(document, kind, resources)
 
 
-def _add_resource(document: Document, resources: Resources) -> None:
-    value = document.value
-    kind = next((kind for kind in KINDS if kind.name == value["kind"]), None)
-    if kind is None or value["apiVersion"] != API_VERSION:
-        resources.problems.append(_unknown_kind(document, kind))
-        return
+def _kind_names() -> list[str]:
+    return [kind.name for kind in KINDS]
+
+
+def _ignore(document: Document, resources: Resources) -> None:
+    """Warn of a document of another API, which may have been meant for this one."""
+    place, value = Place(document), document.value
     metadata = value.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
-    place = Place(document, f"{kind.name}/{name if isinstance(name, str) else '?'}")
-    complaints = Complaints(_collector(resources, place))
-    _check_top(value, complaints)
+    hint = ""
+    if value["kind"] in _kind_names():
+        hint = f". Write apiVersion: {API_VERSION} if it is meant for Pillion"
+        if isinstance(name, str):
+            resources.ignored[value["kind"], name] = str(place)
+    told = f"{show(value['kind'])} of {show(value['apiVersion'])} is ignored{hint}"
+    resources.warnings.append(f"{place}: {told}")
+
+
+def _check_beginning(document: Document, version: str, resources: Resources) -> None:
+    """Complain of all that is wrong with ``apiVersion`` and ``kind``."""
+    remedies = {
+        "apiVersion": f"Write {version}.",
+        "kind": f"Write one of {', '.join(_kind_names())}.",
+    }
+    collect = _collector(resources, Place(document))
+    for key, remedy in remedies.items():
+        given = document.value.get(key)
+        if given is None:
+            collect("Required", (key,), None, "is missing", remedy)
+        elif not isinstance(given, str):
+            collect("Invalid", (key,), given, "is not a text", remedy)
+        elif key == "apiVersion" and given != version:
+            message = "is not a version that this program reads"
+            collect("Invalid", (key,), given, message, remedy)
+        elif key == "kind" and version == API_VERSION and given not in _kind_names():
+            remedy = suggestion(given, _kind_names())
+            collect("Invalid", (key,), given, f"is no kind of {GROUP}", remedy)
+
+
+def _add_resource(document: Document, kind: Kind, resources: Resources) -> None:
+    value = document.value
+    metadata = value.get("metadata")
+    place = Place(document, _named(kind.name, metadata))
+    collect = _collector(resources, place)
+    beside = misplaced.below_top(kind, value)
+    complaints = Complaints(_in_its_place(kind, beside, collect))
+    for name in value:
+        if name not in misplaced.TOP:
+            message = "stands outside spec" if name in beside else "is not known"
+            remedy = misplaced.top_remedy(kind, name)
+            complaints.add((name,), None, message, remedy, "UnknownField")
     _check_metadata(metadata, object_name(kind.name_length, rules=kind.name_rules), complaints)
     created_at = _created_at(metadata, complaints)
     named_well = "name" not in complaints.flawed
     complaints.flawed.clear()
-    spec = _check_spec(kind, value.get("spec"), complaints)
+    given = value.get("spec")
+    if beside and (given is None or isinstance(given, dict)):
+        given = {**beside, **(given or {})}
+    spec = _check_spec(kind, given, complaints)
     if named_well:
         resource = Resource(
             kind=kind,
@@ -194,6 +247,7 @@ def _add_resource(document: Document, resources: Resources) -> None:
             uid=metadata.get("uid"),
             created_at=created_at,
             spec=spec,
+            # What is wrong with apiVersion was complained of before.
             valid=complaints.count == 0,
             flawed=frozenset(complaints.flawed),
             place=place,
@@ -201,24 +255,29 @@ def _add_resource(document: Document, resources: Resources) -> None:
         _add(resources.by_kind[kind.name], resource, resources)
 
 
-def _unknown_kind(document: Document, kind: Kind | None) -> Problem:
-    if kind is None:
-        named = document.value["kind"]
-        known = [kind.name for kind in KINDS]
-        remedy = suggestion(named, known)
-        return Place(document).problem(
-            "Invalid", ("kind",), named, f"is no kind of {GROUP}", remedy
-        )
-    return Place(document).problem(
-        "Invalid",
-        ("apiVersion",),
-        document.value["apiVersion"],
-        "is not a version that this program reads",
-        f"Write {API_VERSION}.",
-    )
+def _named(kind: str, metadata: object) -> str:
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return f"{kind}/{name[:_LONGEST_NAME] if isinstance(name, str) else '?'}"
 
 
-def _collector(resources: Resources, place: Place) -> Callable[[str, Path, object, str, str], None]:
+_Collect = Callable[[str, Path, object, str, str], None]
+
+
+def _in_its_place(kind: Kind, beside: Mapping[str, Any], collect: _Collect) -> _Collect:
+    """Complain of fields that stand beside ``spec`` by their own place, and say of unknown fields
+    where they belong."""
+
+    def located(reason: str, path: Path, value: object, message: str, remedy: str) -> None:
+        if reason == "UnknownField" and len(path) > 1:
+            remedy = misplaced.remedy(kind, path) or remedy
+        if len(path) > 1 and path[0] == "spec" and path[1] in beside:
+            path = path[1:]
+        collect(reason, path, value, message, remedy)
+
+    return located
+
+
+def _collector(resources: Resources, place: Place) -> _Collect:
     def collect(reason: str, path: Path, value: object, message: str, remedy: str) -> None:
         resources.problems.append(place.problem(reason, path, value, message, remedy))
 
@@ -237,13 +296,6 @@ def _add(known: dict[str, _R], resource: _R, resources: Resources) -> None:
                 "Rename or remove one of the two.",
             )
         )
-
-
-def _check_top(value: Mapping[str, Any], complaints: Complaints) -> None:
-    for name in value:
-        if name not in _TOP:
-            remedy = suggestion(name, _TOP)
-            complaints.add((name,), None, "is not known", remedy, "UnknownField")
 
 
 def _check_metadata(metadata: Any, name: Text, complaints: Complaints) -> None:
@@ -285,8 +337,7 @@ def _created_at(metadata: Any, complaints: Complaints) -> float | None:
 def _add_secret(document: Document, resources: Resources) -> None:
     value = document.value
     metadata = value.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    place = Place(document, f"Secret/{name if isinstance(name, str) else '?'}")
+    place = Place(document, _named("Secret", metadata))
     complaints = Complaints(_collector(resources, place))
     _check_metadata(metadata, object_name(), complaints)
     data = _secret_data(value, complaints)

@@ -40,15 +40,29 @@ class Problem:
         place = f"{self.file}:{self.line}" if self.line else self.file
         where = ": ".join(part for part in (place, self.resource, self.field) if part)
         value = f" (value {self.value})" if self.value else ""
-        return f"{where}: {self.message}{value}. {self.remedy}".removeprefix(": ")
+        return printable(f"{where}: {self.message}{value}. {self.remedy}".removeprefix(": "))
+
+
+#: The most problems, and the most warnings, that the text of an error holds.
+MOST_TOLD = 100
 
 
 class ConfigurationError(Exception):
-    """A configuration that cannot be used, with all that is wrong with it."""
+    """A configuration that cannot be used, with all that is wrong with it.
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    The text of the error has the first :data:`MOST_TOLD` problems, and as many warnings: a warning
+    may say what a problem comes from.
+    """
+
+    def __init__(self, problems: Iterable[Problem], *, warnings: Iterable[str] = ()) -> None:
         self.problems = tuple(problems)
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        self.warnings = tuple(warnings)
+        told = [str(problem) for problem in self.problems[:MOST_TOLD]]
+        told += [f"warning: {warning}" for warning in self.warnings[:MOST_TOLD]]
+        left = sum(max(0, len(of) - MOST_TOLD) for of in (self.problems, self.warnings))
+        if left:
+            told.append(f"… and {left:,} more; pillion validate lists all")
+        super().__init__("\n".join(told))
 
     @property
     def incomplete(self) -> bool:
@@ -85,6 +99,13 @@ def defect(error: Exception) -> Problem:
         message=f"Pillion failed to read the resources: {type(error).__name__} at {places}",
         remedy="This is a defect of Pillion; report it, and take back the last change meanwhile.",
     )
+
+
+def printable(text: str) -> str:
+    """``text`` in one line: what does not print is escaped, as in a Python string."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 #: The most characters of a value that a complaint shows.

@@ -1,5 +1,6 @@
 """From resources to one configuration: references, defaults of the service, addresses. Pure."""
 
+import difflib
 import hashlib
 import json
 import uuid
@@ -32,12 +33,15 @@ from pillion_sidecar.config.resources import (
     IndicationSubscription,
     ListenerDestination,
 )
+from pillion_sidecar.config.schema import API_VERSION
 from pillion_sidecar.config.validation import Path
 
 #: The service of a subscription that names none, and of a deliverer that is told none.
 DEFAULT_SERVICE = "default"
 #: Filters that are warned of one by one.
 MOST_WARNINGS = 20
+#: Names that a wrong one is compared with.
+MOST_COMPARED = 1000
 
 
 def resolve(
@@ -69,7 +73,8 @@ def resolve(
     subscriptions, relayed = resolver.subscriptions(chosen)
     faults = hold_faulty(resources, may_be_held)
     if resources.problems:
-        raise ConfigurationError(sorted(resources.problems, key=lambda p: (p.file, p.line)))
+        problems = sorted(resources.problems, key=lambda p: (p.file, p.line))
+        raise ConfigurationError(problems, warnings=resources.warnings)
     sound = [one for name, one in destinations.items() if name not in faults]
     for name, fault in faults.items():
         destinations[name] = replace(destinations[name], fault=fault)
@@ -99,7 +104,7 @@ class _Resolver:
         self._queries = queries
         self._check_query = queries.declaring(())
         # What could not be read may hold what a reference names.
-        self._complete = all(
+        self._complete = not resources.unidentified and all(
             problem.reason not in ("Unreadable", EMPTY) for problem in resources.problems
         )
 
@@ -133,7 +138,10 @@ class _Resolver:
         listed = ", ".join(sorted(self._services))
         if found is None and (name is not None or self._services) and self._complete:
             message = f"there is no IndicationService {name or DEFAULT_SERVICE!r} to run as"
+            near = difflib.get_close_matches(name or "", self._services, n=1)
+            meant = f"Did you mean {near[0]}? " if near else ""
             remedy = f"Choose one with --service: {listed}." if listed else "Add it to the folder."
+            remedy = meant + remedy
             self._resources.problems.append(
                 Problem(reason="NotFound", message=message, remedy=remedy)
             )
@@ -297,15 +305,26 @@ class _Resolver:
         name = resource.spec[reference]["name"] if resource.sound(reference) else None
         if name is None or name in known or not self._complete:
             return
-        listed = ", ".join(sorted(known)[:10]) + (", …" if len(known) > 10 else "")
+        default = "" if _is_written(resource, reference) else f", the default of {reference}"
         self._complain(
             resource,
             ("spec", reference, "name"),
             name,
-            f"there is no {kind} of this name",
-            f"There is: {listed}." if known else f"There is no {kind} at all; add one.",
+            f"there is no {kind} of this name{default}",
+            self._reference_remedy(kind, name),
             reason="NotFound",
         )
+
+    def _reference_remedy(self, kind: str, name: str) -> str:
+        ignored = self._resources.ignored.get((kind, name))
+        if ignored is not None:
+            return f"Write apiVersion: {API_VERSION} at {ignored}, which is ignored."
+        known = sorted(self._resources.by_kind[kind])
+        if not known:
+            return f"There is no {kind} at all; add one."
+        listed = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")
+        near = difflib.get_close_matches(name, known[:MOST_COMPARED], n=1)
+        return f"Did you mean {near[0]}? There is: {listed}." if near else f"There is: {listed}."
 
     def _complain(
         self,
@@ -319,6 +338,12 @@ class _Resolver:
         self._resources.problems.append(
             resource.place.problem(reason, path, value, message, remedy)
         )
+
+
+def _is_written(resource: Resource, field: str) -> bool:
+    """Whether the document of a resource has this field, so that no default stands for it."""
+    spec = resource.place.document.value.get("spec")
+    return isinstance(spec, dict) and spec.get(field) is not None
 
 
 def _uid(resource: Resource) -> str:

@@ -25,6 +25,8 @@ from pillion_sidecar.config.schema.quantities import LONGEST_QUANTITY, QUANTITY
 Path = tuple[str | int, ...]
 
 _QUANTITY = re.compile(QUANTITY)
+#: Bytes in the ways that people write them: 1GB, 1 GiB, 512 mb, 2g.
+_MISSPELT_QUANTITY = re.compile(r"(?P<number>[0-9.]+) *(?P<unit>[kmgtpeKMGTPE])[iI]?[bB]?")
 _BEYOND_INT64 = 2**63
 
 
@@ -146,9 +148,21 @@ def _quantity(value: Any, path: Path, complaints: Complaints) -> Any:
             path,
             value,
             "is not a Kubernetes quantity more than 0",
-            "Write a number, with a unit where one is meant, such as 500m, 128Mi or 2.",
+            _quantity_remedy(value, path),
         )
     return value
+
+
+def _quantity_remedy(value: str | int, path: Path) -> str:
+    """What to write instead: ``1G or 1Gi`` for ``1 GB``."""
+    of_cpu = path[-1:] == ("cpu",)
+    found = None if of_cpu else _MISSPELT_QUANTITY.fullmatch(str(value)[:LONGEST_QUANTITY])
+    if found is not None:
+        number, unit = found["number"], found["unit"].upper()
+        one, other = number + unit.replace("K", "k"), f"{number}{unit}i"
+        if _is_quantity(one):
+            return f"Write {one}, or {other} for the binary unit."
+    return f"Write a number with its unit, such as {'500m or 2' if of_cpu else '500Mi or 1Gi'}."
 
 
 def _map(kind: MapOf, value: Any, path: Path, complaints: Complaints) -> Any:

@@ -31,6 +31,8 @@ _WORDS = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 
+_CHECK = "Check the indentation and the quotes around here."
+
 
 class StreamError(Exception):
     """A stream that cannot be read: what is wrong, the remedy, and the line (from 1; 0 unknown)."""
@@ -83,7 +85,9 @@ class _Builder:
         if key in top.value:
             raise StreamError(
                 f"the key {key[:80]!r} stands twice in one object",
-                remedy="Keep one of the two.",
+                remedy="Write --- between two resources."
+                if key == "apiVersion" and not top.path
+                else "Keep one of the two.",
                 line=line,
             )
         top.key = key
@@ -160,11 +164,11 @@ def read_documents(text: str) -> Iterator[YAMLDocument]:
         yield from _documents(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
-        raise StreamError(
-            f"is not YAML: {error.problem or 'unreadable'}",
-            remedy="Check the indentation and the quotes around here.",
-            line=mark.line + 1 if mark else 0,
-        ) from None
+        problem, remedy = error.problem or "unreadable", _CHECK
+        if mark is not None and text[mark.index : mark.index + 1] == "\t":
+            problem, remedy = "a tab stands where spaces belong", "Indent with spaces."
+        line = mark.line + 1 if mark else 0
+        raise StreamError(f"is not YAML: {problem}", remedy=remedy, line=line) from None
     except yaml.YAMLError as error:
         raise StreamError(
             f"is not YAML: {' '.join(str(error).split())[:200]}",

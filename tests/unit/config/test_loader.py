@@ -741,11 +741,12 @@ def test_status_and_metadata_as_a_cluster_shows_them_are_left_alone(tmp_path: Pa
         (b"\xff\xfe", "is not UTF-8"),
         (b"a: [", "not YAML"),
         (b"just a text", "is not a resource"),
-        (b"kind: ListenerDestination", "apiVersion or kind is missing"),
+        (b"metadata: {name: ops}", "apiVersion and kind are missing"),
+        (b"apiVersion: pillion.dev/v1alpha1", "is missing"),
         (b"apiVersion: pillion.dev/v9\nkind: IndicationFilter", "is not a version"),
         (b"apiVersion: pillion.dev/v1alpha1\nkind: Indicationfilter", "is no kind"),
         (b"a: &a [1]\nb: [*a,*a]", "aliases"),
-        (b"apiVersion: pillion.dev/v1alpha1\nkind: 3", "apiVersion or kind is missing"),
+        (b"apiVersion: pillion.dev/v1alpha1\nkind: 3", "is not a text"),
     ],
 )
 def test_a_file_that_holds_something_else_is_refused(
