@@ -65,8 +65,15 @@ class Answer:
 class DelivererClient:
     """Talks to one deliverer."""
 
-    def __init__(self, url: str, *, timeout: float, access: Access | None = None) -> None:
-        """``timeout`` is in seconds, for each read and write.
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float,
+        access: Access | None = None,
+        named_by: str = "--to or PILLION_URL",
+    ) -> None:
+        """``timeout`` is in seconds, for each read and write. ``named_by``: what names the URL.
 
         Raises :class:`CommandFailed` for a URL that is not one.
         """
@@ -74,6 +81,7 @@ class DelivererClient:
         host, port = parts.hostname, parts.port
         assert host is not None
         self._access = access or Access()
+        self._named_by = named_by
         self._access.check(self.url)
         self._prefix = parts.path.rstrip("/")
         self._connection: http.client.HTTPConnection
@@ -127,7 +135,7 @@ class DelivererClient:
                 raise http.client.IncompleteRead(content, response.length)
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
-            raise Unreachable(_why(self.url, error)) from error
+            raise Unreachable(_why(self.url, error, self._named_by)) from error
         if not response.isclosed():
             self._connection.close()
         return Answer(
@@ -163,11 +171,11 @@ def _no_url(url: str, why: str) -> CommandFailed:
     return CommandFailed(f"{url!r} is not a URL such as {DEFAULT_URL}: {why}", code=Exit.USAGE)
 
 
-def _why(url: str, error: Exception) -> str:
+def _why(url: str, error: Exception, named_by: str) -> str:
     if isinstance(error, ConnectionRefusedError):
         return (
             f"no deliverer listens at {url} (connection refused): start one with `pillion sidecar`,"
-            " or name another with --to or PILLION_URL"
+            f" or name another with {named_by}"
         )
     if isinstance(error, ssl.SSLCertVerificationError):
         why = error.verify_message

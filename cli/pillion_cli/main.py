@@ -7,10 +7,12 @@ A module of :mod:`pillion_cli.commands` has ``HELP`` (what it is for, with examp
 import argparse
 import difflib
 import importlib
+import itertools
 import os
+import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn, Protocol, cast
 
 from pillion_cli.collecting import uncollected
@@ -31,7 +33,26 @@ COMMANDS: dict[str, str] = {
     "check": "see that Pillion works in a cluster, from the resources to a listener",
 }
 
+#: What may stand in a command's place, and what is meant.
+_NAMES = {name: name for name in COMMANDS} | {"help": "--help", "version": "--version"}
+
 DESCRIPTION = "Pillion delivers CIM indications to every subscribed listener, in order, with retry."
+
+
+#: What is meant as an option: no number below 0, no text with a space.
+_OPTION = re.compile(r"-[^\d\s][^\s=]+(=.*)?", re.DOTALL)
+#: Options by the words that other programs have for them.
+_OTHER_WORDS = {
+    "--wait": "--timeout",
+    "--url": "--to",
+    "--token": "--token-file",
+    "--json": "--output json",
+    "--dir": "--resources",
+    "--folder": "--resources",
+}
+#: The most characters of an error, and of a value in it.
+_LONGEST_ERROR = 1000
+_LONGEST_VALUE = 80
 
 
 class Command(Protocol):
@@ -51,22 +72,60 @@ class Parser(argparse.ArgumentParser):
         super().__init__(
             allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **given
         )
+        self.register("type", int, _whole_number)
+        self.register("type", float, _number)
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: None = None
     ) -> argparse.Namespace:
         """Parse; end with exit code 2 where that fails."""
+        # Before argparse, which complains of a missing option only where another is misspelt.
+        for name in self._unknown_options(sys.argv[1:] if args is None else args):
+            meant = self._meant(name)
+            hint = f": did you mean {meant}?" if meant else ""
+            self.error(f"unrecognized arguments: {name}{hint}")
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            known = [option for action in self._actions for option in action.option_strings]
-            near = difflib.get_close_matches(unknown[0].partition("=")[0], known, n=1)
-            hint = f": did you mean {near[0]}?" if near else ""
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found
+
+    def _unknown_options(self, args: Sequence[str]) -> Iterator[str]:
+        options = itertools.takewhile(lambda one: one != "--", args)
+        for name in (one.partition("=")[0] for one in options if _OPTION.fullmatch(one)):
+            if name not in self._option_string_actions:
+                yield name
+
+    def _meant(self, name: str) -> str | None:
+        known = self._option_string_actions
+        other = _OTHER_WORDS.get(name, "")
+        if other.partition(" ")[0] in known:
+            return other
+        near = difflib.get_close_matches(name[:100], known, n=1, cutoff=0.7)
+        return near[0] if near else None
 
     def error(self, message: str) -> NoReturn:
         """End with exit code 2 and a line that tells why."""
-        self.exit(Exit.USAGE, f"{self.prog}: {message}; {self.prog} --help tells more\n")
+        from pillion_sidecar.telemetry.escaping import escape_controls  # for this alone
+
+        shown = message if len(message) <= _LONGEST_ERROR else f"{message[:_LONGEST_ERROR]}…"
+        line = escape_controls(f"{self.prog}: {shown}; {self.prog} --help tells more")
+        self.exit(Exit.USAGE, f"{line}\n")
+
+
+def _whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        shown = text[:_LONGEST_VALUE]
+        raise argparse.ArgumentTypeError(f"{shown!r} is not a whole number") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        shown = text[:_LONGEST_VALUE]
+        raise argparse.ArgumentTypeError(f"{shown!r} is not a number") from None
 
 
 class VersionAction(argparse.Action):
@@ -103,15 +162,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _chosen(arguments: Sequence[str]) -> str:
     """The subcommand's name; does not return for ``--help``, ``--version`` and mistakes."""
     parser = top_parser()
+    later = next((one for one in arguments[1:] if one in COMMANDS), None)
+    if arguments and later is not None and _is_misplaced(arguments[0]):
+        parser.error(f"{arguments[0][:100]!r} stands before the command: write pillion {later} …")
     args = parser.parse_args(arguments[:1])
     if args.command is None:
         parser.print_help(sys.stderr)
         parser.exit(Exit.USAGE)
     if args.command not in COMMANDS:
-        near = difflib.get_close_matches(args.command, COMMANDS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(COMMANDS)}"
-        parser.error(f"there is no command {args.command!r}: {hint}")
+        near = difflib.get_close_matches(args.command[:100], _NAMES, n=1)
+        hint = f"did you mean {_NAMES[near[0]]}?" if near else f"one of {', '.join(COMMANDS)}"
+        parser.error(f"there is no command {args.command[:100]!r}: {hint}")
     return str(args.command)
+
+
+def _is_misplaced(word: str) -> bool:
+    """Whether a word is neither a command, nor nearly one, nor an option of ``pillion`` itself."""
+    if word in COMMANDS or word in ("--help", "-h", "--version"):
+        return False
+    return not difflib.get_close_matches(word[:100], _NAMES, n=1)
 
 
 def top_parser() -> argparse.ArgumentParser:

@@ -90,6 +90,12 @@ class Summary:
             self.refusals.append(Refusal(number, reason))
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there was nothing in the input."""
+        settled = self.accepted + self.duplicate + self.refused
+        return not settled and self.failure is None
+
+    @property
     def exit_code(self) -> Exit:
         """OK: all accepted, with ``durable`` all on disk, with ``delivered`` all delivered. FAILED:
         nothing accepted."""

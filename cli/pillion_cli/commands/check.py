@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pillion_cli.deliverer_arguments import add_output_argument
+from pillion_cli.durations import seconds_from
 from pillion_cli.exits import CommandFailed, Exit
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
-        type=_seconds,
+        type=seconds_from(0.001),
         default=120.0,
         help="how long any step may take [%(default)g]",
     )
@@ -92,13 +93,6 @@ def _account(text: str) -> tuple[str, str]:
     if not namespace or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAMESPACE:NAME")
     return namespace, name
-
-
-def _seconds(text: str) -> float:
-    number = float(text)
-    if not 0 < number <= 3600:
-        raise argparse.ArgumentTypeError("a number of seconds above 0, at most 3600")
-    return number
 
 
 def run(args: argparse.Namespace) -> int:

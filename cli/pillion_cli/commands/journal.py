@@ -65,7 +65,7 @@ ACTIONS = ("inspect", "verify", "export", "discards")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Define the options."""
-    parser.add_argument("action", choices=ACTIONS, help="what to do")
+    parser.add_argument("action", choices=ACTIONS, type=_action, help="what to do")
     parser.add_argument("directory", metavar="DIR", type=Path, help="the folder of the journal")
     parser.add_argument(
         "--output",
@@ -95,6 +95,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--envelope", action="store_true", help="export each indication with what became of it"
     )
+
+
+def _action(text: str) -> str:
+    if text not in ACTIONS:
+        raise argparse.ArgumentTypeError(
+            f"{text[:200]!r} is none of {', '.join(ACTIONS)}, which stand before DIR"
+        )
+    return text
 
 
 def run(args: argparse.Namespace) -> int:

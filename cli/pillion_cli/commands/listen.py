@@ -2,10 +2,12 @@
 
 import argparse
 import asyncio
+import math
 import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from pillion_cli.durations import DAY, seconds_from
 from pillion_cli.exits import CommandFailed, Exit
 from pillion_cli.serving import heed_signals
 
@@ -70,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--lifetime",
-        type=float,
+        type=seconds_from(0, maximum=math.inf),
         default=LIFETIME,
         metavar="SECONDS",
         help="of a sequence identifier: attempts x interval x 10 of the sender [900]",
@@ -95,7 +97,7 @@ def _add_behaviour(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--redirect", metavar="URL", help="answer with 307 to there")
     group.add_argument(
         "--delay",
-        type=float,
+        type=seconds_from(0, maximum=DAY),
         default=0.0,
         metavar="SECONDS",
         help="before any answer, even a good one",
@@ -123,10 +125,8 @@ def _check(args: argparse.Namespace) -> None:
         ("--port", args.port, 0, 65535),
         ("--count", args.count, 1, None),
         ("--keep", args.keep, 0, MOST_KEPT),
-        ("--lifetime", args.lifetime, 0, None),
     ):
-        # Written so that a lifetime of NaN does not pass.
-        if value is not None and not (value >= low and (high is None or value <= high)):
+        if value is not None and (value < low or (high is not None and value > high)):
             upto = "" if high is None else f" and at most {high}"
             message = f"{name} must be at least {low}{upto}, and is {value}"
             raise CommandFailed(message, code=Exit.USAGE)

@@ -13,6 +13,7 @@ from typing import BinaryIO
 from pillion_cli.access import Access
 from pillion_cli.client import DelivererClient
 from pillion_cli.deliverer_arguments import add_deliverer_arguments, add_output_argument
+from pillion_cli.durations import DAY, seconds_from
 from pillion_cli.exits import CommandFailed, Exit
 from pillion_cli.group_publisher import GroupPublisher, SystemTime
 from pillion_cli.indications import batches, kind_of
@@ -44,12 +45,19 @@ examples:
   pillion publish steps.ndjson --source plant --group batch-7 --ordered --group-max-idle 60
 
 exit codes: 0 all accepted (with --ack durable: and on disk, with --ack delivered or --flush: and
-all delivered, with --group: and no fault), 3 a part of it, or what became of a part is not known
-because the deliverer was restarted, 1 nothing accepted or no deliverer, 2 a wrong command line.
+all delivered, with --group: and no fault), also where the input is empty; 3 a part of it, or what
+became of a part is not known because the deliverer was restarted; 1 nothing accepted or no
+deliverer; 2 a wrong command line.
 """
 
 #: Seconds that a request may take beyond what it was told to wait.
 NETWORK_SECONDS = 10.0
+#: The most indications in a request.
+LARGEST_BATCH = 100_000
+
+_SECONDS = seconds_from(0.001, maximum=DAY)
+#: Digits of a number that are read.
+_LONGEST_COUNT = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,12 +76,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--publisher", metavar="ID", help="the ID under which a flush counts")
     parser.add_argument(
-        "--batch", metavar="N", type=_count, default=1000, help="indications to a request [1000]"
+        "--batch",
+        metavar="N",
+        type=_batch_size,
+        default=1000,
+        help="indications to a request [1000]",
     )
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
-        type=_seconds,
+        type=_SECONDS,
         default=60.0,
         help="how long to wait for an acknowledgement, and how long to go on without progress [60]",
     )
@@ -103,13 +115,13 @@ def _add_group_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--group-expires",
         metavar="SECONDS",
-        type=_seconds,
+        type=_SECONDS,
         help="end the group so long from now; later than the expires of each of its lines",
     )
     parser.add_argument(
         "--group-max-idle",
         metavar="SECONDS",
-        type=_seconds,
+        type=_SECONDS,
         help="end the group when so long passes between two of its lines",
     )
 
@@ -148,6 +160,9 @@ def run(args: argparse.Namespace) -> int:
             _say(publisher.summary, args.output)
             raise
     _say(publisher.summary, args.output)
+    if publisher.summary.is_empty:
+        where = "standard input" if args.file == "-" else args.file
+        print(f"pillion publish: nothing was published: no indication in {where}", file=sys.stderr)
     return publisher.summary.exit_code
 
 
@@ -166,18 +181,13 @@ def _group(args: argparse.Namespace) -> SenderGroup | None:
     )
 
 
-def _count(text: str) -> int:
-    number = int(text)
-    if not 0 < number <= 100_000:
-        raise argparse.ArgumentTypeError("a number from 1 to 100000")
-    return number
-
-
-def _seconds(text: str) -> float:
-    number = float(text)
-    if not 0 < number <= 86_400:
-        raise argparse.ArgumentTypeError("a number of seconds above 0, at most 86400")
-    return number
+def _batch_size(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text[:_LONGEST_COUNT]) <= LARGEST_BATCH:
+        shown = text[:_LONGEST_COUNT]
+        raise argparse.ArgumentTypeError(
+            f"{shown!r} is not a whole number from 1 to {LARGEST_BATCH}"
+        )
+    return int(text[:_LONGEST_COUNT])
 
 
 @contextmanager

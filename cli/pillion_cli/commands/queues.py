@@ -116,7 +116,8 @@ def _give_up(client: DelivererClient, args: argparse.Namespace) -> int:
     if args.output == "json":
         print(json.dumps(answer))
     else:
-        print(f"{name}: {discarded:,} given up{_which(answer)}")
+        empty = "" if discarded else ": no indication is pending"
+        print(f"{name}: {discarded:,} given up{empty}{_which(answer)}")
     return Exit.OK if discarded else Exit.FAILED
 
 

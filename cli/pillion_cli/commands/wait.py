@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Wait, and return the exit code."""
-    with DelivererClient(args.to, timeout=LOOK_SECONDS) as client:
+    with DelivererClient(args.to, timeout=LOOK_SECONDS, named_by="--to") as client:
         try:
             wait_until_started(client, within=args.timeout, now=time.monotonic, sleep=time.sleep)
         except CommandFailed as failure:

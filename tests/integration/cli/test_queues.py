@@ -152,6 +152,7 @@ async def test_skip_and_purge_say_what_was_given_up(
         "siem: 1,199 given up; GET /v1/discards?destination=siem lists them\n"
     )
     assert await run("--skip", "siem", "--yes") == Exit.FAILED
+    assert capsys.readouterr().out == "siem: 0 given up: no indication is pending\n"
 
 
 async def test_nothing_is_given_up_unasked_without_a_terminal(

@@ -117,7 +117,7 @@ def test_https(tmp_path: Path) -> None:
         (["--port", "70000"], 2, "--port must be at least 0 and at most 65535, and is 70000"),
         (["--count", "0"], 2, "--count must be at least 1"),
         (["--keep", "1000001"], 2, "--keep must be at least 0 and at most 1000000"),
-        (["--lifetime", "nan"], 2, "--lifetime must be"),
+        (["--lifetime", "nan"], 2, "--lifetime: 'nan' is not a number of seconds from 0; write 5,"),
         (["--status", "99"], 2, "--status: 99 is not a status of HTTP"),
         (["--retry-after", "-1"], 2, "--retry-after: -1"),
         (["--tls-key", "x"], 2, "--tls-key needs --tls-certificate"),

@@ -363,7 +363,7 @@ def test_the_command_line_is_read() -> None:
 
 @pytest.mark.parametrize(
     ("option", "value", "said"),
-    [("--publisher", "nobody", "is not NAMESPACE:NAME"), ("--timeout", "0", "above 0")],
+    [("--publisher", "nobody", "is not NAMESPACE:NAME"), ("--timeout", "0", "from 0.001 to 3600")],
 )
 def test_a_wrong_command_line_is_refused(
     option: str, value: str, said: str, capsys: pytest.CaptureFixture[str]

@@ -1,0 +1,154 @@
+"""Mistakes on the command line: each is answered in one line that says what to write."""
+
+import argparse
+import io
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pillion_cli.durations import seconds_from
+from pillion_cli.exits import Exit
+from pillion_cli.main import COMMANDS, command_parser, load, main
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The line of standard error, without the program and the reference to the help."""
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == Exit.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.isprintable()
+    found = re.fullmatch(r"pillion[a-z -]*: (.*); pillion[a-z -]* --help tells more", line)
+    assert found is not None, line
+    return found[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (
+            ["publish", "--wait", "5s", "x"],
+            "unrecognized arguments: --wait: did you mean --timeout?",
+        ),
+        (["publish", "--url", "x"], "unrecognized arguments: --url: did you mean --to?"),
+        (
+            ["validate", "--json", "x"],
+            "unrecognized arguments: --json: did you mean --output json?",
+        ),
+        (
+            ["sidecar", "--resource", "x"],
+            "unrecognized arguments: --resource: did you mean --resources?",
+        ),
+        (
+            ["sidecar", "-resources=x"],
+            "unrecognized arguments: -resources: did you mean --resources?",
+        ),
+        (["operator", "--zzz"], "unrecognized arguments: --zzz"),
+    ],
+)
+def test_a_misspelt_option_is_named_before_one_that_is_missing(
+    arguments: list[str], answer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told(capsys, *arguments) == answer
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (
+            ["alerts.ndjson", "publish"],
+            "'alerts.ndjson' stands before the command: write pillion publish …",
+        ),
+        (
+            ["--to", "http://h", "publish", "f"],
+            "'--to' stands before the command: write pillion publish …",
+        ),
+        (
+            ["journal", "DIR", "inspect"],
+            "argument action: 'DIR' is none of inspect, verify, "
+            "export, discards, which stand before DIR",
+        ),
+        (["help", "publish"], "there is no command 'help': did you mean --help?"),
+        (["version"], "there is no command 'version': did you mean --version?"),
+    ],
+)
+def test_a_wrong_order_is_answered_with_the_right_one(
+    arguments: list[str], answer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told(capsys, *arguments) == answer
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_wrong_value_is_answered_without_the_name_of_a_function(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = "\x1b five" * 100
+    parser = command_parser(name, load(name))
+    typed = [
+        action.option_strings[0]
+        for action in parser._actions
+        if action.option_strings and action.type not in (None, Path) and not action.choices
+    ]
+    for option in typed:
+        with pytest.raises(SystemExit):
+            parser.parse_args([option, wrong])
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.isprintable()
+        assert len(line) < 1200
+        assert not re.search(r"invalid \S+ value", line), line
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("5", 5),
+        ("5s", 5),
+        ("1.5 s", 1.5),
+        ("2m", 120),
+        ("2min", 120),
+        ("1h", 3600),
+        ("1e2", 100),
+        ("250ms", 0.25),
+    ],
+)
+def test_a_duration_may_have_a_unit(text: str, seconds: float) -> None:
+    assert seconds_from(0)(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "5 days", "-1s", "nan", "inf", "2h", "5ss", "9" * 400])
+def test_a_wrong_duration_is_answered_with_how_to_write_one(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError) as caught:
+        seconds_from(0)(text)
+    assert str(caught.value).endswith(
+        "is not a number of seconds from 0 to 3600; write 5, 5s, 2m or 1h"
+    )
+    assert len(str(caught.value)) < 120
+
+
+@pytest.mark.parametrize("number", ["ten", "0", "100001", "-1", "9" * 5000])
+def test_a_wrong_number_of_lines_is_answered_with_its_bounds(
+    number: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = told(capsys, "publish", "x", f"--batch={number}")
+    assert answer.endswith("is not a whole number from 1 to 100000")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n"])
+def test_an_empty_input_is_said(
+    content: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+    assert main(["publish", "-", "--to", "http://127.0.0.1:1"]) == Exit.OK
+    assert capsys.readouterr().err == (
+        "pillion publish: nothing was published: no indication in standard input\n"
+    )
+
+
+def test_wait_names_the_one_option_that_it_heeds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["wait", "--to", "http://127.0.0.1:1", "--timeout", "0s"]) == Exit.FAILED
+    assert capsys.readouterr().err.endswith("or name another with --to\n")
+    assert main(["queues", "--to", "http://127.0.0.1:1"]) == Exit.FAILED
+    assert capsys.readouterr().err.endswith("or name another with --to or PILLION_URL\n")
