@@ -13,6 +13,7 @@ from cluster.node_files import (
     containerd_config,
     kubelet_config,
     network_config,
+    plain_registry,
     proxy_config,
     write_json,
 )
@@ -79,6 +80,10 @@ class Machine:
         """containerd's."""
         return self.home.folder / "run" / "containerd.sock"
 
+    @property
+    def _registries(self) -> Path:
+        return self.home.folder / "registries"
+
     def start_containerd(self) -> None:
         """Start it; returns when it answers."""
         home = self.home
@@ -93,10 +98,17 @@ class Machine:
                 run=home.folder / "run",
                 cni=home.folder / "cni",
                 plugins=plugins,
+                registries=self._registries,
             )
         )
         started = self._start(CONTAINERD, (CONTAINERD, "--config", str(config)))
         self._until(started, self.socket.is_socket)
+
+    def pull_plainly(self, address: str) -> None:
+        """Have images of a registry, ``host:port``, pulled over HTTP."""
+        folder = self._registries / address
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "hosts.toml").write_text(plain_registry(address))
 
     def import_image(self, archive: Path) -> None:
         """Take an image from an OCI archive; layers that are there need not be in it."""

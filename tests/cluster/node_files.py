@@ -14,7 +14,7 @@ DOMAIN = "cluster.local"
 Object = dict[str, Any]
 
 
-def containerd_config(*, root: Path, run: Path, cni: Path, plugins: Path) -> str:
+def containerd_config(*, root: Path, run: Path, cni: Path, plugins: Path, registries: Path) -> str:
     """containerd with folders of its own; nothing of it is below /var/lib or /opt."""
     return f"""version = 2
 root = "{root}"
@@ -41,6 +41,9 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
   bin_dir = "{plugins}"
   conf_dir = "{cni}"
 
+[plugins."io.containerd.grpc.v1.cri".registry]
+  config_path = "{registries}"
+
 [plugins."io.containerd.grpc.v1.cri".containerd]
   snapshotter = "overlayfs"
 
@@ -50,6 +53,15 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
   SystemdCgroup = false
   Root = "{run / "runc"}"
+"""
+
+
+def plain_registry(address: str) -> str:
+    """A registry that containerd asks over HTTP; it reads this again at each pull."""
+    return f"""server = "http://{address}"
+
+[host."http://{address}"]
+  capabilities = ["pull", "resolve"]
 """
 
 

@@ -52,6 +52,13 @@ def replicas_of(gateway: Object) -> int:
     return int(((gateway.get("spec") or {}).get("deliverer") or {}).get("replicas", 1))
 
 
+def storage_class_of(gateway: Object) -> str | None:
+    """The StorageClass that a gateway's claims ask for, where the service names one."""
+    deliverer = (gateway.get("spec") or {}).get("deliverer") or {}
+    named = (deliverer.get("storage") or {}).get("storageClassName")
+    return None if named is None else str(named)
+
+
 def gateways_named(service: Object, *, namespace: Namespace) -> dict[str, Verdict]:
     """Whether the gateways that a service names can be its gateways, by the field that names
     them."""

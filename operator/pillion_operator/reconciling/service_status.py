@@ -14,7 +14,7 @@ from pillion_operator.evaluation.references import (
     gateway_named,
     is_gateway,
 )
-from pillion_operator.evaluation.relaying import replicas_of
+from pillion_operator.evaluation.relaying import replicas_of, storage_class_of
 from pillion_operator.gathering.reports import DelivererReport
 from pillion_operator.injection.decision import is_sidecar_service, labels_of
 from pillion_operator.names import (
@@ -143,6 +143,7 @@ class ServiceStatusReconciler:
                 self._readiness.pods(service),
                 serving=self._serving(service),
                 replicas=replicas_of(body),
+                storage_class=storage_class_of(body),
             )
             if stopped is not None:
                 return stopped

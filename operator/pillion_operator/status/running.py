@@ -24,14 +24,25 @@ def serving(pods: Iterable[Object], answers: Iterable[DelivererReport | Unreacha
 
 
 def gateway_not_running(
-    service: str, pods: Sequence[Object], *, serving: set[str], replicas: int
+    service: str,
+    pods: Sequence[Object],
+    *,
+    serving: set[str],
+    replicas: int,
+    storage_class: str | None = None,
 ) -> Condition | None:
-    """Ready of a gateway of which fewer pods serve than it is to have; None where all do."""
+    """Ready of a gateway of which fewer pods serve than it is to have; None where all do.
+
+    ``storage_class`` is that of its claims, where the service names one.
+    """
     if len(serving) >= replicas:
         return None
     stopped = [pod for pod in pods if pod["metadata"]["name"] not in serving]
     named = [f"{pod['metadata']['name']}: {_cause(pod)}" for pod in stopped[:_MOST_NAMES]]
     why = "; ".join(named) or "there is no pod"
+    # The scheduler names neither the claim nor its class.
+    if storage_class is not None and "persistentvolumeclaim" in why.lower():
+        why += f". Claims ask for StorageClass {storage_class}; check that it exists"
     return Condition(
         "Ready",
         "False",

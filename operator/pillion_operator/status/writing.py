@@ -12,6 +12,9 @@ from typing import Any
 SLOW_INTERVAL = 30.0
 #: Fields whose change is written at once; conditions beside them.
 _URGENT = ("observedGeneration", "revision", "subscriptionState")
+#: Reasons whose message is what people look for: a pod is at first only pending, and says soon
+#: afterwards what it waits for.
+_TOLD_AT_ONCE = frozenset(("GatewayNotRunning",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ def _transitions(status: Mapping[str, Any]) -> dict[Any, tuple[Any, ...]]:
             condition.get("status"),
             condition.get("reason"),
             condition.get("observedGeneration"),
+            condition.get("message") if condition.get("reason") in _TOLD_AT_ONCE else None,
         )
         for condition in status.get("conditions") or ()
     }

@@ -52,6 +52,15 @@ def test_what_somebody_may_wait_for_is_written_at_once(fields: dict[str, Any]) -
     assert changes(LIVE, wanted(**fields), last_written_at=100.0, now=100.1) == {"status": fields}
 
 
+def test_why_a_gateway_does_not_run_is_written_at_once() -> None:
+    stopped = condition(type="Ready", status="False", reason="GatewayNotRunning", message="Pending")
+    told = {**stopped, "message": "ErrImagePull"}
+    live = wanted(conditions=[stopped])
+    assert changes(live, wanted(conditions=[told]), last_written_at=100.0, now=100.1) == {
+        "status": {"conditions": [told]}
+    }
+
+
 @pytest.mark.parametrize(
     "fields", [{"depth": 5}, {"conditions": [condition(message="a little less")]}], ids=str
 )
