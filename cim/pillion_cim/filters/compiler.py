@@ -12,6 +12,7 @@ from pillion_cim.filters.evaluation import (
     quantified,
     quantified_comparison,
 )
+from pillion_cim.filters.lexer import LONGEST_SHOWN
 from pillion_cim.filters.patterns import Matcher, PatternError, compile_pattern
 from pillion_cim.filters.scope import Operand, Scope
 from pillion_cim.filters.syntax import (
@@ -161,7 +162,8 @@ class Compiler:
     # --- predicates
 
     def _comparison(self, node: Comparison) -> Test:
-        left, right = self._operand(node.left), self._operand(node.right)
+        left = self._operand(node.left)
+        right = self._compared(node.right, left)
         left = self._coerced(node.left, left, right)
         right = self._coerced(node.right, right, left)
         self._check_scalar(right, node.right.offset)
@@ -173,6 +175,19 @@ class Compiler:
         if node.quantifier is not None:
             return quantified_comparison(node.quantifier, node.operator, left.get, right.get)
         return compared(node.operator, left, right)
+
+    def _compared(self, term: Term, other: Operand) -> Operand:
+        """What stands behind a comparison: a name there may be a text without its quotes."""
+        if not isinstance(term, Path):
+            return self._operand(term)
+        match other.kind:
+            case Kind.NUMBER:
+                advice = "Write a number."
+            case Kind.BOOLEAN:
+                advice = "Write TRUE or FALSE."
+            case _:
+                advice = f"Write '{term.steps[0].name[:LONGEST_SHOWN]}' if it is a text."
+        return self._scope.resolve(term, advice=advice)
 
     def _coerced(self, term: Term, operand: Operand, other: Operand) -> Operand:
         """A string constant beside a datetime is a datetime."""

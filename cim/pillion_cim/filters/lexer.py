@@ -13,6 +13,25 @@ _NAME = re.compile(r"[^\W\d]\w*")
 _NUMBER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)")
 _SYMBOL = re.compile(r"<=|>=|<>|!=|::|[=<>().,*\[\]]")
 _LONGEST_NUMBER = 60
+#: The most characters of a token that an error shows.
+LONGEST_SHOWN = 40
+#: What other languages write, and what these two have in its place.
+_FOREIGN = {
+    "===": "Write =.",
+    "==": "Write =.",
+    "=>": "Write >=.",
+    "=<": "Write <=.",
+    "><": "Write <>.",
+    "!": "Write NOT before a condition, or <> between two values.",
+    "&&": "Write AND.",
+    "&": "Write AND.",
+    "||": "Write OR.",
+    "|": "Write OR.",
+    ";": "Leave it out: a filter is one query.",
+    "/": "Name namespaces in sourceNamespaces.",
+    ":": "Name namespaces in sourceNamespaces.",
+    **dict.fromkeys("`\u2018\u2019\u201c\u201d", "Write a text as 'text'."),
+}
 
 
 class TokenKind(Enum):
@@ -41,7 +60,11 @@ class Token:
     def __str__(self) -> str:
         if self.kind is TokenKind.END:
             return str(self.kind.value)
-        return f"{self.quote}{self.text[:40]}{self.quote}" if self.quote else repr(self.text[:40])
+        return (
+            f"{self.quote}{self.text[:LONGEST_SHOWN]}{self.quote}"
+            if self.quote
+            else repr(self.text[:LONGEST_SHOWN])
+        )
 
 
 def tokenize(query: str, dialect: Dialect) -> list[Token]:
@@ -52,8 +75,18 @@ def tokenize(query: str, dialect: Dialect) -> list[Token]:
     """
     tokens: list[Token] = []
     offset = _skip_space(query, 0)
+    # Where the name of a class belongs.
+    behind_from = False
     while offset < len(query):
+        if behind_from and query[offset] in "\"'":
+            raise FilterError(
+                "the name of a class stands without quotes",
+                query=query,
+                offset=offset,
+                remedy="Leave the quotes out.",
+            )
         token, offset = _next_token(query, offset, dialect)
+        behind_from = token.kind is TokenKind.NAME and token.text.lower() == "from"
         tokens.append(token)
         offset = _skip_space(query, offset)
     tokens.append(Token(TokenKind.END, "", len(query)))
@@ -72,10 +105,15 @@ def _next_token(query: str, offset: int, dialect: Dialect) -> tuple[Token, int]:
         return Token(TokenKind.NAME, match[0], offset), match.end()
     if match := _NUMBER.match(query, offset):
         return _number(query, match, dialect), match.end()
-    if match := _SYMBOL.match(query, offset):
+    match = _SYMBOL.match(query, offset)
+    foreign = next((one for one in _FOREIGN if query.startswith(one, offset)), None)
+    if match and (foreign is None or len(foreign) <= len(match[0])):
         return Token(TokenKind.SYMBOL, match[0], offset), match.end()
     raise FilterError(
-        f"{query[offset]!r} has no meaning in {dialect.name}", query=query, offset=offset
+        f"{foreign or query[offset]!r} has no meaning in {dialect.name}",
+        query=query,
+        offset=offset,
+        remedy=_FOREIGN.get(foreign or "", ""),
     )
 
 
@@ -86,7 +124,7 @@ def _string(query: str, start: int, dialect: Dialect) -> tuple[Token, int]:
             f"a string in {dialect.name} stands in single quotes",
             query=query,
             offset=start,
-            remedy="Write 'text' instead of \"text\".",
+            remedy=_single_quoted(query, start),
         )
     offset = start + 1
     while offset < len(query):
@@ -99,6 +137,15 @@ def _string(query: str, start: int, dialect: Dialect) -> tuple[Token, int]:
             offset += 1
     remedy = f"Close it with {quote} (a quote inside the string is written twice)."
     raise FilterError("this string does not end", query=query, offset=start, remedy=remedy)
+
+
+def _single_quoted(query: str, start: int) -> str:
+    end = query.find('"', start + 1)
+    body = query[start + 1 : end] if end > 0 else ""
+    plain = body.isprintable() and "'" not in body and "\\" not in body
+    if not plain or not 0 < len(body) <= LONGEST_SHOWN:
+        return "Write 'text' instead of \"text\"."
+    return f"Write '{body}'."
 
 
 def _number(query: str, match: re.Match[str], dialect: Dialect) -> Token:

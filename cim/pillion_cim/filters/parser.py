@@ -9,7 +9,14 @@ from typing import TypeVar
 
 from pillion_cim.filters.dialect import Dialect
 from pillion_cim.filters.errors import FilterError
-from pillion_cim.filters.lexer import Token, TokenKind, pattern_text, plain_text, tokenize
+from pillion_cim.filters.lexer import (
+    LONGEST_SHOWN,
+    Token,
+    TokenKind,
+    pattern_text,
+    plain_text,
+    tokenize,
+)
 from pillion_cim.filters.syntax import (
     And,
     Call,
@@ -40,6 +47,20 @@ _RESERVED = frozenset(
     ("select", "from", "where", "and", "or", "not", "is", "null", "true", "false", "like", "isa")
 )
 _RESERVED_IN_CQL = _RESERVED | {"as", "any", "every"}
+#: What to write where a query does not begin as one.
+_BEGINNINGS = {
+    "select": "Begin with SELECT * FROM and the name of a class.",
+    "from": "Write FROM and the name of a class behind SELECT *.",
+}
+#: Words of SQL that no filter has, and what to write.
+_ELSEWHERE = {
+    "in": "Write (A = 1 OR A = 2) for A IN (1, 2).",
+    "between": "Write A >= 1 AND A <= 5 for A BETWEEN 1 AND 5.",
+    "contains": "Write LIKE.",
+    **dict.fromkeys(
+        ("limit", "order", "group", "having"), "A filter ends with the condition behind WHERE."
+    ),
+}
 _OPERATORS = {operator.value: operator for operator in Operator} | {"!=": Operator.NOT_EQUAL}
 
 _Node = TypeVar("_Node", Condition, Term)
@@ -83,7 +104,7 @@ class _Parser:
             )
         condition = self._or() if self._take_keyword("where") else None
         if self._token.kind is not TokenKind.END:
-            raise self._expected("AND, OR or the end of the query" if condition else "WHERE")
+            raise self._misplaced(has_condition=condition is not None)
         return Query(
             selected=selected,
             class_name=class_name.text,
@@ -91,6 +112,17 @@ class _Parser:
             alias=alias,
             condition=condition,
         )
+
+    def _misplaced(self, *, has_condition: bool) -> FilterError:
+        """The error at what stands behind a condition, or in the place of WHERE."""
+        word = self._token.text.lower() if self._token.kind is TokenKind.NAME else ""
+        remedy = _ELSEWHERE.get(word, "")
+        if not has_condition:
+            return self._expected("WHERE", remedy or "Write WHERE before the condition.")
+        before = self._tokens[self._at - 1]
+        if not remedy and before.kind is TokenKind.NAME:
+            remedy = "Write a text in quotes: 'text'."
+        return self._expected("AND, OR or the end of the query", remedy)
 
     def _selected(self) -> tuple[Path, ...] | None:
         if self._take_symbol("*"):
@@ -193,6 +225,9 @@ class _Parser:
         if operator is None:
             raise self._expected("a comparison")
         self._at += 1
+        if self._is_keyword("null"):
+            test = "IS NOT NULL" if operator is Operator.NOT_EQUAL else "IS NULL"
+            raise self._error("a comparison with NULL is never true", f"Write {test}.")
         return Comparison(operator, left, self._term(), token.offset, quantifier)
 
     def _like(self, term: Term, quantifier: Quantifier | None = None) -> Condition:
@@ -201,7 +236,8 @@ class _Parser:
         self._expect_keyword("like")
         token = self._token
         if token.kind is not TokenKind.STRING:
-            raise self._expected("a pattern in quotes")
+            shown = token.text[:LONGEST_SHOWN] if token.kind is TokenKind.NAME else "text"
+            raise self._expected("a pattern in quotes", f"Write '{shown}'.")
         self._at += 1
         like = Like(term, pattern_text(token), token.offset + 1, offset, quantifier)
         return Not(like) if negated else like
@@ -323,7 +359,7 @@ class _Parser:
 
     def _expect_keyword(self, word: str) -> None:
         if not self._take_keyword(word):
-            raise self._expected(word.upper())
+            raise self._expected(word.upper(), _BEGINNINGS.get(word, ""))
 
     def _is_symbol(self, symbol: str) -> bool:
         return self._token.kind is TokenKind.SYMBOL and self._token.text == symbol
@@ -358,8 +394,8 @@ class _Parser:
         if not self._dialect.extended:
             raise self._error(f"{what} is not part of WQL", "Set the query language to DMTF:CQL.")
 
-    def _expected(self, what: str) -> FilterError:
-        return self._error(f"expected {what}, found {self._token}", "")
+    def _expected(self, what: str, remedy: str = "") -> FilterError:
+        return self._error(f"expected {what}, found {self._token}", remedy)
 
     def _error(self, message: str, remedy: str, offset: int | None = None) -> FilterError:
         where = self._token.offset if offset is None else offset

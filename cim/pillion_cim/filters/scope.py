@@ -92,8 +92,8 @@ class Scope:
             offset += 2 if self._text.startswith(quote * 2, offset) else 1
         return offset
 
-    def resolve(self, path: Path) -> Operand:
-        """What ``path`` stands for.
+    def resolve(self, path: Path, *, advice: str = "") -> Operand:
+        """What ``path`` stands for; ``advice``: what to do where there is no such property.
 
         Raises:
             FilterError: a property that its class does not have, an index into what is no array,
@@ -102,7 +102,7 @@ class Scope:
         steps = self._relative(path)
         if not steps:
             return Operand(get=_itself, kind=Kind.INSTANCE)
-        operand = self._first(steps[0])
+        operand = self._first(steps[0], advice)
         for step in steps[1:]:
             operand = self._embedded(operand, step)
         return operand
@@ -127,10 +127,10 @@ class Scope:
         own = first.scope is None and first.index is None
         return path.steps[1:] if own and first.name.lower() in self._own_names else path.steps
 
-    def _first(self, step: Step) -> Operand:
+    def _first(self, step: Step, advice: str) -> Operand:
         scope = step.scope
         if scope is None or scope.lower() in self._own_names:
-            name, declared = self._declared(self._class_name, step)
+            name, declared = self._declared(self._class_name, step, advice)
             return self._indexed(_operand(_property(name), declared, column=name), step)
         self._check_related(scope, step.offset)
         name, declared = self._declared(scope, step)
@@ -167,7 +167,9 @@ class Scope:
             message = f"{scope} is neither a subclass nor a superclass of {own}"
             raise self.error(message, offset)
 
-    def _declared(self, class_name: str, step: Step) -> tuple[str, PropertyType | None]:
+    def _declared(
+        self, class_name: str, step: Step, advice: str = ""
+    ) -> tuple[str, PropertyType | None]:
         """The class's spelling and type of a property; as written and None without the class."""
         declaration = self._schema.get(class_name)
         if declaration is None:
@@ -178,7 +180,8 @@ class Scope:
         if declaration.open:
             return step.name, None
         close = _closest(step.name, declaration.types)
-        remedy = f"Did you mean {close}?" if close else "Check the name and the class after FROM."
+        remedy = f"Did you mean {close}?" if close else advice
+        remedy = remedy or "Check the name and the class after FROM."
         raise self.error(f"{declaration.name} has no property {step.name}", step.offset, remedy)
 
 

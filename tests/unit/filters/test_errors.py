@@ -104,6 +104,66 @@ def test_wql_is_told_what_only_cql_has(marked: str, message: str) -> None:
     assert error.remedy or "WHERE" in message
 
 
+@pytest.mark.parametrize("language", ["DMTF:CQL", "WQL"])
+@pytest.mark.parametrize(
+    ("marked", "remedy"),
+    [
+        (ALERTS + "AlertType ^=> 5", "Write >=."),
+        (ALERTS + "AlertType ^=< 5", "Write <=."),
+        (ALERTS + "AlertType ^== 5", "Write =."),
+        (ALERTS + "AlertType ^===5", "Write =."),
+        (ALERTS + "AlertType ^>< 5", "Write <>."),
+        (ALERTS + "^!Active", "Write NOT before a condition, or <> between two values."),
+        (ALERTS + "Active = TRUE ^&& AlertType = 5", "Write AND."),
+        (ALERTS + "Active = TRUE ^|| AlertType = 5", "Write OR."),
+        (ALERTS + "EventID = ^\u2018x\u2019", "Write a text as 'text'."),
+        (ALERTS + "EventID = 'x'^;", "Leave it out: a filter is one query."),
+        (ALERTS + "EventID = ^disk", "Write 'disk' if it is a text."),
+        (ALERTS + "AlertType = ^Critical", "Write a number."),
+        (ALERTS + "Active = ^yes", "Write TRUE or FALSE."),
+        (ALERTS + "EventID = ^EventI", "Did you mean EventID?"),
+        (ALERTS + "EventID = disk ^full", "Write a text in quotes: 'text'."),
+        (ALERTS + "EventID LIKE ^disk", "Write 'disk'."),
+        (ALERTS + "EventID = ^NULL", "Write IS NULL."),
+        (ALERTS + "EventID <> ^NULL", "Write IS NOT NULL."),
+        (ALERTS + "AlertType ^IN (5, 6)", "Write (A = 1 OR A = 2) for A IN (1, 2)."),
+        (ALERTS + "AlertType ^BETWEEN 5 AND 6", "Write A >= 1 AND A <= 5 for A BETWEEN 1 AND 5."),
+        (ALERTS + "EventID = 'x' ^LIMIT 5", "A filter ends with the condition behind WHERE."),
+        ("^CIM_AlertIndication", "Begin with SELECT * FROM and the name of a class."),
+        ("SELECT * ^CIM_X", "Write FROM and the name of a class behind SELECT *."),
+        ("SELECT * FROM ^'CIM_X'", "Leave the quotes out."),
+        ('SELECT * FROM ^"CIM_X"', "Leave the quotes out."),
+        ("SELECT * FROM root^/cimv2:CIM_X", "Name namespaces in sourceNamespaces."),
+    ],
+)
+def test_what_other_languages_write_is_answered_with_what_to_write(
+    marked: str, remedy: str, language: str
+) -> None:
+    error = refused(marked.replace("^", "", 1), language)
+    assert (error.column, error.remedy) == (marked.index("^") + 1, remedy)
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ('"disk full"', "Write 'disk full'."),
+        ('"it\'s"', "Write 'text' instead of \"text\"."),
+        ('"' + "x" * 5000 + '"', "Write 'text' instead of \"text\"."),
+        ('"a\nb"', "Write 'text' instead of \"text\"."),
+        ('"open', "Write 'text' instead of \"text\"."),
+    ],
+)
+def test_a_text_in_double_quotes_is_written_out_for_cql(text: str, remedy: str) -> None:
+    assert refused(f"{ALERTS}EventID = {text}").remedy == remedy
+
+
+def test_both_spellings_of_unequal_are_understood() -> None:
+    for language in ("DMTF:CQL", "WQL"):
+        for operator in ("!=", "<>"):
+            query = f"{ALERTS}AlertType {operator} 5"
+            assert compile_filter(query, language=language, schema=SCHEMA)
+
+
 def test_the_text_shows_the_line_with_a_caret_and_the_remedy() -> None:
     error = refused("SELECT *\nFROM CIM_AlertIndication\nWHERE AlertTyp = 5\n  AND Active")
     assert str(error) == (
