@@ -38,6 +38,7 @@ from pillion_sidecar.handlers.callbacks import HTTPCallbackPoster
 from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.resolver import Resolver
+from pillion_sidecar.httprefusals import answer_the_rest
 from pillion_sidecar.intake.acceptance import Rooms
 from pillion_sidecar.intake.budget import MOST_BODY_BYTES
 from pillion_sidecar.intake.gate import MOST_WAITING, IntakeGate
@@ -322,21 +323,27 @@ class Deliverer:
             add_operator_route(
                 telemetry, administration, token=token.read, refused=self._metrics.operator_refused
             )
+        listeners = {"intake": intake, "telemetry": telemetry}
+        answer_the_rest(
+            listeners if apart is None else {**listeners, "administration": administered}
+        )
         self.telemetry_url = await self._listeners.serve(
             telemetry,
             self._settings.telemetry,
+            option="--telemetry",
             entrance=self._plain("telemetry", self._shares.telemetry, head=TELEMETRY_HEAD_BYTES),
         )
         if apart is not None:
             entrance = self._plain("administration", self._shares.administration)
             self.administration_url = await self._listeners.serve(
-                administered, apart, entrance=entrance
+                administered, apart, option="--administration", entrance=entrance
             )
         # A gateway's certificate and keys that are there already count for whoever comes first.
         await self._doorway.look()
         self.intake_url = await self._listeners.serve(
             intake,
             self._settings.intake,
+            option="--intake",
             entrance=self._doorway.entrance or self._plain("intake", self._shares.intake),
         )
         self.administration_url = self.administration_url or self.intake_url

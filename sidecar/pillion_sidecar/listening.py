@@ -43,10 +43,15 @@ class Listeners:
         self._entrances: list[Entrance] = []
 
     async def serve(
-        self, app: web.Application, address: Address, *, entrance: Entrance | None = None
+        self,
+        app: web.Application,
+        address: Address,
+        *,
+        option: str | None = None,
+        entrance: Entrance | None = None,
     ) -> str:
-        """Listen; return the URL. Connections are taken up by the entrance, by default a plain one
-        of a few hundred connections.
+        """Listen; return the URL. ``option`` of the command line says where to listen. Connections
+        are taken up by the entrance, by default a plain one of a few hundred connections.
 
         Raises AddressTaken.
         """
@@ -71,7 +76,8 @@ class Listeners:
             name = sockets[0].getsockname()
         except OSError as error:
             reason = error.strerror or error
-            raise AddressTaken(f"cannot listen on {address}: {reason}") from error
+            remedy = "" if option is None else f"; choose another address by {option}"
+            raise AddressTaken(f"cannot listen on {address}: {reason}{remedy}") from error
         host, port = name[:2]
         return f"{'http' if entrance.tls is None else 'https'}://{Address(host, port)}"
 

@@ -56,7 +56,8 @@ async def test_an_address_that_somebody_has_is_named_and_what_was_taken_is_given
     first = await listeners.serve(application("a"), Address("127.0.0.1", 0))
     port = int(first.rpartition(":")[2])
     with pytest.raises(AddressTaken) as taken:
-        await listeners.serve(application("b"), Address("127.0.0.1", port))
+        await listeners.serve(application("b"), Address("127.0.0.1", port), option="--intake")
+    assert str(taken.value).endswith("; choose another address by --intake")
     assert str(taken.value).startswith(f"cannot listen on 127.0.0.1:{port}: ")
     assert "address already in use" in str(taken.value).lower()
     assert await asked(first) == "a"

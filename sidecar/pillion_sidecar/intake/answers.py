@@ -8,6 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
+from pillion_sidecar.httprefusals import refuse
 from pillion_sidecar.indication import Unreached
 from pillion_sidecar.intake.acceptance import RefusedLine, Submission
 from pillion_sidecar.reliability.faults import Fault
@@ -19,14 +20,9 @@ from pillion_sidecar.reliability.tracking import Receipt
 CALLBACK_DISCARDS = 1000
 
 
-def refusal(status: int, reason: str, **more: Any) -> web.Response:
-    """Answer a request that was not taken up at all."""
-    return web.json_response({"reason": reason, **more}, status=status)
-
-
 def unavailable(reason: str, *, retry_after: float) -> web.Response:
     """Answer 503: nothing is wrong with the request, it comes at the wrong time."""
-    response = refusal(503, reason)
+    response = refuse(503, reason)
     set_retry_after(response, retry_after)
     return response
 
@@ -74,7 +70,7 @@ def told_by(publisher: Publisher) -> dict[str, Any]:
 
 def other_instance(publisher: Publisher | None) -> web.Response:
     """Answer 409: what a publisher has published under the instance that it names is not known."""
-    return refusal(
+    return refuse(
         409,
         "instance: this deliverer does not know what it accepted under it: it was restarted, or the"
         " publisher gave way to others; publish again what is not known to be delivered",

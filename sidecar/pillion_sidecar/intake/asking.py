@@ -8,6 +8,7 @@ from aiohttp import web
 from pillion_sidecar.config.resources import Acknowledgement
 from pillion_sidecar.connections import ended_with_client
 from pillion_sidecar.door.principal import PRINCIPAL, namespace_of
+from pillion_sidecar.httprefusals import refuse
 from pillion_sidecar.intake import answers
 from pillion_sidecar.intake.acceptance import Rooms
 from pillion_sidecar.intake.acknowledging import Acknowledging
@@ -78,12 +79,12 @@ class Asking:
             seconds = parse_timeout(request.query, maximum=self._limits.wait_seconds)
             level = self._level(request, default=Acknowledgement.DELIVERED)
         except BadParameter as error:
-            return answers.refusal(400, str(error))
+            return refuse(400, str(error))
         receipt = self._acknowledging.find(
             request.match_info["id"], namespace=namespace_of(request)
         )
         if receipt is None:
-            return answers.refusal(404, "no such receipt (any more); publish again to be sure")
+            return refuse(404, "no such receipt (any more); publish again to be sure")
         if receipt.is_for_durable and "level" not in request.query:
             level = Acknowledgement.DURABLE
         if level is not Acknowledgement.DURABLE:
@@ -91,9 +92,7 @@ class Asking:
         elif receipt.is_for_durable:
             reached = await receipt.secured.wait(seconds)
         else:
-            return answers.refusal(
-                400, "level: the request of this receipt did not ask for durable"
-            )
+            return refuse(400, "level: the request of this receipt did not ask for durable")
         document = answers.receipt_document(receipt)
         if not receipt.settled_all.given:
             document["receipt"] = receipt.id
@@ -107,7 +106,7 @@ class Asking:
             level = self._level(request, default=Acknowledgement.DELIVERED)
             publisher = self._publisher(request)
         except BadParameter as error:
-            return answers.refusal(400, str(error))
+            return refuse(400, str(error))
         refusal = _refusal(publisher, request)
         if refusal is not None:
             return refusal
@@ -131,7 +130,7 @@ class Asking:
             )
             publisher = self._publisher(request)
         except BadParameter as error:
-            return answers.refusal(400, str(error))
+            return refuse(400, str(error))
         refusal = _refusal(publisher, request)
         if refusal is not None:
             return refusal
@@ -163,6 +162,4 @@ def _refusal(publisher: Publisher | None, request: web.Request) -> web.Response 
 
 
 def _unknown_publisher() -> web.Response:
-    return answers.refusal(
-        404, "nothing is known of this publisher; it has not published here, or long ago"
-    )
+    return refuse(404, "nothing is known of this publisher; it has not published here, or long ago")

@@ -16,6 +16,7 @@ from pillion_sidecar.clock import Timers
 from pillion_sidecar.config.resources import Acknowledgement
 from pillion_sidecar.connections import ended_with_client
 from pillion_sidecar.door.principal import PRINCIPAL, may_relay
+from pillion_sidecar.httprefusals import refuse
 from pillion_sidecar.intake import answers, cimxml
 from pillion_sidecar.intake.acceptance import Rooms, Submission
 from pillion_sidecar.intake.acknowledging import Acknowledging
@@ -130,7 +131,7 @@ def _not_from_a_page(origins: OriginPolicy | None, handler: Handler) -> Handler:
 
     async def answer(request: web.Request) -> web.StreamResponse:
         reason = origins.refuse_page(request)
-        return await handler(request) if reason is None else answers.refusal(403, reason)
+        return await handler(request) if reason is None else refuse(403, reason)
 
     return answer
 
@@ -192,7 +193,7 @@ class _Intake:
             try:
                 return await handler(request, visit)
             except BadParameter as error:
-                return answers.refusal(400, str(error))
+                return refuse(400, str(error))
             finally:
                 visit.leave()
 
@@ -228,16 +229,16 @@ class _Intake:
     async def relay(self, request: web.Request, visit: Visit) -> web.StreamResponse:
         """POST /v1/relay: what sidecars have accepted, for this gateway to deliver."""
         if not self._rooms.routes.takes_relayed:
-            return answers.refusal(404, NO_GATEWAY)
+            return refuse(404, NO_GATEWAY)
         if not may_relay(request):
-            return answers.refusal(403, NOT_OURS)
+            return refuse(403, NOT_OURS)
         kind = _media(request, relayed=True)
         if isinstance(kind, web.Response):
             return kind
         # Other names are ignored: the sidecar may be newer than its gateway.
         parameters = self._parameters(request)
         if parameters.callback is not None:
-            return answers.refusal(400, "callback: a sidecar is answered by response alone")
+            return refuse(400, "callback: a sidecar is answered by response alone")
         busy = _reserve_wait(visit, parameters)
         if busy is not None:
             return answers.unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
@@ -324,7 +325,7 @@ class _Intake:
         check_names(request.query, PUBLISH_PARAMETERS)
         parameters = self._parameters(request)
         if parameters.callback is not None:
-            return answers.refusal(400, "callback: an export message is answered by response alone")
+            return refuse(400, "callback: an export message is answered by response alone")
         busy = _reserve_wait(visit, parameters)
         if busy is not None:
             return answers.unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
@@ -401,7 +402,7 @@ def _refuse_encoding(request: web.Request) -> web.Response | None:
     encoding = request.headers.get("Content-Encoding", "identity")
     if encoding.lower() == "identity":
         return None
-    return answers.refusal(415, f"Content-Encoding: {encoding[:40]!r}; send the body as it is")
+    return refuse(415, f"Content-Encoding: {encoding[:40]!r}; send the body as it is")
 
 
 def _media(request: web.Request, *, relayed: bool = False) -> IntakeKind | web.Response:
@@ -409,12 +410,12 @@ def _media(request: web.Request, *, relayed: bool = False) -> IntakeKind | web.R
     kind = kind_of(request)
     if kind is None or (relayed and kind is not IntakeKind.NDJSON):
         taken = "application/x-ndjson" if relayed else f"one of {', '.join(KINDS)}"
-        return answers.refusal(415, f"Content-Type: {request.content_type[:80]!r}; send {taken}")
+        return refuse(415, f"Content-Type: {request.content_type[:80]!r}; send {taken}")
     refusal = _refuse_encoding(request)
     if refusal is not None:
         return refusal
     if (request.charset or "utf-8").lower() not in ("utf-8", "utf8", "us-ascii"):
-        return answers.refusal(415, f"charset: {request.charset!r:.40}; send UTF-8")
+        return refuse(415, f"charset: {request.charset!r:.40}; send UTF-8")
     return kind
 
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from difflib import get_close_matches
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -19,9 +20,10 @@ from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.connections import ended_with_client
 from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.httprefusals import refuse
 from pillion_sidecar.journal.ports import Discard, DiscardQuery
 from pillion_sidecar.origins import OriginPolicy
-from pillion_sidecar.queryparameters import refuse_parameters, suggest
+from pillion_sidecar.queryparameters import MOST_SHOWN, refuse_parameters, suggest
 from pillion_sidecar.telemetry.ports import DeliveryService, DestinationQueue, DiscardFinder
 from pillion_sidecar.telemetry.status import (
     attempt_status,
@@ -90,11 +92,17 @@ def _guarded(origins: OriginPolicy | None, handler: Handler, *parameters: str) -
     async def answer(request: web.Request) -> web.StreamResponse:
         reason = None if origins is None else origins.refuse(request)
         if reason is not None:
-            raise web.HTTPForbidden(text=f"{reason}\n")
+            return refuse(403, reason)
         reason = refuse_parameters(request.query, parameters)
         if reason is not None:
-            raise web.HTTPBadRequest(text=f"{reason}\n")
-        return await handler(request)
+            return refuse(400, reason)
+        try:
+            return await handler(request)
+        except web.HTTPError as error:
+            answer = refuse(error.status, error.text or error.reason)
+            if "Retry-After" in error.headers:
+                answer.headers["Retry-After"] = error.headers["Retry-After"]
+            return answer
 
     return answer
 
@@ -177,8 +185,9 @@ class _Routes:
         """The latest discards, oldest first."""
         finder = self._administration.discards
         limit = _limit(request, default=DEFAULT_DISCARDS, most=MAXIMUM_DISCARDS)
+        destination = request.query.get("destination")
         query = DiscardQuery(
-            destination=request.query.get("destination"),
+            destination=destination,
             reason=_reason(request),
             since=_moment(request, "since"),
         )
@@ -187,6 +196,9 @@ class _Routes:
             # One at a time: what is asked may take a while to read.
             async with self._reading:
                 found = await asyncio.to_thread(finder.find(query, limit=limit))
+        # One that was removed has no queue, and may have been discarded from.
+        if destination is not None and not found and self._delivery.queue(destination) is None:
+            raise self._unknown(destination)
         document = {
             "discards": list(found),
             "unlisted": 0 if finder is None else finder.unlisted,
@@ -200,7 +212,7 @@ class _Routes:
         timeout = _timeout(request)
         if self._draining >= MOST_DRAINING:
             raise web.HTTPServiceUnavailable(
-                text=f"{MOST_DRAINING} requests wait for the drain already\n",
+                text=f"{MOST_DRAINING} requests wait for the drain already",
                 headers={"Retry-After": "1"},
             )
         self._draining += 1
@@ -225,17 +237,23 @@ class _Routes:
         name = request.match_info["name"]
         queue = self._delivery.queue(name)
         if queue is None:
-            raise web.HTTPNotFound(
-                text=f"no destination queue named {name!r}; GET /v1/queues lists them\n"
-            )
+            raise self._unknown(name)
         return queue
+
+    def _unknown(self, name: str) -> web.HTTPNotFound:
+        # Not all names, of which there may be thousands.
+        names = [queue.name for queue in self._delivery.all_queues()]
+        near = get_close_matches(name[:MOST_SHOWN], names, n=1)
+        remedy = f"did you mean {near[0]}?" if near else "GET /v1/queues lists them"
+        text = f"no destination queue named {name[:MOST_SHOWN]!r}; {remedy}"
+        return web.HTTPNotFound(text=text)
 
 
 def _reason(request: web.Request) -> str | None:
     text = request.query.get("reason")
     if text is not None and text not in _REASONS:
         raise web.HTTPBadRequest(
-            text=f"reason={text[:40]!r} is no reason of a discard; {suggest(text, _REASONS)}\n"
+            text=f"reason={text[:40]!r} is no reason of a discard; {suggest(text, _REASONS)}"
         )
     return text
 
@@ -250,7 +268,7 @@ def _moment(request: web.Request, name: str) -> datetime | None:
         moment = None
     if moment is None or moment.tzinfo is None:
         raise web.HTTPBadRequest(
-            text=f"{name}={text!r} is no time; write RFC 3339, as in 2026-11-22T09:30:00Z\n"
+            text=f"{name}={text!r} is no time; write RFC 3339, as in 2026-11-22T09:30:00Z"
         )
     return moment
 
@@ -275,6 +293,6 @@ def _timeout(request: web.Request) -> float:
         value = math.nan
     if not 0 <= value <= MAXIMUM_DRAIN_TIMEOUT:
         raise web.HTTPBadRequest(
-            text=f"timeout={text!r:.40}: give seconds from 0 to {MAXIMUM_DRAIN_TIMEOUT:g}\n"
+            text=f"timeout={text!r:.40}: give seconds from 0 to {MAXIMUM_DRAIN_TIMEOUT:g}"
         )
     return value

@@ -184,6 +184,7 @@ async def test_an_address_that_is_taken_is_named(tmp_path: Path, door: str) -> N
             said = "".join(process.said)
     assert f"cannot listen on {address}: " in said
     assert "in use" in said.lower()
+    assert f"choose another address by {door}" in said
     assert "Traceback" not in said
 
 

@@ -132,8 +132,8 @@ async def test_a_wrong_limit_is_refused_by_name(fake_time: FakeTime) -> None:
             for path, most in (("/v1/queues", 1000), ("/v1/discards", 10_000)):
                 answer = await client.get(path, params={"limit": limit})
                 assert answer.status == 400
-                told = f"limit={limit!r}: give a whole number from 1 to {most}\n"
-                assert await answer.text() == told
+                told = f"limit={limit!r}: give a whole number from 1 to {most}"
+                assert await answer.json() == {"reason": told}
 
 
 @pytest.mark.parametrize(
@@ -179,6 +179,15 @@ async def test_an_unknown_queue_is_not_found(fake_time: FakeTime) -> None:
             answer = await client.request(method, f"/v1/queues/nobody{path}")
             assert answer.status == 404
             assert "'nobody'" in await answer.text()
+
+
+@pytest.mark.parametrize("path", ["/v1/queues/siemm", "/v1/discards?destination=siemm"])
+async def test_an_unknown_name_is_answered_with_the_nearest(fake_time: FakeTime, path: str) -> None:
+    async with _client(fake_time, StillQueue(name="siem")) as client:
+        answer = await client.get(path)
+        assert answer.status == 404
+        reason = "no destination queue named 'siemm'; did you mean siem?"
+        assert await answer.json() == {"reason": reason}
 
 
 async def test_drain_says_whether_anything_is_left(fake_time: FakeTime) -> None:
