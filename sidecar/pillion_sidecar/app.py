@@ -297,8 +297,8 @@ class Deliverer:
             },
         )
 
-    async def _listen(self) -> None:
-        telemetry = self._telemetry()
+    def _applications(self) -> dict[str, web.Application]:
+        """What each listener serves, by the listener's name."""
         # A guard asks for tokens, which a web page does not have.
         guard, host = self._doorway.guard, self._settings.intake.host
         origins = OriginPolicy(host) if guard is None else None
@@ -312,36 +312,41 @@ class Deliverer:
             guard=guard,
             origins=origins,
         )
-        apart = self._settings.administration
-        administered = intake if apart is None else web.Application()
-        administration = self._administration(
-            origins if apart is None else OriginPolicy(apart.host)
-        )
+        telemetry = self._telemetry()
+        found = {"intake": intake, "telemetry": telemetry}
+        administered, apart = intake, self._settings.administration
+        if apart is not None:
+            origins = OriginPolicy(apart.host)
+            administered = found["administration"] = web.Application()
+        administration = self._administration(origins)
         add_administration_routes(administered, administration)
         if self._settings.operator_token_file is not None:
             token = TokenFile(self._settings.operator_token_file)
             add_operator_route(
                 telemetry, administration, token=token.read, refused=self._metrics.operator_refused
             )
-        listeners = {"intake": intake, "telemetry": telemetry}
-        answer_the_rest(
-            listeners if apart is None else {**listeners, "administration": administered}
-        )
+        answer_the_rest(found)
+        return found
+
+    async def _listen(self) -> None:
+        applications = self._applications()
         self.telemetry_url = await self._listeners.serve(
-            telemetry,
+            applications["telemetry"],
             self._settings.telemetry,
             option="--telemetry",
             entrance=self._plain("telemetry", self._shares.telemetry, head=TELEMETRY_HEAD_BYTES),
         )
-        if apart is not None:
-            entrance = self._plain("administration", self._shares.administration)
+        if self._settings.administration is not None:
             self.administration_url = await self._listeners.serve(
-                administered, apart, option="--administration", entrance=entrance
+                applications["administration"],
+                self._settings.administration,
+                option="--administration",
+                entrance=self._plain("administration", self._shares.administration),
             )
         # A gateway's certificate and keys that are there already count for whoever comes first.
         await self._doorway.look()
         self.intake_url = await self._listeners.serve(
-            intake,
+            applications["intake"],
             self._settings.intake,
             option="--intake",
             entrance=self._doorway.entrance or self._plain("intake", self._shares.intake),

@@ -279,7 +279,7 @@ def _limit(request: web.Request, *, default: int, most: int) -> int:
         return default
     # Longer is beyond the maximum anyway, and int() of a very long text is slow.
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and 0 < int(text) <= most):
-        raise web.HTTPBadRequest(text=f"limit={text!r:.40}: give a whole number from 1 to {most}\n")
+        raise web.HTTPBadRequest(text=f"limit={text!r:.40}: give a whole number from 1 to {most}")
     return int(text)
 
 
