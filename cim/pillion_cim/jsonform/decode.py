@@ -1,5 +1,6 @@
 """From the JSON form to instances. Whatever is wrong is an InstanceError, never anything else."""
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,7 +8,7 @@ from typing import Any, Final
 
 from pillion_cim.datetimes import CIMDateTime
 from pillion_cim.declarations import nearest
-from pillion_cim.jsonform.problems import Problems
+from pillion_cim.jsonform.problems import Problems, shorten
 from pillion_cim.jsonform.scalars import convert_scalar, describe_remedy
 from pillion_cim.model import CIMInstance, CIMInstanceName, CIMScalar, CIMValue
 from pillion_cim.schema import CIMClass, Schema
@@ -17,12 +18,17 @@ from pillion_cim.values import check_scalar, is_identifier
 #: How deep instances, or references, may be embedded in one another.
 MAX_DEPTH: Final = 8
 
-_STATE_IT: Final = 'state its type, as {"type": "uint16", "value": 3}'
-_NAME_ABOVE: Final = "name the class that its class derives from as superclass"
-_KNOW_IT: Final = (
-    "name one that is known, declare it in the service's classes, or state the type of each"
-    " property"
-)
+#: What to do about a class that is not known, by the member that names it.
+_KNOW_IT: Final = {
+    "class": "name its superclass, declare it in the service's classes, or state the type of each"
+    " property",
+    "superclass": "name one that is known, declare it in the service's classes, or state the type"
+    " of each property",
+}
+#: A type that a value may have, by the value's own.
+_LIKELY_TYPES: Final = {bool: "boolean", int: "uint32", float: "real64", str: "string"}
+#: Characters of a value that an example repeats.
+_MOST_REPEATED: Final = 40
 #: Known classes that the unknown class of a line is compared with.
 _MOST_COMPARED: Final = 20
 _TYPES: Final = frozenset(CIMType) | frozenset(EmbeddedObject)
@@ -90,6 +96,26 @@ def _plain_value(value: Any, check: object) -> CIMValue:
     return tuple(value) if plain else None
 
 
+def _meant_property(name: str, value: Any, known: CIMClass) -> str:
+    """The remedy for a property that a class does not declare."""
+    # Imported here: only a name that is not known needs it.
+    from difflib import get_close_matches
+
+    spelled = {declared.casefold(): declared for declared in known.types}
+    near = get_close_matches(name[:_MOST_REPEATED].casefold(), spelled, n=1, cutoff=0.7)
+    meant = f"did you mean {spelled[near[0]]}? Else " if near else ""
+    example = (
+        f'{{"type": "{_LIKELY_TYPES.get(type(value), "string")}", "value": {_repeated(value)}}}'
+    )
+    return f"{meant}state its type, as {example}"
+
+
+def _repeated(value: Any) -> str:
+    """A value in an example, where it is short."""
+    plain = type(value) in _LIKELY_TYPES and len(shorten(value)) <= _MOST_REPEATED
+    return json.dumps(value, ensure_ascii=False) if plain else "…"
+
+
 def _lacks(known: CIMClass, values: Mapping[str, CIMValue]) -> bool:
     return any(values.get(name) is None for name in known.required)
 
@@ -127,12 +153,11 @@ class _Decoder:
         above = known
         if known is None and superclass is not None:
             above = self.schema.get(superclass)
-            if above is None and not all(map(_states_type, given.values())):
-                remedy = self._meant(superclass)
-                message = f"no class {superclass[:80]} is known"
-                self.problems.add(f"{prefix}superclass", superclass, message, remedy)
-                # The types that its properties lack are told by this already.
-                given = {name: value for name, value in given.items() if _states_type(value)}
+        if above is None and not all(map(_states_type, given.values())):
+            if class_name:
+                self._add_unknown(class_name, superclass, prefix)
+            # The types that its properties lack are told by this already.
+            given = {name: value for name, value in given.items() if _states_type(value)}
         instance = self._properties(
             class_name, above, given, field=f"{prefix}properties", depth=depth
         )
@@ -142,9 +167,14 @@ class _Decoder:
             self._check_complete(above, instance, is_itself=above is known)
         return instance
 
-    def _meant(self, superclass: str) -> str:
-        near = nearest(superclass, self.schema.names(), compared=_MOST_COMPARED)
-        return f"did you mean {near}? {_KNOW_IT}" if near else _KNOW_IT
+    def _add_unknown(self, class_name: str, superclass: str | None, prefix: str) -> None:
+        member, name = "superclass", superclass
+        if name is None:
+            member, name = "class", class_name
+        near = nearest(name, self.schema.names(), compared=_MOST_COMPARED)
+        meant = f"did you mean {near}? Else " if near else ""
+        message = "no class of that name is known"
+        self.problems.add(f"{prefix}{member}", name, message, f"{meant}{_KNOW_IT[member]}")
 
     def _superclass(self, obj: Mapping[str, Any], prefix: str) -> str | None:
         superclass = obj.get("superclass")
@@ -178,7 +208,7 @@ class _Decoder:
             declared = known.types.get(spelled) if known is not None and spelled else None
             if spelled is None:
                 continue
-            property_type, value = self._type_of(value, declared, class_name, known, where)
+            property_type, value = self._type_of(name, value, declared, class_name, known, where)
             if property_type is not None:
                 stated[spelled] = property_type
                 values[spelled] = self._value(value, property_type, where, depth)
@@ -206,6 +236,7 @@ class _Decoder:
 
     def _type_of(
         self,
+        name: str,
         value: Any,
         declared: PropertyType | None,
         class_name: str,
@@ -218,15 +249,12 @@ class _Decoder:
             if stated is not None and declared is not None and self.complete:
                 self._check_agrees(stated, declared, value["type"], where)
             return stated, value.get("value")
-        if declared is None:
-            if known is None:
-                message = f"its type is not known, since the class {class_name[:80]} is not"
-            elif known.open or known.name.casefold() != class_name.casefold():
+        if declared is None and known is not None:
+            if known.open or known.name.casefold() != class_name.casefold():
                 message = f"its type is not known: {known.name} declares no such property"
             else:
                 message = f"{class_name} has no such property"
-            remedy = _STATE_IT if known is not None else f"{_STATE_IT}, or {_NAME_ABOVE}"
-            self.problems.add(where, value, message, remedy)
+            self.problems.add(where, value, message, _meant_property(name, value, known))
         return declared, value
 
     def _stated(self, value: Mapping[str, Any], where: str) -> PropertyType | None:

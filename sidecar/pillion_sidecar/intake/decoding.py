@@ -16,6 +16,7 @@ from pillion_cim.model import CIMInstance
 from pillion_cim.schema import Schema
 from pillion_cim.values import ILLEGAL_IN_XML
 from pillion_sidecar.indication import GroupMember
+from pillion_sidecar.queryparameters import MOST_SHOWN, suggest
 
 #: Properties of a delivery, not of the indication: each delivery has its own (S0.20, D.2). They are
 #: taken out here, once, so that a handler may splice the body's bytes into what it sends.
@@ -114,7 +115,7 @@ def decode_object(obj: Any, *, schema: Schema, maximum_idle: float = MAXIMUM_GRO
         raise InvalidLine('not an object; write {"class": …, "properties": {…}}')
     for name in obj:
         if name not in _KNOWN:
-            raise _unknown_member(name)
+            raise _unknown_member(name, obj.get("class"), schema)
     envelope = {name: _text_member(obj, name) for name in ENVELOPE}
     try:
         instance = decode_instance(obj, schema=schema)
@@ -278,16 +279,12 @@ def _idle_seconds(value: Any, maximum: float) -> float:
     return seconds
 
 
-def _unknown_member(name: str) -> InvalidLine:
-    shown = name[:40]
-    known = ("class", "properties", "superclass", *ENVELOPE, *MEMBERSHIP)
-    near = get_close_matches(shown, known, n=1)
-    meant = f"did you mean {near[0]}? " if near else ""
-    return InvalidLine(
-        f"unknown member {shown!r}; {meant}beside class and properties a line may have"
-        f" {', '.join(known[2:])}",
-        field=shown,
-    )
+def _unknown_member(name: str, class_name: object, schema: Schema) -> InvalidLine:
+    known = schema.get(class_name) if isinstance(class_name, str) else None
+    properties = {} if known is None else {one.casefold(): one for one in known.types}
+    near = get_close_matches(name[:MOST_SHOWN].casefold(), properties, n=1, cutoff=0.7)
+    remedy = f"put {properties[near[0]]} into properties" if near else suggest(name, _KNOWN)
+    return InvalidLine(f"unknown member {name[:MOST_SHOWN]!r}; {remedy}", field=name[:MOST_SHOWN])
 
 
 def _text_member(obj: Mapping[str, Any], name: str) -> str | None:

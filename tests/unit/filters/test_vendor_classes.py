@@ -103,7 +103,7 @@ def test_an_unknown_superclass_is_named_where_types_are_missing() -> None:
     # One problem, and not one more for each property.
     (problem,) = refusal.value.problems
     assert (problem.field, problem.value) == ("superclass", "'CIM_Fann'")
-    assert problem.message == "no class CIM_Fann is known"
+    assert problem.message == "no class of that name is known"
     assert problem.remedy.startswith("name one that is known, declare it in the service's classes")
     typed = {**line, "properties": {"Speed": {"type": "uint16", "value": 3}}}
     assert decode_instance(typed, schema=SCHEMA).class_name == "ZZ_Alert"
@@ -124,7 +124,7 @@ def test_the_known_class_nearest_to_an_unknown_superclass_is_named(
     with pytest.raises(InstanceError) as refusal:
         decode_instance(line, schema=DECLARED)
     (problem,) = refusal.value.problems
-    assert problem.remedy.startswith(f"did you mean {near}? name one that is known, declare it")
+    assert problem.remedy.startswith(f"did you mean {near}? Else name one that is known, declare it")
 
 
 def test_a_body_says_the_same_to_whoever_has_no_declaration() -> None:
@@ -172,5 +172,5 @@ def test_a_query_tells_which_of_its_classes_nobody_knows() -> None:
 
 
 def test_who_publishes_an_unknown_class_is_told_of_the_superclass() -> None:
-    with pytest.raises(InstanceError, match="or name the class that its class derives from"):
+    with pytest.raises(InstanceError, match="name its superclass, declare it in the service"):
         alert("ZZ_Alert", schema=SCHEMA)

@@ -192,3 +192,19 @@ def test_a_line_that_is_none_is_refused_with_a_remedy(line: bytes, remedy: str) 
     refused = complete(line)
     assert isinstance(refused, InvalidLine)
     assert remedy in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("member", "remedy"),
+    [
+        ("AlertType", "put AlertType into properties"),
+        ("alerttyp", "put AlertType into properties"),
+        ("clas", "did you mean class?"),
+        ("x" * 5000, "use class, expires, group, "),
+    ],
+)
+def test_a_member_that_is_none_is_told_with_what_was_meant(member: str, remedy: str) -> None:
+    line = {"class": "CIM_AlertIndication", member: 5, "properties": {}}
+    with pytest.raises(InvalidLine) as refusal:
+        decode_object(line, schema=SCHEMA)
+    assert str(refusal.value).startswith(f"unknown member {member[:40]!r}; {remedy}")
