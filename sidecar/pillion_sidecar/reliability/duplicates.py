@@ -23,10 +23,10 @@ _PENDING = 0
 _DELIVERED = 1
 #: Pending, and delivered somewhere.
 _DELIVERED_SOMEWHERE = 2
-#: And beyond, three for each reason: discarded somewhere, with others pending and none delivered;
-#: delivered elsewhere; discarded everywhere.
+#: And beyond, some for each reason: discarded somewhere, with others pending and none delivered;
+#: with others pending and some delivered; delivered elsewhere; discarded everywhere.
 _DISCARDED = 3
-_OTHERS_PENDING, _DELIVERED_ELSEWHERE, _GONE = range(3)
+_OTHERS_PENDING, _SOME_DELIVERED, _DELIVERED_ELSEWHERE, _GONE = _HOW = range(4)
 _REASONS = tuple(DiscardReason)
 #: Names of destinations that can be told apart; the last index stands for all further ones.
 _MAXIMUM_NAMES = (1 << 16) - 1
@@ -54,7 +54,7 @@ class Waiter(Protocol):
     """Someone who waits for the original of a duplicate."""
 
     def original_settled(self, digest: bytes, original: Original) -> None:
-        """The original has been delivered everywhere, or discarded somewhere. Must not raise."""
+        """Each target of the original is settled. Must not raise."""
 
 
 class DuplicateMemory:
@@ -134,9 +134,9 @@ class DuplicateMemory:
                 return None
         _, state, name = found
         if state >= _DISCARDED:
-            reason, how = divmod(state - _DISCARDED, 3)
+            reason, how = divmod(state - _DISCARDED, len(_HOW))
             return Original(
-                pending=False,
+                pending=how in (_OTHERS_PENDING, _SOME_DELIVERED),
                 destination=self._names[name],
                 reason=_REASONS[reason],
                 is_gone=how == _GONE,
@@ -194,9 +194,8 @@ class DuplicateMemory:
             expiry = LAST_TICK
         if reason is not None:
             name = self._index_of(destination)
-            how = _OTHERS_PENDING if pending else _GONE
-            state = _discarded(reason, _DELIVERED_ELSEWHERE if delivered else how)
-            self._table.restore(digest, expiry, state, name)
+            how = _how(pending=pending, delivered=delivered)
+            self._table.restore(digest, expiry, _discarded(reason, how), name)
         elif pending:
             state = _DELIVERED_SOMEWHERE if delivered else _PENDING
             self._table.restore(digest, expiry, state, 0)
@@ -234,15 +233,14 @@ class DuplicateMemory:
                 _deliver(table, digest, left)
             else:
                 self._discard(table, digest, destination, discarded, left)
-        if discarded is None:
-            if left:
-                return
-            original = DELIVERED
-        else:
-            original = Original(pending=False, destination=destination, reason=discarded)
-        if self._waiters:
-            for waiter in self._waiters.pop(digest, ()):
-                waiter.original_settled(digest, original)
+        if left or not self._waiters:
+            return
+        # Of several targets the first that was discarded counts, whichever comes last.
+        original = self.find(digest) or Original(
+            pending=False, destination=destination if discarded else None, reason=discarded
+        )
+        for waiter in self._waiters.pop(digest, ()):
+            waiter.original_settled(digest, original)
 
     def _discard(
         self,
@@ -253,22 +251,18 @@ class DuplicateMemory:
         left: int,
     ) -> None:
         # What was discarded for one target stays so, whatever becomes of the others.
-        how = _OTHERS_PENDING if left else _GONE
-        if table.update(
-            digest,
-            state=_discarded(reason, how),
-            name=self._index_of(destination),
-            final=_DELIVERED,
-        ):
+        index = self._index_of(destination)
+        state = _discarded(reason, _how(pending=left > 0, delivered=False))
+        if table.update(digest, state=state, name=index, final=_DELIVERED):
             return
         found = table.find(digest)
         if found is None:
             return
         _, state, name = found
         if state < _DISCARDED:
-            state, name = _discarded(reason, _DELIVERED_ELSEWHERE), self._index_of(destination)
-        elif (state - _DISCARDED) % 3 == _OTHERS_PENDING:
-            state += how
+            state, name = _discarded(reason, _how(pending=left > 0, delivered=True)), index
+        elif not left:
+            state = _settled(state)
         table.update(digest, state=state, name=name, final=LAST_STATE)
 
     def _index_of(self, destination: str) -> int:
@@ -302,7 +296,21 @@ def _window_ticks(seconds: float) -> int:
 
 
 def _discarded(reason: DiscardReason, how: int) -> int:
-    return _DISCARDED + 3 * _REASONS.index(reason) + how
+    return _DISCARDED + len(_HOW) * _REASONS.index(reason) + how
+
+
+def _how(*, pending: bool, delivered: bool) -> int:
+    """How it is elsewhere with what was discarded somewhere."""
+    if pending:
+        return _SOME_DELIVERED if delivered else _OTHERS_PENDING
+    return _DELIVERED_ELSEWHERE if delivered else _GONE
+
+
+def _settled(state: int) -> int:
+    """The state of what was discarded somewhere, once nothing of it is pending."""
+    how = (state - _DISCARDED) % len(_HOW)
+    settled = {_OTHERS_PENDING: _GONE, _SOME_DELIVERED: _DELIVERED_ELSEWHERE}.get(how, how)
+    return state - how + settled
 
 
 def _deliver(table: PackedTable, digest: bytes, left: int) -> None:
@@ -316,5 +324,6 @@ def _deliver(table: PackedTable, digest: bytes, left: int) -> None:
     found = table.find(digest)
     if found is not None and found[1] >= _DISCARDED:
         _, state, name = found
-        if (state - _DISCARDED) % 3 == _OTHERS_PENDING:
-            table.update(digest, state=state + _DELIVERED_ELSEWHERE, name=name, final=LAST_STATE)
+        if (state - _DISCARDED) % len(_HOW) == _OTHERS_PENDING:
+            state += _SOME_DELIVERED
+        table.update(digest, state=state if left else _settled(state), name=name, final=LAST_STATE)

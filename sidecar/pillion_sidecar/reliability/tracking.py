@@ -110,7 +110,8 @@ class DiscardedLine:
 class Receipt:
     """What has become of one request's lines: its own, and the originals of its duplicates.
 
-    A line is *delivered* once every target has it, and *discarded* as soon as one target is.
+    A line is *pending* until each of its targets is settled, *delivered* once each has it. It is
+    told as discarded as soon as one target is, so it may be pending and discarded.
     """
 
     def __init__(
@@ -145,9 +146,9 @@ class Receipt:
 
     @property
     def pending(self) -> int:
-        """Lines that are neither delivered nor discarded."""
+        """Lines of which a target is not settled."""
         offered = 0 if self._offered is None else 1
-        return len(self._lines) + offered - len(self._failed) + self._waiting_originals
+        return len(self._lines) + offered + self._waiting_originals
 
     def completed(self) -> None:
         """No further line comes: the request has been read to its end."""

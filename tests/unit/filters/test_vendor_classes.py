@@ -124,7 +124,9 @@ def test_the_known_class_nearest_to_an_unknown_superclass_is_named(
     with pytest.raises(InstanceError) as refusal:
         decode_instance(line, schema=DECLARED)
     (problem,) = refusal.value.problems
-    assert problem.remedy.startswith(f"did you mean {near}? Else name one that is known, declare it")
+    assert problem.remedy.startswith(
+        f"did you mean {near}? Else name one that is known, declare it"
+    )
 
 
 def test_a_body_says_the_same_to_whoever_has_no_declaration() -> None:

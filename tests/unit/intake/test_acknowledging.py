@@ -242,6 +242,10 @@ async def test_a_callback_tells_what_became_of_all_lines_once_they_are_settled()
         door.queues.settle(0, destination="b")
         door.queues.settle(1, destination="a", discarded=DiscardReason.FATAL_ERROR)
         door.time.advance(0)
+        # The other target of it is still pending.
+        assert not door.poster.posted
+        door.queues.settle(1, destination="b")
+        door.time.advance(0)
         ((url, told),) = door.poster.posted
         assert url == f"{HOOKS}/job-7"
         assert told == {

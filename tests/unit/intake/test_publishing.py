@@ -348,7 +348,7 @@ async def test_delivered_is_answered_once_every_listener_has_it() -> None:
         assert (document["delivered"], document["pending"]) == (1, 0)
 
 
-async def test_a_discard_ends_the_wait_and_names_target_and_reason() -> None:
+async def test_the_wait_ends_once_every_target_is_settled_and_tells_all_discards() -> None:
     door = Door()
     door.routes.targets = (target("a"), target("b", "second"))
     async with door.open():
@@ -357,10 +357,14 @@ async def test_a_discard_ends_the_wait_and_names_target_and_reason() -> None:
         )
         await door.taken(1)
         door.queues.settle(0, destination="b", discarded=DiscardReason.ATTEMPTS_EXCEEDED)
+        await asyncio.sleep(0)
+        assert not asked.done()
+        door.queues.settle(0, destination="a", discarded=DiscardReason.PURGED)
         status, document, _ = await asked
         assert status == 200
         assert document["discarded"] == [
-            {"line": 0, "destination": "b", "reason": "attempts-exceeded"}
+            {"line": 0, "destination": "b", "reason": "attempts-exceeded"},
+            {"line": 0, "destination": "a", "reason": "purged"},
         ]
         assert (document["delivered"], document["pending"]) == (0, 0)
 

@@ -147,7 +147,7 @@ def test_an_original_is_pending_until_its_last_target_is_settled(fake_time: Fake
     assert told.originals == [Original(pending=False)]
 
 
-def test_a_discard_is_told_at_once_and_stays(fake_time: FakeTime) -> None:
+def test_a_discard_stays_whatever_becomes_of_others(fake_time: FakeTime) -> None:
     memory, told = make(fake_time), Told()
     remember(memory, fake_time, "a")
     memory.wait_for(digest("a"), told)
@@ -156,6 +156,25 @@ def test_a_discard_is_told_at_once_and_stays(fake_time: FakeTime) -> None:
     discarded = Original(pending=False, destination="siem", reason=DiscardReason.QUEUE_FULL)
     assert memory.find(digest("a")) == discarded
     assert told.originals == [discarded]
+
+
+@pytest.mark.parametrize("delivered", [True, False])
+def test_an_original_that_one_target_discarded_is_pending_for_the_others(
+    fake_time: FakeTime, delivered: bool
+) -> None:
+    memory, told = make(fake_time), Told()
+    remember(memory, fake_time, "a")
+    memory.wait_for(digest("a"), told)
+    if delivered:
+        memory.settled(indication("a", unsettled=2), "siem", None)
+    memory.settled(indication("a", unsettled=1), "noc", DiscardReason.PURGED)
+    found = memory.find(digest("a"))
+    assert found == Original(pending=True, destination="noc", reason=DiscardReason.PURGED)
+    assert told.originals == []
+    memory.settled(indication("a", unsettled=0), "ops", DiscardReason.QUEUE_FULL)
+    ended = Original(False, "noc", DiscardReason.PURGED, is_gone=not delivered)
+    assert memory.find(digest("a")) == ended
+    assert told.originals == [ended]
 
 
 def test_who_stops_waiting_is_told_nothing(fake_time: FakeTime) -> None:
