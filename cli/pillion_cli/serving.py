@@ -104,7 +104,8 @@ def _log_file(args: argparse.Namespace) -> LogFile | None:
 
 
 def heed_signals(stop: asyncio.Event) -> None:
-    """Have SIGTERM and SIGINT set ``stop``."""
+    """Have SIGTERM, SIGINT and SIGHUP set ``stop``; under ``nohup`` SIGHUP is ignored."""
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN or number is not signal.SIGHUP:
+            loop.add_signal_handler(number, stop.set)

@@ -57,7 +57,8 @@ examples:
     --intake-tls-certificate tls.crt --intake-tls-key tls.key --token-keys token-keys.json
   pillion sidecar --resources DIR --log-format logfmt --log-level DEBUG
 
-exit codes: 0 stopped by SIGTERM or Ctrl-C, 1 it could not start or failed, 2 a wrong command line.
+exit codes: 0 stopped by SIGTERM, SIGHUP or Ctrl-C, 1 it could not start or failed,
+2 a wrong command line.
 """
 
 

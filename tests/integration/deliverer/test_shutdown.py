@@ -127,7 +127,10 @@ async def test_a_body_that_is_still_coming_is_answered_with_what_was_taken_of_it
 # ---------------------------------------------------------------------- the process
 
 
-async def test_sigterm_closes_the_door_delivers_and_exits_with_0(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_a_signal_closes_the_door_delivers_and_exits_with_0(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     async with listening(hang=True) as stuck, listening() as healthy:
         documents = resources(
             listener("stuck", stuck.url),
@@ -137,7 +140,7 @@ async def test_sigterm_closes_the_door_delivers_and_exits_with_0(tmp_path: Path)
         async with sidecar(write(tmp_path, *documents)) as process:
             await process.publish(*alerts(0, 3))
             await healthy.delivered(3)
-            process.process.send_signal(signal.SIGTERM)
+            process.process.send_signal(number)
             count = 3
             while (answer := await process.publish(*alerts(count, 1))).status != 503:
                 count += 1
