@@ -116,7 +116,7 @@ def _name(kind: Kind) -> JSON:
 def _field(field: Field) -> JSON:
     description = field.description
     if field.assumed:
-        description += f" Where it is left out: {field.assumed.replace('`', '')}."
+        description += f" Default: {field.assumed.replace('`', '')}."
     if field.default is not None and not isinstance(field.type, Struct):
         # ``kubectl explain`` shows no default of its own.
         description += f" Default: {_plain(field.default)}."

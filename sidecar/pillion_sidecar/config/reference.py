@@ -37,12 +37,11 @@ read as YAML.
 
 Two things differ from what DSP1054 or habit may suggest:
 
-- A `destination` needs its scheme. DSP1054 assumes http where it is left out; here that is refused,
-  since a URL that silently means "without TLS" is a mistake more often than a wish.
+- A `destination` needs its scheme. DSP1054 assumes http for one without; Pillion refuses it,
+  since a URL that silently means "without TLS" is most often a mistake.
 - Indications are kept on disk unless `durability` says otherwise, wherever the deliverer has a
-  disk: in a cluster always, standalone with `--journal DIR`. Without one a service that leaves
-  `durability` out runs as `Memory`, and one that asks for more is refused: what cannot be kept is
-  not promised.
+  disk: in a cluster always, standalone with `--journal DIR`. Without one a service without
+  `durability` runs as `Memory`, and one that asks for more is refused.
 
 """
 
@@ -62,7 +61,7 @@ def _kind(kind: Kind) -> Iterator[str]:
     yield ""
     yield f"Short name `{kind.short_name}`. {kind.spec_description}"
     yield ""
-    yield "| field | type | where it is left out | what it says |"
+    yield "| field | type | default | meaning |"
     yield "| --- | --- | --- | --- |"
     yield from _rows(kind.spec, "")
     yield ""
@@ -74,7 +73,7 @@ def _kind(kind: Kind) -> Iterator[str]:
     yield from _section("In a cluster, once it is made:", list(_transitions(kind.spec, "")))
     yield "`status`:"
     yield ""
-    yield "| field | what it says |"
+    yield "| field | meaning |"
     yield "| --- | --- |"
     for field in kind.status.fields:
         yield f"| `{field.name}` | {_cell(field.description)} |"

@@ -1,5 +1,6 @@
 """What is made from the schema is up to date, and is what a Kubernetes API server accepts."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,24 @@ def nodes(node: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]
     for below in ("items", "additionalProperties"):
         if below in node:
             yield from nodes(node[below], f"{path}[]")
+
+
+#: Phrases that readers of ``kubectl explain`` stumbled over.
+ODD = re.compile(
+    r"\b(of which|which must hold|whoever|whatever|what waits|what is queued|is told|are told"
+    r"|where it is left out)\b",
+    re.IGNORECASE,
+)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=IDS)
+def test_descriptions_are_plain_english(kind: Kind) -> None:
+    odd = {
+        path: node["description"]
+        for path, node in nodes(root(kind), "")
+        if ODD.search(node.get("description", ""))
+    }
+    assert odd == {}
 
 
 #: What a node of each type must say so that it is bounded.

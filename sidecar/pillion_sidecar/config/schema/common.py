@@ -52,10 +52,10 @@ def queue_full_policy(*, default: str | None, assumed: str) -> Field:
         default=default,
         assumed=assumed,
         description="What happens when a destination queue is full. "
-        "DiscardOldest: its oldest indication is discarded and reported, whatever its listener "
-        "does. Reject: the publisher is told to come back later (429). Adaptive: Reject while the "
-        "listener takes indications, DiscardOldest while it fails, so that a dead listener never "
-        "keeps anything from the others.",
+        "DiscardOldest: its oldest indication is discarded and reported, also while its listener "
+        "works. Reject: the publisher is asked to come back later (429). Adaptive: Reject while "
+        "the listener takes indications, DiscardOldest while it fails, so that a dead listener "
+        "never keeps anything from the others.",
     )
 
 

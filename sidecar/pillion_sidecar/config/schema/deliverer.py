@@ -67,7 +67,7 @@ _RESOURCES = Struct(
         Field(
             name="requests",
             type=_quantities(),
-            description="What is set aside for the container.",
+            description="The resources that are reserved for the container.",
         ),
         Field(
             name="limits",
@@ -126,7 +126,7 @@ _IMAGE = Text(
 _SIDECAR = (
     Field(
         name="podSelector",
-        type=label_selector(of="get a sidecar"),
+        type=label_selector(purpose="to get a sidecar"),
         assumed="only pods with the label pillion.dev/inject get one",
         description="Which pods of the namespace get a sidecar when they are created, besides "
         "those that ask for one by the label pillion.dev/inject. A pod with "
@@ -144,10 +144,10 @@ _SIDECAR = (
         name="onMissedInjection",
         type=one_of(MissedInjectionPolicy),
         default="Report",
-        description="What is done about a pod that should have a sidecar and has none, as when the "
-        "webhook could not be asked. Report: an Event, a metric, and status.missing. Evict: that, "
-        "and the pod is evicted, within its disruption budget, so that its owner makes another. "
-        "Only with mode Sidecar.",
+        description="What happens to a pod that should have a sidecar and has none, for example "
+        "because the webhook could not be reached. Report: an Event, a metric, and "
+        "status.missing. Evict: that, and the pod is evicted, within its disruption budget, so "
+        "that its owner makes another. Only with mode Sidecar.",
     ),
 )
 

@@ -58,8 +58,8 @@ _RETRY = Struct(
             type=INTERVAL,
             assumed="3600, or `intervalSeconds` where that is more, where any retry field is "
             "written",
-            description="The most seconds between two attempts, however the wait grows and "
-            "whatever Retry-After asks for. Not less than intervalSeconds.",
+            description="The most seconds between two attempts, also where the listener's "
+            "Retry-After asks for more. Not less than intervalSeconds.",
         ),
         Field(
             name="jitterPercent",
@@ -117,12 +117,13 @@ _ADDRESS = (
     Field(
         name="tls",
         type=TLS,
-        description="How a listener behind https is verified, and what it is shown.",
+        description="How a listener behind https is verified, and which certificate the deliverer "
+        "shows to it.",
     ),
     Field(
         name="credentials",
         type=CREDENTIALS,
-        description="Who the deliverer says it is: either basic or bearer.",
+        description="The deliverer's own credentials: either basic or bearer.",
     ),
 )
 
@@ -157,11 +158,11 @@ _LIFE = (
         name="deliverThrough",
         type=one_of(DeliverThrough),
         default="Deliverer",
-        description="Who delivers what sidecars have accepted for this destination. Deliverer: "
-        "each sidecar by itself. Gateway: the gateway that the sidecar's service names in "
-        "gatewayRef; the sidecars relay to it. Then one queue and one order hold for all sidecars, "
-        "and an indication that two of them accepted, as when a Spark task was run twice, is "
-        "delivered once. A gateway itself delivers either way.",
+        description="Who delivers the indications that sidecars accepted for this destination. "
+        "Deliverer: each sidecar by itself. Gateway: the gateway that the sidecar's service names "
+        "in gatewayRef; the sidecars relay to it. Then one queue and one order hold for all "
+        "sidecars, and an indication that two of them accepted, as when a Spark task was run "
+        "twice, is delivered once. A gateway itself delivers either way.",
     ),
     Field(
         name="suspended",
@@ -204,15 +205,14 @@ _CONDITIONS = (
     "can be reached runs on it. Delivering: the last attempt of every deliverer was a success; "
     "Unknown until something was sent. Backlogged: a queue is nearly full, or its oldest "
     "indication waits for long. ListenerUnreachable: no deliverer gets anything through; the "
-    "message says how it fails. What is relayed to a gateway, the gateway delivers: Delivering "
-    "and ListenerUnreachable are about that. RelayFailing, where sidecars relay: their last "
-    "attempts to relay failed, and what is to be relayed waits with them. "
+    "message says how it fails. Indications that are relayed are delivered by the gateway: "
+    "Delivering and ListenerUnreachable describe its attempts. RelayFailing, where sidecars relay: "
+    "their last attempts to relay failed, and the indications wait with them. "
     "SequenceIdentifiersShared, with sequenceIdentifiers Send: several deliverers lead to this "
     "URL. SharedPortAndPath: another destination may be the same listener. RetryTooShort, where a "
     "retry field or indicationLifetimeSeconds is written: a listener "
     "that is down loses its first indication within ten minutes. Draining: the resource was "
-    "deleted and what is queued is still delivered; the message "
-    "says how much is left."
+    "deleted and its queue is still delivered; the message says how much is left."
 )
 
 LISTENER_DESTINATION = Kind(

@@ -22,9 +22,9 @@ INDICATION_FILTER = Kind(
     name="IndicationFilter",
     plural="indicationfilters",
     short_name="indfilter",
-    description="Which indications are meant, after CIM_IndicationFilter: a query over their "
+    description="A selection of indications, after CIM_IndicationFilter: a query over their "
     "classes and properties. A filter does nothing until a subscription names it.",
-    spec_description="The query and what it is put to.",
+    spec_description="The query and the namespaces that it covers.",
     spec=Struct(
         fields=(
             Field(
@@ -32,8 +32,8 @@ INDICATION_FILTER = Kind(
                 type=Text(min_length=1, max_length=8192),
                 required=True,
                 description="The query, such as SELECT * FROM CIM_AlertIndication WHERE "
-                "PerceivedSeverity >= 5. An indication that it holds for is meant; one for which "
-                "the answer is unknown, since a property is missing, is not.",
+                "PerceivedSeverity >= 5. An indication is selected where the query is true, and "
+                "not where the answer is unknown because a property is missing.",
             ),
             Field(
                 name="queryLanguage",

@@ -124,7 +124,7 @@ _NODE_TERM = Struct(
             name="matchExpressions",
             type=ListOf(item=_NODE_REQUIREMENT, max_items=16, atomic=True),
             required=True,
-            description="Conditions on a node's labels, all of which must hold.",
+            description="Conditions on a node's labels. All must hold.",
         ),
     )
 )
@@ -159,7 +159,7 @@ _NODE_AFFINITY = Struct(
                         name="nodeSelectorTerms",
                         type=ListOf(item=_NODE_TERM, max_items=_TERMS, atomic=True),
                         required=True,
-                        description="Conditions, one of which must hold.",
+                        description="Conditions. At least one must hold.",
                     ),
                 ),
                 rules=(
@@ -186,9 +186,9 @@ _TOPOLOGY = Field(
 )
 _PODS = Field(
     name="labelSelector",
-    type=label_selector(of="be meant"),
+    type=label_selector(),
     assumed="the gateway's own pods",
-    description="Which pods are meant.",
+    description="The pods whose place counts.",
 )
 _POD_TERM = Struct(
     fields=(
@@ -207,7 +207,7 @@ _POD_AFFINITY = Struct(
         Field(
             name=_REQUIRED,
             type=ListOf(item=_POD_TERM, max_items=_TERMS, atomic=True),
-            description="What must hold.",
+            description="Conditions. All must hold.",
         ),
         _preferred("podAffinityTerm", _POD_TERM, what="What should hold"),
     )

@@ -18,8 +18,8 @@ TLS = Struct(
             name="insecureSkipVerify",
             type=Boolean(),
             default=False,
-            description="Whether any certificate is accepted. For trying things out: whoever can "
-            "get between can then read and answer everything.",
+            description="Whether any certificate is accepted. For trials only: an attacker "
+            "in between can then read and answer everything.",
         ),
         Field(
             name="serverName",

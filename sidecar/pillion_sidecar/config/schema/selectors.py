@@ -70,7 +70,7 @@ _REQUIREMENT = Struct(
             name="operator",
             type=Text(values=("In", "NotIn", "Exists", "DoesNotExist"), max_length=12),
             required=True,
-            description="What is asked of the label. In: it has one of values. NotIn: it has none "
+            description="The test of the label. In: it has one of values. NotIn: it has none "
             "of them, or is absent. Exists, DoesNotExist: whether it is there.",
         ),
         Field(
@@ -98,8 +98,9 @@ _REQUIREMENT = Struct(
 )
 
 
-def label_selector(*, of: str) -> Struct:
-    """A selector of pods that selects something; ``of`` says what happens to them."""
+def label_selector(*, purpose: str = "") -> Struct:
+    """A selector of pods that selects something; ``purpose`` says what for."""
+    needs = f"A pod needs all of them {purpose}".rstrip()
     return Struct(
         fields=(
             Field(
@@ -109,12 +110,12 @@ def label_selector(*, of: str) -> Struct:
                     max_properties=16,
                     rules=(label_key_rule(),),
                 ),
-                description=f"Labels with their values, all of which a pod needs to {of}.",
+                description=f"Labels with their values. {needs}.",
             ),
             Field(
                 name="matchExpressions",
                 type=ListOf(item=_REQUIREMENT, max_items=16, atomic=True),
-                description=f"Conditions on labels, all of which must hold for a pod to {of}.",
+                description=f"Conditions on labels. {needs}.",
             ),
         ),
         rules=(

@@ -353,7 +353,7 @@ _CONDITIONS = (
     "pods; the older service serves them. GatewayReady, where gatewayRef or handOverTo is set: the "
     "gateways that they name are there, can be gateways, and run; the message says what is wrong. "
     "NotDurableBeyondPod, in mode Sidecar: journals lie in volumes that go with their pods, and "
-    "nothing takes over what is left."
+    "no handOverTo takes their indications over."
 )
 
 INDICATION_SERVICE = Kind(
@@ -389,8 +389,8 @@ INDICATION_SERVICE = Kind(
         word("revision", "The configuration revision that deliverers should be running on."),
         word(
             "durability",
-            "Where deliverers keep accepted indications, as they say themselves; the least safe "
-            "where they differ. While none has answered, what is asked for.",
+            "Where deliverers keep accepted indications, as they report it; the least safe place "
+            "where they differ. Before the first report: the durability that spec asks for.",
             *(value.value for value in Durability),
         ),
         count("destinations", "How many destinations this service delivers to."),

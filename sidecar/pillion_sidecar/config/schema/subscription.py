@@ -34,21 +34,21 @@ _REFERENCES = (
         ),
         default={},
         description="The service whose deliverers serve this subscription. It cannot be changed: "
-        "what waits for this subscription in the queues of one service would be lost to the other.",
+        "indications that wait in the queues of one service do not move to another.",
     ),
     Field(
         name="filterRef",
         type=reference("IndicationFilter"),
         required=True,
-        description="The filter that says which indications are delivered. Another one holds for "
-        "what comes after the change; what is queued already is still delivered.",
+        description="The filter that says which indications are delivered. A change "
+        "applies to indications that come after it; those in the queue are still delivered.",
     ),
     Field(
         name="destinationRef",
         type=reference("ListenerDestination"),
         required=True,
-        description="The destination that they are delivered to. It cannot be changed: what "
-        "waits in the queue of one destination does not move to another.",
+        description="The destination that they are delivered to. It cannot be changed: "
+        "indications in the queue of one destination do not move to another.",
     ),
 )
 
@@ -58,7 +58,7 @@ _STATE = (
         type=one_of(SubscriptionState),
         default="Enabled",
         description="Whether indications are delivered for this subscription. When it becomes "
-        "Disabled, what is queued for it is discarded and reported.",
+        "Disabled, its queued indications are discarded and reported.",
     ),
     Field(
         name="onFatalErrorPolicy",
@@ -160,8 +160,9 @@ INDICATION_SUBSCRIPTION = Kind(
     plural="indicationsubscriptions",
     short_name="indsub",
     description="A filter put together with a destination, after CIM_IndicationSubscription: every "
-    "indication that the filter means is delivered to the destination, once for this subscription.",
-    spec_description="Which filter, which destination, and how repeats and failures are met.",
+    "indication that the filter selects is delivered to the destination, once for this "
+    "subscription.",
+    spec_description="Which filter, which destination, and what happens at repeats and failures.",
     spec=Struct(
         fields=(*_REFERENCES, *_STATE, *_REPEATS),
         rules=(

@@ -93,7 +93,7 @@ _CSI = Struct(
         Field(
             name="volumeAttributes",
             type=MapOf(value=Text(max_length=1024), max_properties=16),
-            description="What the driver is told.",
+            description="Settings for the driver.",
         ),
     )
 )
