@@ -6,7 +6,7 @@ import logging
 import signal
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -127,9 +127,17 @@ async def test_a_body_that_is_still_coming_is_answered_with_what_was_taken_of_it
 # ---------------------------------------------------------------------- the process
 
 
+@pytest.fixture
+def not_ignored() -> Iterator[None]:
+    """Under ``nohup`` tests are started with SIGHUP ignored, and processes inherit that."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 async def test_a_signal_closes_the_door_delivers_and_exits_with_0(
-    tmp_path: Path, number: signal.Signals
+    tmp_path: Path, number: signal.Signals, not_ignored: None
 ) -> None:
     async with listening(hang=True) as stuck, listening() as healthy:
         documents = resources(
