@@ -9,6 +9,7 @@ from cluster.node_files import (
     dns_objects,
     kubelet_config,
     network_config,
+    plain_registry,
     proxy_config,
 )
 from cluster.users import kubeconfig, node_user
@@ -18,7 +19,11 @@ FOLDER = Path("/tmp/cluster/nodes/node-1")
 
 def test_containerd_keeps_nothing_outside_of_the_nodes_folder() -> None:
     text = containerd_config(
-        root=FOLDER / "containerd", run=FOLDER / "run", cni=FOLDER / "cni", plugins=Path("/cni")
+        root=FOLDER / "containerd",
+        run=FOLDER / "run",
+        cni=FOLDER / "cni",
+        plugins=Path("/cni"),
+        registries=FOLDER / "registries",
     )
     read = tomllib.loads(text)
     cri = read["plugins"]["io.containerd.grpc.v1.cri"]
@@ -28,11 +33,20 @@ def test_containerd_keeps_nothing_outside_of_the_nodes_folder() -> None:
         read["grpc"]["address"],
         read["plugins"]["io.containerd.internal.v1.opt"]["path"],
         cri["cni"]["conf_dir"],
+        cri["registry"]["config_path"],
         cri["containerd"]["runtimes"]["runc"]["options"]["Root"],
     ]
     assert all(path.startswith(f"{FOLDER}/") for path in paths)
     assert cri["netns_mounts_under_state_dir"]
     assert cri["restrict_oom_score_adj"]
+
+
+def test_a_registry_may_be_asked_without_tls() -> None:
+    read = tomllib.loads(plain_registry("198.18.0.1:5000"))
+    assert read == {
+        "server": "http://198.18.0.1:5000",
+        "host": {"http://198.18.0.1:5000": {"capabilities": ["pull", "resolve"]}},
+    }
 
 
 def test_the_kubelets_folders_are_the_nodes() -> None:
