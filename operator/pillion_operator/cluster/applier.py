@@ -203,8 +203,14 @@ class Applier:
         wait = repairs.wait(now)
         if wait > 0:
             return wait
-        result = await self._write(wanted, live)
-        wanted.memory.repairs[wanted.key] = repairs = repairs.repaired(now)
+        repairs = repairs.repaired(now)
+        try:
+            result = await self._write(wanted, live)
+        except Conflict:
+            # Somebody writes at the same moment: that is an attempt, too.
+            wanted.memory.repairs[wanted.key] = repairs
+            raise
+        wanted.memory.repairs[wanted.key] = repairs
         self._repaired(
             Repair(
                 api_version=wanted.body["apiVersion"],
@@ -219,18 +225,7 @@ class Applier:
         return True
 
     async def _write(self, wanted: "_Pass", live: Object | None) -> Object:
-        result = await self._apply(wanted, live)
-        extra = without_surplus(wanted.body, result)
-        if extra:
-            # Others own them, so applying leaves them there.
-            metadata = result["metadata"]
-            seen = {name: metadata[name] for name in ("uid", "resourceVersion")}
-            result = await self._api.patch(
-                type_of(result),
-                metadata["namespace"],
-                metadata["name"],
-                {**extra, "metadata": seen},
-            )
+        result = await self._applied_alone(wanted, live)
         wanted.memory.made[wanted.key] = _Made(
             digest=wanted.digest,
             uid=result["metadata"]["uid"],
@@ -239,6 +234,33 @@ class Applier:
             tolerated=frozenset(differences(wanted.body, result)),
         )
         return result
+
+    async def _applied_alone(self, wanted: "_Pass", live: Object | None) -> Object:
+        """Apply, and take out the surplus of others, which applying leaves there.
+
+        Both from the start where somebody writes in between: what is returned holds nothing of
+        theirs, so what differs in it is what the API server does not keep.
+        """
+        for attempt in range(1, ATTEMPTS + 1):
+            result = await self._apply(wanted, live)
+            extra = without_surplus(wanted.body, result)
+            if not extra:
+                return result
+            metadata = result["metadata"]
+            seen = {name: metadata[name] for name in ("uid", "resourceVersion")}
+            try:
+                return await self._api.patch(
+                    type_of(result),
+                    metadata["namespace"],
+                    metadata["name"],
+                    {**extra, "metadata": seen},
+                )
+            except Conflict:
+                if attempt == ATTEMPTS:
+                    raise
+                live = await self._look(wanted)
+                wanted.check(live)
+        raise AssertionError("the last attempt returns or raises")
 
     async def _apply(self, wanted: "_Pass", live: Object | None) -> Object:
         """Apply to the very object that was seen, or to none: never to one of somebody else."""

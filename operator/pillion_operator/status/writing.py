@@ -1,7 +1,7 @@
 """Whether a status is written, when, and what of it. Pure.
 
-What somebody may wait for is written at once; what merely moves, such as a depth, is written at
-most once in a while; what is the same already is never written.
+What somebody may wait for is written at once; why a gateway does not run, within seconds; what
+merely moves, such as a depth, at most once in a while; what is the same already, never.
 """
 
 from collections.abc import Mapping
@@ -10,11 +10,13 @@ from typing import Any
 
 #: Seconds between two writes of what merely moves.
 SLOW_INTERVAL = 30.0
+#: Seconds between two writes of a message of `_TOLD_SOON`, which can change with every pod.
+SOON_INTERVAL = 5.0
 #: Fields whose change is written at once; conditions beside them.
 _URGENT = ("observedGeneration", "revision", "subscriptionState")
 #: Reasons whose message is what people look for: a pod is at first only pending, and says soon
 #: afterwards what it waits for.
-_TOLD_AT_ONCE = frozenset(("GatewayNotRunning",))
+_TOLD_SOON = frozenset(("GatewayNotRunning",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,10 @@ def changes(
     if not difference:
         return None
     if last_written_at is not None and not _urgent(live, wanted_status):
+        soon = _told_soon(live) != _told_soon(wanted_status)
+        interval = min(SOON_INTERVAL, slow_interval) if soon else slow_interval
         # Within the interval even where the clock was set back.
-        wait = min(slow_interval, last_written_at + slow_interval - now)
+        wait = min(interval, last_written_at + interval - now)
         if wait > 0:
             return Later(wait)
     return {"status": difference}
@@ -75,7 +79,14 @@ def _transitions(status: Mapping[str, Any]) -> dict[Any, tuple[Any, ...]]:
             condition.get("status"),
             condition.get("reason"),
             condition.get("observedGeneration"),
-            condition.get("message") if condition.get("reason") in _TOLD_AT_ONCE else None,
         )
         for condition in status.get("conditions") or ()
+    }
+
+
+def _told_soon(status: Mapping[str, Any]) -> dict[Any, Any]:
+    return {
+        condition.get("type"): condition.get("message")
+        for condition in status.get("conditions") or ()
+        if condition.get("reason") in _TOLD_SOON
     }

@@ -14,6 +14,7 @@ from cluster.control_plane import ControlPlane
 from cluster.convergence import Object, World, condition
 from cluster.kubectl import Kubectl
 from cluster.operators import Operators, webhook_configuration
+from pillion_operator.cluster.applier import ATTEMPTS
 from support.cluster_resources import destination, filter_, pod, service, subscription
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
@@ -51,7 +52,12 @@ def test_a_manager_that_fights_is_answered_ever_more_rarely_until_it_gives_up(
     finally:
         end.set()
         thread.join()
-    assert len(day.writes()) - before <= 8
+    written = [write.resource for write in day.writes()[before:]]
+    statuses = [resource for resource in written if resource.endswith("/status")]
+    # Two repairs of two objects; the Secret's are two writes, thrice where the fighter is between.
+    assert len(written) - len(statuses) <= 2 + 2 * 2 * ATTEMPTS
+    # Why the gateway does not run changes with each pod that the fighter's replicas make.
+    assert len(statuses) <= 6
     day.world.converges("default", "shared")
     day.world.until(
         lambda: (day.world.get("StatefulSet", "pillion-shared") or {})["spec"]["replicas"] == 1,

@@ -7,7 +7,8 @@ import pytest
 
 from pillion_operator.cluster.api import Api, ApiError, Conflict
 from pillion_operator.cluster.applier import ATTEMPTS, ECHO, Applier, Invalid, Repair
-from pillion_operator.cluster.types import NETWORK_POLICY, SERVICE, Object, ResourceType
+from pillion_operator.cluster.repairs import FIRST_WAIT
+from pillion_operator.cluster.types import NETWORK_POLICY, SECRET, SERVICE, Object, ResourceType
 from pillion_operator.desired.metadata import managed
 from support.desired import indication_service
 from support.operator_time import FakeClock
@@ -181,6 +182,53 @@ async def test_an_object_that_is_always_another_is_given_up_for_the_moment(bed: 
     with pytest.raises(Conflict):
         await applier.sync(OWNER, desired=[child("a")], live=[])
     assert bed.server.log == ["apply a"] * ATTEMPTS
+
+
+class Fought(Server):
+    """Somebody adds a key to each Secret, and writes between the next ``between`` requests too."""
+
+    between = 0
+
+    async def apply(self, body: Object) -> Object:
+        result = await super().apply({"spec": {}, **body})
+        return {**result, "data": {**body["data"], "theirs": "eA=="}}
+
+    async def patch(
+        self, kind: ResourceType, namespace: str, name: str, patch: dict[str, Any]
+    ) -> Object:
+        self.log.append(f"patch {name}")
+        if self.between:
+            self.between -= 1
+            raise Conflict(409, "Conflict", "it has changed")
+        return self.objects[name]
+
+
+async def test_who_writes_between_two_requests_of_a_repair_makes_no_more_of_them(bed: Bed) -> None:
+    server = bed.server = Fought()
+    applier = Applier(cast("Api", server), clock=bed.clock, repaired=bed.repairs.append)
+    desired = [{**managed(SECRET, "a", service=OWNER), "data": {"ours": "eA=="}}]
+    await applier.sync(OWNER, desired=desired, live=[])
+    spoiled = [{**body, "data": {"ours": "eQ=="}} for body in server.live()]
+
+    server.log.clear()
+    server.between = 1
+    assert (await applier.sync(OWNER, desired=desired, live=spoiled)).written == 1
+    assert server.log.count("patch a") == 2
+    assert [repair.times for repair in bed.repairs] == [1]
+
+    server.log.clear()
+    server.between = ATTEMPTS
+    bed.clock.skip(FIRST_WAIT)
+    spoiled = [{**body, "data": {"ours": "eQ=="}} for body in server.live()]
+    with pytest.raises(Conflict):
+        await applier.sync(OWNER, desired=desired, live=spoiled)
+    assert server.log.count("patch a") == ATTEMPTS
+
+    # What failed was an attempt: the next one waits for its turn.
+    server.log.clear()
+    waits = await applier.sync(OWNER, desired=desired, live=spoiled)
+    assert waits.retry_after == 2 * FIRST_WAIT
+    assert server.log == []
 
 
 async def test_what_the_operator_may_not_delete_is_left_to_the_garbage_collector(bed: Bed) -> None:

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from pillion_operator.status.writing import SLOW_INTERVAL, Later, changes
+from pillion_operator.status.writing import SLOW_INTERVAL, SOON_INTERVAL, Later, changes
 
 
 def condition(**fields: Any) -> dict[str, Any]:
@@ -52,13 +52,16 @@ def test_what_somebody_may_wait_for_is_written_at_once(fields: dict[str, Any]) -
     assert changes(LIVE, wanted(**fields), last_written_at=100.0, now=100.1) == {"status": fields}
 
 
-def test_why_a_gateway_does_not_run_is_written_at_once() -> None:
+def test_why_a_gateway_does_not_run_is_written_within_seconds_however_often_it_changes() -> None:
     stopped = condition(type="Ready", status="False", reason="GatewayNotRunning", message="Pending")
     told = {**stopped, "message": "ErrImagePull"}
-    live = wanted(conditions=[stopped])
-    assert changes(live, wanted(conditions=[told]), last_written_at=100.0, now=100.1) == {
+    live, asked = wanted(conditions=[stopped]), wanted(conditions=[told])
+
+    assert changes(live, asked, last_written_at=100.0, now=101.0) == Later(SOON_INTERVAL - 1)
+    assert changes(live, asked, last_written_at=100.0, now=100.0 + SOON_INTERVAL) == {
         "status": {"conditions": [told]}
     }
+    assert changes(live, asked, last_written_at=100.0, now=101.0, slow_interval=2) == Later(1.0)
 
 
 @pytest.mark.parametrize(
