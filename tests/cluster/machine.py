@@ -1,6 +1,7 @@
 """One node: a namespace with containerd, kubelet and kube-proxy of its own."""
 
 import contextlib
+import socket
 import tempfile
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -102,7 +103,7 @@ class Machine:
             )
         )
         started = self._start(CONTAINERD, (CONTAINERD, "--config", str(config)))
-        self._until(started, self.socket.is_socket)
+        self._until(started, lambda: _listens(self.socket))
 
     def pull_plainly(self, address: str) -> None:
         """Have images of a registry, ``host:port``, pulled over HTTP."""
@@ -207,6 +208,16 @@ class Machine:
             wait_until(held, within=CONTAINERD_START, what=running.name)
         except TimeoutError as error:
             raise running.failed("was not ready in time") from error
+
+
+def _listens(path: Path) -> bool:
+    """Whether a process takes connections at a socket; it may be bound before it listens."""
+    with socket.socket(socket.AF_UNIX) as tried:
+        try:
+            tried.connect(str(path))
+        except OSError:
+            return False
+    return True
 
 
 def import_image(socket: Path, archive: Path) -> str:

@@ -181,9 +181,11 @@ def test_kubectl_get_pillion_shows_health(operated: Operated) -> None:
 
     def counted() -> bool:
         found = rows()
-        return all(found[f"listenerdestination/{name}"]["OLDEST"] for name in ("dead", "held"))
+        waiting = (found[f"listenerdestination/{name}"]["OLDEST"] for name in ("dead", "held"))
+        # A service is Ready as soon as one sidecar is, and counts the others later.
+        return all(waiting) and found["indicationservice/default"]["READY"] == "2/2"
 
-    wait_until(counted, within=WITHIN, what="what waits is in the status")
+    wait_until(counted, within=WITHIN, what="what waits, and every sidecar, is in the status")
     found = rows()
     for name, result in (("dead", "Error"), ("held", "")):
         row = found[f"listenerdestination/{name}"]

@@ -133,12 +133,13 @@ class ApiProxy:
             async with asking as answer:
                 answered = True
                 self.seen.append((asked, answer.status))
-                response = web.StreamResponse(status=answer.status, headers=_kept(answer.headers))
-                await response.prepare(request)
-                async for part in answer.content.iter_any():
-                    await response.write(part)
-                await response.write_eof()
-                return response
+                try:
+                    return await _passed_on(answer, request)
+                except BaseException:
+                    # Closed in order, it would outlive the loop.
+                    if answer.connection is not None and answer.connection.transport is not None:
+                        answer.connection.transport.abort()
+                    raise
         except (aiohttp.ClientError, OSError):
             # The API server is away, or one of both has hung up.
             if not answered:
@@ -147,6 +148,15 @@ class ApiProxy:
         finally:
             if transport is not None:
                 self._watches.discard(transport)
+
+
+async def _passed_on(answer: aiohttp.ClientResponse, request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(status=answer.status, headers=_kept(answer.headers))
+    await response.prepare(request)
+    async for part in answer.content.iter_any():
+        await response.write(part)
+    await response.write_eof()
+    return response
 
 
 def _asking(client: Any, request: web.Request, upstream: str, body: bytes) -> Any:
@@ -215,6 +225,11 @@ def api_proxy(*, upstream: str, ca: Path, certificate: Path, key: Path) -> Itera
             proxy.url = f"https://127.0.0.1:{runner.addresses[0][1]}"
             started.set()
             await end.wait()
+            assert runner.server is not None
+            for connection in runner.server.connections:
+                # Closed in order, it would wait for the client, and outlive the loop.
+                if connection.transport is not None:
+                    connection.transport.abort()
             await runner.cleanup()
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), name="api-proxy")
