@@ -29,22 +29,36 @@ def with_mof(service: str, spec: Mapping[str, Any], *, namespace: Namespace) -> 
         MOFRefused: a ConfigMap or its key is missing, its MOF is wrong, or all are too long.
     """
     found = list(_texts(spec, namespace))
-
-    def make(body: Object) -> Object:
-        for where, text, _ in found:
-            _check(where, text)
-        whole = "\n".join([*filter(None, [spec.get("mof")]), *(text for _, text, _ in found)])
-        if len(whole) > MOST_MOF:
-            raise MOFRefused(
-                "ClassesTooLarge",
-                f"spec.mof and the ConfigMaps of spec.mofFrom have {len(whole):,} characters in "
-                f"all; {MOST_MOF:,} are allowed. Leave out the classes that are not published.",
-            )
-        own = {field: value for field, value in body["spec"].items() if field != "mofFrom"}
-        return {**body, "spec": {**own, "mof": whole}}
-
     versions = [version for _, _, version in found]
-    return namespace.variant(SERVICE, service, "with MOF", make, beside=versions)
+    texts = [(where, text) for where, text, _ in found]
+    return namespace.variant(
+        SERVICE, service, "with MOF", lambda body: _rendered(body, texts), beside=versions
+    )
+
+
+def rendered(body: Object, spec: Mapping[str, Any], *, namespace: Namespace) -> Object:
+    """As ``with_mof``, of a service that need not be stored."""
+    return _rendered(body, [(where, text) for where, text, _ in _texts(spec, namespace)])
+
+
+def without_mof_from(body: Object) -> Object:
+    """A service without the ConfigMaps that it names."""
+    spec = {field: value for field, value in body["spec"].items() if field != "mofFrom"}
+    return {**body, "spec": spec}
+
+
+def _rendered(body: Object, texts: list[tuple[str, str]]) -> Object:
+    for where, text in texts:
+        _check(where, text)
+    own = without_mof_from(body)
+    whole = "\n".join([*filter(None, [own["spec"].get("mof")]), *(text for _, text in texts)])
+    if len(whole) > MOST_MOF:
+        raise MOFRefused(
+            "ClassesTooLarge",
+            f"spec.mof and the ConfigMaps of spec.mofFrom have {len(whole):,} characters in "
+            f"all; {MOST_MOF:,} are allowed. Leave out the classes that are not published.",
+        )
+    return {**own, "spec": {**own["spec"], "mof": whole}}
 
 
 def _texts(spec: Mapping[str, Any], namespace: Namespace) -> Iterator[tuple[str, str, str]]:

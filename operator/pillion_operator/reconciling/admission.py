@@ -10,7 +10,7 @@ from typing import Any
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.judging import Judge, Judgement
-from pillion_operator.evaluation.mof import MOFRefused, with_mof
+from pillion_operator.evaluation.mof import MOFRefused, rendered, with_mof, without_mof_from
 from pillion_operator.evaluation.namespace import Namespace
 from pillion_operator.evaluation.parsing import Parsed, Parsing, describe, parse
 from pillion_operator.evaluation.references import (
@@ -37,6 +37,8 @@ from pillion_sidecar.config.resolving import DEFAULT_SERVICE
 _MOST_SERVICES = 20
 _MOST_SUBSCRIPTIONS = 1_000
 _OF_SECRETS = ("spec.tls.", "spec.credentials.")
+#: Where the classes of ConfigMaps are complained of, beside a service's own.
+_OF_CLASSES = ("spec.mof", "spec.classes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +104,28 @@ class Admission:
     def _of_service(self, body: Object, parsed: Parsed, around: Namespace) -> Opinion:
         assert parsed.resource is not None
         name = parsed.resource.name
-        judged = self._judge.judge([parsed.resource], secrets={}, service=name)
-        opinion = _sorted_out(_about(parsed.resource, judged))
+        opinion = self._of_its_classes(body, parsed.resource, around)
         # One that is not there yet is no other.
         gateways = gateways_named(body, namespace=around).values()
         wrong = (one.message for one in gateways if not one.accepted)
         opinion = _with(opinion, *wrong, *_overlaps(body, around))
         return _with(opinion, _short_retry({}, {name: body.get("spec") or {}}))
+
+    def _of_its_classes(self, body: Object, resource: Resource, around: Namespace) -> Opinion:
+        """Of a service by itself, with the classes of the ConfigMaps that it names."""
+        elsewhere = bool(resource.spec["mofFrom"])
+        lacking = None
+        if elsewhere:
+            try:
+                parsed = parse(rendered(body, resource.spec, namespace=around))
+            except MOFRefused as error:
+                parsed, lacking = parse(without_mof_from(body)), error.verdict.message
+            if parsed.resource is None:
+                return _sorted_out(parsed.problems)
+            resource = parsed.resource
+        judged = self._judge.judge([resource], secrets={}, service=resource.name)
+        opinion = _sorted_out(_about(resource, judged), soft=_OF_CLASSES if elsewhere else ())
+        return _with(opinion, lacking)
 
 
 def _services(around: Namespace) -> Iterator[Resource]:
@@ -131,15 +148,20 @@ def _about(resource: Resource, judgement: Judgement) -> list[Problem]:
     return [problem for problem in judgement.problems if problem.resource == named]
 
 
-def _sorted_out(problems: tuple[Problem, ...] | list[Problem]) -> Opinion:
-    """What may be mended elsewhere, or is our own fault, is no reason to refuse."""
-    soft = [
+def _sorted_out(
+    problems: tuple[Problem, ...] | list[Problem], *, soft: tuple[str, ...] = ()
+) -> Opinion:
+    """What may be mended elsewhere, or is our own fault, is no reason to refuse.
+
+    ``soft`` is what further fields begin with that may be mended elsewhere.
+    """
+    mendable = [
         problem
         for problem in problems
-        if problem.reason == INTERNAL_ERROR or problem.field.startswith(_OF_SECRETS)
+        if problem.reason == INTERNAL_ERROR or problem.field.startswith((*_OF_SECRETS, *soft))
     ]
-    hard = [problem for problem in problems if problem not in soft]
-    return Opinion(describe(hard), tuple(refused([problem]).message for problem in soft))
+    hard = [problem for problem in problems if problem not in mendable]
+    return Opinion(describe(hard), tuple(refused([problem]).message for problem in mendable))
 
 
 def _with(opinion: Opinion, *warnings: str | None) -> Opinion:

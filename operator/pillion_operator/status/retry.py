@@ -33,12 +33,18 @@ def retry_condition(
         "RetryTooShort",
         "True",
         "ShorterThanAlert" if early else "ShortRetryWritten",
-        "By the retry fields and indicationLifetimeSeconds that this destination and "
-        f"IndicationService {name} write, a listener that is down loses its first indication "
+        "By the retry fields and indicationLifetimeSeconds that "
+        f"{_writing(destination, name)}, a listener that is down loses its first indication "
         f"{after:g} s after the first failure{alert}. Raise them, or remove them from both "
         "resources: where none is written, deliverers with durability Disk retry for a day. The "
         "CRDs of the first release wrote 3 and 30 s into resources that had none.",
     )
+
+
+def _writing(destination: Mapping[str, Any], service: str) -> str:
+    if destination.get("retry") or "indicationLifetimeSeconds" in destination:
+        return f"this destination and IndicationService {service} write"
+    return f"IndicationService {service} writes"
 
 
 def _first_losses(

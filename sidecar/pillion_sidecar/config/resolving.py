@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from pillion_cim.declarations import ClassDeclaration, DeclarationError
-from pillion_sidecar.config.addresses import AddressPolicy, host_of
+from pillion_sidecar.config.addresses import AddressPolicy, host_of, parse_host
 from pillion_sidecar.config.building import (
     build_destination,
     build_filter,
@@ -133,6 +133,7 @@ class _Resolver:
             name = next(iter(self._services))
         found = self._services.get(name or DEFAULT_SERVICE)
         classes = self._classes(found)
+        self._check_callbacks(found)
         if found is not None and found.valid:
             return build_service(found, classes=classes)
         listed = ", ".join(sorted(self._services))
@@ -159,6 +160,21 @@ class _Resolver:
             )
             return ()
         return declared.declarations
+
+    def _check_callbacks(self, service: Resource | None) -> None:
+        if service is None or not service.sound("callbacks"):
+            return
+        for number, prefix in enumerate(service.spec["callbacks"]):
+            try:
+                parse_host(host_of(prefix))
+            except ValueError as error:
+                self._complain(
+                    service,
+                    ("spec", "callbacks", number),
+                    prefix,
+                    str(error),
+                    "Write the address, or a host name.",
+                )
 
     def destinations(self, service: IndicationService) -> dict[str, ListenerDestination]:
         """All destinations, with the service's defaults."""

@@ -589,6 +589,8 @@ def test_a_problem_names_file_line_resource_field_value_and_remedy(tmp_path: Pat
         ({"callbacks": [f"http://host-{number}/" for number in range(101)]}, "spec.callbacks"),
         ({"callbacks": ["http://host/" + "x" * 2048]}, "spec.callbacks[0]"),
         ({"callbacks": ["http://host/", "http://host/"]}, "spec.callbacks[1]"),
+        ({"callbacks": ["http://host/", "http://[::1::2]/"]}, "spec.callbacks[1]"),
+        ({"callbacks": ["http://256.0.0.1/"]}, "spec.callbacks[0]"),
         ({"acknowledgement": "Stable"}, "spec.acknowledgement"),
         ({"gatewayRef": "x"}, "spec.gatewayRef"),
     ],

@@ -137,6 +137,8 @@ def test_a_good_url_passes_every_rule(url: str) -> None:
         ("http://[fe80::1%25eth0]/", "names no host"),
         ("http://[1.2.3.4]/", "names no host"),
         ("http://[:]/", "names no host"),
+        ("http://a..b/", "names no host"),
+        ("http://.a/", "names no host"),
         ("http://user@host/", "holds a user name"),
         ("http://user:pw@host/", "holds a user name"),
         ("http://host/#x", "holds a fragment"),

@@ -9,7 +9,7 @@ from pillion_sidecar.config.schema.rules import matching, unlike
 
 _SCHEME = "(?i:https?)://"
 # Which texts with two colons are IPv6 addresses is for each deliverer to judge.
-_HOST = r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*\])"
+_HOST = r"([A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*\])"
 _PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _REST = "([/?#].*)?"
 _LOOPBACK = r"((?i:localhost)|127\.[0-9]+\.[0-9]+\.[0-9]+|\[::1\])"

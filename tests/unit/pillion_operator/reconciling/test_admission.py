@@ -10,7 +10,14 @@ from pillion_operator.evaluation.parsing import Parsing
 from pillion_operator.reconciling.admission import Admission, Opinion
 from pillion_operator.store import Store
 from pillion_sidecar.config.addresses import AddressPolicy
-from support.operator_objects import NAMESPACE, destination, filter_of, service, subscription
+from support.operator_objects import (
+    NAMESPACE,
+    config_map,
+    destination,
+    filter_of,
+    service,
+    subscription,
+)
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +98,43 @@ def test_a_retry_shorter_than_the_alert_is_warned_of(judge: Judge) -> None:
     assert "before an alert can fire" in opinion(judge, destination(retry=short)).warnings[0]
     hasty = service(deliveryRetryAttempts=1, deliveryRetryIntervalSeconds=5)
     assert "before an alert can fire" in opinion(judge, hasty).warnings[0]
+
+
+def mof_from(*names: str) -> dict[str, Any]:
+    named = [{"configMapRef": {"name": name, "key": "classes.mof"}} for name in names]
+    return service(mofFrom=named)
+
+
+def test_a_service_takes_classes_from_a_config_map_without_a_word(judge: Judge) -> None:
+    declared = config_map("class ACME_Alert : CIM_AlertIndication { };")
+    assert opinion(judge, mof_from("classes"), declared) == Opinion()
+
+
+@pytest.mark.parametrize(
+    ("mof", "said"),
+    [
+        ("class ACME_Alert {", "ConfigMap classes"),
+        ("class ACME_Alert : Nope_Class { };", "Nope_Class"),
+    ],
+)
+def test_wrong_classes_of_a_config_map_are_warned_of(judge: Judge, mof: str, said: str) -> None:
+    found = opinion(judge, mof_from("classes"), config_map(mof))
+    assert found.refusal == ""
+    assert said in found.warnings[0]
+
+
+def test_a_config_map_that_is_not_there_is_warned_of_and_the_rest_is_judged(judge: Judge) -> None:
+    found = opinion(judge, mof_from("absent"))
+    assert found.refusal == ""
+    assert "ConfigMap absent" in found.warnings[0]
+    body = mof_from("absent")
+    body["spec"]["mof"] = "class ACME_Alert {"
+    assert opinion(judge, body).warnings
+    body["spec"]["callbacks"] = ["http://[::1::2]/"]
+    assert opinion(judge, body).refusal.startswith("spec.callbacks[0]: ")
+
+
+def test_whose_retry_is_short_is_said(judge: Judge) -> None:
+    hasty = service(deliveryRetryAttempts=1, deliveryRetryIntervalSeconds=5)
+    (warning,) = opinion(judge, hasty).warnings
+    assert "that IndicationService default writes" in warning
