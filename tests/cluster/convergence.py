@@ -42,6 +42,8 @@ class World:
         self._plane = plane
         self.namespace = namespace
         self._connection: http.client.HTTPSConnection | None = None
+        #: What the last answer warned of: HTTP headers, as they came.
+        self.warnings: list[str] = []
 
     # ------------------------------------------------------------------ plain requests
 
@@ -50,7 +52,8 @@ class World:
     ) -> Any:
         """The JSON that the API server answers; Refused for an error status."""
         headers = {"Authorization": f"Bearer {self._plane.token('admin')}", "Content-Type": type}
-        text = None if body is None else json.dumps(body)
+        # YAML, which a patch is read as, takes no pairs of escapes for one character.
+        text = None if body is None else json.dumps(body, ensure_ascii=False).encode()
         for _ in range(ATTEMPTS):
             try:
                 status, answer = self._ask(method, path, text, headers)
@@ -68,7 +71,7 @@ class World:
         raise AssertionError(f"{method} {path}: no answer at {ATTEMPTS} attempts")
 
     def _ask(
-        self, method: str, path: str, body: str | None, headers: Mapping[str, str]
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> tuple[int, str]:
         if self._connection is None:
             context = ssl.create_default_context(cafile=self._plane.ca)
@@ -78,6 +81,7 @@ class World:
             )
         self._connection.request(method, path, body, dict(headers))
         answer = self._connection.getresponse()
+        self.warnings = answer.headers.get_all("Warning") or []
         return answer.status, answer.read().decode()
 
     def close(self) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from cluster.deliverer_pod import PILLION
-from cluster.kubectl import Kubectl
+from cluster.kubectl import Kubectl, KubectlFailed
 from cluster.processes import ProcessFailed, Running, Spawner
+from cluster.rest import wait_until
 
 #: Seconds that an operator has to list the cluster, and to end when it is told to.
 START = 30.0
@@ -84,16 +85,27 @@ class Operators:
         self._started: list[Running] = []
 
     def start(
-        self, *options: str, kubeconfig: Path | None = None, everywhere: bool = False
+        self,
+        *options: str,
+        kubeconfig: Path | None = None,
+        everywhere: bool = False,
+        loopback: bool = True,
     ) -> OperatorProcess:
-        """Start one and wait until it knows the cluster. Destinations may be on loopback.
+        """Start one and wait until it knows the cluster.
 
-        ``everywhere``: it serves all namespaces.
+        ``everywhere``: it serves all namespaces. ``loopback``: destinations may be on loopback.
         """
-        return self.started(self.begin(*options, kubeconfig=kubeconfig, everywhere=everywhere))
+        begun = self.begin(
+            *options, kubeconfig=kubeconfig, everywhere=everywhere, loopback=loopback
+        )
+        return self.started(begun)
 
     def begin(
-        self, *options: str, kubeconfig: Path | None = None, everywhere: bool = False
+        self,
+        *options: str,
+        kubeconfig: Path | None = None,
+        everywhere: bool = False,
+        loopback: bool = True,
     ) -> Running:
         """Start one, and do not wait for anything."""
         number = len(self._started)
@@ -113,7 +125,7 @@ class Operators:
                 *("--webhook-configuration", f"pillion-{self.namespace}"),
                 *("--telemetry", "127.0.0.1:0"),
                 *("--gather-interval", "0.5"),
-                "--allow-loopback",
+                *(("--allow-loopback",) if loopback else ()),
                 *options,
             ],
             log=log,
@@ -202,10 +214,79 @@ def webhook_configuration(
     }
 
 
+def validating_configuration(operator: OperatorProcess, *, namespace: str) -> dict[str, Any]:
+    """A ValidatingWebhookConfiguration, as the chart's, that leads to ``operator``.
+
+    For the resources of one namespace alone. The operator writes caBundle.
+    """
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": f"pillion-{operator.namespace}"},
+        "webhooks": [
+            {
+                "name": "validate.pillion.dev",
+                "clientConfig": {"url": operator.webhook.removesuffix("/mutate") + "/validate"},
+                "rules": [
+                    {
+                        "apiGroups": ["pillion.dev"],
+                        "apiVersions": ["v1alpha1"],
+                        "operations": ["CREATE", "UPDATE"],
+                        "resources": ["*"],
+                        "scope": "Namespaced",
+                    }
+                ],
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+                "failurePolicy": "Ignore",
+                "matchPolicy": "Equivalent",
+                "sideEffects": "None",
+                # The chart's are 3: here a machine may be busy.
+                "timeoutSeconds": 10,
+                "admissionReviewVersions": ["v1"],
+            }
+        ],
+    }
+
+
+@contextmanager
+def judging(operator: OperatorProcess, admin: Kubectl, *, namespace: str) -> Iterator[None]:
+    """Have the API server ask ``operator`` about pods and resources of a namespace meanwhile."""
+    configurations = [
+        webhook_configuration(operator, namespace=namespace),
+        validating_configuration(operator, namespace=namespace),
+    ]
+    named = [f"{one['kind']}/{one['metadata']['name']}".lower() for one in configurations]
+    wrong = {
+        "apiVersion": "pillion.dev/v1alpha1",
+        "kind": "IndicationFilter",
+        "metadata": {"name": "tried", "namespace": namespace},
+        "spec": {"query": "nothing"},
+    }
+    admin.apply(json.dumps({"apiVersion": "v1", "kind": "List", "items": configurations}))
+    try:
+        for name in named:
+            admin.wait(name, "--for=jsonpath={.webhooks[0].clientConfig.caBundle}")
+        # The API server takes a moment to notice.
+        wait_until(lambda: _refuses(admin, wrong), within=START, what="a wrong query is refused")
+        yield
+    finally:
+        admin.run("delete", *named)
+
+
+def _refuses(admin: Kubectl, resource: dict[str, Any]) -> bool:
+    try:
+        admin.apply(json.dumps(resource), "--dry-run=server")
+    except KubectlFailed as error:
+        return "validate.pillion.dev" in error.printed
+    return False
+
+
 __all__ = [
     "OperatorProcess",
     "Operators",
     "ProcessFailed",
+    "judging",
     "running_operators",
+    "validating_configuration",
     "webhook_configuration",
 ]
