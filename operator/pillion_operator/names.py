@@ -8,6 +8,8 @@ EVENT_CONTROLLER = "pillion.dev/operator"
 
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 MANAGED_BY = "pillion"
+#: On a Secret with a configuration: the level of the schema that it is written in. Without it: 1.
+LEVEL_ANNOTATION = "pillion.dev/schema-level"
 #: On everything that is made for an IndicationService: the service's name.
 SERVICE_LABEL = "pillion.dev/service"
 #: Written by users on pods: the name of a service, "true" for the one named default, or "false".

@@ -27,6 +27,7 @@ from pillion_operator.names import CONFIGURATION_PARTS, OPERATOR_TOKEN, configur
 from pillion_operator.status.conditions import rfc3339
 from pillion_operator.store import Key, key_of
 from pillion_operator.watching import WATCHED
+from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.rendered import items, unpack
 from pillion_sidecar.config.resources import Durability
 
@@ -388,6 +389,10 @@ class FakeDeliverer:
     backlog: dict[str, int] = field(default_factory=dict)
     failing: set[str] = field(default_factory=set)
     ended: tuple[EndedSubscription, ...] = ()
+    #: Which fields it knows.
+    schema_level: int = LEVEL
+    #: What it runs on.
+    text: str = ""
 
     def load(self, api: FakeApi) -> None:
         """Take over what is rendered now, unless it is stuck, or nothing is complete."""
@@ -396,7 +401,7 @@ class FakeDeliverer:
         found = unpack(_files(api, self.namespace, self.service))
         if found is None:
             return
-        self.revision = found.revision
+        self.revision, self.text = found.revision, found.text
         before = self.destinations | self.draining
         self.destinations = frozenset(
             item["metadata"]["name"]
@@ -463,6 +468,7 @@ class FakeDeliverers:
             durability=deliverer.durability,
             queues=deliverer.queues(),
             ended=deliverer.ended,
+            schema_level=deliverer.schema_level,
             at=at,
         )
 

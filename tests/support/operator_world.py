@@ -5,6 +5,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any, cast
 
 from pillion_operator.cluster.api import Api
@@ -16,6 +17,7 @@ from pillion_operator.resync import Resync
 from pillion_operator.settings import DelivererDefaults, OperatorSettings
 from pillion_operator.store import Key, Store, key_of, version_of
 from pillion_operator.telemetry.metrics import Metrics
+from pillion_sidecar.config.addresses import AddressPolicy
 from support.operator_fakes import FakeApi, FakeDeliverer, FakeDeliverers, LoopClock
 
 NAMESPACE = "shop"
@@ -37,7 +39,16 @@ SETTINGS = OperatorSettings(
 class World:
     """The cluster, its pods, and the operator."""
 
-    def __init__(self, draw: random.Random, *, failing: float = 0.0) -> None:
+    def __init__(
+        self,
+        draw: random.Random,
+        *,
+        failing: float = 0.0,
+        addresses: AddressPolicy = SETTINGS.deliverer.addresses,
+    ) -> None:
+        self.settings = replace(
+            SETTINGS, deliverer=replace(SETTINGS.deliverer, addresses=addresses)
+        )
         self.draw = draw
         self.api = FakeApi(draw=draw, failing=failing)
         self.deliverers = FakeDeliverers(self.api, draw, loading=0.5)
@@ -67,7 +78,12 @@ class World:
             definitions=Definitions(api=api, store=self.store, clock=clock),
         )
         self.operator = Leader(
-            SETTINGS, api=api, store=self.store, resync=resync, metrics=self.metrics, clock=clock
+            self.settings,
+            api=api,
+            store=self.store,
+            resync=resync,
+            metrics=self.metrics,
+            clock=clock,
         )
         leading = asyncio.create_task(self.operator.lead(self.deliverers, token_key=b"k" * 32))
         try:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -67,16 +67,19 @@ class Sidecar:
 
 @asynccontextmanager
 async def sidecar(
-    folder: Path, *options: str, program: tuple[str, ...] = ("-m", "pillion_cli.main")
+    folder: Path,
+    *options: str,
+    program: tuple[str, ...] = ("-m", "pillion_cli.main"),
+    environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Sidecar]:
     """Run the command on a folder while the context lasts; it may have failed to start.
 
-    ``program``: how Python is told what to run.
+    ``program``: how Python is told what to run. ``environment``: by default that of the tests.
     """
     defaults = ("--intake", "127.0.0.1:0", "--telemetry", "127.0.0.1:0")
     command = (*program, "sidecar", "--resources", str(folder), *defaults)
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *command, *options, stdout=PIPE, stderr=PIPE
+        sys.executable, *command, *options, stdout=PIPE, stderr=PIPE, env=environment
     )
     assert process.stdout is not None
     async with aiohttp.ClientSession() as session:

@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import re
 
 from pillion_operator.cluster.types import SECRET, Object
 from pillion_operator.desired.metadata import managed
@@ -10,21 +11,30 @@ from pillion_operator.injection.kept import encoded
 from pillion_operator.names import (
     CONFIGURATION_TYPE,
     GATEWAY_CA,
+    LEVEL_ANNOTATION,
     OPERATOR_TOKEN,
     RENDERED,
     REVISION_ANNOTATION,
     TOKEN_KEYS,
     configuration_secret,
 )
+from pillion_sidecar.config.levels import FIRST_LEVEL, LEVEL
 from pillion_sidecar.config.rendered import Rendered
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 
 
 def configuration_secrets(
-    service: Object, rendered: Rendered, *, token: str, trust: Trust = NOTHING
+    service: Object,
+    rendered: Rendered,
+    *,
+    token: str,
+    trust: Trust = NOTHING,
+    level: int = LEVEL,
 ) -> tuple[Object, ...]:
     """One Secret for each file of the configuration, in order. In the first there are also
     ``token`` and what its deliverers go by in ``trust``, neither of which makes a revision.
+
+    ``level`` is that of the schema that the configuration is written in.
     """
     beside = {OPERATOR_TOKEN: token.encode()}
     if trust.gateway_ca is not None:
@@ -40,11 +50,24 @@ def configuration_secrets(
             service=service,
             # Seen by the one watch on Secrets; no destination may use it, which takes "true".
             labels={CREDENTIALS_LABEL: RENDERED},
-            annotations={REVISION_ANNOTATION: rendered.revision},
+            annotations={
+                REVISION_ANNOTATION: rendered.revision,
+                LEVEL_ANNOTATION: str(level),
+            },
         )
         data = {file: content, **(beside if part == 0 else {})}
         secrets.append({**head, "type": CONFIGURATION_TYPE, "data": encoded(data)})
     return tuple(secrets)
+
+
+def level_of(secret: Object | None) -> int:
+    """The level of the schema that the configuration in a Secret is written in; that of this
+    version where there is none."""
+    if secret is None:
+        return LEVEL
+    text = (secret["metadata"].get("annotations") or {}).get(LEVEL_ANNOTATION, "")
+    # Who edits it by hand gets what every deliverer can read.
+    return int(text) if re.fullmatch("[1-9][0-9]{0,3}", text) else FIRST_LEVEL
 
 
 def operator_token(key: bytes, namespace: str, service: str) -> str:

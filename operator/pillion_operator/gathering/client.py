@@ -157,6 +157,7 @@ def _joined(pod: str, pages: list[Page], at: float) -> DelivererReport:
         # taken over in between, these would pass for the newer one's.
         revision=pages[0].revision,
         durability=pages[0].durability,
+        schema_level=pages[0].schema_level,
         queues=queues,
         ended=tuple(sorted(ended.values(), key=lambda one: one.name)),
         at=at,

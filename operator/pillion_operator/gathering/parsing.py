@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from pillion_operator.gathering.reports import DeliveryResult, EndedSubscription, QueueReport
+from pillion_sidecar.config.levels import FIRST_LEVEL
 from pillion_sidecar.config.resources import Durability
 
 #: The most queues, and ended subscriptions, in one answer.
@@ -56,6 +57,7 @@ class Page:
     durability: Durability | None
     queues: tuple[QueueReport, ...]
     ended: tuple[EndedSubscription, ...]
+    schema_level: int
     #: What ``after`` of the following page is; None on the last one.
     next: str | None
 
@@ -75,6 +77,8 @@ def parse_page(body: bytes) -> Page:
         durability=_durability(document),
         queues=tuple(_queue(entry) for entry in _entries(document, "queues", required=True)),
         ended=tuple(_ended(entry) for entry in _entries(document, "endedSubscriptions")),
+        # The first release does not say it.
+        schema_level=_count({"schemaLevel": FIRST_LEVEL, **document}, "schemaLevel"),
         next=_matching(document, "next", _NAME),
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.resources import Durability
 
 #: Why a deliverer gave no answer that does not know the operator's token: it comes with the
@@ -84,6 +85,8 @@ class DelivererReport:
     #: Where it keeps indications; None before it has a configuration, and from an older one.
     durability: Durability | None = None
     ended: tuple[EndedSubscription, ...] = ()
+    #: Which fields of a configuration it knows: see ``config.levels``.
+    schema_level: int = LEVEL
     #: When it was asked, by the operator's clock.
     at: float
 

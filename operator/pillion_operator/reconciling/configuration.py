@@ -27,11 +27,12 @@ from pillion_operator.evaluation.service import (
     Surroundings,
     evaluate_service,
 )
+from pillion_operator.evaluation.skew import fitted
 from pillion_operator.evaluation.verdict import Verdict
 from pillion_operator.names import SERVICE_LABEL
 from pillion_operator.reconciling.lingering import Lingering
 from pillion_operator.reconciling.ports import Deliverers, Poker
-from pillion_operator.reconciling.readiness import deliverer_pods
+from pillion_operator.reconciling.readiness import deliverer_pods, level_known
 from pillion_operator.reconciling.states import ServiceState, ServiceStates
 from pillion_operator.reconciling.triggers import status_of
 from pillion_operator.reconciling.wanted import Desired, Wanted
@@ -117,8 +118,10 @@ class ConfigurationReconciler:
             self._come_again(service, pause)
             return
         before = known.evaluation if known is not None else None
-        evaluation = self._evaluate(service, body)
+        level = level_known(self._store, self._deliverers, service)
+        evaluation, left_out = fitted(self._evaluate(service, body), level=level)
         state = self._states.put(body, evaluation)
+        state.level, state.left_out = level, left_out
         ended = self._clock.monotonic()
         state.rests_until = max(state.rests_until, ended + REST * (ended - began))
         changed = judged_otherwise(before, evaluation, service.namespace)
@@ -212,7 +215,7 @@ class ConfigurationReconciler:
             state.unwritten = Verdict(False, "ConfigurationTooLarge", f"{error}.")
             return content.keys() | state.rollout.keys
         live = self._live(service)
-        desired = self._wanted.of(service, body, rendered=rendered, live=live)
+        desired = self._wanted.of(service, body, rendered=rendered, level=state.level, live=live)
         applied = await self._applier.sync(body, desired=desired.objects, live=live)
         for pause in (applied.retry_after, desired.again):
             if pause is not None:

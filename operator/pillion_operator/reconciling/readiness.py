@@ -4,14 +4,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pillion_operator.cluster.types import Object
+from pillion_operator.desired.configuration import level_of
 from pillion_operator.evaluation.namespace import Namespace
 from pillion_operator.evaluation.parsing import Parsing
 from pillion_operator.evaluation.references import SERVICE, SUBSCRIPTION, References
 from pillion_operator.evaluation.relaying import shared_by
+from pillion_operator.evaluation.skew import level_for
 from pillion_operator.gathering.reports import DelivererReport
 from pillion_operator.gathering.targets import has_ended
 from pillion_operator.injection.decision import labels_of
-from pillion_operator.names import DELIVERER_LABEL
+from pillion_operator.names import DELIVERER_LABEL, configuration_secret
 from pillion_operator.reconciling.ports import Answer, Deliverers
 from pillion_operator.reconciling.states import ServiceState, ServiceStates
 from pillion_operator.status.conditions import Condition
@@ -142,6 +144,10 @@ class Readiness:
         """The pods that have a deliverer of the service."""
         return deliverer_pods(self._store, service)
 
+    def level(self, service: Key) -> int:
+        """The level of the schema that every deliverer of the service knows."""
+        return level_known(self._store, self._deliverers, service)
+
     def answers(self, service: Key) -> tuple[Answer, ...]:
         """What the deliverers of the service have last said."""
         return self._deliverers.reports(service.namespace, service.name)
@@ -173,6 +179,17 @@ def deliverer_pods(store: Store, service: Key) -> list[Object]:
     """The pods that have a deliverer of a service."""
     pods = store.all("Pod", service.namespace).values()
     return [pod for pod in pods if is_deliverer(pod, service.name)]
+
+
+def level_known(store: Store, deliverers: Deliverers, service: Key) -> int:
+    """The level of the schema that every deliverer of a service knows."""
+    answers = deliverers.reports(service.namespace, service.name)
+    heard = {one.pod: one.schema_level for one in answers if isinstance(one, DelivererReport)}
+    first = Key("Secret", service.namespace, configuration_secret(service.name, 0))
+    return level_for(
+        (heard.get(pod["metadata"]["name"]) for pod in deliverer_pods(store, service)),
+        standing=level_of(store.get(first)),
+    )
 
 
 def ending_pods(store: Store, service: Key) -> list[Object]:

@@ -33,11 +33,13 @@ from pillion_operator.status.deliverers import (
     count_fields,
     durability_condition,
     injection_condition,
+    older_condition,
     ready_condition,
 )
 from pillion_operator.status.relaying import gateway_condition
 from pillion_operator.status.running import gateway_not_running, serving
 from pillion_operator.store import Key, Store, key_of
+from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.resources import Durability
 
 #: Seconds until pods are looked at again that could not be annotated.
@@ -85,6 +87,9 @@ class ServiceStatusReconciler:
             fields = self._fields(service, body, state)
             await self._statuses.write(body, conditions, fields, again_as=key)
             return
+        if self._readiness.level(service) != state.level:
+            # The oldest deliverer has come, or has gone.
+            self._come_again(service, 0.0)
         named = gateway_services(body)
         if not self._readiness.gathered([service, *named.values()]):
             return
@@ -103,8 +108,22 @@ class ServiceStatusReconciler:
         conditions = [accepted_condition(verdict), ready, *self._injection(service, body)]
         if gateway is not None:
             conditions.append(gateway)
+        conditions += self._older(service, state)
         fields = self._fields(service, body, state)
         await self._statuses.write(body, conditions, fields, again_as=key)
+
+    def _older(self, service: Key, state: ServiceState) -> list[Condition]:
+        pods = {pod["metadata"]["name"] for pod in self._readiness.pods(service)}
+        older = [
+            answer.pod
+            for answer in self._readiness.answers(service)
+            if isinstance(answer, DelivererReport)
+            and answer.schema_level < LEVEL
+            and answer.pod in pods
+        ]
+        if not older and not state.left_out:
+            return []
+        return [older_condition(older, len(pods), [str(one) for one in state.left_out])]
 
     def _gateway(self, state: ServiceState, named: Mapping[str, Key]) -> Condition:
         counts = {key.name: self._readiness.counts(key, ()) for key in named.values()}

@@ -4,9 +4,11 @@ from dataclasses import dataclass, field
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.service import ServiceEvaluation
+from pillion_operator.evaluation.skew import LeftOut
 from pillion_operator.evaluation.verdict import Verdict
 from pillion_operator.rollout import Rollout
 from pillion_operator.store import Key, key_of
+from pillion_sidecar.config.levels import LEVEL
 
 
 @dataclass(slots=True)
@@ -17,6 +19,9 @@ class ServiceState:
     #: The uid and the generation of the service that was evaluated.
     evaluated: tuple[str, int]
     rollout: Rollout = field(default_factory=Rollout)
+    #: The level of the schema that the configuration is written in, and what that leaves out.
+    level: int = LEVEL
+    left_out: tuple[LeftOut, ...] = ()
     #: Of what deliverers go by beside the configuration, as it was written last (``Desired``).
     mark: str = ""
     #: When the latest revision was written, on the monotonic clock.

@@ -45,9 +45,18 @@ class Wanted:
         self._certificates = certificates
 
     def of(
-        self, service: Key, body: Object, *, rendered: Rendered, live: Sequence[Object]
+        self,
+        service: Key,
+        body: Object,
+        *,
+        rendered: Rendered,
+        level: int,
+        live: Sequence[Object],
     ) -> Desired:
-        """What should be there for ``body``, of which ``live`` are the objects that are."""
+        """What should be there for ``body``, of which ``live`` are the objects that are.
+
+        ``level``: that of the schema that ``rendered`` is written in.
+        """
         trust, again = self._trust(service, body, live)
         objects = desired_objects(
             body,
@@ -55,6 +64,7 @@ class Wanted:
             token=operator_token(self._token_key, service.namespace, service.name),
             defaults=self._defaults,
             trust=trust,
+            level=level,
         )
         return Desired(objects=objects, mark=trust.mark, again=again)
 

@@ -23,6 +23,7 @@ OUR_TYPES = frozenset(
         "RelayFailing",
         "SequenceIdentifiersShared",
         "GatewayReady",
+        "OlderDeliverers",
         "RetryTooShort",
         "NotDurableBeyondPod",
         "EarlierGenerationInForce",

@@ -105,6 +105,29 @@ def ready_condition(counts: DelivererCounts) -> Condition:
     )
 
 
+def older_condition(older: Sequence[str], deliverers: int, left_out: Sequence[str]) -> Condition:
+    """OlderDeliverers of a service some of whose deliverers are of an older version.
+
+    ``older`` names their pods, ``left_out`` says what the configuration lacks for them.
+    """
+    named = ", ".join(sorted(older)[:_MOST_NAMES])
+    more = "" if len(older) <= _MOST_NAMES else f" and {len(older) - _MOST_NAMES} more"
+    who = f"{len(older)} of {deliverers} deliverers are of an older version ({named}{more})"
+    if not left_out:
+        message = f"{who}. The configuration has nothing that they do not know."
+        return Condition("OlderDeliverers", "True", "NothingLeftOut", message)
+    fields = "; ".join(left_out[:_MOST_NAMES])
+    rest = len(left_out) - _MOST_NAMES
+    fields += f"; and {rest} more" if rest > 0 else ""
+    return Condition(
+        "OlderDeliverers",
+        "True",
+        "FieldsLeftOut",
+        f"{who}, and do not know {fields}: left out of the configuration of all. Make these pods "
+        "anew to have it in force.",
+    )
+
+
 def injection_condition(injected: int, missing: Sequence[str]) -> Condition:
     """InjectionComplete of a service in mode Sidecar.
 

@@ -17,6 +17,7 @@ import msgspec
 from aiohttp import web
 
 from pillion_sidecar.clock import Clock
+from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.connections import ended_with_client
 from pillion_sidecar.delivery.reasons import DiscardReason
@@ -124,6 +125,7 @@ def list_queues(request: web.Request, administration: Administration) -> web.Res
     document: dict[str, Any] = {
         "revision": administration.revision(),
         "durability": administration.durability().value,
+        "schemaLevel": LEVEL,
         "queues": [queue_status(queue, clock=clock) for queue in page],
         "next": last if len(page) < len(wanted) else None,
     }

@@ -42,7 +42,8 @@ def test_each_secret_says_what_it_is_and_goes_with_its_service() -> None:
         "pillion.dev/credentials": "rendered",
     }
     assert secret["metadata"]["annotations"] == {
-        "pillion.dev/configuration-revision": rendered.revision
+        "pillion.dev/configuration-revision": rendered.revision,
+        "pillion.dev/schema-level": "2",
     }
     assert belongs(secret, service)
     (reference,) = secret["metadata"]["ownerReferences"]

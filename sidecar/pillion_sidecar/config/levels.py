@@ -1,0 +1,53 @@
+"""Levels of the schema: what deliverers of an older version do not know, and so must not be given.
+
+A deliverer refuses a configuration with a field that it does not know, and keeps its last good one.
+So each field that is added belongs to a level, each deliverer says which one it knows, and an
+operator leaves out what the oldest deliverer of a service cannot express.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+#: That of the first release, and of whoever says nothing of it.
+FIRST_LEVEL = 1
+#: The fields of ``spec`` that came with a level, by kind. Without one an older deliverer does what
+#: its own version did.
+ADDED: Mapping[int, Mapping[str, Sequence[tuple[str, ...]]]] = {
+    2: {
+        "IndicationService": (("classes",), ("mof",), ("mofFrom",)),
+        "IndicationSubscription": (("failureTriggerTimeIntervalSeconds",),),
+        "ListenerDestination": (("tls", "allowCommonName"),),
+    }
+}
+#: The level of this version.
+LEVEL = max(ADDED)
+
+
+def without_newer(
+    resource: Mapping[str, Any], *, level: int
+) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """Return a resource as a deliverer of a level can read it, and the fields that are left out."""
+    spec: Mapping[str, Any] = resource.get("spec") or {}
+    left_out = []
+    for path in _newer(str(resource["kind"]), level):
+        spec, found = _without(spec, path)
+        if found:
+            left_out.append(f"spec.{'.'.join(path)}")
+    return ({**resource, "spec": spec}, tuple(left_out)) if left_out else (resource, ())
+
+
+def _newer(kind: str, level: int) -> Iterator[tuple[str, ...]]:
+    for added, kinds in ADDED.items():
+        if added > level:
+            yield from kinds.get(kind, ())
+
+
+def _without(spec: Mapping[str, Any], path: tuple[str, ...]) -> tuple[Mapping[str, Any], bool]:
+    """``spec`` without a field, and whether it was there."""
+    name, *rest = path
+    if name not in spec:
+        return spec, False
+    if not rest:
+        return {key: value for key, value in spec.items() if key != name}, True
+    inner, found = _without(spec[name] or {}, tuple(rest))
+    return {**spec, name: inner}, found

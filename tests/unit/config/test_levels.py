@@ -1,0 +1,77 @@
+"""Which level of the schema a field belongs to: every field that is not the first release's."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pillion_sidecar.config import crd
+from pillion_sidecar.config.levels import ADDED, FIRST_LEVEL, LEVEL, without_newer
+from pillion_sidecar.config.schema import KINDS
+
+#: ``KIND PATH`` of each field of ``spec`` in the first release (commit d029342).
+FIRST_RELEASE = Path(__file__).with_name("first_release_fields.txt").read_text().splitlines()
+#: Never in a configuration: see ``pillion_operator.evaluation.parsing``.
+FOR_THE_OPERATOR = ("IndicationService deliverer",)
+
+
+def fields(node: dict[str, Any], path: str) -> Iterator[str]:
+    for name, below in node.get("properties", {}).items():
+        yield f"{path}{name}"
+        yield from fields(below, f"{path}{name}.")
+        yield from fields(below.get("items", {}), f"{path}{name}[].")
+
+
+def of_now() -> Iterator[str]:
+    for kind in KINDS:
+        version = crd.definition(kind)["spec"]["versions"][0]
+        spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        yield from (f"{kind.name} {path}" for path in fields(spec, ""))
+
+
+def test_each_field_is_of_the_first_release_or_of_a_level() -> None:
+    added = tuple(
+        f"{kind} {'.'.join(path)}"
+        for kinds in ADDED.values()
+        for kind, paths in kinds.items()
+        for path in paths
+    )
+    new = [
+        field
+        for field in of_now()
+        if field not in FIRST_RELEASE and not field.startswith((*added, *FOR_THE_OPERATOR))
+    ]
+    assert new == [], "add them to config.levels"
+
+
+def test_no_field_of_the_first_release_is_gone() -> None:
+    assert set(FIRST_RELEASE) <= set(of_now())
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "left", "fields"),
+    [
+        (
+            "IndicationService",
+            {"classes": [{"name": "A"}], "mof": "x", "queueSize": 5},
+            {"queueSize": 5},
+            ("spec.classes", "spec.mof"),
+        ),
+        (
+            "ListenerDestination",
+            {"tls": {"allowCommonName": True, "serverName": "a"}},
+            {"tls": {"serverName": "a"}},
+            ("spec.tls.allowCommonName",),
+        ),
+        ("ListenerDestination", {"protocol": "CIM-XML"}, {"protocol": "CIM-XML"}, ()),
+        ("IndicationFilter", {"query": "q"}, {"query": "q"}, ()),
+    ],
+)
+def test_what_the_first_release_does_not_know_is_left_out(
+    kind: str, spec: dict[str, Any], left: dict[str, Any], fields: tuple[str, ...]
+) -> None:
+    resource = {"kind": kind, "metadata": {"name": "a"}, "spec": spec}
+    found, left_out = without_newer(resource, level=FIRST_LEVEL)
+    assert (found, left_out) == ({**resource, "spec": left}, fields)
+    assert without_newer(resource, level=LEVEL) == (resource, ())

@@ -1,0 +1,128 @@
+"""Deliverers of the first release beside those of today: the configuration is one that all read."""
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pillion_operator.names import LEVEL_ANNOTATION
+from pillion_operator.status.conditions import find_condition
+from pillion_operator.store import Key
+from pillion_sidecar.config.levels import FIRST_LEVEL, LEVEL
+from support.operator_fakes import run_virtually
+from support.operator_world import NAMESPACE, World, settled
+
+CLASSES = [{"name": "HP_AlertIndication", "superclass": "CIM_AlertIndication"}]
+LISTENER = {
+    "destination": "https://one.example.org/in",
+    "protocol": "CloudEvents",
+    "tls": {"allowCommonName": True},
+}
+LEFT_OUT = (
+    "spec.classes of IndicationService default; spec.tls.allowCommonName of ListenerDestination one"
+)
+
+
+def run(scenario: Callable[[World], Awaitable[None]]) -> None:
+    async def work() -> None:
+        world = World(random.Random(1))
+        world.calm()
+        world.resource("IndicationService", "default", {"classes": CLASSES})
+        world.resource("IndicationFilter", "alerts", {"query": "SELECT * FROM CIM_AlertIndication"})
+        world.resource("ListenerDestination", "one", LISTENER)
+        references = {"filterRef": {"name": "alerts"}, "destinationRef": {"name": "one"}}
+        world.resource("IndicationSubscription", "to-one", references)
+        world.pod("new", service="default")
+        world.pod("old", service="default")
+        world.pods["old"].schema_level = FIRST_LEVEL
+        async with world.leader():
+            await settled(world)
+            await scenario(world)
+
+    run_virtually(work())
+
+
+def condition(world: World, wanted: str) -> dict[str, Any] | None:
+    status = world.api.objects[Key("IndicationService", NAMESPACE, "default")]["status"]
+    found = find_condition(status["conditions"], wanted)
+    return None if found is None else dict(found)
+
+
+def configuration(world: World) -> tuple[str, str]:
+    """The level that the Secret names, and the text of what deliverers run on."""
+    secret = world.api.objects[Key("Secret", NAMESPACE, "pillion-default-0")]
+    level = secret["metadata"]["annotations"][LEVEL_ANNOTATION]
+    return level, world.pods["new"].text
+
+
+def test_what_the_oldest_deliverer_does_not_know_is_left_out_and_told() -> None:
+    async def scenario(world: World) -> None:
+        level, text = configuration(world)
+        assert level == str(FIRST_LEVEL)
+        assert "classes" not in text
+        assert "allowCommonName" not in text
+        told = condition(world, "OlderDeliverers")
+        assert told is not None
+        assert (told["status"], told["reason"]) == ("True", "FieldsLeftOut")
+        assert told["message"] == (
+            f"1 of 2 deliverers are of an older version (old), and do not know {LEFT_OUT}: left "
+            "out of the configuration of all. Make these pods anew to have it in force."
+        )
+        ready = condition(world, "Ready")
+        assert ready is not None
+        assert (ready["status"], ready["reason"]) == ("True", "InForce")
+
+    run(scenario)
+
+
+def test_once_the_last_one_is_gone_everything_is_in_force() -> None:
+    async def scenario(world: World) -> None:
+        world.remove_pod("old")
+        await settled(world)
+        level, text = configuration(world)
+        assert level == str(LEVEL)
+        assert "classes" in text
+        assert "allowCommonName" in text
+        assert condition(world, "OlderDeliverers") is None
+
+    run(scenario)
+
+
+def test_an_old_one_that_knows_all_that_is_used_is_told_of_too() -> None:
+    async def scenario(world: World) -> None:
+        world.resource("IndicationService", "default", {})
+        world.resource("ListenerDestination", "one", {**LISTENER, "tls": {}})
+        await settled(world)
+        told = condition(world, "OlderDeliverers")
+        assert told is not None
+        assert told["reason"] == "NothingLeftOut"
+
+    run(scenario)
+
+
+def test_one_that_is_not_heard_keeps_what_it_can_read() -> None:
+    async def scenario(world: World) -> None:
+        world.pods["old"].silent = True
+        await settled(world)
+        assert configuration(world)[0] == str(FIRST_LEVEL)
+        # Nor does another leader, which has heard nobody yet, write what it cannot read.
+        other = world.copied()
+        async with other.leader():
+            await settled(other)
+            assert configuration(other)[0] == str(FIRST_LEVEL)
+
+    run(scenario)
+
+
+def test_a_credential_that_changes_reaches_the_old_one() -> None:
+    async def scenario(world: World) -> None:
+        world.secret("token", "one")
+        token = {"bearer": {"secretRef": {"name": "token", "key": "token"}}}
+        world.resource("ListenerDestination", "one", {**LISTENER, "credentials": token})
+        await settled(world)
+        assert "b25l" in world.pods["old"].text
+        world.secret("token", "two")
+        await settled(world)
+        assert "dHdv" in world.pods["old"].text
+        assert "allowCommonName" not in world.pods["old"].text
+
+    run(scenario)
