@@ -24,6 +24,7 @@ from pillion_sidecar.journal.discards import (
     read_discards,
 )
 from pillion_sidecar.journal.errors import JournalError, UnreadableError, folder_error
+from pillion_sidecar.journal.marks import MARKS_NAME
 from pillion_sidecar.journal.ports import Discard, DiscardQuery
 from pillion_sidecar.journal.segments import DAMAGED_SUFFIX
 from pillion_sidecar.journal.survey import Finding, FindingKind
@@ -250,7 +251,8 @@ def _show_groups(groups: list[dict[str, Any]]) -> None:
 
 
 def _verify(reader: JournalReader, snapshot: Snapshot, args: argparse.Namespace) -> int:
-    damage, torn, unfinished = reader.damage(), reader.torn(), reader.unfinished()
+    damage = [*reader.damage(), *_marks_folder(snapshot)]
+    torn, unfinished = reader.torn(), reader.unfinished()
     quarantined = _quarantined(snapshot)
     files = len(snapshot.names())
     size = sum(snapshot.size(name) for name in snapshot.names())
@@ -274,6 +276,13 @@ def _verify(reader: JournalReader, snapshot: Snapshot, args: argparse.Namespace)
     verdict = f"damaged in {_count(len(damage), 'place')}" if damage else verdict
     print(f"{verdict}: {_count(files, 'file')}, {size:,} bytes")
     return Exit.FAILED if damage or torn else Exit.OK
+
+
+def _marks_folder(snapshot: Snapshot) -> list[Finding]:
+    if not snapshot.is_folder(MARKS_NAME):
+        return []
+    lost = "no record; that the first or the last segment is missing cannot be told"
+    return [Finding(kind=FindingKind.MARKS, file=MARKS_NAME, begin=0, end=0, lost=lost)]
 
 
 def _say_findings(damage: list[Finding], snapshot: Snapshot) -> None:

@@ -22,10 +22,13 @@ from pillion_cim.schema import Schema
 from pillion_sidecar.intake.acceptance import WRONG, Submission
 from pillion_sidecar.intake.decoding import decoded_instance
 from pillion_sidecar.reliability.tracking import Receipt
+from pillion_sidecar.telemetry.escaping import escape_controls
 
 #: Why an exporter's indication goes to no listener: unrouted, ended or suppressed.
 UNREACHED_HEADER = "Pillion-Unreached"
 
+#: Characters of what is wrong with a request.
+_MOST_DETAIL = 400
 _READABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH", "TRACE"})
 
 
@@ -38,7 +41,9 @@ def refuse_method(method: str) -> web.Response | None:
     if method == "POST":
         return None
     status = 405 if method in _READABLE_METHODS else 501
-    return web.Response(status=status, headers={"Allow": "POST"})
+    answer = request_error(status, None, "an export message is sent by POST")
+    answer.headers["Allow"] = "POST"
+    return answer
 
 
 def parse_export(
@@ -106,11 +111,16 @@ def method_error(message_id: str, code: int, description: str) -> web.Response:
 
 
 def request_error(status: int, cim_error: str | None, detail: str) -> web.Response:
-    """Answer a failure at the level of HTTP; the detail is escaped as OpenPegasus does."""
-    headers = {"PGErrorDetail": quote(detail[:400])}
+    """Answer a failure at the level of HTTP; the detail is escaped as OpenPegasus does.
+
+    The body says it again, for people: no header of DSP0200 is shown by curl alone.
+    """
+    detail = detail[:_MOST_DETAIL]
+    headers = {"PGErrorDetail": quote(detail)}
     if cim_error is not None:
         headers["CIMError"] = cim_error
-    return web.Response(status=status, headers=headers)
+    said = detail if cim_error is None else f"{cim_error}: {detail}"
+    return web.Response(status=status, headers=headers, text=f"{escape_controls(said)}\n")
 
 
 def _answer(body: bytes) -> web.Response:

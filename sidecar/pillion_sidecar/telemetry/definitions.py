@@ -82,7 +82,8 @@ FIRST_LOSS_DUE = Metric(
     "pillion_queue_first_loss_due_timestamp_seconds",
     MetricType.GAUGE,
     "When the first pending indication is discarded if nothing more is delivered, seconds since "
-    "the epoch; absent while nothing pending is due to be lost.",
+    "the epoch; absent while nothing pending is due to be lost. The bound of the journal's bytes "
+    "does not count.",
     _DESTINATION,
 )
 LAST_SUCCESS = Metric(

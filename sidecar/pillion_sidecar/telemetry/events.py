@@ -106,8 +106,8 @@ EVENTS: tuple[Event, ...] = (
         "connections-given-up",
         "WARNING",
         "A listener has no places for all connections: those that sent no good request for longest "
-        "are closed, then idle ones, and where all are in use, newcomers. Told once a minute at "
-        "most.",
+        "are closed (`reason`: unproven-crowded; handshake-crowded during TLS), then idle ones "
+        "(idle), and where all are in use, newcomers (full). Told once a minute at most.",
         ("listener", "reason", "handshakes", "unproven", "proven"),
     ),
     Event(

@@ -203,3 +203,20 @@ async def test_an_exporter_is_told_that_its_indication_reaches_no_listener(ack: 
         status, text, headers = await export(door, message(), path=path)
         check_export_response(status=status, headers=headers, body=text.encode(), message_id="42")
         assert headers["Pillion-Unreached"] == "unrouted"
+
+
+async def test_a_request_that_is_not_understood_is_answered_with_a_body_that_says_why() -> None:
+    async with Door().open() as door:
+        status, text, headers = await export(door, b"<CIM>\xff")
+        assert (status, headers["CIMError"]) == (400, "request-not-valid")
+        assert text == "request-not-valid: the body is not UTF-8 at byte 5\n"
+        assert headers["Content-Type"] == "text/plain; charset=utf-8"
+
+
+async def test_what_a_wrong_request_holds_is_shown_bounded_and_escaped() -> None:
+    async with Door().open() as door:
+        status, text, _ = await export(door, ("<" + "x\u200c" * 2_000 + "/>").encode())
+        assert status == 400
+        assert len(text) < 500
+        assert "the document is a x\\u200cx" in text
+        assert text.removesuffix("\n").isprintable()

@@ -275,8 +275,9 @@ LISTENER_DESTINATION = Kind(
         ),
         moment(
             "firstLossDueTime",
-            "When the first indication will be discarded if nothing more is delivered. Absent: "
-            "none is due.",
+            "When the first indication will be discarded if nothing more is delivered: by its "
+            "lifetime, its last attempt, or a full queue. The journal's byte bound is not "
+            "counted. Absent: none is due.",
         ),
         count(
             "discarded",
