@@ -42,6 +42,7 @@ from pillion_sidecar.httprefusals import answer_the_rest
 from pillion_sidecar.intake.acceptance import Rooms
 from pillion_sidecar.intake.budget import MOST_BODY_BYTES
 from pillion_sidecar.intake.gate import MOST_WAITING, IntakeGate
+from pillion_sidecar.intake.heldback import HeldBack
 from pillion_sidecar.intake.server import create_intake
 from pillion_sidecar.intake.undeclared import UndeclaredClasses
 from pillion_sidecar.intake.unreached import UnreachedIndications
@@ -202,6 +203,7 @@ class Deliverer:
             window_seconds=LEAST_DUPLICATE_WINDOW,
         )
         self._unreached = UnreachedIndications(timers=self._timers)
+        self._held_back = HeldBack(timers=self._timers)
         self._undeclared = UndeclaredClasses(
             timers=self._timers, schema=lambda: self._rooms.routes.schema
         )
@@ -219,6 +221,7 @@ class Deliverer:
             queues=self.delivery,
             groups=self._groups,
             unreached=self._unreached,
+            held_back=self._held_back,
             undeclared=self._undeclared,
         )
 
@@ -421,6 +424,7 @@ class Deliverer:
             await self._listeners.close()
             self._callbacks.close()
             self._unreached.close()
+            self._held_back.close()
             self._undeclared.close()
             self._poster.close()
             await self._resolver.close()

@@ -28,6 +28,7 @@ from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.intake.acceptance import Rooms
 from pillion_sidecar.intake.gate import IntakeGate
+from pillion_sidecar.intake.heldback import HeldBack
 from pillion_sidecar.intake.ports import InstanceSource, Refusal, Target
 from pillion_sidecar.intake.server import create_intake
 from pillion_sidecar.intake.undeclared import UndeclaredClasses
@@ -108,6 +109,7 @@ async def serve(*, profile: bool) -> None:
             queues=queues,
             groups=Groups(clock=clock, timers=timers, queues=queues, window_seconds=86_400),
             unreached=UnreachedIndications(timers=timers),
+            held_back=HeldBack(timers=timers),
             undeclared=UndeclaredClasses(timers=timers, schema=load_schema),
         ),
         schema=load_schema(),

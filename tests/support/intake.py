@@ -17,6 +17,7 @@ from pillion_sidecar.indication import Indication
 from pillion_sidecar.intake.acceptance import Rooms
 from pillion_sidecar.intake.bodies import IntakeLimits
 from pillion_sidecar.intake.gate import IntakeGate
+from pillion_sidecar.intake.heldback import HeldBack
 from pillion_sidecar.intake.ports import InstanceSource, Refusal, Target
 from pillion_sidecar.intake.server import create_intake
 from pillion_sidecar.intake.undeclared import UndeclaredClasses
@@ -232,6 +233,7 @@ class Door:
             queues=self.queues,
             groups=self.groups,
             unreached=UnreachedIndications(timers=self.time),
+            held_back=HeldBack(timers=self.time),
             undeclared=UndeclaredClasses(timers=self.time, schema=lambda: self.routes.schema),
         )
         self.gate = IntakeGate(reading=requests, waiting=waiting)

@@ -13,6 +13,7 @@ from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.resources import Acknowledgement, Durability
 from pillion_sidecar.indication import Indication, Tracker, Unreached
 from pillion_sidecar.intake.decoding import MAXIMUM_GROUP_IDLE, Decoded, InvalidLine
+from pillion_sidecar.intake.heldback import HeldBack
 from pillion_sidecar.intake.ports import Queues, Refusal, Routes, Target
 from pillion_sidecar.intake.statistics import IntakeObserver
 from pillion_sidecar.intake.undeclared import UndeclaredClasses
@@ -63,6 +64,7 @@ class Rooms:
     queues: Queues
     groups: Groups
     unreached: UnreachedIndications
+    held_back: HeldBack
     undeclared: UndeclaredClasses
     #: The level of a request that names none.
     acknowledgement: Acknowledgement = Acknowledgement.ACCEPTED
@@ -418,6 +420,7 @@ class Submission:
         for target in targets:
             self._closed.setdefault(target.destination, refusal.destination or target.destination)
         self.retry_after = max(self.retry_after, refusal.retry_after)
+        self._rooms.held_back.note(refusal.reason)
         self.refused.append(
             RefusedLine(
                 line=line,

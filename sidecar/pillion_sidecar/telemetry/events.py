@@ -63,6 +63,13 @@ EVENTS: tuple[Event, ...] = (
         ("unrouted", "ended", "suppressed"),
     ),
     Event(
+        "lines-held-back",
+        "WARNING",
+        "Publishers were told to send lines again later: a queue, the journal or the share of a "
+        "group is full. The first is logged at once, then all of a minute in one line, by reason.",
+        ("lines",),
+    ),
+    Event(
         "classes-undeclared",
         "WARNING",
         "Accepted indications have classes that are neither in the CIM schema nor declared. Only "

@@ -14,6 +14,7 @@ from pillion_cim.schema import load_schema
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.intake.acceptance import Rooms
 from pillion_sidecar.intake.decoding import InvalidLine
+from pillion_sidecar.intake.heldback import HeldBack
 from pillion_sidecar.intake.lines import LineDecoder
 from pillion_sidecar.intake.ports import Refusal, Target
 from pillion_sidecar.intake.relaying import RelaySubmission
@@ -85,6 +86,7 @@ class Gateway:
             queues=self.queues,
             groups=Groups(clock=time, timers=time, queues=self.queues, window_seconds=3600),
             unreached=UnreachedIndications(timers=time),
+            held_back=HeldBack(timers=time),
             undeclared=UndeclaredClasses(timers=time, schema=load_schema),
         )
 
