@@ -98,6 +98,7 @@ class Assembly:
                     statuses=shared.common.statuses,
                     clock=self.clock,
                     come_again=self._come_again,
+                    installation=self.settings.installation,
                 ).reconcile,
                 DESTINATION: DestinationReconciler(
                     shared.common, api=self.api, states=self.states, recorder=self.recorder

@@ -90,7 +90,9 @@ class Leader:
             dropped=metrics.events_dropped.inc,
         )
         self._losses = Losses(store=store, recorder=self._recorder, metrics=metrics, clock=clock)
-        self._applier = Applier(api, clock=clock, repaired=self._repaired)
+        self._applier = Applier(
+            api, installation=settings.installation, clock=clock, repaired=self._repaired
+        )
         self._poker = PodPoker(
             api,
             clock=clock,

@@ -25,6 +25,8 @@ DELIVERER_LABEL = "pillion.dev/deliverer"
 REVISION_ANNOTATION = "pillion.dev/configuration-revision"
 #: On everything that is made for an IndicationService: a digest of its desired state.
 APPLIED_ANNOTATION = "pillion.dev/applied"
+#: The same: the installation of the operator that made it, by its namespace and Lease.
+INSTALLATION_ANNOTATION = "pillion.dev/installation"
 #: Holds a destination until its queues have been drained.
 DRAIN_FINALIZER = "pillion.dev/drain"
 

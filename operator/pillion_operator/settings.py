@@ -111,3 +111,8 @@ class OperatorSettings:
     resync_interval: float = 300.0
     kubeconfig: Path | None = None
     context: str | None = None
+
+    @property
+    def installation(self) -> str:
+        """What tells this installation from others of the cluster; its replicas have the same."""
+        return f"{self.namespace}/{self.lease or self.identity}"

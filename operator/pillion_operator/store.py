@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.scaling import scale_entries
+from pillion_operator.cluster.types import STATEFUL_SET, Object
 from pillion_operator.names import CONTAINER, DATA_VOLUME, RENDERED
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL, GROUP
 
@@ -214,6 +215,8 @@ def slimmed(body: Object) -> Object:
             for name, value in metadata["annotations"].items()
             if name.startswith(f"{GROUP}/")
         }
+    if body["kind"] == STATEFUL_SET.kind and (scaled := scale_entries(body["metadata"])):
+        metadata["managedFields"] = scaled
     slim: dict[str, Any] = {**body, "metadata": metadata}
     if body["kind"] in ("Secret", "ConfigMap") and _is_oversized(body):
         slim["data"] = None

@@ -13,10 +13,10 @@ from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import Api, ApiError, Conflict
 from pillion_operator.cluster.differences import Difference, differences, digest
 from pillion_operator.cluster.ownership import Identity, adoptable, belongs, identity, selector
-from pillion_operator.cluster.repairs import Repairs
+from pillion_operator.cluster.repairs import FORGOTTEN_AFTER, Repairs
 from pillion_operator.cluster.surplus import without_surplus
 from pillion_operator.cluster.types import NETWORK_POLICY, SECRET, Object, type_of
-from pillion_operator.names import APPLIED_ANNOTATION, SERVICE_LABEL
+from pillion_operator.names import APPLIED_ANNOTATION, INSTALLATION_ANNOTATION, SERVICE_LABEL
 
 #: An object that is to be new is applied under this version, which no object ever has: etcd gives
 #: 1 to its empty store. So what is there already, and unknown here, answers 409.
@@ -77,6 +77,10 @@ class Applied:
     refused: tuple[Refused, ...] = ()
     #: Seconds until what somebody keeps changing may be repaired again; None: nothing waits.
     retry_after: float | None = None
+    #: Another installation of the operator that has overwritten objects of late; empty: none.
+    rival: str = ""
+    #: Seconds until it is forgotten, if it does no more; None: there is none.
+    rival_for: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,14 +106,21 @@ class _Memory:
     repairs: dict[Identity, Repairs] = field(default_factory=dict)
     #: The uids that were deleted and that the watch still shows.
     pruned: set[str] = field(default_factory=set)
+    #: Another installation that has overwritten an object, and when that was found (monotonic).
+    rival: str = ""
+    rival_at: float = float("-inf")
 
 
 class Applier:
     """Makes live objects as desired, by server-side apply."""
 
-    def __init__(self, api: Api, *, clock: Clock, repaired: Callable[[Repair], None]) -> None:
-        """``repaired`` is told of every repair of what others changed or deleted."""
+    def __init__(
+        self, api: Api, *, installation: str, clock: Clock, repaired: Callable[[Repair], None]
+    ) -> None:
+        """``installation`` tells this one from others of the cluster, ``repaired`` is told of every
+        repair of what others changed or deleted."""
         self._api = api
+        self._installation = installation
         self._clock = clock
         self._repaired = repaired
         self._memories: dict[tuple[str, str], _Memory] = {}
@@ -132,7 +143,7 @@ class Applier:
             del memory.repairs[gone]
         written, waits, refused = 0, list[float](), list[Refused]()
         for body in desired:
-            pass_ = _Pass(owner, memory, _stamped(body))
+            pass_ = _Pass(owner, memory, _stamped(body, self._installation))
             try:
                 outcome = await self._bring(pass_, there.get(identity(body)))
             except Refused as error:
@@ -143,11 +154,14 @@ class Applier:
             else:
                 written += outcome
         pruned = 0 if refused else await self._prune(owner, memory, wanted, there)
+        rival_for = memory.rival_at + FORGOTTEN_AFTER - self._clock.monotonic()
         return Applied(
             written=written,
             pruned=pruned,
             refused=tuple(refused),
             retry_after=min(waits, default=None),
+            rival=memory.rival if rival_for > 0 else "",
+            rival_for=rival_for if rival_for > 0 else None,
         )
 
     def wrote(self, body: Object) -> bool:
@@ -200,6 +214,9 @@ class Applier:
             return True
         repairs = wanted.memory.repairs.get(wanted.key, Repairs())
         now = self._clock.monotonic()
+        maker = installation_of(live)
+        if maker and maker != self._installation:
+            wanted.memory.rival, wanted.memory.rival_at = maker, now
         wait = repairs.wait(now)
         if wait > 0:
             return wait
@@ -380,10 +397,22 @@ class _Pass:
         return self.made is not None or annotations.get(APPLIED_ANNOTATION) == self.digest
 
 
-def _stamped(body: Object) -> Object:
+def _stamped(body: Object, installation: str) -> Object:
+    made = _annotated(body, INSTALLATION_ANNOTATION, installation)
+    # The digest knows the installation: whatever another one has left is taken over, not repaired.
+    return _annotated(made, APPLIED_ANNOTATION, digest(made))
+
+
+def _annotated(body: Object, name: str, value: str) -> Object:
     metadata: dict[str, Any] = dict(body["metadata"])
-    annotations = {**(metadata.get("annotations") or {}), APPLIED_ANNOTATION: digest(body)}
+    annotations = {**(metadata.get("annotations") or {}), name: value}
     return {**body, "metadata": {**metadata, "annotations": annotations}}
+
+
+def installation_of(body: Object | None) -> str:
+    """The installation of the operator that has written an object last; empty: not known."""
+    annotations = (body or {}).get("metadata", {}).get("annotations") or {}
+    return str(annotations.get(INSTALLATION_ANNOTATION, ""))
 
 
 def _uid(body: Object | None) -> str | None:

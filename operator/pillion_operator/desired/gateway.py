@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pillion_operator.cluster.ownership import labels_of
+from pillion_operator.cluster.scaling import replicas_of
 from pillion_operator.cluster.types import (
     NETWORK_POLICY,
     POD_DISRUPTION_BUDGET,
@@ -49,15 +50,20 @@ NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 VOLUME_GROUP = 65532
 
 
-def gateway_objects(service: Object, *, defaults: DelivererDefaults) -> tuple[Object, ...]:
-    """The objects of a service in mode Gateway, in the order in which they are to be made."""
+def gateway_objects(
+    service: Object, *, defaults: DelivererDefaults, scaled: bool = False
+) -> tuple[Object, ...]:
+    """The objects of a service in mode Gateway, in the order in which they are to be made.
+
+    ``scaled``: somebody else sets the number of its pods.
+    """
     return (
         _service_account(service),
         *_network_policy(service, defaults.network),
         _budget(service),
         _headless_service(service),
         _service(service),
-        _stateful_set(service, defaults),
+        _stateful_set(service, defaults, scaled=scaled),
     )
 
 
@@ -137,11 +143,10 @@ def _served(service: Object) -> dict[str, Any]:
     return {"selector": dict(_pod_labels(service)), "ports": ports}
 
 
-def _stateful_set(service: Object, defaults: DelivererDefaults) -> Object:
+def _stateful_set(service: Object, defaults: DelivererDefaults, *, scaled: bool) -> Object:
     name, spec = _name(service), service.get("spec") or {}
     labels = dict(_pod_labels(service))
     rendered: dict[str, Any] = {
-        "replicas": (spec.get("deliverer") or {}).get("replicas", 1),
         "serviceName": headless(name),
         "selector": {"matchLabels": labels},
         # The pods do not wait for each other: each has queues of its own.
@@ -152,6 +157,8 @@ def _stateful_set(service: Object, defaults: DelivererDefaults) -> Object:
             "spec": _pod(service, spec, defaults),
         },
     }
+    if not scaled:
+        rendered["replicas"] = replicas_of(service)
     claim = _claim(spec)
     if claim is not None:
         rendered["volumeClaimTemplates"] = [claim]

@@ -19,13 +19,15 @@ def desired_objects(
     defaults: DelivererDefaults,
     trust: Trust = NOTHING,
     level: int = LEVEL,
+    scaled: bool = False,
 ) -> tuple[Object, ...]:
     """The objects of ``service``, in the order in which they are to be made.
 
     The configuration comes first, and a gateway's certificate: its first pod then starts with it.
+    ``scaled``: somebody else sets the number of a gateway's pods.
     """
     secrets = configuration_secrets(service, rendered, token=token, trust=trust, level=level)
     if is_sidecar_service(service):
         return (*secrets, *sidecar_policy(service, settings=defaults.network))
-    gateway = gateway_objects(service, defaults=defaults)
+    gateway = gateway_objects(service, defaults=defaults, scaled=scaled)
     return (*secrets, *trust_objects(service, trust), *gateway)

@@ -9,7 +9,8 @@ told nothing, it would discard what it holds.
 from collections.abc import Iterator
 from itertools import islice
 
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.scaling import replicas_of
+from pillion_operator.cluster.types import STATEFUL_SET, Object
 from pillion_operator.evaluation.namespace import Namespace, being_deleted
 from pillion_operator.evaluation.references import (
     DESTINATION,
@@ -24,6 +25,7 @@ from pillion_operator.evaluation.references import (
     url_of,
 )
 from pillion_operator.evaluation.verdict import ACCEPTED, Verdict
+from pillion_operator.names import gateway
 from pillion_operator.store import Key
 from pillion_sidecar.config.resources import DeliverThrough, Durability
 
@@ -45,11 +47,6 @@ def relays(service: Object | None, destination: Object | None) -> bool:
     if service is None or is_gateway(service) or not through_gateway(destination):
         return False
     return bool(gateway_named(service, GATEWAY_REF))
-
-
-def replicas_of(gateway: Object) -> int:
-    """How many deliverers a service in mode Gateway has."""
-    return int(((gateway.get("spec") or {}).get("deliverer") or {}).get("replicas", 1))
 
 
 def storage_class_of(gateway: Object) -> str | None:
@@ -103,10 +100,12 @@ def _problem(body: Object, namespace: Namespace) -> str | None:
         return "is not accepted; its own conditions say why."
     if not is_gateway(body):
         return "is none with deliverer.mode Gateway. Set that there, or name another."
-    if replicas_of(body) != 1:
+    replicas = _replicas(body, namespace)
+    if replicas != 1:
         return (
-            f"has {replicas_of(body)} replicas, each with queues and identities of its own: order "
-            "and once per identity hold with one alone. Set deliverer.replicas to 1 there."
+            f"has {replicas} replicas, each with queues and identities of its own: order "
+            "and once per identity hold with one alone. Set deliverer.replicas to 1 there, and let "
+            "no autoscaler scale it."
         )
     if body["spec"].get("durability", Durability.DISK) != Durability.DISK:
         return (
@@ -149,6 +148,11 @@ def _destination(subscription: Key, namespace: Namespace) -> str:
     return str((spec.get("destinationRef") or {}).get("name") or "")
 
 
+def _replicas(gateway_service: Object, namespace: Namespace) -> int:
+    name = gateway(gateway_service["metadata"]["name"])
+    return replicas_of(gateway_service, namespace.body(STATEFUL_SET.kind, name))
+
+
 def delivering_to(url: str, *, namespace: Namespace, references: References) -> set[str]:
     """The services of a namespace whose deliverers deliver to a URL, through any destination."""
     return set(_deliverers(url, namespace, references))
@@ -171,7 +175,7 @@ def delivered_alone(
     Sidecars are many, and what other namespaces deliver to it is not known here.
     """
     body = namespace.body(SERVICE, service)
-    if body is None or not is_gateway(body) or replicas_of(body) != 1:
+    if body is None or not is_gateway(body) or _replicas(body, namespace) != 1:
         return False
     return delivering_to(url, namespace=namespace, references=references) <= {service}
 

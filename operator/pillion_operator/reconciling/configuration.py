@@ -217,7 +217,8 @@ class ConfigurationReconciler:
         live = self._live(service)
         desired = self._wanted.of(service, body, rendered=rendered, level=state.level, live=live)
         applied = await self._applier.sync(body, desired=desired.objects, live=live)
-        for pause in (applied.retry_after, desired.again):
+        state.rival = applied.rival
+        for pause in (applied.retry_after, applied.rival_for, desired.again):
             if pause is not None:
                 self._come_again(service, pause)
         if applied.refused:

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pillion_operator.clock import Clock
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.scaling import replicas_of, scaler
+from pillion_operator.cluster.types import STATEFUL_SET, Object
 from pillion_operator.evaluation.references import (
     DESTINATION,
     GATEWAY_REF,
@@ -14,13 +15,14 @@ from pillion_operator.evaluation.references import (
     gateway_named,
     is_gateway,
 )
-from pillion_operator.evaluation.relaying import replicas_of, storage_class_of
+from pillion_operator.evaluation.relaying import storage_class_of
 from pillion_operator.gathering.reports import DelivererReport
 from pillion_operator.injection.decision import is_sidecar_service, labels_of
 from pillion_operator.names import (
     REVISION_ANNOTATION,
     SERVICE_LABEL,
     configuration_secret,
+    gateway,
 )
 from pillion_operator.reconciling.judged import accepted_condition, not_ready
 from pillion_operator.reconciling.overlaps import Overlaps
@@ -36,6 +38,7 @@ from pillion_operator.status.deliverers import (
     older_condition,
     ready_condition,
 )
+from pillion_operator.status.others import another_installation, scaled_elsewhere
 from pillion_operator.status.relaying import gateway_condition
 from pillion_operator.status.running import gateway_not_running, serving
 from pillion_operator.store import Key, Store, key_of
@@ -63,7 +66,9 @@ class ServiceStatusReconciler:
         statuses: StatusWriter,
         clock: Clock,
         come_again: Callable[[Key, float], None],
+        installation: str,
     ) -> None:
+        """``installation``: see ``OperatorSettings``."""
         self._store = store
         self._states = states
         self._readiness = readiness
@@ -73,6 +78,7 @@ class ServiceStatusReconciler:
         self._statuses = statuses
         self._clock = clock
         self._come_again = come_again
+        self._installation = installation
 
     async def reconcile(self, key: Key) -> None:
         """``key`` is of the kind ``IndicationService/status``."""
@@ -109,6 +115,7 @@ class ServiceStatusReconciler:
         if gateway is not None:
             conditions.append(gateway)
         conditions += self._older(service, state)
+        conditions += self._overruled(service, body, state)
         fields = self._fields(service, body, state)
         await self._statuses.write(body, conditions, fields, again_as=key)
 
@@ -124,6 +131,18 @@ class ServiceStatusReconciler:
         if not older and not state.left_out:
             return []
         return [older_condition(older, len(pods), [str(one) for one in state.left_out])]
+
+    def _overruled(self, service: Key, body: Object, state: ServiceState) -> list[Condition]:
+        """What others decide about the service's objects."""
+        found = []
+        if state.rival:
+            found.append(another_installation(self._installation, state.rival))
+        there = self._stateful_set(service) if is_gateway(body) else None
+        by = scaler(there)
+        if by:
+            replicas = replicas_of(body, there)
+            found.append(scaled_elsewhere(gateway(service.name), by, replicas))
+        return found
 
     def _gateway(self, state: ServiceState, named: Mapping[str, Key]) -> Condition:
         counts = {key.name: self._readiness.counts(key, ()) for key in named.values()}
@@ -161,7 +180,7 @@ class ServiceStatusReconciler:
                 service.name,
                 self._readiness.pods(service),
                 serving=self._serving(service),
-                replicas=replicas_of(body),
+                replicas=replicas_of(body, self._stateful_set(service)),
                 storage_class=storage_class_of(body),
             )
             if stopped is not None:
@@ -174,6 +193,9 @@ class ServiceStatusReconciler:
 
     def _serving(self, service: Key) -> set[str]:
         return serving(self._readiness.pods(service), self._readiness.answers(service))
+
+    def _stateful_set(self, service: Key) -> Object | None:
+        return self._store.get(Key(STATEFUL_SET.kind, service.namespace, gateway(service.name)))
 
     def _revision(self, service: Key, state: ServiceState) -> str | None:
         """What deliverers are to run on. Where nothing can be rendered now that is what stands
@@ -198,7 +220,8 @@ class ServiceStatusReconciler:
             **count_fields(
                 counts,
                 ready=(
-                    f"{len(self._serving(service))}/{replicas_of(body)}"
+                    f"{len(self._serving(service))}/"
+                    f"{replicas_of(body, self._stateful_set(service))}"
                     if is_gateway(body)
                     else f"{counts.ready}/{counts.deliverers}"
                 ),

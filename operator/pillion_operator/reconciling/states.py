@@ -32,6 +32,8 @@ class ServiceState:
     written: bool = False
     #: Why the present configuration could not be written; None where it was.
     unwritten: Verdict | None = None
+    #: Another installation of the operator that overwrites its objects; empty: none.
+    rival: str = ""
     #: Since when writing it fails, on the monotonic clock; None where the last attempt did not.
     failing_since: float | None = None
     #: What the deliverers ran on when the objects were last told of it (``DeliveryNews``).

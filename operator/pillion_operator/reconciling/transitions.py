@@ -19,6 +19,7 @@ _NEWS: Mapping[str, tuple[str, bool]] = {
     "GatewayReady": ("False", True),
     "RetryTooShort": ("True", False),
     "ClassUnknown": ("True", False),
+    "AnotherInstallation": ("True", False),
     "SharedPortAndPath": ("True", False),
 }
 

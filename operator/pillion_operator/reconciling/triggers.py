@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.scaling import scaler
+from pillion_operator.cluster.types import STATEFUL_SET, Object
 from pillion_operator.evaluation.references import (
     CONFIG_MAP,
     DESTINATION,
@@ -62,8 +63,19 @@ def triggered(
                 yield status_of(service), POD_SETTLE
             else:
                 yield service, SETTLE
+            if key.kind == STATEFUL_SET.kind and _scaled_otherwise(change):
+                # A gateway of several pods is none that sidecars may relay to.
+                yield from ((guest, SETTLE) for guest in sorted(references.guests(service)))
         if key.kind == "Pod":
             yield from _of_selectors(change, services(key.namespace))
+
+
+def _scaled_otherwise(change: Change) -> bool:
+    before, after = (
+        (scaler(body), ((body or {}).get("spec") or {}).get("replicas"))
+        for body in (change.before, change.after)
+    )
+    return before != after and bool(before[0] or after[0])
 
 
 def _of_selectors(change: Change, services: Iterable[Object]) -> Iterator[tuple[Key, float]]:

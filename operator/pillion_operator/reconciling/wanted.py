@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.scaling import scaler
+from pillion_operator.cluster.types import STATEFUL_SET, Object
 from pillion_operator.desired.configuration import operator_token
 from pillion_operator.desired.objects import desired_objects
 from pillion_operator.desired.trust import Trust, standing
@@ -65,6 +66,7 @@ class Wanted:
             defaults=self._defaults,
             trust=trust,
             level=level,
+            scaled=any(scaler(one) for one in live if one["kind"] == STATEFUL_SET.kind),
         )
         return Desired(objects=objects, mark=trust.mark, again=again)
 

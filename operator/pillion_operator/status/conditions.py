@@ -29,6 +29,8 @@ OUR_TYPES = frozenset(
         "EarlierGenerationInForce",
         "ClassUnknown",
         "SharedPortAndPath",
+        "AnotherInstallation",
+        "ReplicasScaledElsewhere",
     }
 )
 

@@ -35,7 +35,9 @@ class Bed:
 
     def restart(self) -> None:
         """A new process: nothing is remembered."""
-        self.applier = Applier(self.api, clock=self.clock, repaired=self.repairs.append)
+        self.applier = Applier(
+            self.api, installation="here", clock=self.clock, repaired=self.repairs.append
+        )
 
     @property
     def namespace(self) -> str:

@@ -117,7 +117,7 @@ async def children(api: Api, service: Object) -> list[Object]:
 async def sync(api: Api, service: Object, *, repairs: list[Repair]) -> Applied:
     """What a process does that has just started."""
     rendered = pack(render([]))
-    return await Applier(api, clock=FakeClock(), repaired=repairs.append).sync(
+    return await Applier(api, installation="here", clock=FakeClock(), repaired=repairs.append).sync(
         service,
         desired=desired_objects(service, rendered, token="token", defaults=DEFAULTS),
         live=await children(api, service),

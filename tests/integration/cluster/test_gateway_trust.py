@@ -79,7 +79,7 @@ class Leader:
             ),
         )
         self._seen: dict[Key, Object] = {}
-        self._applier = Applier(api, clock=clock, repaired=self.repairs.append)
+        self._applier = Applier(api, installation="here", clock=clock, repaired=self.repairs.append)
 
     async def reconcile(self, service: Object) -> Applied:
         """Look at what time has made due, and write what is desired now."""

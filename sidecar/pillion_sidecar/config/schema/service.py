@@ -352,6 +352,8 @@ _CONDITIONS = (
     "names those that have none. SelectorsOverlap: another service's podSelector selects the same "
     "pods; the older service serves them. GatewayReady, where gatewayRef or handOverTo is set: the "
     "gateways that they name are there, can be gateways, and run; the message says what is wrong. "
+    "AnotherInstallation: a second installation of the operator overwrites this one's objects; the "
+    "message names both. ReplicasScaledElsewhere: an autoscaler sets a gateway's replicas. "
     "NotDurableBeyondPod, in mode Sidecar: journals lie in volumes that go with their pods, and "
     "no handOverTo takes their indications over."
 )

@@ -7,7 +7,7 @@ import pytest
 
 from pillion_operator.cluster.api import Api, ApiError, Conflict
 from pillion_operator.cluster.applier import ATTEMPTS, ECHO, Applier, Invalid, Repair
-from pillion_operator.cluster.repairs import FIRST_WAIT
+from pillion_operator.cluster.repairs import FIRST_WAIT, FORGOTTEN_AFTER
 from pillion_operator.cluster.types import NETWORK_POLICY, SECRET, SERVICE, Object, ResourceType
 from pillion_operator.desired.metadata import managed
 from support.desired import indication_service
@@ -71,8 +71,15 @@ class Bed:
         self.server = Server()
         self.clock = FakeClock()
         self.repairs: list[Repair] = []
-        self.applier = Applier(
-            cast("Api", self.server), clock=self.clock, repaired=self.repairs.append
+        self.applier = self.installed("here")
+
+    def installed(self, name: str) -> Applier:
+        """The applier of an installation."""
+        return Applier(
+            cast("Api", self.server),
+            installation=name,
+            clock=self.clock,
+            repaired=self.repairs.append,
         )
 
 
@@ -178,7 +185,9 @@ async def test_an_object_that_is_always_another_is_given_up_for_the_moment(bed: 
 
     bed.server = Restless()
     bed.server.failures["a"] = Conflict(409, "Conflict", "it is another")
-    applier = Applier(cast("Api", bed.server), clock=bed.clock, repaired=bed.repairs.append)
+    applier = Applier(
+        cast("Api", bed.server), installation="here", clock=bed.clock, repaired=bed.repairs.append
+    )
     with pytest.raises(Conflict):
         await applier.sync(OWNER, desired=[child("a")], live=[])
     assert bed.server.log == ["apply a"] * ATTEMPTS
@@ -205,7 +214,9 @@ class Fought(Server):
 
 async def test_who_writes_between_two_requests_of_a_repair_makes_no_more_of_them(bed: Bed) -> None:
     server = bed.server = Fought()
-    applier = Applier(cast("Api", server), clock=bed.clock, repaired=bed.repairs.append)
+    applier = Applier(
+        cast("Api", server), installation="here", clock=bed.clock, repaired=bed.repairs.append
+    )
     desired = [{**managed(SECRET, "a", service=OWNER), "data": {"ours": "eA=="}}]
     await applier.sync(OWNER, desired=desired, live=[])
     spoiled = [{**body, "data": {"ours": "eQ=="}} for body in server.live()]
@@ -263,3 +274,30 @@ async def test_a_service_that_was_forgotten_begins_with_nothing_remembered(bed: 
     await bed.applier.sync(OWNER, desired=[child("a")], live=[])
     assert bed.server.log == ["apply a", "apply a"]
     assert bed.repairs == []
+
+
+async def test_what_another_installation_has_left_is_taken_over_without_a_word(bed: Bed) -> None:
+    desired = [child("a", size=1)]
+    await bed.installed("there").sync(OWNER, desired=desired, live=[])
+    applied = await bed.applier.sync(OWNER, desired=desired, live=bed.server.live())
+    assert (applied.written, applied.rival, bed.repairs) == (1, "", [])
+    again = await bed.applier.sync(OWNER, desired=desired, live=bed.server.live())
+    assert (again.written, again.rival) == (0, "")
+
+
+async def test_two_installations_that_overwrite_each_other_find_each_other_out(bed: Bed) -> None:
+    desired = [child("a", size=1)]
+    there = bed.installed("there")
+    await bed.applier.sync(OWNER, desired=desired, live=[])
+    await there.sync(OWNER, desired=desired, live=bed.server.live())
+    applied = await bed.applier.sync(OWNER, desired=desired, live=bed.server.live())
+    assert (applied.written, applied.rival, applied.rival_for) == (1, "there", FORGOTTEN_AFTER)
+    assert (await there.sync(OWNER, desired=desired, live=bed.server.live())).rival == "here"
+    # As ever more rarely as any fight.
+    waiting = await bed.applier.sync(OWNER, desired=desired, live=bed.server.live())
+    assert (waiting.written, waiting.retry_after, waiting.rival) == (0, FIRST_WAIT, "there")
+    await bed.clock.advance(FIRST_WAIT)
+    await bed.applier.sync(OWNER, desired=desired, live=bed.server.live())
+    await bed.clock.advance(FORGOTTEN_AFTER)
+    over = await bed.applier.sync(OWNER, desired=desired, live=bed.server.live())
+    assert (over.written, over.rival, over.rival_for) == (0, "", None)

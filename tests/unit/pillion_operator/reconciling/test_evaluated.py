@@ -43,6 +43,7 @@ async def test_nothing_is_stated_of_a_spec_that_is_not_evaluated_yet() -> None:
         statuses=unused,
         clock=unused,
         come_again=unused,
+        installation="here",
     )
     evaluation = cast(ServiceEvaluation, Evaluation())
     key = status_of(key_of(service(2)))
