@@ -28,6 +28,7 @@ from pillion_operator.names import SERVICE_LABEL
 from pillion_operator.reconciling.serving import ServingCertificates
 from pillion_operator.reconciling.wanted import Wanted
 from pillion_operator.store import Change, Key, key_of
+from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.rendered import pack, render
 from pillion_sidecar.door.keys import TokenKeys, parse_keys
 from pillion_sidecar.door.tokens import BadToken, verify
@@ -93,7 +94,10 @@ class Leader:
             )
         ]
         self._watch(live)
-        wanted = self._wanted.of(key_of(service), service, rendered=pack(render([])), live=live)
+        rendered = pack(render([]))
+        wanted = self._wanted.of(
+            key_of(service), service, rendered=rendered, level=LEVEL, live=live
+        )
         objects = [body for body in wanted.objects if body["kind"] in ("Secret", "ConfigMap")]
         return await self._applier.sync(service, desired=objects, live=live)
 
