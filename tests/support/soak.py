@@ -182,12 +182,17 @@ class Soak:
     async def _start(self) -> None:
         """Start the deliverer until it runs, as a kubelet would."""
         set_clock(self._clock, wall=self._wall, monotonic=self._monotonic)
+        started = self._count_told("deliverer-started")
         while not await self._deliverer.start():
             code = await self._deliverer.ended()
             self.table.refused_starts += 1
             if self.table.refused_starts > 3:
                 raise AssertionError(f"it did not start ({code}): {self._deliverer.log()}")
             await asyncio.sleep(0.2)
+        # Its log is written behind its output; this comes after all that the start has found.
+        async with asyncio.timeout(PATIENCE):
+            while self._count_told("deliverer-started") == started:  # noqa: ASYNC110 - another process writes it
+                await asyncio.sleep(0.01)
 
     async def finish(self) -> None:
         """Let everything be well, and wait until all that is pending is delivered."""
