@@ -47,6 +47,7 @@ class Child:
         self.starts = 0
         self._command = command
         self._log = folder / f"{name}.log"
+        self._log.touch()
         self._greets = greets
         self._process: Process | None = None
 

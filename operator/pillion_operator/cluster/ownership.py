@@ -1,8 +1,9 @@
 """Which objects are an IndicationService's own. Pure."""
 
 from collections.abc import Mapping
+from typing import Any
 
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.types import STATEFUL_SET, Object
 from pillion_operator.names import APPLIED_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL, SERVICE_LABEL
 
 #: (kind, namespace, name): what an object is, whatever becomes of it.
@@ -56,15 +57,34 @@ def belongs(body: Object, owner: Object) -> bool:
 
 
 def adoptable(body: Object, owner: Object) -> bool:
-    """Whether an object was made for this IndicationService and has lost its label or its owner:
-    it carries the operator's mark and the service's label, and nobody else controls it."""
+    """Whether an object was made for this IndicationService and has lost its label or its owner,
+    or was made for an earlier one of its name: it carries the operator's mark and the service's
+    label, and nobody else controls it.
+
+    Where the definition was deleted and applied again, the garbage collector may leave what an
+    earlier service owned for minutes. Not so a StatefulSet, of which much cannot be changed.
+    """
     metadata = body["metadata"]
     service = owner["metadata"]["name"]
     return (
         APPLIED_ANNOTATION in (metadata.get("annotations") or {})
         and (metadata.get("labels") or {}).get(SERVICE_LABEL) == service
         and not any(
-            reference.get("controller") and reference.get("uid") != owner["metadata"]["uid"]
+            reference.get("controller")
+            and reference.get("uid") != owner["metadata"]["uid"]
+            and not (_is_earlier(reference, owner) and body["kind"] != STATEFUL_SET.kind)
             for reference in metadata.get("ownerReferences") or ()
         )
     )
+
+
+def _is_earlier(reference: Mapping[str, Any], owner: Object) -> bool:
+    return (reference.get("kind"), reference.get("name"), _group(reference)) == (
+        owner["kind"],
+        owner["metadata"]["name"],
+        _group(owner),
+    )
+
+
+def _group(body: Mapping[str, Any]) -> str:
+    return str(body.get("apiVersion", "")).partition("/")[0]

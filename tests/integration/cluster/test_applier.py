@@ -136,7 +136,7 @@ async def test_what_is_no_longer_desired_of_an_object_goes_after_a_restart_too(b
         ({"metadata": {"labels": {"pillion.dev/credentials": "false"}}}, None),
         (
             {"metadata": {"annotations": {APPLIED_ANNOTATION: None}}},
-            "metadata.annotations",
+            f"metadata.annotations[{APPLIED_ANNOTATION}]",
         ),
         # What is plainly ours is adopted again.
         ({"metadata": {"ownerReferences": None}}, "metadata.ownerReferences"),
@@ -263,18 +263,17 @@ async def test_what_is_not_ours_is_never_taken_over(bed: Bed, known: bool) -> No
     assert await bed.get("a") == made
 
 
-async def test_children_of_an_earlier_service_of_that_name_are_left_to_the_collector(
-    bed: Bed,
-) -> None:
-    earlier = {**bed.owner, "metadata": {**bed.owner["metadata"], "uid": "earlier"}}
-    applied = await Bed(bed.api, earlier).applier.sync(
-        earlier, desired=[bed.secret("a", key="YQ==")], live=[]
-    )
-    assert applied.written == 1
-    applied = await bed.applier.sync(
-        earlier, desired=[bed.secret("a", key="Yg==")], live=await bed.live()
-    )
-    assert [type(error) for error in applied.refused] == [NotOurs]
+async def test_children_of_an_earlier_service_of_that_name_are_taken_over(bed: Bed) -> None:
+    before = Bed(bed.api, {**bed.owner, "metadata": {**bed.owner["metadata"], "uid": "earlier"}})
+    await before.applier.sync(before.owner, desired=[before.secret("a", key="YQ==")], live=[])
+    made = await bed.get("a")
+    desired = [bed.secret("a", key="Yg==")]
+    applied = await bed.applier.sync(bed.owner, desired=desired, live=await bed.live())
+    assert (applied.refused, applied.written, bed.repairs) == ((), 1, [])
+    after = await bed.get("a")
+    assert after["metadata"]["uid"] == made["metadata"]["uid"]
+    owners = [one["uid"] for one in after["metadata"]["ownerReferences"]]
+    assert owners == [bed.owner["metadata"]["uid"]]
 
 
 async def test_an_object_made_anew_by_others_between_look_and_write_is_theirs(bed: Bed) -> None:

@@ -1,8 +1,10 @@
 """The API server is away, or forgets what was: the operator comes round to how things are."""
 
 import os
+import threading
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,12 +13,16 @@ import pytest
 from cluster.bad_days import BadDay, bad_day
 from cluster.binaries import find_binaries
 from cluster.control_plane import ControlPlane
-from cluster.convergence import Object
+from cluster.convergence import OURS, Object
 from cluster.fixtures import CRDS, SKIP, SKIPPED
 from cluster.kubectl import Kubectl
+from cluster.kubelet import running_kubelet
+from cluster.operators import OperatorProcess
 from cluster.rest import wait_until
+from cluster.scenes import deliverer_pod, publish, serving
 from support.api_proxy import HangUp
 from support.cluster_resources import destination, filter_, service, subscription
+from support.processes import ListenerProcess, listener_process
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
@@ -289,6 +295,89 @@ def test_a_definition_that_is_deleted_and_applied_again_costs_no_revision(
     day.world.apply(*more("later"))
     day.world.converges()
     assert operator.running.exit_code() is None
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_under_load_each_definition_may_be_deleted_and_applied_again(
+    day: BadDay, plane: ControlPlane, admin: Kubectl, kind: str, tmp_path: Path
+) -> None:
+    operator = day.start()
+    with (
+        listener_process(tmp_path) as listener,
+        running_kubelet(plane, day.world.namespace, folder=tmp_path) as kubelet,
+    ):
+        ours = [service(), filter_(), destination(listener.url), subscription()]
+        day.world.apply(*ours, deliverer_pod())
+        url = serving(day.world, kubelet.ready("publisher"))
+        with publishing(url) as load:
+            load.goes_on()
+            revision = day.world.revision()
+            with without_definition(admin, kind):
+                if kind != "IndicationService":
+                    # What a service owns goes with it, sooner or later, and comes again with it.
+                    wait_until(lambda: is_told_gone(operator), within=30, what="it says so")
+                    assert day.world.revision() == revision
+                load.goes_on()
+            day.world.apply(*ours)
+            serving(day.world, kubelet.ready("publisher"))
+            load.goes_on()
+        names = [str(number) for number in range(load.published)]
+        wait_until(lambda: len(delivered(listener)) >= len(names), within=30, what="all is there")
+        assert delivered(listener) == names
+    assert operator.running.exit_code() is None
+
+
+@contextmanager
+def without_definition(admin: Kubectl, kind: str) -> Iterator[None]:
+    """Delete the definition of a kind, and apply it again at the end."""
+    admin.run("delete", "crd", f"{kind.lower()}s.pillion.dev")
+    try:
+        yield
+    finally:
+        admin.apply(CRDS, "--server-side")
+        admin.wait("-f", str(CRDS), "--for=condition=Established")
+
+
+def is_told_gone(operator: OperatorProcess) -> bool:
+    return "definition-gone" in operator.running.log.read_text()
+
+
+class Load:
+    """Alerts that are published one after the other, each named by its number."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.published = 0
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        while not self.ended.wait(0.02):
+            publish(self._url, ack="accepted", SystemName=str(self.published))
+            self.published += 1
+
+    def goes_on(self) -> None:
+        """Wait until more is published."""
+        before = self.published
+        wait_until(lambda: self.published > before + 20, within=30, what="more is published")
+
+
+@contextmanager
+def publishing(url: str) -> Iterator[Load]:
+    """Publish as long as the context lasts."""
+    load = Load(url)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(load.run)
+        try:
+            yield load
+        finally:
+            load.ended.set()
+            running.result()
+
+
+def delivered(listener: ListenerProcess) -> list[str]:
+    """The names of what the listener took, in order."""
+    record = listener.record()
+    return [one["properties"]["SystemName"] for one in record if one["verdict"] == "delivered"]
 
 
 def test_an_api_server_that_is_away_for_longer_than_the_lease_ends_no_leader(day: BadDay) -> None:

@@ -98,6 +98,21 @@ def test_what_others_add_beside_it_is_theirs() -> None:
     assert differences(pod(), live) == ()
 
 
+OWNER = {
+    "apiVersion": "pillion.dev/v1alpha1",
+    "kind": "IndicationService",
+    "metadata": {"name": "gw", "uid": "1"},
+}
+#: Of a service of the same name.
+EARLIER = {
+    "apiVersion": "pillion.dev/v1alpha1",
+    "kind": "IndicationService",
+    "name": "gw",
+    "uid": "earlier",
+    "controller": True,
+}
+
+
 @pytest.mark.parametrize(
     ("lost", "ours"),
     [
@@ -107,13 +122,24 @@ def test_what_others_add_beside_it_is_theirs() -> None:
         ({"annotations": {}}, False),
         ({"ownerReferences": [{"uid": "other", "controller": True}]}, False),
         ({"ownerReferences": [{"uid": "other"}]}, True),
+        ({"ownerReferences": [EARLIER]}, True),
+        ({"ownerReferences": [{**EARLIER, "name": "other"}]}, False),
+        ({"ownerReferences": [{**EARLIER, "kind": "Deployment"}]}, False),
+        ({"ownerReferences": [{**EARLIER, "apiVersion": "example.com/v1"}]}, False),
     ],
 )
 def test_what_is_plainly_ours_is_adopted_and_nothing_else(lost: Any, ours: bool) -> None:
-    owner = {"metadata": {"name": "gw", "uid": "1"}}
+    assert adoptable(child(**lost), OWNER) is ours
+
+
+def test_a_stateful_set_of_an_earlier_service_is_left_to_the_collector() -> None:
+    assert not adoptable(child("StatefulSet", ownerReferences=[EARLIER]), OWNER)
+
+
+def child(kind: str = "Secret", **lost: Any) -> dict[str, Any]:
     metadata = {
         "labels": {SERVICE_LABEL: "gw", "app.kubernetes.io/managed-by": "pillion"},
         "annotations": {APPLIED_ANNOTATION: "x"},
         "ownerReferences": [{"uid": "1", "controller": True}],
     }
-    assert adoptable({"metadata": {**metadata, **lost}}, owner) is ours
+    return {"kind": kind, "metadata": {**metadata, **lost}}
