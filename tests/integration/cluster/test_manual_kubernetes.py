@@ -31,6 +31,9 @@ from support.processes import listener_process
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
 PAGE = DOCS / "kubernetes.md"
+FAILURES = DOCS / "failures.md"
+#: The file that a page makes of a pod.
+POD = "checkout.yaml"
 REWRITE = "PILLION_REWRITE_MANUAL"
 EXAMPLES = "examples/kubernetes/"
 OPERATIONS = "http://operations-listener.observability.svc:5990/"
@@ -47,6 +50,7 @@ _DIFFERS = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "TIME"),
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "UID"),
     (re.compile(r"Resource Version: +\d+"), "Resource Version: N"),
+    (re.compile(r"Revision: +[0-9a-f]{16}"), "Revision: REVISION"),
     (re.compile(r"(?<![\w.])(\d+[smhd])+(?![\w.])"), "AGE"),
     # Newer kubectls say where they have deleted something.
     (re.compile(r" from \S+ namespace"), ""),
@@ -63,9 +67,9 @@ class Shown:
     prints: str
 
 
-def shown() -> Iterator[Shown]:
-    """The commands of the page, in order."""
-    for block in blocks(PAGE, "console"):
+def shown(page: Path) -> Iterator[Shown]:
+    """The commands of a page, in order."""
+    for block in blocks(page, "console"):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, prints = part.partition("\n")
             yield Shown(command, prints)
@@ -111,7 +115,7 @@ class Reader:
                 text = text.replace(address, here)
             (self._folder / path.name).write_text(text, encoding="utf-8")
         (pod,) = (block for block in blocks(PAGE, "yaml") if "kind: Pod" in block)
-        self._folder.with_name("checkout.yaml").write_text(pod, encoding="utf-8")
+        self._folder.with_name(POD).write_text(pod, encoding="utf-8")
 
     async def follow(self, step: Shown) -> str:
         """Do what a step says, and return what is printed."""
@@ -125,17 +129,24 @@ class Reader:
     def _run(self, command: str) -> str:
         program, *arguments = shlex.split(command)
         assert program == "kubectl", f"the page's test runs kubectl alone: {command}"
-        files = {EXAMPLES: self._folder, "checkout.yaml": self._folder.with_name("checkout.yaml")}
-        arguments = [str(files.get(argument, argument)) for argument in arguments]
+        arguments = [self._here(argument) for argument in arguments]
         try:
             return self._kubectl.run(*arguments)
         except KubectlFailed as error:
             return error.printed
 
+    def _here(self, argument: str) -> str:
+        """Where a file that the page names is here."""
+        if argument == POD:
+            return str(self._folder.with_name(POD))
+        if argument.startswith(EXAMPLES):
+            return str(self._folder / argument.removeprefix(EXAMPLES))
+        return argument
+
     async def _before(self, command: str) -> None:
         if "condition=Delivering" in command:
             await asyncio.to_thread(self._publish, (await self._runner.ready("checkout")).url(8288))
-        if "describe" in command:
+        if "describe ldest on-call" in command and "show-events" not in command:
             await asyncio.to_thread(self._told_of, "ListenerUnreachable")
 
     async def _after(self, command: str) -> None:
@@ -156,7 +167,9 @@ class Reader:
         self._plane.rest.until(path, lambda event: event["reason"] == reason)
 
 
+@pytest.mark.parametrize("page", [PAGE, FAILURES], ids=lambda page: page.stem)
 async def test_every_command_of_the_page_prints_what_the_page_says(
+    page: Path,
     operators: Operators,
     admin_kubectl: Kubectl,
     kubectl: Kubectl,
@@ -170,10 +183,10 @@ async def test_every_command_of_the_page_prints_what_the_page_says(
     reader = Reader(kubectl, control_plane, pod_runner, folder=tmp_path / "kubernetes")
     with listener_process(tmp_path) as listener, nobody() as address:
         reader.prepare({OPERATIONS: listener.url, ON_CALL: address})
-        printed = [Shown(step.command, await reader.follow(step)) for step in shown()]
-    keep(printed)
+        printed = [Shown(step.command, await reader.follow(step)) for step in shown(page)]
+    keep(page, printed)
     assert [(one.command, told(one.prints)) for one in printed] == [
-        (one.command, told(one.prints)) for one in shown()
+        (one.command, told(one.prints)) for one in shown(page)
     ]
 
 
@@ -188,17 +201,17 @@ async def injecting(operator: OperatorProcess, admin: Kubectl, *, namespace: str
     )
 
 
-def keep(printed: list[Shown]) -> None:
+def keep(page: Path, printed: list[Shown]) -> None:
     """Write the page anew, where the environment asks for it."""
     if not os.environ.get(REWRITE):
         return
     told_of = iter(printed)
-    page = PAGE.read_text(encoding="utf-8")
-    for block in blocks(PAGE, "console"):
+    text = page.read_text(encoding="utf-8")
+    for block in blocks(page, "console"):
         steps = [next(told_of) for _ in re.findall(r"^\$ ", block, flags=re.MULTILINE)]
-        text = "".join(f"$ {one.command}\n{lines(one.prints)}" for one in steps)
-        page = page.replace(f"```console\n{block}```", f"```console\n{text}```", 1)
-    PAGE.write_text(page, encoding="utf-8")
+        told = "".join(f"$ {one.command}\n{lines(one.prints)}" for one in steps)
+        text = text.replace(f"```console\n{block}```", f"```console\n{told}```", 1)
+    page.write_text(text, encoding="utf-8")
 
 
 def lines(printed: str) -> str:
