@@ -26,6 +26,7 @@ from pillion_operator.settings import (
     OperatorSettings,
     WebhookSettings,
 )
+from pillion_operator.telemetry.kopf_log import renamed_records
 from pillion_sidecar.config.addresses import AddressPolicy
 
 HELP = """\
@@ -312,7 +313,8 @@ def run(args: argparse.Namespace) -> int:
         # kopf tells of every event that it hands over.
         logging.getLogger("kopf").setLevel(logging.WARNING)
     try:
-        asyncio.run(_serve(settings_of(args)))
+        with renamed_records():
+            asyncio.run(_serve(settings_of(args)))
     except ExceptionGroup as group:
         # What is foreseen is told in a sentence; of all else one wants the trace.
         failure = first(group, StartFailed) or first(group, LeadershipLost)

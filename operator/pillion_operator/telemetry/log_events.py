@@ -44,6 +44,18 @@ _PROCESS = (
         "A listing has found changes that no watch had brought. They are taken over.",
         ("kind", "count"),
     ),
+    LogEvent(
+        "watch-retried",
+        "WARNING",
+        "A request of a watch failed, and is made again. A watch that does not begin for ten "
+        "minutes fails the probe `/livez`.",
+    ),
+    LogEvent(
+        "kopf-told",
+        "WARNING",
+        "kopf, which watches the API server, has something else to tell; with `--log-level DEBUG` "
+        "all that it does.",
+    ),
     LogEvent("leadership-acquired", "INFO", "This replica leads: it writes from now on."),
     LogEvent(
         "leadership-failure",

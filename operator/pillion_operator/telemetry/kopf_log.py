@@ -1,0 +1,37 @@
+"""What kopf logs, under names that stay."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+logger = logging.getLogger("pillion.operator")
+
+_KOPF = logging.getLogger("kopf")
+
+
+class _Handler(logging.Handler):
+    """Logs kopf's records as the operator's."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if record.levelno == logging.ERROR and "will retry" in text:
+            # One request of many. A watch that does not come back fails the probe /livez.
+            logger.warning("kopf: %s", text, extra={"event": "watch-retried"})
+        else:
+            trace = record.exc_info
+            logger.log(
+                record.levelno, "kopf: %s", text, exc_info=trace, extra={"event": "kopf-told"}
+            )
+
+
+@contextmanager
+def renamed_records() -> Iterator[None]:
+    """Meanwhile, have kopf's records logged by the operator's own logger."""
+    handler, propagated = _Handler(), _KOPF.propagate
+    _KOPF.addHandler(handler)
+    _KOPF.propagate = False
+    try:
+        yield
+    finally:
+        _KOPF.removeHandler(handler)
+        _KOPF.propagate = propagated
