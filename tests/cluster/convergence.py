@@ -259,17 +259,22 @@ def _alone(service: str, key: tuple[str, str], bodies: Mapping[tuple[str, str], 
     """Whether one deliverer alone serves a destination's listener: the only gateway that does."""
     if key[0] != "ListenerDestination":
         return False
-    url = bodies[key]["spec"]["destination"]
+    url = _listener(bodies[key])
     services = {
         _service_of(body["spec"])
         for (kind, _), body in bodies.items()
         if kind == "IndicationSubscription"
         and (to := bodies.get(("ListenerDestination", body["spec"]["destinationRef"]["name"])))
-        and to["spec"]["destination"] == url
+        and _listener(to) == url
     }
     deliverer = (bodies["IndicationService", service].get("spec") or {}).get("deliverer") or {}
     one = deliverer.get("mode") == "Gateway" and deliverer.get("replicas", 1) == 1
     return one and services <= {service}
+
+
+def _listener(destination: Object) -> Any:
+    spec = destination["spec"]
+    return spec.get("destination") or spec["destinationFrom"]
 
 
 def _service_of(spec: Mapping[str, Any]) -> str:

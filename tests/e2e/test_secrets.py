@@ -61,6 +61,8 @@ FAILING: dict[str, tuple[str, str, dict[str, Any]]] = {
     "client": ("CloudEvents", "/taken/client", {"certificate": "client-tls"}),
     "bad-key": ("CloudEvents", "/taken/bad-key", {"certificate": "bad-key"}),
     "bad-ca": ("CloudEvents", "/taken/bad-ca", {"ca": "bad-ca"}),
+    "hook": ("CloudEvents", "/401/", {"hook": "hook"}),
+    "hook-relayed": ("CIM-XML", "/500/", {"hook": "hook", "deliverThrough": "Gateway"}),
 }
 
 
@@ -305,12 +307,14 @@ def plant_credentials(hunt: Hunt) -> Iterator[Planted]:
     chain = "".join(pem.bytes().decode() for pem in client.cert_chain_pems)
     key = client.private_key_pem.bytes()
     password, unusable = marker("password"), f"not a token {marker('unusable')}"
+    hook = marker("hook")
     bad_key, bad_ca = marker("bad-key"), marker("bad-ca")
     tls = "kubernetes.io/tls"
     applied(
         hunt.kubectl,
         secret("basic", {"username": "pillion", "password": password}),
         secret("unusable", {"token": unusable}),
+        secret("hook", {"url": f"https://{hunt.host}:{LISTENER_PORT}/401/{hook}"}),
         secret("client-tls", {"tls.crt": chain, "tls.key": key.decode()}, kind=tls),
         secret("bad-ca", {"ca.crt": bad_ca}),
         secret("listener-ca", {"ca.crt": authority(hunt.authorities["b"])}),
@@ -323,6 +327,7 @@ def plant_credentials(hunt: Hunt) -> Iterator[Planted]:
         "bearer": token,
         "basic": password.encode(),
         "unusable": unusable.encode(),
+        "hook": hook.encode(),
         "client-tls": secret_line(key),
         "bad-key": bad_key.encode(),
         "bad-ca": bad_ca.encode(),
@@ -376,7 +381,11 @@ def fail(hunt: Hunt) -> None:
             spec["credentials"] = {kind: {"secretRef": {"name": given["credentials"]}}}
         if "deliverThrough" in given:
             spec["deliverThrough"] = given["deliverThrough"]
-        made += hunt.destination(name, protocol, path, **spec)
+        one, its_subscription = hunt.destination(name, protocol, path, **spec)
+        if "hook" in given:
+            del one["spec"]["destination"]
+            one["spec"]["destinationFrom"] = {"secretKeyRef": {"name": given["hook"]}}
+        made += [one, its_subscription]
     applied(hunt.kubectl, *made)
     wait_until(lambda: FAILING.keys() <= queues(hunt).keys(), within=WITHIN, what="all queues")
     hunt.publish()
@@ -388,7 +397,7 @@ def fail(hunt: Hunt) -> None:
         return all(found[name]["attemptsByResult"] for name in FAILING.keys() - suspended)
 
     wait_until(attempted, within=WITHIN, what="an attempt at each")
-    for name in ("bearer-401", "basic-403", "basic-relayed", "client"):
+    for name in ("bearer-401", "basic-403", "basic-relayed", "client", "hook", "hook-relayed"):
         named = f"listenerdestination/{name}"
         hunt.kubectl.wait(named, "--for=condition=ListenerUnreachable", within=120)
 

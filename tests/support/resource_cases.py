@@ -156,7 +156,12 @@ _SERVICE_CASES = (
 
 _HTTP = {"destination": "http://host/", "protocol": "CIM-XML"}
 _HTTPS = {"destination": "https://host/", "protocol": "CIM-XML"}
+_NOWHERE = {"protocol": "CIM-XML"}
 _BASIC = {"secretRef": {"name": "account"}}
+
+
+def _url_in(name: str, **key: str) -> JSON:
+    return {"secretKeyRef": {"name": name, **key}}
 
 
 def _destination(
@@ -218,6 +223,24 @@ _DESTINATION_CASES = (
         {"insecureSkipVerify": False, "caSecretRef": {"name": "ca"}},
     ),
     _destination("tls", "has no effect", {"tls": {}}, {}, of=_HTTP),
+    _destination("destination", "is missing", {}, {"destination": "http://host/"}, of=_NOWHERE),
+    _destination(
+        "destinationFrom", "names a URL in a Secret", {"destinationFrom": _url_in("a")}, {}
+    ),
+    _destination(
+        "destinationFrom.secretKeyRef.name",
+        "is not the name",
+        {"destinationFrom": _url_in("A")},
+        {"destinationFrom": _url_in("a")},
+        of=_NOWHERE,
+    ),
+    _destination(
+        "destinationFrom.secretKeyRef.key",
+        "is not a key",
+        {"destinationFrom": _url_in("a", key="a b")},
+        {"destinationFrom": _url_in("a", key="a_b")},
+        of=_NOWHERE,
+    ),
     _destination(
         "credentials.basic.secretRef.name",
         "is not the name",

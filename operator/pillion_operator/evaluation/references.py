@@ -22,6 +22,8 @@ DEFAULT_SERVICE = "default"
 #: The fields by which a service names gateways: who delivers for it, and who takes what is left.
 GATEWAY_REF = "gatewayRef"
 HAND_OVER_TO = "handOverTo"
+#: Where the fields of a destination begin that name Secrets.
+OF_SECRETS = ("spec.destinationFrom", "spec.tls.", "spec.credentials.")
 #: Destinations at one URL beyond which they are not told of each other at once.
 MOST_AT_ONE_URL = 100
 _GATEWAY_FIELDS = (GATEWAY_REF, HAND_OVER_TO)
@@ -74,6 +76,7 @@ def secrets_of(spec: Mapping[str, Any]) -> set[str]:
     """The names of the Secrets that a destination's spec uses."""
     tls, credentials = spec.get("tls") or {}, spec.get("credentials") or {}
     blocks = (
+        _url_source(spec),
         tls.get("caSecretRef"),
         tls.get("clientCertificateSecretRef"),
         (credentials.get("basic") or {}).get("secretRef"),
@@ -82,9 +85,18 @@ def secrets_of(spec: Mapping[str, Any]) -> set[str]:
     return {block["name"] for block in blocks if block and block.get("name")}
 
 
+def _url_source(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (spec.get("destinationFrom") or {}).get("secretKeyRef") or {}
+
+
 def url_of(destination: Object) -> str:
-    """The address of a destination's listener, as one URL for all its spellings."""
+    """The address of a destination's listener, as one URL for all its spellings; where it is in a
+    Secret, that Secret's name and key."""
     spec = destination.get("spec") or {}
+    source = _url_source(spec)
+    if source:
+        # What it holds is not known here, and shown nowhere.
+        return f"secret {source.get('name')}/{source.get('key')}"
     url, protocol = str(spec.get("destination") or ""), spec.get("protocol")
     known = protocol if protocol in list(Protocol) else Protocol.CIM_XML
     return listener_address(url, known)

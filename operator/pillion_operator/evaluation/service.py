@@ -12,6 +12,7 @@ from pillion_operator.evaluation.references import (
     DESTINATION,
     FILTER,
     GATEWAY_REF,
+    OF_SECRETS,
     SECRET,
     SERVICE,
     SUBSCRIPTION,
@@ -33,8 +34,6 @@ from pillion_sidecar.config.resources import SequenceIdentifiers
 #: Rounds in which what the deliverer would refuse is taken out. The first finds everything; the
 #: second finds nothing, or the bug that this bound keeps from spinning.
 _MOST_ROUNDS = 4
-#: The fields of a destination that name Secrets.
-_OF_SECRETS = ("spec.tls.", "spec.credentials.")
 #: Why a destination is held: rendered suspended, so that what waits for it is kept.
 CREDENTIALS_MISSING = "CredentialsMissing"
 GATEWAY_MISSING = "GatewayMissing"
@@ -355,7 +354,7 @@ class _Candidate:
             return False
         if key.kind != DESTINATION or key in self._held:
             return False
-        if all(problem.field.startswith(_OF_SECRETS) for problem in problems):
+        if all(problem.field.startswith(OF_SECRETS) for problem in problems):
             reason = CREDENTIALS_MISSING
         elif all(problem.reason == INTERNAL_ERROR for problem in problems):
             reason = INTERNAL_ERROR

@@ -2,20 +2,23 @@
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.references import HAND_OVER_TO, SERVICE
-from pillion_sidecar.config.resources import SequenceIdentifiers
+from pillion_sidecar.config.resources import WITHHELD_URL, SequenceIdentifiers
 from pillion_sidecar.config.schema import API_VERSION
 
 
 def suspended(destination: Object) -> Object:
     """A destination that cannot be delivered to for now, for want of a Secret or of a gateway:
     nothing is sent, and nothing is discarded."""
-    return _with(destination, without=("tls", "credentials", "deliverThrough"), suspended=True)
+    withheld = _withheld(destination)
+    without = ("tls", "credentials", "deliverThrough", "destinationFrom")
+    return _with(destination, without=without, suspended=True, **withheld)
 
 
 def relayed(destination: Object) -> Object:
     """A destination that sidecars leave to a gateway: how to get into the listener is no business
     of theirs."""
-    return _with(destination, without=("tls", "credentials"))
+    without = ("tls", "credentials", "destinationFrom")
+    return _with(destination, without=without, **_withheld(destination))
 
 
 def without_identifiers(destination: Object) -> Object:
@@ -36,6 +39,11 @@ def guest(service: str, *, namespace: str, gateway: str) -> Object:
         "metadata": {"name": service, "namespace": namespace},
         "spec": {HAND_OVER_TO: {"name": gateway}},
     }
+
+
+def _withheld(destination: Object) -> dict[str, object]:
+    """What stands for a URL in a Secret."""
+    return {"destination": WITHHELD_URL} if "destinationFrom" in destination["spec"] else {}
 
 
 def _with(body: Object, *, without: tuple[str, ...] = (), **more: object) -> Object:

@@ -16,6 +16,7 @@ from pillion_operator.evaluation.parsing import Parsed, Parsing, describe, parse
 from pillion_operator.evaluation.references import (
     DESTINATION,
     FILTER,
+    OF_SECRETS,
     SERVICE,
     SUBSCRIPTION,
     secrets_of,
@@ -36,7 +37,6 @@ from pillion_sidecar.config.resolving import DEFAULT_SERVICE
 #: services that are compared with one: whoever applies waits for it.
 _MOST_SERVICES = 20
 _MOST_SUBSCRIPTIONS = 1_000
-_OF_SECRETS = ("spec.tls.", "spec.credentials.")
 #: Where the classes of ConfigMaps are complained of, beside a service's own.
 _OF_CLASSES = ("spec.mof", "spec.classes")
 
@@ -158,7 +158,7 @@ def _sorted_out(
     mendable = [
         problem
         for problem in problems
-        if problem.reason == INTERNAL_ERROR or problem.field.startswith((*_OF_SECRETS, *soft))
+        if problem.reason == INTERNAL_ERROR or problem.field.startswith((*OF_SECRETS, *soft))
     ]
     hard = [problem for problem in problems if problem not in mendable]
     return Opinion(describe(hard), tuple(refused([problem]).message for problem in mendable))

@@ -120,8 +120,12 @@ def build_destination(
     uid: str,
     tls: TLSOptions,
     credentials: Credentials | None,
+    secret_url: str | None,
 ) -> ListenerDestination:
-    """The destination of a checked ListenerDestination, with the service's defaults."""
+    """The destination of a checked ListenerDestination, with the service's defaults.
+
+    ``secret_url``: what the Secret of ``destinationFrom`` holds, where it can be used.
+    """
     spec = resource.spec
     lifetime = _seconds(spec.get("indicationLifetimeSeconds"))
     policy = spec.get("queueFullPolicy")
@@ -129,7 +133,8 @@ def build_destination(
         name=resource.name,
         uid=uid,
         # A destination with a fault in these is held: nothing is sent to it.
-        destination=spec["destination"] if resource.sound("destination") else "",
+        destination=(spec["destination"] if resource.sound("destination") else secret_url or ""),
+        url_is_secret="destinationFrom" in spec,
         protocol=Protocol(spec["protocol"]) if resource.sound("protocol") else Protocol.CIM_XML,
         timeout_seconds=float(spec["timeoutSeconds"]),
         tls=tls,

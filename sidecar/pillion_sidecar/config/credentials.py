@@ -1,4 +1,4 @@
-"""What a destination takes from Secrets: credentials and certificates.
+"""What a destination takes from Secrets: credentials, certificates and its URL.
 
 Only Secrets that carry the label may be used: otherwise whoever may write a destination could have
 any Secret of the namespace sent to a URL of his choice. No complaint shows what a Secret holds.
@@ -7,19 +7,22 @@ any Secret of the namespace sent to a URL of his choice. No complaint shows what
 import os
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pillion_sidecar.config.addresses import AddressPolicy, host_of
 from pillion_sidecar.config.certificates import (
     UnusableCertificate,
     load_authorities,
     load_client_certificate,
 )
 from pillion_sidecar.config.parsing import Resource, Resources, Secret
-from pillion_sidecar.config.problems import Problem
+from pillion_sidecar.config.problems import ADDRESS_NOT_PERMITTED, Problem
 from pillion_sidecar.config.resources import Credentials, TLSOptions
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
-from pillion_sidecar.config.validation import Path
+from pillion_sidecar.config.schema.security import SECURITY_RULES
+from pillion_sidecar.config.schema.urls import URL
+from pillion_sidecar.config.validation import Complaints, Path, check
 
 _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 _KEY = b"PRIVATE KEY-----"
@@ -68,6 +71,26 @@ class SecretReader:
             message = "its key username holds a colon"
             self._complain(path, reference, message, "RFC 7617 forbids it.", UNUSABLE)
         return Credentials(username=username, password=self._text(reference, path, "password"))
+
+    def url(self, addresses: AddressPolicy) -> str | None:
+        """The URL in the Secret of ``destinationFrom``; None: there is none to use.
+
+        It is held to the rules of a written one. No complaint shows any part of it.
+        """
+        if not self._destination.sound("destinationFrom"):
+            return None
+        path: Path = ("spec", "destinationFrom", "secretKeyRef")
+        reference = self._destination.spec["destinationFrom"]["secretKeyRef"]
+        value = self._bytes(reference, path, reference["key"])
+        if value is None:
+            return None
+        # A newline at the end is what `echo` left behind. Bytes outside ASCII break a rule below.
+        url = value.decode("latin-1").removesuffix("\n").removesuffix("\r")
+        faults = tuple(_url_faults(url, self._destination.spec, addresses))
+        for reason, message, remedy in faults:
+            message = f"the URL in its key {reference['key']} {message}"
+            self._complain(path, reference, message, remedy, reason)
+        return None if faults else url
 
     def _authorities(self, spec: Mapping[str, Any]) -> bytes | None:
         if "caSecretRef" not in spec:
@@ -184,6 +207,29 @@ class SecretReader:
         # Two keys of one Secret are asked for; that it is missing is said once.
         if problem not in self._problems:
             self._problems.append(problem)
+
+
+def _url_faults(
+    url: str, spec: Mapping[str, Any], addresses: AddressPolicy
+) -> Iterator[tuple[str, str, str]]:
+    """Reason, message and remedy of all that is wrong with a URL from a Secret."""
+    found: list[tuple[str, str, str]] = []
+    complaints = Complaints(lambda _reason, _path, _value, *told: found.append((UNUSABLE, *told)))
+    check(URL, url, (), complaints)
+    if found:
+        yield from found
+        return
+    for rule in SECURITY_RULES:
+        if not rule.holds({**spec, "destination": url}):
+            remedy = f"Use a URL that begins with https://, or remove {rule.field}."
+            yield UNUSABLE, f"does not fit: {rule.field} {rule.message}", remedy
+    if addresses.check_host(host_of(url)) is not None:
+        yield (
+            ADDRESS_NOT_PERMITTED,
+            "names a host that is not allowed here",
+            "Use the address of a listener that others can reach, or have it allowed where the "
+            "deliverer is started.",
+        )
 
 
 def is_bearer_token(token: str) -> bool:

@@ -9,13 +9,13 @@ from typing import Any
 
 from pillion_sidecar.config.addresses import host_of, parse_host
 from pillion_sidecar.config.parsing import Resource, Resources
-from pillion_sidecar.config.problems import Problem
+from pillion_sidecar.config.problems import ADDRESS_NOT_PERMITTED, Problem
 from pillion_sidecar.config.resources import DestinationFault, HoldCause
 
-ADDRESS_NOT_PERMITTED = "AddressNotPermitted"
 #: The fields of a destination's ``spec`` without which nothing can be sent.
 _CAUSES = {
     "destination": HoldCause.DESTINATION,
+    "destinationFrom": HoldCause.DESTINATION,
     "protocol": HoldCause.PROTOCOL,
     "tls": HoldCause.CERTIFICATES,
     "credentials": HoldCause.CREDENTIALS,
@@ -68,13 +68,16 @@ def _faults(
 
 
 def _cause(problem: Problem, resource: Resource) -> HoldCause | None:
-    if problem.reason == ADDRESS_NOT_PERMITTED and _may_be_host(resource.spec["destination"]):
+    if problem.reason == ADDRESS_NOT_PERMITTED and _may_be_host(resource.spec.get("destination")):
         return HoldCause.ADDRESS
     root, _, rest = problem.field.partition(".")
     return _CAUSES.get(rest.partition(".")[0]) if root == "spec" else None
 
 
-def _may_be_host(url: str) -> bool:
+def _may_be_host(url: str | None) -> bool:
+    """Whether the host of a URL can be one at all; that of a URL in a Secret (None) may."""
+    if url is None:
+        return True
     try:
         parse_host(host_of(url))
     except ValueError:
@@ -93,7 +96,7 @@ def _users(resources: Resources) -> dict[str, dict[str, HoldCause]]:
     for name, resource in resources.by_kind["ListenerDestination"].items():
         if not may_be_built(resource):
             continue
-        for field in ("tls", "credentials"):
+        for field in ("destinationFrom", "tls", "credentials"):
             for secret in _secret_names(resource.spec.get(field)):
                 users.setdefault(secret, {}).setdefault(name, _CAUSES[field])
     return users

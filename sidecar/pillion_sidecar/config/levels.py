@@ -8,16 +8,22 @@ operator leaves out what the oldest deliverer of a service cannot express.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pillion_sidecar.config.resources import WITHHELD_URL
+
 #: That of the first release, and of whoever says nothing of it.
 FIRST_LEVEL = 1
 #: The fields of ``spec`` that came with a level, by kind. Without one an older deliverer does what
-#: its own version did.
+#: its own version did, or what ``_INSTEAD`` says.
 ADDED: Mapping[int, Mapping[str, Sequence[tuple[str, ...]]]] = {
     2: {
         "IndicationService": (("classes",), ("mof",), ("mofFrom",)),
         "IndicationSubscription": (("failureTriggerTimeIntervalSeconds",),),
-        "ListenerDestination": (("tls", "allowCommonName"),),
+        "ListenerDestination": (("destinationFrom",), ("tls", "allowCommonName")),
     }
+}
+#: What stands in the place of fields without which a resource cannot be read: it waits.
+_INSTEAD: Mapping[tuple[str, ...], Mapping[str, Any]] = {
+    ("destinationFrom",): {"destination": WITHHELD_URL, "suspended": True},
 }
 #: The level of this version.
 LEVEL = max(ADDED)
@@ -32,6 +38,7 @@ def without_newer(
     for path in _newer(str(resource["kind"]), level):
         spec, found = _without(spec, path)
         if found:
+            spec = {**spec, **_INSTEAD.get(path, {})}
             left_out.append(f"spec.{'.'.join(path)}")
     return ({**resource, "spec": spec}, tuple(left_out)) if left_out else (resource, ())
 

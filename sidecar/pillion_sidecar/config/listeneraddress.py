@@ -10,7 +10,12 @@ from ipaddress import IPv4Address, IPv6Address
 from urllib.parse import SplitResult, urlsplit
 
 from pillion_sidecar.config.addresses import is_local_name, parse_host
-from pillion_sidecar.config.resources import ListenerDestination, Protocol, SequenceIdentifiers
+from pillion_sidecar.config.resources import (
+    WITHHELD_URL,
+    ListenerDestination,
+    Protocol,
+    SequenceIdentifiers,
+)
 
 #: The ports of a CIM-XML URL without one, as OpenPegasus has them (registered for WBEM over HTTP,
 #: HTTPS).
@@ -80,6 +85,11 @@ def address_of(destination: ListenerDestination) -> str:
     return listener_address(destination.destination, destination.protocol)
 
 
+def shown_url(destination: ListenerDestination) -> str:
+    """Return the URL of a destination as people are shown it."""
+    return "its URL is in a Secret" if destination.url_is_secret else destination.destination
+
+
 def same_port_and_path(destinations: Iterable[ListenerDestination]) -> str | None:
     """Return a warning about destinations whose hosts may be two names of one listener; None where
     there are none."""
@@ -87,7 +97,7 @@ def same_port_and_path(destinations: Iterable[ListenerDestination]) -> str | Non
     if not pairs:
         return None
     named = "; ".join(
-        f"{known.name} ({known.destination}) and {other.name} ({other.destination})"
+        f"{known.name} ({shown_url(known)}) and {other.name} ({shown_url(other)})"
         for known, other in pairs[:_MOST_NAMED]
     )
     more = f"; and {len(pairs) - _MOST_NAMED} more pairs" if len(pairs) > _MOST_NAMED else ""
@@ -111,8 +121,11 @@ def pairs_at_one_port_and_path(
     for destination in destinations:
         if destination.sequence_identifiers is SequenceIdentifiers.OMIT or destination.relay_to:
             continue
+        if destination.destination == WITHHELD_URL:
+            continue
         parts = urlsplit(address_of(destination))
-        place = f"{parts.scheme} {parts.port}{parts.path}?{parts.query}"
+        # A URL in a Secret is not compared with a written one: that would tell its path.
+        place = f"{destination.url_is_secret} {parts.scheme} {parts.port}{parts.path}?{parts.query}"
         by_place.setdefault(place, {}).setdefault(parts.hostname or "", destination)
     return [
         (known, other)

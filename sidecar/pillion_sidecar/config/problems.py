@@ -9,6 +9,8 @@ from pathlib import Path
 INCOMPLETE = "Incomplete"
 #: The reason where a folder holds nothing to read.
 EMPTY = "Empty"
+#: The reason where a URL names a host that the deliverer does not allow.
+ADDRESS_NOT_PERMITTED = "AddressNotPermitted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,10 +19,15 @@ from pillion_sidecar.config.building import (
 from pillion_sidecar.config.credentials import SecretReader
 from pillion_sidecar.config.declaring import DeclaredClasses
 from pillion_sidecar.config.durability import loses_before_alert
-from pillion_sidecar.config.faults import ADDRESS_NOT_PERMITTED, hold_faulty, may_be_built
+from pillion_sidecar.config.faults import hold_faulty, may_be_built
 from pillion_sidecar.config.listeneraddress import same_port_and_path
 from pillion_sidecar.config.parsing import Resource, Resources
-from pillion_sidecar.config.problems import EMPTY, ConfigurationError, Problem
+from pillion_sidecar.config.problems import (
+    ADDRESS_NOT_PERMITTED,
+    EMPTY,
+    ConfigurationError,
+    Problem,
+)
 from pillion_sidecar.config.queries import Queries
 from pillion_sidecar.config.resources import (
     Configuration,
@@ -182,13 +187,19 @@ class _Resolver:
         for name, resource in self._destinations.items():
             reader = SecretReader(self._resources, resource)
             tls, credentials = reader.tls(), reader.credentials()
+            secret_url = reader.url(self._addresses)
             if resource.sound("destination"):
                 self._check_address(resource)
             # One with a fault may be held.
             if may_be_built(resource):
                 uid = _uid(resource)
                 built[name] = build_destination(
-                    resource, service=service, uid=uid, tls=tls, credentials=credentials
+                    resource,
+                    service=service,
+                    uid=uid,
+                    tls=tls,
+                    credentials=credentials,
+                    secret_url=secret_url,
                 )
                 self._check_retry(resource, built[name])
         return {name: self._relayed(one, service) for name, one in built.items()}

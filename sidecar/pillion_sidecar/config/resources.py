@@ -270,6 +270,11 @@ class DestinationFault:
     message: str
 
 
+#: Stands for the URL of a destination that is in a Secret, where a deliverer cannot have it or need
+#: not: nothing is ever sent there (RFC 6761 6.4).
+WITHHELD_URL = "https://withheld.invalid/"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerDestination:
     """Where to, after CIM_ListenerDestination; the service's defaults are already applied."""
@@ -277,8 +282,10 @@ class ListenerDestination:
     name: str
     #: metadata.uid, or, standalone, one derived from kind and name.
     uid: str
-    #: The URL, with a scheme.
-    destination: str
+    #: The URL, with a scheme. It may be a credential, so no text about the destination shows it.
+    destination: str = field(repr=False)
+    #: Whether the URL comes from a Secret, so that no part of it may be shown.
+    url_is_secret: bool = False
     protocol: Protocol
     timeout_seconds: float = 30.0
     tls: TLSOptions = TLSOptions()

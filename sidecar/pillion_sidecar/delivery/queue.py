@@ -16,6 +16,7 @@ from pillion_sidecar.config.durability import (
     queue_capacity,
 )
 from pillion_sidecar.config.resources import (
+    WITHHELD_URL,
     DeliverThrough,
     Durability,
     ListenerDestination,
@@ -146,7 +147,8 @@ class DestinationQueue:
         self.destination = destination
         self.name = destination.name
         self.protocol = protocol_of(destination)
-        if destination.fault is None or destination.relay_to is not None:
+        known = destination.fault is None and destination.destination != WITHHELD_URL
+        if known or destination.relay_to is not None:
             self.listener = listener_of(destination)
         self.relay_to = destination.relay_to
         #: Whether it goes to a gateway at the end only.

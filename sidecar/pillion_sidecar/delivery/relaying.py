@@ -5,6 +5,7 @@ The gateway retries, orders and gives up as the destination says. On the way to 
 waits, and lets nothing get ahead of anything.
 """
 
+import hmac
 from dataclasses import replace
 
 from pillion_sidecar.config.durability import effective_lifetime, effective_retry
@@ -27,6 +28,8 @@ IN_FLIGHT = 256
 #: Seconds between the first two attempts to reach a gateway, and the most that lie between two.
 FIRST_INTERVAL = 1.0
 GREATEST_INTERVAL = 30.0
+#: Bytes of the digest that stands for a secret URL.
+_DIGEST_BYTES = 6
 #: Seconds that a gateway has to answer: it waits for its disk alone.
 TIMEOUT = 30.0
 
@@ -96,8 +99,21 @@ def protocol_of(destination: ListenerDestination) -> str:
 
 def listener_of(destination: ListenerDestination) -> str:
     """Return who listens: another listener needs another sequence context."""
-    place = destination.relay_to or address_of(destination)
+    if destination.url_is_secret and destination.relay_to is None:
+        place = _digest(destination)
+    else:
+        place = destination.relay_to or address_of(destination)
     return f"{protocol_of(destination)} {place}"
+
+
+def _digest(destination: ListenerDestination) -> str:
+    """Stand for a secret URL in the journal: another URL has another digest.
+
+    It is salted and short: who reads the journal learns nothing of a URL that cannot be guessed,
+    and many guesses have the same digest.
+    """
+    salt, address = destination.uid.encode(), address_of(destination).encode()
+    return f"secret:{hmac.digest(salt, address, 'sha256')[:_DIGEST_BYTES].hex()}"
 
 
 def same_listener(known: str, listener: str) -> bool:

@@ -363,6 +363,7 @@ def connection(destination: ListenerDestination) -> tuple[object, ...]:
         return (RELAY, destination.relay_to, destination.deliver_through)
     return (
         destination.destination,
+        destination.url_is_secret,
         destination.protocol,
         destination.tls,
         destination.credentials,

@@ -76,10 +76,13 @@ class HandlerRegistry:
         try:
             handler = make(destination)
         except InvalidDestinationError as error:
-            return UnsupportedHandler(str(error), cause=error.cause)
-        if destination.credentials is None:
+            secret = destination.url_is_secret and error.cause is HoldCause.DESTINATION
+            reason = "no request can be sent to the URL in its Secret" if secret else str(error)
+            return UnsupportedHandler(reason, cause=error.cause)
+        if destination.credentials is None and not destination.url_is_secret:
             return handler
-        return DiscreetHandler(handler, credentials=destination.credentials)
+        url = destination.destination if destination.url_is_secret else None
+        return DiscreetHandler(handler, credentials=destination.credentials, url=url)
 
     def _relay(self, destination: ListenerDestination) -> Handler:
         if self._gateways is None:

@@ -26,16 +26,21 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
 TELEMETRY = 8289
 BEARER, PASSWORD, UNUSABLE = "planted-bearer", "planted-password", "planted and unusable"
+#: Of a URL: its path, and the host of another, which nobody knows.
+HOOK, HOST = "planted-hook", "planted-host"
 #: Of each destination, what keeps its listener from being content.
 DESTINATIONS: dict[str, dict[str, Any]] = {
     "bearer": {"credentials": {"bearer": {"secretRef": {"name": "bearer"}}}},
     "basic": {"credentials": {"basic": {"secretRef": {"name": "basic"}}}},
     "certificate": {"tls": {"clientCertificateSecretRef": {"name": "certificate"}}},
+    "hook": {"destinationFrom": {"secretKeyRef": {"name": "hook"}}},
+    "nobody": {"destinationFrom": {"secretKeyRef": {"name": "hook", "key": "nobody"}}},
 }
 #: Destinations whose Secrets cannot be used.
 UNUSED: dict[str, dict[str, Any]] = {
     "unusable": {"credentials": {"bearer": {"secretRef": {"name": "unusable"}}}},
     "mismatch": {"tls": {"clientCertificateSecretRef": {"name": "mismatch"}}},
+    "no-url": {"destinationFrom": {"secretKeyRef": {"name": "bearer", "key": "token"}}},
 }
 
 
@@ -47,6 +52,7 @@ def resources(url: str, control_plane: ControlPlane) -> Iterator[dict[str, Any]]
     yield credentials("bearer", token=BEARER)
     yield credentials("basic", username="planted-user", password=PASSWORD)
     yield credentials("unusable", token=UNUSABLE)
+    yield credentials("hook", url=f"{url}{HOOK}", nobody=f"http://{HOST}.invalid/")
     for name, certificate in (("certificate", "server"), ("mismatch", "ca")):
         pair = {"tls.crt": certificates[certificate].read_text(), "tls.key": key}
         yield {**credentials(name, permitted=True, **pair), "type": "kubernetes.io/tls"}
@@ -56,13 +62,16 @@ def resources(url: str, control_plane: ControlPlane) -> Iterator[dict[str, Any]]
 def destinations(url: str, specs: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for name, spec in specs.items():
         secure = url.replace("http:", "https:") if "tls" in spec else url
-        yield destination(secure, name=name, **spec)
+        made = destination(secure, name=name, **spec)
+        if "destinationFrom" in spec:
+            del made["spec"]["destination"]
+        yield made
         yield subscription(f"to-{name}", to=name)
 
 
 def secrets(kubectl: Kubectl, operator: OperatorProcess) -> set[bytes]:
     """All that is secret, as it is, and as the API server has it."""
-    found = {BEARER.encode(), PASSWORD.encode(), UNUSABLE.encode()}
+    found = {one.encode() for one in (BEARER, PASSWORD, UNUSABLE, HOOK, HOST)}
     found.add(base64.b64encode(f"planted-user:{PASSWORD}".encode()))
     own = kubectl.json("get", "secrets", f"--namespace={operator.namespace}")["items"]
     rendered = kubectl.json("get", "secret", "pillion-default-0")["data"]["operator-token"]
@@ -143,7 +152,7 @@ def test_no_secret_is_shown_anywhere(
         for name in UNUSED:
             world.becomes("ListenerDestination", name, "Accepted", "False", "CredentialsUnusable")
         hidden = secrets(kubectl, operator)
-        assert len(hidden) >= 10
+        assert len(hidden) >= 12
         assert any(record.get("level") == "DEBUG" for record in operator.records())
         for place, text in shown(kubectl, operator, deliverer):
             for secret in hidden:

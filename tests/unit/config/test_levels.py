@@ -8,6 +8,7 @@ import pytest
 
 from pillion_sidecar.config import crd
 from pillion_sidecar.config.levels import ADDED, FIRST_LEVEL, LEVEL, without_newer
+from pillion_sidecar.config.resources import WITHHELD_URL
 from pillion_sidecar.config.schema import KINDS
 
 #: ``KIND PATH`` of each field of ``spec`` in the first release (commit d029342).
@@ -65,6 +66,12 @@ def test_no_field_of_the_first_release_is_gone() -> None:
             ("spec.tls.allowCommonName",),
         ),
         ("ListenerDestination", {"protocol": "CIM-XML"}, {"protocol": "CIM-XML"}, ()),
+        (
+            "ListenerDestination",
+            {"protocol": "CIM-XML", "destinationFrom": {"secretKeyRef": {"name": "a"}}},
+            {"protocol": "CIM-XML", "destination": WITHHELD_URL, "suspended": True},
+            ("spec.destinationFrom",),
+        ),
         ("IndicationFilter", {"query": "q"}, {"query": "q"}, ()),
     ],
 )

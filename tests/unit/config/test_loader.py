@@ -883,3 +883,49 @@ def test_configurations_are_values(tmp_path: Path) -> None:
     folder = complete(tmp_path)
     assert isinstance(load_folder(folder), Configuration)
     assert load_folder(folder) == load_folder(folder)
+
+
+SECRET_URL = "https://hooks.example.com/services/planted-token"
+
+
+def with_url(url: str | None = SECRET_URL, **spec: Any) -> list[dict[str, Any]]:
+    """A destination whose URL is in a Secret, and that Secret; None: there is none."""
+    found = destination(destinationFrom={"secretKeyRef": {"name": "hook"}}, **spec)
+    del found["spec"]["destination"]
+    return [found] if url is None else [found, secret("hook", {"url": url})]
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_a_url_comes_from_a_labelled_secret_and_is_not_shown(tmp_path: Path, end: str) -> None:
+    configuration = load_folder(write(tmp_path, *with_url(SECRET_URL + end)))
+    found = configuration.destinations["ops"]
+    assert (found.destination, found.url_is_secret) == (SECRET_URL, True)
+    assert "planted" not in repr(configuration)
+    assert "hooks" not in repr(configuration)
+
+
+@pytest.mark.parametrize(
+    ("url", "spec", "says"),
+    [
+        (None, {}, "no such Secret"),
+        ("", {}, "URL in its key url"),
+        ("planted", {}, "does not begin with http:// or https://"),
+        ("https://planted.example/a b", {}, "holds a character"),
+        ("https://u:planted@hooks.example/", {}, "holds a user name or password"),
+        ("https://planted..example/", {}, "names no host"),
+        ("http://169.254.169.254/planted", {}, "names a host that is not allowed here"),
+        ("http://planted.example/", {"tls": {}}, "does not fit: tls has no effect"),
+        (
+            "http://planted.example/",
+            {"credentials": {"bearer": {"secretRef": {"name": "hook", "key": "url"}}}},
+            "does not fit: credentials",
+        ),
+    ],
+)
+def test_a_url_in_a_secret_is_held_to_the_rules_and_not_shown(
+    tmp_path: Path, url: str | None, spec: dict[str, Any], says: str
+) -> None:
+    found = problems(write(tmp_path, *with_url(url, **spec)))
+    told = [one for one in found if one.field.startswith("spec.destinationFrom")]
+    assert [says in f"{one.message} {one.remedy}" for one in told] == [True], found
+    assert "planted" not in "".join(map(str, found))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pillion_sidecar.config.resources import (
+    WITHHELD_URL,
     DestinationFault,
     QueueFullPolicy,
     RemovalPolicy,
@@ -362,3 +363,27 @@ def test_a_hold_and_its_pause_survive_a_restart():
     mended.run()
     queue = mended.queue("ops")
     assert (queue.hold, queue.delivered, sum(queue.discarded.values())) == (None, 3, 0)
+
+
+def test_a_url_that_is_withheld_for_a_while_is_no_other_listener(deliverer):
+    """As an operator writes it while the Secret is not there: what is sent later goes on."""
+    url = "https://hooks.example.com/a"
+    deliverer.apply([destination("ops", destination=url, url_is_secret=True)])
+    deliverer.publish("a")
+    deliverer.run()
+    queue = deliverer.queue("ops")
+    before = (queue.listener, queue.sequence.context, queue.next_sequence_number)
+    deliverer.apply([destination("ops", destination=WITHHELD_URL, suspended=True)])
+    deliverer.publish("b")
+    deliverer.run()
+    assert queue.depth == 1
+    deliverer.apply([destination("ops", destination=url, url_is_secret=True)])
+    deliverer.run()
+    assert deliverer.settlements.delivered == ["a", "b"]
+    after = (queue.listener, queue.sequence.context, queue.next_sequence_number)
+    assert after == (*before[:2], before[2] + 1)
+    # Another URL in the Secret is another listener.
+    moved = "https://hooks.example.com/b"
+    deliverer.apply([destination("ops", destination=moved, url_is_secret=True)])
+    assert queue.sequence.context != before[1]
+    assert url not in before[0]

@@ -130,3 +130,26 @@ def test_what_a_listener_echoes_in_its_headers_is_not_shown(
     headers = [(name, echoed) for name in (b"CIMError", b"PGErrorDetail", b"Location")]
     sender.sent[-1][1].answered(status, headers, b"")
     assert outcomes[0].detail == f"HTTP {status}: {UNSHOWN}"
+
+
+URL = "https://hooks.example.com:8443/services/T0planted/B1?key=planted%2Dsecret"
+
+
+@pytest.mark.parametrize(
+    ("detail", "shown"),
+    [
+        ("connection refused by hooks.example.com port 8443", "connection refused by its host"),
+        ("the certificate is not valid for HOOKS.example.com.", "its host"),
+        ("HTTP 404: no /services/T0planted/B1 here", "quotes this destination's URL"),
+        ("HTTP 404: T0planted is unknown", "quotes this destination's URL"),
+        ("HTTP 403: planted-secret", "quotes this destination's URL"),
+        ("HTTP 500: out of order", "HTTP 500: out of order"),
+        ("connection refused by other.hooks.example.com", "other.hooks.example.com"),
+    ],
+)
+def test_no_part_of_a_secret_url_is_shown(detail: str, shown: str) -> None:
+    outcomes: list[DeliveryOutcome] = []
+    answer = Answering(DeliveryOutcome(DeliveryResult.ERROR, detail, 404))
+    DiscreetHandler(answer, credentials=None, url=URL).deliver(delivery(), outcomes.append)
+    assert shown in outcomes[0].detail
+    assert "planted" not in outcomes[0].detail

@@ -17,7 +17,13 @@ from pillion_sidecar.config.schema.common import (
     queue_size,
 )
 from pillion_sidecar.config.schema.fields import Boolean, Column, Field, Integer, Kind, Rule, Struct
-from pillion_sidecar.config.schema.security import CREDENTIALS, SECURITY_RULES, TLS
+from pillion_sidecar.config.schema.security import (
+    CREDENTIALS,
+    SECURITY_RULES,
+    TLS,
+    URL_SOURCE,
+    URL_SOURCE_RULES,
+)
 from pillion_sidecar.config.schema.status import (
     AGE,
     READY,
@@ -95,10 +101,18 @@ _ADDRESS = (
     Field(
         name="destination",
         type=URL,
-        required=True,
+        # No default, and not required: destinationFrom may stand in its place.
+        assumed="the URL in the Secret of `destinationFrom`",
         description="The URL of the listener, with its scheme: http://host:port/path or "
         "https://host:port/path. Addresses of this machine, link-local addresses and those under "
         "which clouds hand out credentials are refused unless the deliverer allows them.",
+    ),
+    Field(
+        name="destinationFrom",
+        type=URL_SOURCE,
+        description="Where the URL of the listener comes from, in place of destination: a URL that "
+        "is itself a credential, such as that of a webhook. No log, status, metric or answer shows "
+        "such a URL.",
     ),
     Field(
         name="protocol",
@@ -243,7 +257,7 @@ LISTENER_DESTINATION = Kind(
             *_ORDER,
             *_LIFE,
         ),
-        rules=(*_ORDER_RULES, *SECURITY_RULES),
+        rules=(*URL_SOURCE_RULES, *_ORDER_RULES, *SECURITY_RULES),
     ),
     status=status(
         count(
@@ -329,7 +343,7 @@ LISTENER_DESTINATION = Kind(
         Column(
             name="Destination",
             path=".spec.destination",
-            description="The URL of the listener.",
+            description="The URL of the listener; empty: it is in a Secret.",
             priority=1,
         ),
         condition_column(

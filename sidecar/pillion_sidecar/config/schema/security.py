@@ -121,30 +121,61 @@ CREDENTIALS = Struct(
     ),
 )
 
+URL_SOURCE = Struct(
+    fields=(
+        Field(
+            name="secretKeyRef",
+            type=secret_key_reference("the URL", key="url"),
+            required=True,
+            description=f"The Secret, {_LABELLED}, with the URL.",
+        ),
+    )
+)
+
+#: A destination has one URL: it is written, or it is in a Secret.
+URL_SOURCE_RULES = (
+    Rule(
+        cel="has(self.destination) || has(self.destinationFrom)",
+        holds=lambda spec: "destination" in spec or "destinationFrom" in spec,
+        field="destination",
+        message="is missing",
+        remedy="Write the URL of the listener, or name its Secret in destinationFrom.",
+    ),
+    Rule(
+        cel="!has(self.destination) || !has(self.destinationFrom)",
+        holds=lambda spec: "destination" not in spec or "destinationFrom" not in spec,
+        field="destinationFrom",
+        message="names a URL in a Secret beside the one in destination",
+        remedy="Remove one of the two.",
+    ),
+)
+
 _is_plain = whole(PLAIN)
 _is_loopback = whole(LOOPBACK)
 
 
 def _tls_is_used(spec: JSONObject) -> bool:
-    return "tls" not in spec or not _is_plain(spec["destination"])
+    return "tls" not in spec or not _is_plain(spec.get("destination", ""))
 
 
 def _credentials_stay_secret(spec: JSONObject) -> bool:
-    url = spec["destination"]
+    url = spec.get("destination", "")
     return "credentials" not in spec or not _is_plain(url) or _is_loopback(url)
 
 
-#: Rules over the whole spec of a destination.
+#: Rules over the whole spec of a destination. Of a URL in a Secret the deliverer asks them.
 SECURITY_RULES = (
     Rule(
-        cel=f"!has(self.tls) || !{cel_matches('self.destination', PLAIN)}",
+        cel="!has(self.tls) || !has(self.destination) || "
+        f"!{cel_matches('self.destination', PLAIN)}",
         holds=_tls_is_used,
         field="tls",
         message="has no effect on a destination that is not https",
         remedy="Write https:// in destination, or remove tls.",
     ),
     Rule(
-        cel=f"!has(self.credentials) || !{cel_matches('self.destination', PLAIN)} || "
+        cel="!has(self.credentials) || !has(self.destination) || "
+        f"!{cel_matches('self.destination', PLAIN)} || "
         f"{cel_matches('self.destination', LOOPBACK)}",
         holds=_credentials_stay_secret,
         field="credentials",

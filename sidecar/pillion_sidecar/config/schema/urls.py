@@ -48,8 +48,8 @@ def _url_rules(*, credentials: str) -> tuple[Rule, ...]:
             f"{_SCHEME}{_HOST}(:[^/?#]*)?{_REST}",
             when=f"{_SCHEME}[^/?#@]*{_REST}",
             message="names no host",
-            remedy="Write a host name of letters, digits, '-', '.' and '_', an IPv4 address, "
-            "or an IPv6 address in brackets.",
+            remedy="Write a host name of letters, digits, '-', '_' and single dots, an IPv4 "
+            "address, or an IPv6 address in brackets.",
         ),
         matching(
             f"{_SCHEME}{_HOST}:{_PORT}{_REST}",

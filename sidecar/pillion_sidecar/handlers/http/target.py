@@ -16,9 +16,9 @@ class InvalidDestinationError(Exception):
         self.cause = cause
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class HTTPTarget:
-    """A destination URL, taken apart."""
+    """A destination URL, taken apart. It may be a credential, so its ``repr`` shows nothing."""
 
     #: Without brackets, in ASCII (A-labels for an international name).
     host: str
