@@ -246,8 +246,8 @@ class Operator:
         if kind == "DELETED":
             self._definitions.removed(key_of(body), version=version_of(body))
         else:
-            self._definitions.seen(key_of(body), version=version_of(body))
             self._store.put(body)
+            self._definitions.seen(key_of(body), version=version_of(body))
 
     def _watch_began(self, plural: str) -> None:
         self._health.began(plural)

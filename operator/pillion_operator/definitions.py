@@ -48,6 +48,7 @@ class Definitions:
         self._some = asyncio.Event()
         #: The kinds whose definitions were absent or terminating, and since when they are back.
         self._away: dict[str, float | None] = {}
+        store.takes_up = self.takes_up
 
     def removed(self, key: Key, *, version: int) -> None:
         """Take a deletion that a watch has told of."""
@@ -64,6 +65,12 @@ class Definitions:
         held = self._deletions.get(key)
         if held is not None and version > held.version:
             del self._deletions[key]
+
+    def takes_up(self, key: Key) -> bool:
+        """Whether the object of this key went with the definition of its kind. Applied again, it
+        continues what it was."""
+        held = self._deletions.get(key)
+        return held is not None and (held.unconfirmed or key.kind in self._away)
 
     def missing(self, keys: Iterable[Key]) -> set[Key]:
         """Take deletions that only a listing has shown; return those that are news."""

@@ -12,6 +12,7 @@ from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import FAILURES, Api, ApiError
 from pillion_operator.cluster.applier import Applier, Repair
 from pillion_operator.desired.configuration import operator_token
+from pillion_operator.evaluation.identity import recall
 from pillion_operator.evaluation.namespace import Services
 from pillion_operator.evaluation.parsing import Parsing
 from pillion_operator.evaluation.references import (
@@ -129,6 +130,7 @@ class Leader:
         # Before anything is rendered: what is not known yet would be left out of new services.
         await self._authority.look()
         await self._issuer.look()
+        recall(self._store)
         self._store.subscribe(lambda change: self._follow(change, gatherer))
         self._take_up(gatherer)
         try:

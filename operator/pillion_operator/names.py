@@ -27,6 +27,8 @@ REVISION_ANNOTATION = "pillion.dev/configuration-revision"
 APPLIED_ANNOTATION = "pillion.dev/applied"
 #: The same: the installation of the operator that made it, by its namespace and Lease.
 INSTALLATION_ANNOTATION = "pillion.dev/installation"
+#: In a rendered configuration, on an object that continues an earlier one: its own uid.
+UID_ANNOTATION = "pillion.dev/uid"
 #: Holds a destination until its queues have been drained.
 DRAIN_FINALIZER = "pillion.dev/drain"
 

@@ -114,5 +114,6 @@ class OperatorSettings:
 
     @property
     def installation(self) -> str:
-        """What tells this installation from others of the cluster; its replicas have the same."""
-        return f"{self.namespace}/{self.lease or self.identity}"
+        """What tells this installation from others of the cluster; its replicas have the same, and
+        so has each life of one that elects no leader."""
+        return f"{self.namespace}/{self.lease or self.token_secret}"

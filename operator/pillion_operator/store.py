@@ -24,6 +24,13 @@ MOST_GONE = 10_000
 MOST_SECRET = 512 * 1024
 
 
+#: Of metadata, what tells an object from others of its name.
+IDENTITY = ("uid", "creationTimestamp")
+#: In the metadata of an object that continues another one: what that had of ``IDENTITY``. Never
+#: the API server's: it keeps no field of metadata that it does not know.
+CONTINUES = "continues"
+
+
 #: Characters of why a container waits that are held.
 LONGEST_WAITING = 300
 
@@ -56,6 +63,14 @@ def uid_of(body: Object) -> str:
     return str(body["metadata"].get("uid") or "")
 
 
+def identity_of(body: Object) -> dict[str, Any]:
+    """What a deliverer tells an object from others of its name by: uid and creationTimestamp, of
+    the first one where it continues others."""
+    metadata = body["metadata"]
+    own = {name: metadata[name] for name in IDENTITY if name in metadata}
+    return dict(metadata.get(CONTINUES) or own)
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """What has become of one object: ``before`` or ``after`` is None where there was none."""
@@ -77,6 +92,8 @@ class Store:
         #: Keys that the watches have touched since ``begin_listing``, and with what.
         self._touched: set[Key] | None = None
         self._listeners: list[Listener] = []
+        #: Whether an object that stands in the place of another one continues it.
+        self.takes_up: Callable[[Key], bool] = lambda _key: False
         #: Of what went last, by uid: the version at which it did.
         self._gone: OrderedDict[str, int] = OrderedDict()
 
@@ -106,9 +123,24 @@ class Store:
             ahead = version_of(slim) - version_of(before)
             if (ahead == 0 and _same_life(before, slim)) or (ahead < 0 and not older_too):
                 return False
+        if before is not None:
+            slim = self._continued(slim, before)
         known[key.name] = slim
         self._tell(Change(key, before, slim))
         return True
+
+    def _continued(self, body: Object, before: Object) -> Object:
+        if not _same_life(before, body):
+            taken_up = self.takes_up(key_of(body))
+        else:
+            taken_up = CONTINUES in before["metadata"]
+        return _continuing(body, identity_of(before)) if taken_up else body
+
+    def continues(self, key: Key, identity: Mapping[str, Any]) -> None:
+        """Have an object that is there continue an earlier one, unless it continues another."""
+        known = self._objects[(key.kind, key.namespace)]
+        if CONTINUES not in known[key.name]["metadata"]:
+            known[key.name] = _continuing(known[key.name], identity)
 
     def remove(self, key: Key, *, version: int | None = None) -> bool:
         """Forget an object, unless something newer than ``version`` stands there meanwhile."""
@@ -196,6 +228,10 @@ class Store:
 
 def _same_life(before: Object, after: Object) -> bool:
     return uid_of(before) == uid_of(after)
+
+
+def _continuing(body: Object, identity: Mapping[str, Any]) -> Object:
+    return {**body, "metadata": {**body["metadata"], CONTINUES: dict(identity)}}
 
 
 def _is_oversized(secret: Object) -> bool:

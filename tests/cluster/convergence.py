@@ -20,6 +20,8 @@ Content = dict[tuple[str, str], Any]
 WITHIN = 30.0
 #: Attempts at one request, where the API server is only just there.
 ATTEMPTS = 100
+#: Of a pod that is refused for want of its namespace's account.
+NO_ACCOUNT = "error looking up service account"
 
 _PATHS = {
     "IndicationService": "/apis/pillion.dev/v1alpha1/namespaces/{}/indicationservices",
@@ -61,8 +63,9 @@ class World:
                 # The API server was restarted, maybe, and the connection is of before.
                 self.close()
                 continue
-            if status == 429:
-                # It has just started: "storage is (re)initializing".
+            if status == 429 or (status == 403 and NO_ACCOUNT in answer):
+                # It has just started: "storage is (re)initializing", or it does not know yet what
+                # it holds.
                 time.sleep(LOOK_INTERVAL)
                 continue
             if status >= 400:

@@ -5,14 +5,15 @@ It is taken from the configuration that is rendered, so it outlives the operator
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.parsing import Parsed, parse
 from pillion_operator.evaluation.references import FILTER
 from pillion_operator.injection.kept import decoded
-from pillion_operator.store import Key, uid_of
-from pillion_sidecar.config.rendered import CorruptRevision, items, unpack
+from pillion_operator.store import Key, identity_of
+from pillion_sidecar.config.rendered import CorruptRevision, item_text, items, unpack
 
 
 class LastGood:
@@ -29,10 +30,11 @@ class LastGood:
         if item is None:
             return None
         kept = json.loads(item)
-        if kept["metadata"].get("uid") != uid_of(body):
+        if kept["metadata"].get("uid") != identity_of(body).get("uid"):
             return None
         parsed = parse(kept)
-        return None if parsed.problems else parsed
+        # As it stands there: with what it continues, and no other revision for it.
+        return None if parsed.problems else replace(parsed, item=item)
 
 
 def generation_of(parsed: Parsed) -> int | None:
@@ -42,18 +44,22 @@ def generation_of(parsed: Parsed) -> int | None:
 
 
 def filters_in(secrets: Iterable[Object], *, namespace: str) -> dict[Key, str]:
-    """The filters of the configuration in rendered Secrets, as they stand in it; none where no
+    """The filters of the configuration in rendered Secrets, as they stand in it."""
+    return {
+        Key(FILTER, namespace, one["metadata"]["name"]): item_text(one)
+        for one in rendered_objects(secrets)
+        if one.get("kind") == FILTER
+    }
+
+
+def rendered_objects(secrets: Iterable[Object]) -> list[Any]:
+    """The objects of the configuration in the rendered Secrets of one service; none where no
     revision is complete."""
     files: dict[str, bytes] = {}
     for secret in secrets:
         files.update(decoded(secret))
     try:
         found = unpack(files)
-        rendered: list[Any] = [] if found is None else list(items(found.text))
+        return [] if found is None else list(items(found.text))
     except (CorruptRevision, ValueError):
-        return {}
-    return {
-        Key(FILTER, namespace, one["metadata"]["name"]): json.dumps(one)
-        for one in rendered
-        if one.get("kind") == FILTER
-    }
+        return []

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pillion_operator.cluster.types import Object
-from pillion_operator.store import Change, Key, key_of
+from pillion_operator.names import UID_ANNOTATION
+from pillion_operator.store import CONTINUES, IDENTITY, Change, Key, identity_of, key_of
 from pillion_sidecar.config.parsing import Document, Resource, Secret, parse_documents
 from pillion_sidecar.config.problems import Problem, defect
 from pillion_sidecar.config.rendered import item_text
@@ -20,7 +21,7 @@ FILTER_KIND = "IndicationFilter"
 #: Of a service's spec, what the operator alone reads.
 _OPERATORS = ("deliverer", "mofFrom")
 #: Of metadata, what a deliverer reads.
-_METADATA = ("name", "namespace", "uid", "creationTimestamp")
+_METADATA = ("name", "namespace", *IDENTITY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +113,9 @@ def parse(body: Object) -> Parsed:
 def _rendered(body: Object) -> dict[str, Any]:
     metadata: Mapping[str, Any] = body["metadata"]
     kept: dict[str, Any] = {name: metadata[name] for name in _METADATA if name in metadata}
+    if CONTINUES in metadata:
+        # The operator's next life finds out by the annotation which object this is.
+        kept |= {**identity_of(body), "annotations": {UID_ANNOTATION: metadata["uid"]}}
     if body["kind"] == FILTER_KIND and "generation" in metadata:
         # So that a status can say which one is in force.
         kept["generation"] = metadata["generation"]

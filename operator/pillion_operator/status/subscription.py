@@ -12,6 +12,7 @@ from typing import Any
 from pillion_operator.cluster.types import Object
 from pillion_operator.gathering.reports import EndedSubscription
 from pillion_operator.status.conditions import find_condition, seconds_of
+from pillion_operator.store import identity_of
 
 
 class State(StrEnum):
@@ -72,10 +73,10 @@ def judge_subscription(
     rendered: an older one may still hold what the user has just mended.
     """
     spec: Mapping[str, Any] = subscription.get("spec") or {}
-    metadata = subscription["metadata"]
-    if metadata.get("deletionTimestamp"):
+    if subscription["metadata"].get("deletionTimestamp"):
         return _end(State.REMOVED, "Deleted", "It is being deleted.")
-    remaining = _remaining(spec, metadata, now)
+    identity = identity_of(subscription)
+    remaining = _remaining(spec, identity, now)
     if remaining is not None and remaining <= 0:
         seconds = spec["subscriptionDurationSeconds"]
         return _end(
@@ -87,7 +88,7 @@ def judge_subscription(
     if spec.get("subscriptionState") == "Disabled":
         message = "spec.subscriptionState is Disabled. Set it to Enabled to have it deliver."
         return _end(State.DISABLED, "Disabled", message, due_again=remaining)
-    stopped = _kept(subscription) or _fatal(spec, metadata, ended)
+    stopped = _kept(subscription) or _fatal(subscription, ended)
     if stopped is not None:
         return _end(*stopped, due_again=remaining)
     return _by_removal(removal, remaining=remaining, now=now)
@@ -116,10 +117,10 @@ def _by_removal(
     )
 
 
-def _remaining(spec: Mapping[str, Any], metadata: Object, now: float) -> float | None:
+def _remaining(spec: Mapping[str, Any], identity: Mapping[str, Any], now: float) -> float | None:
     """Seconds that are left of its duration; None where it has none."""
     duration = spec.get("subscriptionDurationSeconds")
-    created = seconds_of(metadata.get("creationTimestamp"))
+    created = seconds_of(identity.get("creationTimestamp"))
     if duration is None or created is None:
         return None
     return created + float(duration) - now
@@ -154,15 +155,15 @@ def _kept(subscription: Object) -> tuple[State, str, str] | None:
 
 
 def _fatal(
-    spec: Mapping[str, Any], metadata: Object, ended: Iterable[EndedSubscription]
+    subscription: Object, ended: Iterable[EndedSubscription]
 ) -> tuple[State, str, str] | None:
-    policy = spec.get("onFatalErrorPolicy", "Ignore")
+    policy = (subscription.get("spec") or {}).get("onFatalErrorPolicy", "Ignore")
     action = _ACTIONS.get(policy)
     if action is None:
         return None
     for one in ended:
-        same = one.name == metadata["name"] and one.uid in (None, metadata.get("uid"))
-        if same and one.reason == FATAL_ERROR:
+        same = one.uid in (None, identity_of(subscription).get("uid"))
+        if same and one.name == subscription["metadata"]["name"] and one.reason == FATAL_ERROR:
             message = (
                 "Its destination has been held or failing for failureTriggerTimeIntervalSeconds, "
                 f"and onFatalErrorPolicy is {policy}. {_AGAIN}"

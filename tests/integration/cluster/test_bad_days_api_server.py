@@ -27,6 +27,8 @@ from support.processes import ListenerProcess, listener_process
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
 URL = "https://listener.example.com/events"
+#: Indications that wait for a listener that is down.
+WAITING = 5
 
 
 @pytest.fixture(scope="module")
@@ -325,6 +327,39 @@ def test_under_load_each_definition_may_be_deleted_and_applied_again(
         wait_until(lambda: len(delivered(listener)) >= len(names), within=30, what="all is there")
         assert delivered(listener) == names
     assert operator.running.exit_code() is None
+
+
+@pytest.mark.parametrize("kind", [kind for kind in OURS if kind != "IndicationService"])
+def test_what_waits_outlives_its_definition_and_the_operator(
+    day: BadDay, plane: ControlPlane, admin: Kubectl, kind: str, tmp_path: Path
+) -> None:
+    operator = day.start()
+    with (
+        listener_process(tmp_path) as listener,
+        running_kubelet(plane, day.world.namespace, folder=tmp_path) as kubelet,
+    ):
+        listener.behave(status=503)
+        retrying = service(deliveryRetryIntervalSeconds=1, deliveryRetryAttempts=1000)
+        ours = [retrying, filter_(), destination(listener.url), subscription()]
+        day.world.apply(*ours, deliverer_pod())
+        pod = kubelet.ready("publisher")
+        url = serving(day.world, pod)
+        for number in range(WAITING):
+            publish(url, ack="accepted", SystemName=str(number))
+        with without_definition(admin, kind):
+            wait_until(lambda: is_told_gone(operator), within=30, what="it says so")
+        day.world.apply(*ours)
+        serving(day.world, pod)
+        # Another one knows only what is in the configuration.
+        assert operator.stop() == 0
+        day.start()
+        day.world.patch("IndicationService", "default", {"spec": {"deliveryRetryAttempts": 999}})
+        serving(day.world, pod)
+        publish(url, ack="accepted", SystemName=str(WAITING))
+        listener.behave()
+        names = [str(number) for number in range(WAITING + 1)]
+        wait_until(lambda: len(delivered(listener)) >= len(names), within=30, what="all is there")
+        assert delivered(listener) == names
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any, cast
 from pillion_operator.cluster.api import Api, ApiError
 from pillion_operator.cluster.types import OURS
 from pillion_operator.definitions import CONFIRMATION, LOOK_AGAIN, RETURN, Definitions
-from pillion_operator.store import Key, Store, key_of, version_of
+from pillion_operator.store import Key, Store, identity_of, key_of, version_of
 from support.in_background import in_background
 from support.operator_time import FakeClock
 
@@ -50,8 +50,14 @@ class Bed:
         self.definitions.removed(key_of(gone), version=version_of(gone) + 1)
 
     def applied(self, new: dict[str, Any]) -> None:
-        self.definitions.seen(key_of(new), version=version_of(new))
         self.store.put(new)
+        self.definitions.seen(key_of(new), version=version_of(new))
+
+    def uid(self, name: str) -> str:
+        """The uid by which deliverers know an object."""
+        found = self.store.get(Key(DESTINATION, "shop", name))
+        assert found is not None
+        return str(identity_of(found)["uid"])
 
     def names(self, kind: str = DESTINATION) -> list[str]:
         return [key.name for key in self.store.keys(kind)]
@@ -92,6 +98,45 @@ async def test_nothing_is_deleted_with_its_definition() -> None:
         bed.deleted(body("b"))
         await bed.clock.advance(3600)
         assert bed.names() == ["a", "b"]
+
+
+async def test_what_is_applied_again_after_its_definition_continues_what_it_was() -> None:
+    async with running(body("a")) as bed:
+        for version in (20, 40):
+            bed.discovery.there.remove("listenerdestinations")
+            bed.deleted(body("a", version=version - 10))
+            await bed.clock.advance(60)
+            bed.discovery.there.add("listenerdestinations")
+            await bed.clock.advance(LOOK_AGAIN + CONFIRMATION)
+            bed.applied(body("a", version=version))
+            # Each later event brings it as the API server has it.
+            bed.applied(body("a", version=version) | {"spec": {}})
+            assert bed.uid("a") == "a-5"
+        # Deleted by itself and made again, it is another one.
+        await bed.clock.advance(2 * RETURN)
+        bed.deleted(body("a", version=40))
+        await bed.clock.advance(2 * CONFIRMATION)
+        bed.applied(body("a", version=60))
+        assert bed.uid("a") == "a-60"
+
+
+async def test_what_is_replaced_at_once_is_another_one() -> None:
+    async with running(body("a")) as bed:
+        bed.deleted(body("a"))
+        bed.applied(body("a", version=20))
+        await bed.clock.advance(2 * CONFIRMATION)
+        assert bed.uid("a") == "a-20"
+
+
+async def test_what_is_applied_again_too_late_is_another_one() -> None:
+    async with running(body("a")) as bed:
+        bed.discovery.there.remove("listenerdestinations")
+        bed.deleted(body("a"))
+        await bed.clock.advance(60)
+        bed.discovery.there.add("listenerdestinations")
+        await bed.clock.advance(RETURN + LOOK_AGAIN + CONFIRMATION)
+        bed.applied(body("a", version=20))
+        assert bed.uid("a") == "a-20"
 
 
 async def test_what_is_applied_again_after_its_definition_was_never_missing() -> None:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -121,6 +122,16 @@ def test_a_fatal_error_meets_its_policy(policy: str, expected: State) -> None:
 )
 def test_what_ended_otherwise_is_no_fatal_error(other: EndedSubscription) -> None:
     assert judged(subscription(onFatalErrorPolicy="Disable"), other).state is State.ENABLED
+
+
+def test_what_continues_an_earlier_one_has_its_age_and_its_end() -> None:
+    resource = subscription(onFatalErrorPolicy="Disable", subscriptionDurationSeconds=2000)
+    earlier = {"uid": "u-0", "creationTimestamp": rfc3339(CREATED - 500)}
+    resource["metadata"]["continues"] = earlier
+
+    assert judged(resource).due_again == 500
+    assert judged(resource, replace(FATAL, uid="u-0")).state is State.DISABLED
+    assert judged(resource, replace(FATAL, uid="u-1")).state is State.ENABLED
 
 
 @pytest.mark.parametrize(
