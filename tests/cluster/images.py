@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cluster import image_archive
@@ -72,6 +72,12 @@ def deliverer(*, say: Say = say) -> Image:
     return Images(say=say).image(DELIVERER)
 
 
+def first_release(tree: Path, *, say: Say = say) -> Image:
+    """Deliverer, operator and command line of an earlier version, of which this is the tree."""
+    recipe = replace(DELIVERER, repository="localhost/pillion-first-release")
+    return Images(say=say, root=tree).image(recipe)
+
+
 def spark(*, say: Say = say) -> Image:
     """Spark with the data source."""
     return Images(say=say).image(SPARK)
@@ -90,8 +96,12 @@ def weather(*, say: Say = say) -> Image:
 class Images:
     """Builds images, and keeps them in a folder of this user."""
 
-    def __init__(self, *, say: Say = say, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self, *, say: Say = say, environment: Mapping[str, str] = os.environ, root: Path = ROOT
+    ) -> None:
+        """``root`` is the tree that images are made of."""
         self._environment = environment
+        self._root = root
         self._folder = cache_folder(environment).parent / "images"
         self._say = say
 
@@ -114,7 +124,7 @@ class Images:
         raise ImagesUnavailable(f"{recipe.dockerfile}: its sources change faster than it is built")
 
     def _named(self, recipe: Recipe) -> Image:
-        name = f"{recipe.repository}:{digest(recipe, root=ROOT)}"
+        name = f"{recipe.repository}:{digest(recipe, root=self._root)}"
         archive = self._folder / f"{name.rpartition('/')[2].replace(':', '-')}.tar"
         return Image(name=name, archive=archive)
 
@@ -130,7 +140,7 @@ class Images:
         arguments = {"BASE": self._base(), "CREATED": CREATED, "REVISION": REVISION}
         if recipe.on is not None:
             argument, other = recipe.on
-            arguments[argument] = f"{other.repository}:{digest(other, root=ROOT)}"
+            arguments[argument] = f"{other.repository}:{digest(other, root=self._root)}"
             if not self._stored(arguments[argument]):
                 self._build(other, arguments[argument])
         self._say(f"building {name} from {recipe.dockerfile}")
@@ -170,7 +180,7 @@ class Images:
         store = self._folder / "store"
         folders = ("--root", str(store / "root"), "--runroot", str(store / "run"))
         command = ["buildah", *folders, "--storage-driver", "overlay", *arguments]
-        return run(command, cwd=ROOT)
+        return run(command, cwd=self._root)
 
     def _bound_store(self) -> None:
         if len(self._buildah("images", "--all", "--quiet").split()) > STORE_LIMIT:

@@ -4,7 +4,6 @@ import asyncio
 import base64
 import os
 import random
-import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,14 +15,13 @@ from pillion_operator.names import CONFIGURATION_TYPE
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.levels import FIRST_LEVEL, LEVEL
 from support.chaos import free_ports
+from support.first_release import first_release
 from support.operator_fakes import run_virtually
 from support.operator_world import World, settled
 from support.resources import JSON
 from support.running import alerts
 from support.sidecar import sidecar
 
-ROOT = Path(__file__).resolve().parents[3]
-FIRST_RELEASE = "d029342"
 PACKAGES = ("cim", "sidecar", "cli", "spark", "operator")
 #: What the first release does not know, and what it does.
 NEWER = {
@@ -33,16 +31,9 @@ NEWER = {
 
 
 @pytest.fixture(scope="module")
-def first_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tree of the first release."""
-    folder = tmp_path_factory.mktemp("first-release")
-    archive = subprocess.run(
-        ["git", "-C", str(ROOT), "archive", FIRST_RELEASE], check=False, capture_output=True
-    )
-    if archive.returncode:
-        pytest.skip(f"needs commit {FIRST_RELEASE}, which a shallow clone lacks: git fetch it")
-    subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
-    return folder
+    return first_release(tmp_path_factory.mktemp("first-release"))
 
 
 class Guarded:
@@ -96,9 +87,9 @@ def of_today(port: int) -> Mapping[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def environment(first_release: Path) -> Mapping[str, str]:
+def environment(first: Path) -> Mapping[str, str]:
     """That of a process that runs the first release."""
-    path = os.pathsep.join(str(first_release / package) for package in PACKAGES)
+    path = os.pathsep.join(str(first / package) for package in PACKAGES)
     return {**os.environ, "PYTHONPATH": path}
 
 
