@@ -1,7 +1,8 @@
 """Whether a status is written, when, and what of it. Pure.
 
-What somebody may wait for is written at once; why a gateway does not run, within seconds; what
-merely moves, such as a depth, at most once in a while; what is the same already, never.
+What somebody may wait for is written at once; why an object is not accepted or a gateway does not
+run, within seconds; what merely moves, such as a depth, at most once in a while; what is the same
+already, never.
 """
 
 from collections.abc import Mapping
@@ -10,13 +11,13 @@ from typing import Any
 
 #: Seconds between two writes of what merely moves.
 SLOW_INTERVAL = 30.0
-#: Seconds between two writes of a message of `_TOLD_SOON`, which can change with every pod.
+#: Seconds between two writes of a message of `_TOLD_SOON`, which each Secret or pod can change.
 SOON_INTERVAL = 5.0
 #: Fields whose change is written at once; conditions beside them.
 _URGENT = ("observedGeneration", "revision", "subscriptionState")
-#: Reasons whose message is what people look for: a pod is at first only pending, and says soon
-#: afterwards what it waits for.
-_TOLD_SOON = frozenset(("GatewayNotRunning",))
+#: Reasons whose message is what people look for: who mends one fault of a Secret sees the next
+#: one; a pod is at first only pending, and says soon afterwards what it waits for.
+_TOLD_SOON = frozenset(("NotAccepted", "GatewayNotRunning"))
 
 
 @dataclass(frozen=True, slots=True)

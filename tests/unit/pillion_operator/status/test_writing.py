@@ -52,8 +52,11 @@ def test_what_somebody_may_wait_for_is_written_at_once(fields: dict[str, Any]) -
     assert changes(LIVE, wanted(**fields), last_written_at=100.0, now=100.1) == {"status": fields}
 
 
-def test_why_a_gateway_does_not_run_is_written_within_seconds_however_often_it_changes() -> None:
-    stopped = condition(type="Ready", status="False", reason="GatewayNotRunning", message="Pending")
+@pytest.mark.parametrize("reason", ["GatewayNotRunning", "NotAccepted"])
+def test_why_it_does_not_work_is_written_within_seconds_however_often_it_changes(
+    reason: str,
+) -> None:
+    stopped = condition(type="Ready", status="False", reason=reason, message="Pending")
     told = {**stopped, "message": "ErrImagePull"}
     live, asked = wanted(conditions=[stopped]), wanted(conditions=[told])
 
