@@ -21,6 +21,8 @@ logger = logging.getLogger("pillion.operator")
 #: Seconds from a deletion to the look at discovery that confirms it. The API server marks a
 #: definition as terminating before it deletes its objects, and discovery follows within this time.
 CONFIRMATION = 0.5
+#: Seconds between the looks until then: a definition may be back within a quarter of a second.
+LOOK_SOON = 0.05
 #: Seconds between two looks while deletions are held.
 LOOK_AGAIN = 2.0
 #: Seconds for which the objects of a definition that is back may be missing.
@@ -70,7 +72,7 @@ class Definitions:
         """Whether the object of this key went with the definition of its kind. Applied again, it
         continues what it was."""
         held = self._deletions.get(key)
-        return held is not None and (held.unconfirmed or key.kind in self._away)
+        return held is not None and (held.unconfirmed or self._went_with_kind(key.kind, held))
 
     def missing(self, keys: Iterable[Key]) -> set[Key]:
         """Take deletions that only a listing has shown; return those that are news."""
@@ -90,11 +92,9 @@ class Definitions:
         while True:
             await self._some.wait()
             self._some.clear()
-            await self._clock.sleep(CONFIRMATION)
             await self._look()
             if self._deletions:
-                wait = 0.0 if self._confirmable() else LOOK_AGAIN
-                await self._clock.sleep(wait)
+                await self._clock.sleep(LOOK_SOON if self._confirmable() else LOOK_AGAIN)
                 self._some.set()
 
     def _confirmable(self) -> bool:
@@ -115,8 +115,7 @@ class Definitions:
         for kind in sorted({key.kind for key in self._deletions}):
             self._judge(kind, there=_PLURALS[kind] in writable)
         for key, deletion in list(self._deletions.items()):
-            if began - deletion.at >= CONFIRMATION or key.kind in self._away:
-                self._settle(key, deletion, now=began)
+            self._settle(key, deletion, now=began)
         still = {key.kind for key in self._deletions}
         self._away = {kind: since for kind, since in self._away.items() if kind in still}
 
@@ -141,9 +140,21 @@ class Definitions:
             )
 
     def _settle(self, key: Key, deletion: _Deletion, *, now: float) -> None:
+        if self._went_with_kind(key.kind, deletion):
+            deletion = self._deletions[key] = replace(deletion, unconfirmed=True)
         back = self._away.get(key.kind)
-        if key.kind in self._away and back is None:
-            self._deletions[key] = replace(deletion, unconfirmed=True)
-        elif not deletion.unconfirmed or (back is not None and now - back >= RETURN):
+        if deletion.unconfirmed:
+            settled = back is not None and now - back >= RETURN
+        else:
+            settled = now - deletion.at >= CONFIRMATION
+        if settled:
             del self._deletions[key]
             self._store.remove(key, version=deletion.version)
+
+    def _went_with_kind(self, kind: str, deletion: _Deletion) -> bool:
+        """Whether the definition was away at a deletion. The watch may tell of one after discovery
+        shows the definition again."""
+        if kind not in self._away:
+            return False
+        back = self._away[kind]
+        return back is None or deletion.at - back < CONFIRMATION

@@ -7,7 +7,13 @@ from typing import Any, cast
 
 from pillion_operator.cluster.api import Api, ApiError
 from pillion_operator.cluster.types import OURS
-from pillion_operator.definitions import CONFIRMATION, LOOK_AGAIN, RETURN, Definitions
+from pillion_operator.definitions import (
+    CONFIRMATION,
+    LOOK_AGAIN,
+    LOOK_SOON,
+    RETURN,
+    Definitions,
+)
 from pillion_operator.store import Key, Store, identity_of, key_of, version_of
 from support.in_background import in_background
 from support.operator_time import FakeClock
@@ -126,6 +132,42 @@ async def test_what_is_replaced_at_once_is_another_one() -> None:
         bed.applied(body("a", version=20))
         await bed.clock.advance(2 * CONFIRMATION)
         assert bed.uid("a") == "a-20"
+
+
+async def test_a_definition_may_be_back_at_once() -> None:
+    async with running(body("a"), body("b"), body("c")) as bed:
+        bed.discovery.there.remove("listenerdestinations")
+        bed.deleted(body("a"))
+        await bed.clock.advance(2 * LOOK_SOON)
+        bed.discovery.there.add("listenerdestinations")
+        await bed.clock.advance(2 * LOOK_SOON)
+        # The watch is behind.
+        bed.deleted(body("b"))
+        bed.deleted(body("c"))
+        bed.applied(body("b", version=20))
+        await bed.clock.advance(60)
+        bed.applied(body("a", version=20))
+        bed.applied(body("c", version=20))
+        assert [bed.uid(name) for name in "abc"] == ["a-5", "b-5", "c-5"]
+
+
+async def test_what_is_replaced_after_its_definition_is_back_is_another_one() -> None:
+    async with running(body("a"), body("b")) as bed:
+        bed.discovery.there.remove("listenerdestinations")
+        for name in "ab":
+            bed.deleted(body(name))
+        await bed.clock.advance(60)
+        bed.discovery.there.add("listenerdestinations")
+        await bed.clock.advance(LOOK_AGAIN + CONFIRMATION)
+        bed.applied(body("a", version=20))
+        await bed.clock.advance(60)
+        bed.deleted(body("a", version=20))
+        bed.applied(body("a", version=30))
+        assert bed.uid("a") == "a-30"
+        # One that is deleted now is gone, though another one may still come again.
+        bed.deleted(body("a", version=30))
+        await bed.clock.advance(2 * CONFIRMATION + LOOK_AGAIN)
+        assert bed.names() == ["b"]
 
 
 async def test_what_is_applied_again_too_late_is_another_one() -> None:
