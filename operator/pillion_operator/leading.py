@@ -130,7 +130,7 @@ class Leader:
         # Before anything is rendered: what is not known yet would be left out of new services.
         await self._authority.look()
         await self._issuer.look()
-        recall(self._store)
+        await recall(self._store)
         self._store.subscribe(lambda change: self._follow(change, gatherer))
         self._take_up(gatherer)
         try:

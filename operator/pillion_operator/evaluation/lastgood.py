@@ -52,14 +52,24 @@ def filters_in(secrets: Iterable[Object], *, namespace: str) -> dict[Key, str]:
     }
 
 
-def rendered_objects(secrets: Iterable[Object]) -> list[Any]:
+def rendered_objects(secrets: Iterable[Object], *, mentioning: str = "") -> list[Object]:
     """The objects of the configuration in the rendered Secrets of one service; none where no
-    revision is complete."""
+    revision is complete, or where its text has no ``mentioning`` in it. Each has a kind and a
+    name: users may write Secrets, too, and what has none is left out."""
     files: dict[str, bytes] = {}
     for secret in secrets:
         files.update(decoded(secret))
     try:
         found = unpack(files)
-        return [] if found is None else list(items(found.text))
+        if found is None or mentioning not in found.text:
+            return []
+        return [one for one in items(found.text) if _is_object(one)]
     except (CorruptRevision, ValueError):
         return []
+
+
+def _is_object(one: Any) -> bool:
+    metadata = one.get("metadata") if isinstance(one, dict) else None
+    return isinstance(metadata, dict) and all(
+        isinstance(text, str) for text in (one.get("kind"), metadata.get("name"))
+    )

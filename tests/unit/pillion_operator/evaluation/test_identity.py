@@ -4,12 +4,14 @@ import base64
 import json
 from typing import Any
 
+import pytest
+
 from pillion_operator.evaluation.identity import recall
 from pillion_operator.evaluation.lastgood import LastGood, filters_in
 from pillion_operator.evaluation.parsing import parse
 from pillion_operator.names import RENDERED, SERVICE_LABEL
 from pillion_operator.store import Store, key_of
-from pillion_sidecar.config.rendered import pack, render_items
+from pillion_sidecar.config.rendered import item_text, pack, render_items
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 from support.operator_objects import NAMESPACE, destination, filter_of
 
@@ -51,42 +53,76 @@ def test_it_is_rendered_with_the_uid_and_the_time_of_the_earlier_one() -> None:
     assert "annotations" not in json.loads(parse(body).item)["metadata"]
 
 
-def test_an_operator_that_starts_finds_it_in_the_configuration() -> None:
+async def test_an_operator_that_starts_finds_it_in_the_configuration() -> None:
     body = destination()
     _, text = continuing(body)
     later = Store()
     later.put(body)
     later.put(configuration(text))
-    recall(later)
+    await recall(later)
     found = later.get(key_of(body))
     assert found is not None
     assert parse(found).item == text
 
 
-def test_an_object_that_was_made_anew_while_the_operator_was_away_continues_none() -> None:
+async def test_an_object_that_was_made_anew_while_the_operator_was_away_continues_none() -> None:
     body = destination()
     _, text = continuing(body)
     later = Store()
     body["metadata"]["uid"] = "another"
     later.put(body)
     later.put(configuration(text))
-    recall(later)
+    await recall(later)
     found = later.get(key_of(body))
     assert found is not None
     assert json.loads(parse(found).item)["metadata"]["uid"] == "another"
 
 
-def test_what_is_no_configuration_says_nothing() -> None:
+async def test_what_is_no_configuration_says_nothing() -> None:
     body = destination()
     broken = configuration(parse(body).item)
     broken["data"] = {name: "AAAA" for name in broken["data"]}
     later = Store()
     later.put(body)
     later.put(broken)
-    recall(later)
+    await recall(later)
     found = later.get(key_of(body))
     assert found is not None
     assert parse(found).item == parse(body).item
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        1,
+        [],
+        {"kind": "ListenerDestination"},
+        {"kind": [], "metadata": {"name": "a"}},
+        {"kind": "ListenerDestination", "metadata": {"name": {}, "annotations": {}}},
+        {"kind": "ListenerDestination", "metadata": []},
+        {"kind": "ListenerDestination", "metadata": {"name": "pillion.dev/uid", "annotations": 1}},
+        {
+            "kind": "ListenerDestination",
+            "metadata": {"name": "a", "annotations": {"pillion.dev/uid": {}}},
+        },
+        {
+            "kind": "ListenerDestination",
+            "metadata": {"name": "a", "uid": 1, "annotations": {"pillion.dev/uid": "u"}},
+        },
+    ],
+)
+async def test_a_secret_that_somebody_else_wrote_harms_nothing(item: Any) -> None:
+    body, other = destination(), destination("other")
+    _, text = continuing(body)
+    later = Store()
+    later.put(body)
+    later.put(other)
+    later.put(configuration(item_text(item), text))
+    await recall(later)
+    found = later.get(key_of(body))
+    assert found is not None
+    assert parse(found).item == text
+    assert filters_in([configuration(item_text(item))], namespace=NAMESPACE) == {}
 
 
 def test_the_last_good_version_of_a_filter_is_that_of_the_one_that_it_continues() -> None:
