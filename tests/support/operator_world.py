@@ -1,6 +1,7 @@
 """A whole operator that leads, in a cluster in memory."""
 
 import asyncio
+import base64
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -132,7 +133,7 @@ class World:
                 "apiVersion": "v1",
                 "kind": "Secret",
                 "metadata": {"namespace": NAMESPACE, "name": name, "labels": labels},
-                "data": {"token": {"one": "b25l", "two": "dHdv"}[token]},
+                "data": {"token": base64.b64encode(token.encode()).decode()},
             }
         )
 

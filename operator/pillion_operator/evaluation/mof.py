@@ -41,6 +41,14 @@ def rendered(body: Object, spec: Mapping[str, Any], *, namespace: Namespace) -> 
     return _rendered(body, [(where, text) for where, text, _ in _texts(spec, namespace)])
 
 
+def with_sources(message: str, spec: Mapping[str, Any]) -> str:
+    """What is said of a service that was rendered with the MOF of the ConfigMaps in its ``spec``,
+    with their names: what is wrong with classes together may be wrong in any of them."""
+    names = ", ".join(dict.fromkeys(one["configMapRef"]["name"] for one in spec["mofFrom"]))
+    own = "spec.mof and " if spec.get("mof") else ""
+    return message.replace("spec.mof: ", f"{own}spec.mofFrom (ConfigMap {names}): ")
+
+
 def without_mof_from(body: Object) -> Object:
     """A service without the ConfigMaps that it names."""
     spec = {field: value for field, value in body["spec"].items() if field != "mofFrom"}

@@ -23,7 +23,7 @@ DEFAULT_SERVICE = "default"
 GATEWAY_REF = "gatewayRef"
 HAND_OVER_TO = "handOverTo"
 #: Where the fields of a destination begin that name Secrets.
-OF_SECRETS = ("spec.destinationFrom", "spec.tls.", "spec.credentials.")
+OF_SECRETS = ("spec.destinationFrom.secretKeyRef.", "spec.tls.", "spec.credentials.")
 #: Destinations at one URL beyond which they are not told of each other at once.
 MOST_AT_ONE_URL = 100
 _GATEWAY_FIELDS = (GATEWAY_REF, HAND_OVER_TO)
@@ -70,6 +70,11 @@ def is_gateway(service: Object | None) -> bool:
 def service_of(subscription: Object) -> str:
     """The name of the service that serves a subscription."""
     return _name(subscription.get("spec") or {}, "serviceRef") or DEFAULT_SERVICE
+
+
+def destination_ref(subscription: Object) -> str:
+    """The name of a subscription's destination."""
+    return _name(subscription.get("spec") or {}, "destinationRef")
 
 
 def secrets_of(spec: Mapping[str, Any]) -> set[str]:

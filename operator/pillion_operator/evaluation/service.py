@@ -1,11 +1,11 @@
 """What one IndicationService serves, and the configuration that its deliverers get."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pillion_operator.evaluation.judging import Judge, Judgement
 from pillion_operator.evaluation.lastgood import LastGood, generation_of
-from pillion_operator.evaluation.mof import MOFRefused, with_mof
+from pillion_operator.evaluation.mof import MOFRefused, with_mof, with_sources
 from pillion_operator.evaluation.namespace import Namespace, being_deleted
 from pillion_operator.evaluation.parsing import Parsed, parse
 from pillion_operator.evaluation.references import (
@@ -126,9 +126,10 @@ def evaluate_service(
         problems = service.problems if service is not None else ()
         verdict = refused(problems) if problems else missing(SERVICE, name)
         return _refused_whole(name, verdict, subscriptions)
-    if service.resource.spec["mofFrom"]:
+    written = service.resource.spec
+    if written["mofFrom"]:
         try:
-            service = with_mof(name, service.resource.spec, namespace=namespace)
+            service = with_mof(name, written, namespace=namespace)
         except MOFRefused as refusal:
             return _refused_whole(name, refusal.verdict, subscriptions)
     candidate = _Candidate(namespace, judge, service, around)
@@ -141,6 +142,8 @@ def evaluate_service(
     refusals = candidate.settle()
     refused_ones = refusals.get(SUBSCRIPTION, {})
     verdict = refusals.get(SERVICE, {}).get(name, ACCEPTED)
+    if written["mofFrom"]:
+        verdict = replace(verdict, message=with_sources(verdict.message, written))
     return ServiceEvaluation(
         verdict=verdict,
         subscriptions={name: refused_ones.get(name, found) for name, found in own.items()},

@@ -6,10 +6,13 @@ from dataclasses import dataclass, replace
 
 from pillion_operator.evaluation.service import ServiceEvaluation
 from pillion_operator.store import Key
-from pillion_sidecar.config.levels import ADDED, LEVEL, without_newer
+from pillion_sidecar.config.levels import ADDED, LEVEL, suspends, without_newer
 from pillion_sidecar.config.rendered import item_text
 
 _KINDS = frozenset(kind for kinds in ADDED.values() for kind in kinds)
+
+#: Why a destination is suspended that an older deliverer cannot read.
+OLDER_DELIVERERS = "OlderDeliverers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ def fitted(
     if level >= LEVEL:
         return evaluation, ()
     content, sources, left_out = dict(evaluation.content), dict(evaluation.sources), []
+    held = dict(evaluation.held)
     for key, item in evaluation.content.items():
         if key.kind not in _KINDS:
             continue
@@ -39,7 +43,9 @@ def fitted(
             content[key] = item_text(resource)
             sources.setdefault(key, item)
             left_out.append(LeftOut(key, fields))
-    return replace(evaluation, content=content, sources=sources), tuple(left_out)
+            if suspends(fields):
+                held.setdefault(key.name, OLDER_DELIVERERS)
+    return replace(evaluation, content=content, sources=sources, held=held), tuple(left_out)
 
 
 def level_for(levels: Iterable[int | None], *, standing: int) -> int:

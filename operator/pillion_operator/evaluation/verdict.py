@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pillion_operator.evaluation.parsing import describe
+from pillion_operator.evaluation.references import OF_SECRETS
 from pillion_sidecar.config.problems import Problem
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 
@@ -35,9 +36,8 @@ def refused(problems: Iterable[Problem]) -> Verdict:
 
 def _as_seen_by_the_operator(problem: Problem) -> Problem:
     """A Secret that is not labelled cannot be told from one that is not there: neither is read."""
-    if problem.reason not in ("NotFound", "CredentialsNotPermitted") or "ecretRef" not in (
-        problem.field
-    ):
+    unread = problem.reason in ("NotFound", "CredentialsNotPermitted")
+    if not unread or not problem.field.startswith(OF_SECRETS):
         return problem
     return Problem(
         reason="CredentialsNotPermitted",

@@ -10,7 +10,13 @@ from typing import Any
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.judging import Judge, Judgement
-from pillion_operator.evaluation.mof import MOFRefused, rendered, with_mof, without_mof_from
+from pillion_operator.evaluation.mof import (
+    MOFRefused,
+    rendered,
+    with_mof,
+    with_sources,
+    without_mof_from,
+)
 from pillion_operator.evaluation.namespace import Namespace
 from pillion_operator.evaluation.parsing import Parsed, Parsing, describe, parse
 from pillion_operator.evaluation.references import (
@@ -113,11 +119,12 @@ class Admission:
 
     def _of_its_classes(self, body: Object, resource: Resource, around: Namespace) -> Opinion:
         """Of a service by itself, with the classes of the ConfigMaps that it names."""
-        elsewhere = bool(resource.spec["mofFrom"])
+        spec = resource.spec
+        elsewhere = bool(spec["mofFrom"])
         lacking = None
         if elsewhere:
             try:
-                parsed = parse(rendered(body, resource.spec, namespace=around))
+                parsed = parse(rendered(body, spec, namespace=around))
             except MOFRefused as error:
                 parsed, lacking = parse(without_mof_from(body)), error.verdict.message
             if parsed.resource is None:
@@ -125,7 +132,11 @@ class Admission:
             resource = parsed.resource
         judged = self._judge.judge([resource], secrets={}, service=resource.name)
         opinion = _sorted_out(_about(resource, judged), soft=_OF_CLASSES if elsewhere else ())
-        return _with(opinion, lacking)
+        opinion = _with(opinion, lacking)
+        if not elsewhere:
+            return opinion
+        told = tuple(with_sources(warning, spec) for warning in opinion.warnings)
+        return Opinion(opinion.refusal, told)
 
 
 def _services(around: Namespace) -> Iterator[Resource]:

@@ -7,9 +7,15 @@ from pillion_operator.cluster.types import Object
 from pillion_operator.desired.configuration import level_of
 from pillion_operator.evaluation.namespace import Namespace
 from pillion_operator.evaluation.parsing import Parsing
-from pillion_operator.evaluation.references import SERVICE, SUBSCRIPTION, References
+from pillion_operator.evaluation.references import (
+    DESTINATION,
+    SERVICE,
+    SUBSCRIPTION,
+    References,
+    destination_ref,
+)
 from pillion_operator.evaluation.relaying import shared_by
-from pillion_operator.evaluation.skew import level_for
+from pillion_operator.evaluation.skew import OLDER_DELIVERERS, level_for
 from pillion_operator.gathering.reports import DelivererReport
 from pillion_operator.gathering.targets import has_ended
 from pillion_operator.injection.decision import labels_of
@@ -95,6 +101,8 @@ class Readiness:
             # been evaluated since it became so.
             coming = key.kind == SUBSCRIPTION or self._unjudged(key, service, state)
             return Wait() if coming or key in state.rollout else None
+        if state.evaluation.held.get(_destination_of(body)) == OLDER_DELIVERERS:
+            return Condition("Ready", "False", OLDER_DELIVERERS, _waits_for(service))
         item = self._parsing.parse(body).item
         in_force = state.evaluation.holds(key, item) and state.rollout.holds(key, content)
         return state if in_force else Wait()
@@ -173,6 +181,20 @@ class Readiness:
             if (state := self._states.get(gateway)) is not None and key in state.rollout
         }
         return sorted(self._references.services_using(key) | holding)
+
+
+def _destination_of(body: Object) -> str:
+    """The name of a destination, or of that of a subscription; empty for other objects."""
+    name = body["metadata"]["name"] if body["kind"] == DESTINATION else ""
+    return str(destination_ref(body) if body["kind"] == SUBSCRIPTION else name)
+
+
+def _waits_for(service: Key) -> str:
+    return (
+        f"A deliverer of IndicationService {service.name} is of an older version and does not know "
+        "destinationFrom. Indications are queued. Make the pods anew that the condition "
+        "OlderDeliverers of the service names."
+    )
 
 
 def deliverer_pods(store: Store, service: Key) -> list[Object]:

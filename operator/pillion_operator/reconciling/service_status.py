@@ -121,16 +121,17 @@ class ServiceStatusReconciler:
 
     def _older(self, service: Key, state: ServiceState) -> list[Condition]:
         pods = {pod["metadata"]["name"] for pod in self._readiness.pods(service)}
-        older = [
-            answer.pod
+        levels = {
+            answer.pod: answer.schema_level
             for answer in self._readiness.answers(service)
             if isinstance(answer, DelivererReport)
-            and answer.schema_level < LEVEL
-            and answer.pod in pods
-        ]
-        if not older and not state.left_out:
+        }
+        older = [pod for pod in pods if levels.get(pod, LEVEL) < LEVEL]
+        unheard = [pod for pod in pods if pod not in levels] if state.left_out else []
+        if not older and not unheard:
             return []
-        return [older_condition(older, len(pods), [str(one) for one in state.left_out])]
+        left_out = [str(one) for one in state.left_out]
+        return [older_condition(older, unheard, len(pods), left_out)]
 
     def _overruled(self, service: Key, body: Object, state: ServiceState) -> list[Condition]:
         """What others decide about the service's objects."""

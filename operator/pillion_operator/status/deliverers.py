@@ -105,14 +105,24 @@ def ready_condition(counts: DelivererCounts) -> Condition:
     )
 
 
-def older_condition(older: Sequence[str], deliverers: int, left_out: Sequence[str]) -> Condition:
-    """OlderDeliverers of a service some of whose deliverers are of an older version.
+def older_condition(
+    older: Sequence[str], unheard: Sequence[str], deliverers: int, left_out: Sequence[str]
+) -> Condition:
+    """OlderDeliverers of a service some of whose deliverers are, or may be, of an older version.
 
-    ``older`` names their pods, ``left_out`` says what the configuration lacks for them.
+    ``older`` names the pods that say so and ``unheard`` those that do not answer; one of both is
+    not empty. ``left_out`` says what the configuration lacks for them.
     """
-    named = ", ".join(sorted(older)[:_MOST_NAMES])
-    more = "" if len(older) <= _MOST_NAMES else f" and {len(older) - _MOST_NAMES} more"
-    who = f"{len(older)} of {deliverers} deliverers are of an older version ({named}{more})"
+    said = [
+        f"{len(pods)} of {deliverers} deliverers {what} ({_named(pods)})"
+        for pods, what in (
+            (older, "are of an older version"),
+            (unheard, "do not answer and may be of an older version"),
+        )
+        if pods
+    ]
+    who = ", ".join(said)
+    know = "may not know" if unheard else "do not know"
     if not left_out:
         message = f"{who}. The configuration has nothing that they do not know."
         return Condition("OlderDeliverers", "True", "NothingLeftOut", message)
@@ -123,9 +133,14 @@ def older_condition(older: Sequence[str], deliverers: int, left_out: Sequence[st
         "OlderDeliverers",
         "True",
         "FieldsLeftOut",
-        f"{who}, and do not know {fields}: left out of the configuration of all. Make these pods "
+        f"{who}, and {know} {fields}: left out of the configuration of all. Make these pods "
         "anew to have it in force.",
     )
+
+
+def _named(pods: Sequence[str]) -> str:
+    more = f" and {len(pods) - _MOST_NAMES} more" if len(pods) > _MOST_NAMES else ""
+    return ", ".join(sorted(pods)[:_MOST_NAMES]) + more
 
 
 def injection_condition(injected: int, missing: Sequence[str]) -> Condition:
@@ -134,14 +149,12 @@ def injection_condition(injected: int, missing: Sequence[str]) -> Condition:
     ``missing`` names the pods that should have a deliverer and have none.
     """
     if missing:
-        named = ", ".join(sorted(missing)[:_MOST_NAMES])
-        more = "" if len(missing) <= _MOST_NAMES else f" and {len(missing) - _MOST_NAMES} more"
         return Condition(
             "InjectionComplete",
             "False",
             "PodsMissed",
-            f"{named}{more} should have a deliverer and have none: the webhook was not asked when "
-            "they were made. Make them anew, or set onMissedInjection to Evict.",
+            f"{_named(missing)} should have a deliverer and have none: the webhook was not asked "
+            "when they were made. Make them anew, or set onMissedInjection to Evict.",
         )
     if not injected:
         message = "No pod asks for a deliverer of this service."

@@ -23,6 +23,9 @@ SUSPENDED = "Suspended"
 _HELD = {
     "CredentialsMissing": "A Secret that it needs is missing or wrong, as Accepted says: "
     "indications are queued, and delivered once it is there.",
+    "OlderDeliverers": "A deliverer of an older version does not know destinationFrom, as the "
+    "condition OlderDeliverers of its service says: indications are queued, and delivered once the "
+    "pods that it names are made anew.",
     "InternalError": "The operator itself fails on it, as Accepted says: indications are queued, "
     "and delivered once that is mended.",
     "GatewayMissing": "It has deliverThrough Gateway, and a service that delivers to it has no "

@@ -13,7 +13,11 @@ class _Handler(logging.Handler):
     """Logs kopf's records as the operator's."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
+        try:
+            text = record.getMessage()
+        except Exception:  # noqa: BLE001 - a record that cannot be put together ends no watch
+            self.handleError(record)
+            return
         if record.levelno == logging.ERROR and "will retry" in text:
             # One request of many. A watch that does not come back fails the probe /livez.
             logger.warning("kopf: %s", text, extra={"event": "watch-retried"})

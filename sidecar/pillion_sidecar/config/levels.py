@@ -5,7 +5,7 @@ So each field that is added belongs to a level, each deliverer says which one it
 operator leaves out what the oldest deliverer of a service cannot express.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from pillion_sidecar.config.resources import WITHHELD_URL
@@ -41,6 +41,11 @@ def without_newer(
             spec = {**spec, **_INSTEAD.get(path, {})}
             left_out.append(f"spec.{'.'.join(path)}")
     return ({**resource, "spec": spec}, tuple(left_out)) if left_out else (resource, ())
+
+
+def suspends(left_out: Collection[str]) -> bool:
+    """Whether a destination without these fields, as ``without_newer`` names them, waits."""
+    return any(f"spec.{'.'.join(path)}" in left_out for path in _INSTEAD)
 
 
 def _newer(kind: str, level: int) -> Iterator[tuple[str, ...]]:

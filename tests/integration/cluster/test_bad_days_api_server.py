@@ -362,6 +362,34 @@ def test_what_waits_outlives_its_definition_and_the_operator(
         assert delivered(listener) == names
 
 
+@pytest.mark.parametrize("kind", [kind for kind in OURS if kind != "IndicationService"])
+def test_what_waits_outlives_a_definition_that_is_back_at_once(
+    day: BadDay, plane: ControlPlane, admin: Kubectl, kind: str, tmp_path: Path
+) -> None:
+    operator = day.start()
+    with (
+        listener_process(tmp_path) as listener,
+        running_kubelet(plane, day.world.namespace, folder=tmp_path) as kubelet,
+    ):
+        listener.behave(status=503)
+        retrying = service(deliveryRetryIntervalSeconds=1, deliveryRetryAttempts=1000)
+        ours = [retrying, filter_(), destination(listener.url), subscription()]
+        day.world.apply(*ours, deliverer_pod())
+        pod = kubelet.ready("publisher")
+        url = serving(day.world, pod)
+        for number in range(WAITING):
+            publish(url, ack="accepted", SystemName=str(number))
+        with without_definition(admin, kind):
+            pass
+        wait_until(lambda: is_told_gone(operator), within=30, what="it says so")
+        day.world.apply(*ours)
+        serving(day.world, pod)
+        listener.behave()
+        names = [str(number) for number in range(WAITING)]
+        wait_until(lambda: len(delivered(listener)) >= len(names), within=30, what="all is there")
+        assert delivered(listener) == names
+
+
 @contextmanager
 def without_definition(admin: Kubectl, kind: str) -> Iterator[None]:
     """Delete the definition of a kind, and apply it again at the end."""

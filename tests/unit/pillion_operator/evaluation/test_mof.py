@@ -128,7 +128,9 @@ LARGE = "/*" + "x" * MOST_MOF + "*/"
         (
             [config_map("class ACME_Fan : CIM_AlertIndicaton { };")],
             "Invalid",
-            "Did you mean CIM_AlertIndication? Declare it too, or name a class that is known.",
+            "spec.mofFrom (ConfigMap classes): ACME_Fan: its superclass CIM_AlertIndicaton is not "
+            "known (value 'ACME_Fan'). Did you mean CIM_AlertIndication? Declare it too, or "
+            "name a class that is known.",
         ),
         (
             [config_map("class acme_twice : CIM_Indication { };")],

@@ -34,7 +34,13 @@ def test_the_first_problem_gives_the_reason_and_all_are_told() -> None:
 
 @pytest.mark.parametrize("reason", ["NotFound", "CredentialsNotPermitted"])
 @pytest.mark.parametrize(
-    "field", [FIELD, "spec.tls.caSecretRef.name", "spec.tls.clientCertificateSecretRef.name"]
+    "field",
+    [
+        FIELD,
+        "spec.tls.caSecretRef.name",
+        "spec.tls.clientCertificateSecretRef.name",
+        "spec.destinationFrom.secretKeyRef.name",
+    ],
 )
 def test_a_secret_that_is_not_there_and_one_that_is_not_labelled_look_alike(
     reason: str, field: str

@@ -11,6 +11,7 @@ from pillion_sidecar.config.levels import FIRST_LEVEL, LEVEL
 from support.operator_fakes import run_virtually
 from support.operator_world import NAMESPACE, World, settled
 
+SERVICE = Key("IndicationService", NAMESPACE, "default")
 CLASSES = [{"name": "HP_AlertIndication", "superclass": "CIM_AlertIndication"}]
 LISTENER = {
     "destination": "https://one.example.org/in",
@@ -41,8 +42,8 @@ def run(scenario: Callable[[World], Awaitable[None]]) -> None:
     run_virtually(work())
 
 
-def condition(world: World, wanted: str) -> dict[str, Any] | None:
-    status = world.api.objects[Key("IndicationService", NAMESPACE, "default")]["status"]
+def condition(world: World, wanted: str, of: Key = SERVICE) -> dict[str, Any] | None:
+    status = world.api.objects[of]["status"]
     found = find_condition(status["conditions"], wanted)
     return None if found is None else dict(found)
 
@@ -109,6 +110,38 @@ def test_one_that_is_not_heard_keeps_what_it_can_read() -> None:
         async with other.leader():
             await settled(other)
             assert configuration(other)[0] == str(FIRST_LEVEL)
+            told = condition(other, "OlderDeliverers")
+            assert told is not None
+            assert told["message"].startswith(
+                "1 of 2 deliverers do not answer and may be of an older version (old), and may not "
+                f"know {LEFT_OUT}: left out"
+            )
+
+    run(scenario)
+
+
+def test_a_destination_that_the_older_one_cannot_read_is_held_and_says_so() -> None:
+    async def scenario(world: World) -> None:
+        world.secret("hook", "https://one.example.org/planted")
+        url = {"secretKeyRef": {"name": "hook", "key": "token"}}
+        world.resource(
+            "ListenerDestination", "one", {"destinationFrom": url, "protocol": "CloudEvents"}
+        )
+        await settled(world)
+        for kind, name in (("ListenerDestination", "one"), ("IndicationSubscription", "to-one")):
+            ready = condition(world, "Ready", Key(kind, NAMESPACE, name))
+            assert ready is not None
+            assert (ready["status"], ready["reason"]) == ("False", "OlderDeliverers")
+        for wanted, status in (("Delivering", "False"), ("ListenerUnreachable", "Unknown")):
+            told = condition(world, wanted, Key("ListenerDestination", NAMESPACE, "one"))
+            assert told is not None
+            assert (told["status"], told["reason"]) == (status, "OlderDeliverers")
+        world.remove_pod("old")
+        await settled(world)
+        for kind, name in (("ListenerDestination", "one"), ("IndicationSubscription", "to-one")):
+            ready = condition(world, "Ready", Key(kind, NAMESPACE, name))
+            assert ready is not None
+            assert (ready["status"], ready["reason"]) == ("True", "InForce")
 
     run(scenario)
 

@@ -29,6 +29,16 @@ def test_all_else_keeps_its_level_and_its_trace(caplog: pytest.LogCaptureFixture
     assert record.exc_info is not None
 
 
+def test_a_record_that_cannot_be_put_together_ends_nothing(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with renamed_records():
+        WATCHING.error("%d", "no number")
+        WATCHING.error("the next one")
+    assert [record.getMessage() for record in caplog.records] == ["kopf: the next one"]
+    assert "no number" in capsys.readouterr().err
+
+
 def test_afterwards_kopf_logs_by_itself(caplog: pytest.LogCaptureFixture) -> None:
     with renamed_records():
         pass
