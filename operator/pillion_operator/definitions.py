@@ -9,9 +9,10 @@ the garbage collector deletes what is owned by it.
 import asyncio
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from pillion_operator.clock import Clock
+from pillion_operator.clock import Clock, within
 from pillion_operator.cluster.api import FAILURES, Api
 from pillion_operator.cluster.types import OURS
 from pillion_operator.store import Key, Store, version_of
@@ -90,12 +91,16 @@ class Definitions:
     async def run(self) -> None:
         """Confirm deletions, for ever."""
         while True:
-            await self._some.wait()
+            if not self._deletions:
+                await self._some.wait()
             self._some.clear()
             await self._look()
-            if self._deletions:
-                await self._clock.sleep(LOOK_SOON if self._confirmable() else LOOK_AGAIN)
-                self._some.set()
+            if self._confirmable():
+                await self._clock.sleep(LOOK_SOON)
+            elif self._deletions:
+                with suppress(TimeoutError):
+                    # A further deletion is looked at without delay.
+                    await within(self._clock, LOOK_AGAIN, self._some.wait())
 
     def _confirmable(self) -> bool:
         return any(not deletion.unconfirmed for deletion in self._deletions.values())

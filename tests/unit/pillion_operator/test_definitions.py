@@ -151,6 +151,19 @@ async def test_a_definition_may_be_back_at_once() -> None:
         assert [bed.uid(name) for name in "abc"] == ["a-5", "b-5", "c-5"]
 
 
+async def test_a_further_definition_may_be_back_at_once() -> None:
+    async with running(body("a"), body("f", "IndicationFilter")) as bed:
+        bed.discovery.there.remove("indicationfilters")
+        bed.deleted(body("f", "IndicationFilter"))
+        await bed.clock.advance(LOOK_AGAIN / 2)
+        bed.discovery.there.remove("listenerdestinations")
+        bed.deleted(body("a"))
+        await bed.clock.advance(LOOK_SOON)
+        bed.discovery.there.add("listenerdestinations")
+        await bed.clock.advance(60)
+        assert bed.names() == ["a"]
+
+
 async def test_what_is_replaced_after_its_definition_is_back_is_another_one() -> None:
     async with running(body("a"), body("b")) as bed:
         bed.discovery.there.remove("listenerdestinations")
