@@ -26,6 +26,9 @@ from pillion_sidecar.config.validation import Complaints, check
 
 _HEADER = "# Made by `make generate`; change pillion_sidecar.config.schema instead.\n"
 
+#: Characters of a text up to which a message begins with it.
+_LONGEST_SHOWN = 2048
+
 JSON = dict[str, Any]
 
 
@@ -159,7 +162,7 @@ def _text(kind: Text) -> JSON:
     if kind.min_length:
         rendered["minLength"] = kind.min_length
     rendered["maxLength"] = kind.max_length
-    return rendered | _rules(kind.rules)
+    return rendered | _rules(kind.rules, shown=kind.max_length <= _LONGEST_SHOWN)
 
 
 def _quantity() -> JSON:
@@ -202,15 +205,22 @@ def _struct(kind: Struct) -> JSON:
     return rendered | _rules((*kind.rules, *kind.transitions))
 
 
-def _rules(rules: tuple[Rule | Transition, ...]) -> JSON:
+def _rules(rules: tuple[Rule | Transition, ...], *, shown: bool = False) -> JSON:
+    """``shown``: the message begins with the value, a text. The API server shows its type."""
     if not rules:
         return {}
-    return {"x-kubernetes-validations": [_rule(rule) for rule in rules]}
+    return {"x-kubernetes-validations": [_rule(rule, shown=shown) for rule in rules]}
 
 
-def _rule(rule: Rule | Transition) -> JSON:
+def _rule(rule: Rule | Transition, *, shown: bool) -> JSON:
     subject = f"{rule.field} {rule.message}" if rule.field else rule.message
-    rendered: JSON = {"rule": rule.cel, "message": f"{subject}. {rule.remedy}"}
+    message = f"{subject}. {rule.remedy}"
+    rendered: JSON = {"rule": rule.cel, "message": message}
+    if shown:
+        # A value with a line break gets the message above: this one may have none. What has an @
+        # may be a URL with a password.
+        named = """(self.contains("@") ? "" : "'" + self + "' ")"""
+        rendered["messageExpression"] = f"{named} + {json.dumps(message)}"
     if rule.field:
         rendered["fieldPath"] = f".{rule.field}"
     return rendered

@@ -287,3 +287,20 @@ def claim(storage: StorageSpec) -> JSON:
         "metadata": {"name": "x"},
         "spec": spec,
     }
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("ftp://one.example.org", "'ftp://one.example.org' does not begin with http"),
+        ("https://me:planted@one.example.org", 'value: "string": holds a user name or password'),
+        ("https://one.example.org/a b", "'https://one.example.org/a b' holds a character that no"),
+        ("https://one.example.org/a\nb", 'value: "string": holds a character that no URL may hold'),
+    ],
+)
+def test_a_refusal_shows_the_value_but_no_password(server: Server, url: str, told: str) -> None:
+    refusal = refused(lambda: server.create(destination(destination=url)))
+    assert refusal is not None
+    message = json.loads(refusal.body)["message"]
+    assert told in message
+    assert "planted" not in message
