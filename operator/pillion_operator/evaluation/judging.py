@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pillion_cim.schema import Schema
 from pillion_operator.evaluation.parsing import defect_of
 from pillion_sidecar.config.addresses import AddressPolicy
-from pillion_sidecar.config.listeneraddress import pairs_at_one_port_and_path, shown_url
+from pillion_sidecar.config.listeneraddress import pairs_at_one_port_and_path
 from pillion_sidecar.config.parsing import Resource, Resources, Secret
 from pillion_sidecar.config.problems import ConfigurationError, Problem
 from pillion_sidecar.config.queries import CheckQuery, FilterProblem, Queries, query_checker
@@ -129,5 +129,5 @@ def _same_places(configuration: Configuration) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for pair in pairs_at_one_port_and_path(configuration.destinations.values()):
         for one, other in (pair, pair[::-1]):
-            found[one.name] = (*found.get(one.name, ()), f"{other.name} ({shown_url(other)})")
+            found[one.name] = (*found.get(one.name, ()), f"{other.name} ({other.destination})")
     return found

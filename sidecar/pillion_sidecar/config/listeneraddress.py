@@ -11,7 +11,6 @@ from urllib.parse import SplitResult, urlsplit
 
 from pillion_sidecar.config.addresses import is_local_name, parse_host
 from pillion_sidecar.config.resources import (
-    WITHHELD_URL,
     ListenerDestination,
     Protocol,
     SequenceIdentifiers,
@@ -85,11 +84,6 @@ def address_of(destination: ListenerDestination) -> str:
     return listener_address(destination.destination, destination.protocol)
 
 
-def shown_url(destination: ListenerDestination) -> str:
-    """Return the URL of a destination as people are shown it."""
-    return "its URL is in a Secret" if destination.url_is_secret else destination.destination
-
-
 def same_port_and_path(destinations: Iterable[ListenerDestination]) -> str | None:
     """Return a warning about destinations whose hosts may be two names of one listener; None where
     there are none."""
@@ -97,7 +91,7 @@ def same_port_and_path(destinations: Iterable[ListenerDestination]) -> str | Non
     if not pairs:
         return None
     named = "; ".join(
-        f"{known.name} ({shown_url(known)}) and {other.name} ({shown_url(other)})"
+        f"{known.name} ({known.destination}) and {other.name} ({other.destination})"
         for known, other in pairs[:_MOST_NAMED]
     )
     more = f"; and {len(pairs) - _MOST_NAMED} more pairs" if len(pairs) > _MOST_NAMED else ""
@@ -115,17 +109,17 @@ def pairs_at_one_port_and_path(
     the same, and sequence identifiers may be sent to both. Of three, the first and the second, and
     the second and the third.
 
-    Addresses are not compared with each other: two of them are mostly two machines.
+    Addresses are not compared with each other: two of them are mostly two machines. A URL in a
+    Secret is compared with nothing.
     """
     by_place: dict[str, dict[str, ListenerDestination]] = {}
     for destination in destinations:
         if destination.sequence_identifiers is SequenceIdentifiers.OMIT or destination.relay_to:
             continue
-        if destination.destination == WITHHELD_URL:
+        if destination.url_is_hidden:
             continue
         parts = urlsplit(address_of(destination))
-        # A URL in a Secret is not compared with a written one: that would tell its path.
-        place = f"{destination.url_is_secret} {parts.scheme} {parts.port}{parts.path}?{parts.query}"
+        place = f"{parts.scheme} {parts.port}{parts.path}?{parts.query}"
         by_place.setdefault(place, {}).setdefault(parts.hostname or "", destination)
     return [
         (known, other)

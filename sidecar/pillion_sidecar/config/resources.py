@@ -310,6 +310,12 @@ class ListenerDestination:
     #: Why nothing can be sent to it, so that its queue is held; None: it can be tried.
     fault: DestinationFault | None = None
 
+    @property
+    def url_is_hidden(self) -> bool:
+        """Whether the URL comes from a Secret, or is withheld: it is compared with no other, since
+        the answer would confirm a guess of it."""
+        return self.url_is_secret or self.destination == WITHHELD_URL
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndicationFilter:

@@ -140,14 +140,9 @@ class DestinationTable:
         unchanged is not touched. Where a handler cannot be made, nothing is changed."""
         configuration = as_delivered(configuration, self._journal.durability)
         handlers = self._make_handlers(configuration)
-        addresses = {
-            # One with a fault shares its listener with nobody.
-            name: address_of(destination) if destination.fault is None else f"fault of {name}"
-            for name, destination in configuration.destinations.items()
-        }
-        shared = Counter(addresses.values())
+        alone = sole_destinations(configuration)
         for name, destination in configuration.destinations.items():
-            sends = sends_identifiers(destination, sole=shared[addresses[name]] == 1)
+            sends = sends_identifiers(destination, sole=name in alone)
             queue = self._queues.get(name)
             if queue is not None and queue.destination.uid != destination.uid:
                 # Deleted and made anew between two revisions.
@@ -372,10 +367,24 @@ def connection(destination: ListenerDestination) -> tuple[object, ...]:
     )
 
 
+def sole_destinations(configuration: Configuration) -> set[str]:
+    """Return the names of the destinations that have their listener for themselves.
+
+    One with a fault has; one whose URL is hidden may share it with anybody.
+    """
+    compared = {
+        name: address_of(destination) if destination.fault is None else f"fault of {name}"
+        for name, destination in configuration.destinations.items()
+        if not destination.url_is_hidden
+    }
+    shared = Counter(compared.values())
+    return {name for name, address in compared.items() if shared[address] == 1}
+
+
 def sends_identifiers(destination: ListenerDestination, *, sole: bool) -> bool:
     """Whether sequence identifiers are sent to a destination (the design's "Sequence identifiers").
 
-    ``sole``: no other destination of the configuration leads to the same listener.
+    ``sole``: it is known that no other destination of the configuration leads to its listener.
     """
     policy = destination.sequence_identifiers
     if policy is SequenceIdentifiersPolicy.AUTO:

@@ -6,7 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_sidecar.config.listeneraddress import listener_address, same_port_and_path
+from pillion_sidecar.config.listeneraddress import (
+    listener_address,
+    pairs_at_one_port_and_path,
+    same_port_and_path,
+)
 from pillion_sidecar.config.loader import load_folder
 from pillion_sidecar.config.resources import (
     ListenerDestination,
@@ -128,6 +132,13 @@ def test_listeners_that_get_no_identifiers_are_not_warned_of() -> None:
         sequence_identifiers=SequenceIdentifiers.OMIT,
     )
     assert same_port_and_path(omitting) is None
+
+
+@pytest.mark.parametrize("other", [{"url_is_secret": True}, {}], ids=["secret", "written"])
+def test_a_url_in_a_secret_is_compared_with_no_other(other: dict[str, bool]) -> None:
+    secret = _destinations("http://a.example:9/x", url_is_secret=True)
+    guess = _destinations("http://b.example:9/x", **other)
+    assert pairs_at_one_port_and_path([*secret, *guess]) == []
 
 
 def test_the_warning_is_part_of_a_loaded_configuration(tmp_path: Path) -> None:

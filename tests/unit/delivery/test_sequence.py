@@ -4,7 +4,12 @@ import itertools
 
 import pytest
 
-from pillion_sidecar.config.resources import Ordering, RetryPolicy, SequenceIdentifiers
+from pillion_sidecar.config.resources import (
+    WITHHELD_URL,
+    Ordering,
+    RetryPolicy,
+    SequenceIdentifiers,
+)
 from pillion_sidecar.delivery import sequence
 from pillion_sidecar.delivery.reasons import DiscardReason
 from support.delivery import ERROR, SUCCESS, Deliverer, destination, subscription
@@ -148,6 +153,45 @@ def test_identifiers_are_sent_where_one_destination_alone_serves_a_listener_in_o
     deliverer.run()
     assert (numbers(deliverer) == [0]) is sent
     assert (contexts(deliverer) != {None}) is sent
+
+
+SECRET_URL = "https://hooks.example.com/a"
+
+
+@pytest.mark.parametrize(
+    ("policy", "sent"), [(SequenceIdentifiers.AUTO, False), (SequenceIdentifiers.SEND, True)]
+)
+def test_a_url_in_a_secret_may_be_shared_with_anybody(deliverer, policy, sent):
+    ops = destination(
+        "ops", destination=SECRET_URL, url_is_secret=True, sequence_identifiers=policy
+    )
+    deliverer.apply([ops])
+    deliverer.publish("a", "ops")
+    deliverer.run()
+    assert (numbers(deliverer) == [0]) is sent
+
+
+def test_whether_a_written_url_is_one_in_a_secret_makes_no_difference(deliverer):
+    secret = destination("ops", destination=SECRET_URL, url_is_secret=True)
+    for url in (SECRET_URL, "https://hooks.example.com/b"):
+        deliverer.apply([secret, destination("guess", destination=url)])
+        queues = [deliverer.queue(name) for name in ("ops", "guess")]
+        assert [queue.sends_identifiers for queue in queues] == [False, True]
+
+
+def test_urls_that_are_withheld_for_a_while_renumber_nothing(deliverer):
+    known = [
+        destination(name, destination=f"{SECRET_URL}{name}", url_is_secret=True) for name in "ab"
+    ]
+    deliverer.apply(known)
+    before = [deliverer.queue(name).sequence.context for name in "ab"]
+    withheld = {"destination": WITHHELD_URL, "suspended": True}
+    for hidden in ("a", "ab"):
+        deliverer.apply(
+            [destination(one.name, **withheld) if one.name in hidden else one for one in known]
+        )
+        deliverer.apply(known)
+    assert [deliverer.queue(name).sequence.context for name in "ab"] == before
 
 
 # ---------------------------------------------------------------- lifetime

@@ -161,9 +161,9 @@ _ORDER = (
         type=one_of(SequenceIdentifiers),
         default="Auto",
         description="Whether SequenceContext and SequenceNumber are sent (DSP1054 7.10). Auto: "
-        "where one deliverer alone serves the listener, in order. Send: always, which needs "
-        "ordering Destination; a second deliverer to the same URL would make the listener take "
-        "some indications for late ones. Omit: never.",
+        "where one deliverer alone serves the listener, in order, and the URL is not from a "
+        "Secret. Send: always, which needs ordering Destination; a second deliverer to the same "
+        "URL would make the listener take some indications for late ones. Omit: never.",
     ),
 )
 
