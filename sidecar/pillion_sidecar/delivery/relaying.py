@@ -109,8 +109,8 @@ def listener_of(destination: ListenerDestination) -> str:
 def _digest(destination: ListenerDestination) -> str:
     """Stand for a secret URL in the journal: another URL has another digest.
 
-    It is salted and short: who reads the journal learns nothing of a URL that cannot be guessed,
-    and many guesses have the same digest.
+    It is salted, so that no table of digests helps. Who reads the journal can test a guess of the
+    whole URL with it, and learns nothing of a URL that cannot be guessed.
     """
     salt, address = destination.uid.encode(), address_of(destination).encode()
     return f"secret:{hmac.digest(salt, address, 'sha256')[:_DIGEST_BYTES].hex()}"

@@ -81,8 +81,11 @@ class HandlerRegistry:
             return UnsupportedHandler(reason, cause=error.cause)
         if destination.credentials is None and not destination.url_is_secret:
             return handler
-        url = destination.destination if destination.url_is_secret else None
-        return DiscreetHandler(handler, credentials=destination.credentials, url=url)
+        return DiscreetHandler(
+            handler,
+            credentials=destination.credentials,
+            url_is_secret=destination.url_is_secret,
+        )
 
     def _relay(self, destination: ListenerDestination) -> Handler:
         if self._gateways is None:
@@ -118,6 +121,7 @@ class HandlerRegistry:
             address_policy=self._address_policy,
             tls=destination.tls,
             name_advice=_name_advice(destination.tls),
+            discreet=destination.url_is_secret,
         )
         return self._parts.sender(connector, timeout=destination.timeout_seconds)
 

@@ -17,7 +17,12 @@ _TRY_SECONDS, _TRIES = 2.0, 3
 
 
 class ResolutionError(Exception):
-    """A name has no address, or none could be found out. The text says why."""
+    """A name has no address, or none could be found out. The text says why, and ``reason`` does so
+    without the name."""
+
+    def __init__(self, host: str, reason: str) -> None:
+        super().__init__(f"{host} {reason}")
+        self.reason = reason
 
 
 class Resolver:
@@ -65,13 +70,13 @@ class Resolver:
         try:
             found = await self._dns.getaddrinfo(host)
         except aiodns.error.DNSError as error:
-            raise ResolutionError(f"{host} cannot be resolved: {error.args[-1]}") from None
+            raise ResolutionError(host, f"cannot be resolved: {error.args[-1]}") from None
         finally:
             self._lookups.pop(host, None)
         # One node for each socket type; the order is c-ares' (RFC 6724).
         addresses = tuple(dict.fromkeys(node.addr[0].decode() for node in found.nodes))
         if not addresses:
-            raise ResolutionError(f"{host} has no address")
+            raise ResolutionError(host, "has no address")
         return addresses
 
 

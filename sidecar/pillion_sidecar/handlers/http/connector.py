@@ -22,6 +22,10 @@ from pillion_sidecar.handlers.resolver import ResolutionError
 _NEVER = 86_400.0
 # X509_V_ERR_HOSTNAME_MISMATCH of OpenSSL; Python has no name for it.
 _OTHER_NAME = 62
+#: What OpenSSL says before the name that a certificate is not made out to.
+_NOT_VALID_FOR = ", certificate is not valid for"
+#: What a host is called whose name and address are not shown.
+_HOST = "its host"
 #: What to do about a certificate that is made out to another name.
 NAME_ADVICE = "its subjectAltName must hold the name"
 
@@ -58,11 +62,14 @@ class Connector:
         server_name: str | None = None,
         name_advice: str = NAME_ADVICE,
         silence_seconds: float | None = None,
+        discreet: bool = False,
     ) -> None:
         """``pace`` is shared by all connectors that must not crowd each other out.
 
         ``silence_seconds``: a connection whose other end acknowledges nothing for so long, from the
         first packet on, is given up by the system (TCP_USER_TIMEOUT, where there is that).
+
+        ``discreet``: no stage and no error tells host, address or port of the target.
         """
         self._target = target
         self._pace = pace or OpeningPace()
@@ -72,23 +79,38 @@ class Connector:
         self._server_name = server_name or target.host
         self._name_advice = name_advice
         self._silence_seconds = silence_seconds
+        self._discreet = discreet
         #: The address that the last attempt did not get beyond. Tried last, so that one that
         #: swallows everything costs a name with several addresses one attempt, not each.
         self._suspect: str | None = None
 
     async def connect(self, wire: Wire, stage: Callable[[str], None]) -> None:
         """Open ``wire``. Raises ConnectError and NoDescriptor."""
+        try:
+            await self._connect(wire, stage)
+        except (ConnectError, NoDescriptor):
+            raise
+        except Exception as error:
+            if not self._discreet:
+                raise
+            # It may quote whatever it failed on.
+            raise ConnectError(f"could not connect: {type(error).__name__}") from None
+
+    async def _connect(self, wire: Wire, stage: Callable[[str], None]) -> None:
         await self._pace.turn()
-        stage(f"resolving {self._target.host}")
+        host = _HOST if self._discreet else self._target.host
+        stage(f"resolving {host}")
         try:
             addresses = await self._resolver.resolve(self._target.host)
         except ResolutionError as error:
-            raise ConnectError(str(error)) from None
+            raise ConnectError(f"{host} {error.reason}") from None
         reasons, refused = [], 0
         for address in sorted(addresses, key=lambda address: address == self._suspect):
             # Checked here, after resolution: a name can lead anywhere, and change its mind.
             reason = self._address_policy.check(address)
             refused += reason is not None
+            if reason is not None and self._discreet:
+                reason = f"{_HOST} has an address that is not allowed here"
             if reason is None:
                 reason = await self._try(address, wire, stage)
                 if reason is None:
@@ -96,7 +118,10 @@ class Connector:
             reasons.append(reason)
         # Where one was tried, the listener is what failed.
         hold = HoldCause.ADDRESS if refused == len(reasons) else None
-        raise ConnectError("; ".join(reasons), hold=hold)
+        raise ConnectError("; ".join(dict.fromkeys(reasons)), hold=hold)
+
+    def _place(self, address: str) -> str:
+        return _HOST if self._discreet else f"{address} port {self._target.port}"
 
     async def _try(self, address: str, wire: Wire, stage: Callable[[str], None]) -> str | None:
         self._suspect = address
@@ -105,7 +130,9 @@ class Connector:
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 raise NoDescriptor from error
-            what = _describe(error, f"{address} port {self._target.port}")
+            what = _describe(error, self._place(address))
+            if self._discreet:
+                what = what.partition(_NOT_VALID_FOR)[0]
             other_name = getattr(error, "verify_code", None) == _OTHER_NAME
             return f"{what.removesuffix('.')}; {self._name_advice}" if other_name else what
         self._suspect = None
@@ -113,7 +140,7 @@ class Connector:
 
     async def _open(self, address: str, wire: Wire, stage: Callable[[str], None]) -> None:
         loop = asyncio.get_running_loop()
-        stage(f"connecting to {address} port {self._target.port}")
+        stage(f"connecting to {self._place(address)}")
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -125,7 +152,7 @@ class Connector:
             if self._tls is None:
                 await loop.create_connection(lambda: wire, sock=sock)
                 return
-            stage(f"shaking hands (TLS) with {address} port {self._target.port}")
+            stage(f"shaking hands (TLS) with {self._place(address)}")
             await loop.create_connection(
                 lambda: wire,
                 sock=sock,

@@ -48,10 +48,12 @@ class SharedParts:
         tls: TLSOptions,
         name_advice: str = NAME_ADVICE,
         silence_seconds: float | None = None,
+        discreet: bool = False,
     ) -> Connector:
         """Make what connects to one target; ``tls`` counts where the target asks for TLS.
 
-        ``name_advice`` ends the message about a certificate made out to another name.
+        ``name_advice`` ends the message about a certificate made out to another name;
+        ``discreet``: nothing that is told shows where the target is.
 
         Raises:
             InvalidDestinationError: ``tls`` cannot be used.
@@ -65,6 +67,7 @@ class SharedParts:
             server_name=tls.server_name,
             name_advice=name_advice,
             silence_seconds=silence_seconds,
+            discreet=discreet,
         )
 
     def sender(self, connector: Connect, *, timeout: float, reading: Reading = USUAL) -> HTTPSender:
