@@ -8,7 +8,7 @@ operator leaves out what the oldest deliverer of a service cannot express.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from pillion_sidecar.config.resources import WITHHELD_URL
+from pillion_sidecar.config.resources import WITHHELD_URL, RemovalAction
 
 #: That of the first release, and of whoever says nothing of it.
 FIRST_LEVEL = 1
@@ -21,9 +21,11 @@ ADDED: Mapping[int, Mapping[str, Sequence[tuple[str, ...]]]] = {
         "ListenerDestination": (("destinationFrom",), ("tls", "allowCommonName")),
     }
 }
-#: What stands in the place of fields without which a resource cannot be read: it waits.
+#: What stands in the place of fields without which a resource could not be read, or would mean
+#: harm: it waits, and ends nothing. The first release acts on ``onFatalErrorPolicy`` at once.
 _INSTEAD: Mapping[tuple[str, ...], Mapping[str, Any]] = {
     ("destinationFrom",): {"destination": WITHHELD_URL, "suspended": True},
+    ("failureTriggerTimeIntervalSeconds",): {"onFatalErrorPolicy": RemovalAction.IGNORE.value},
 }
 #: The level of this version.
 LEVEL = max(ADDED)
@@ -32,20 +34,26 @@ LEVEL = max(ADDED)
 def without_newer(
     resource: Mapping[str, Any], *, level: int
 ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """Return a resource as a deliverer of a level can read it, and the fields that are left out."""
+    """Return a resource as a deliverer of a level can read it, and the fields that are left out,
+    with those in whose place something else stands."""
     spec: Mapping[str, Any] = resource.get("spec") or {}
     left_out = []
     for path in _newer(str(resource["kind"]), level):
         spec, found = _without(spec, path)
         if found:
-            spec = {**spec, **_INSTEAD.get(path, {})}
+            instead = _INSTEAD.get(path, {})
             left_out.append(f"spec.{'.'.join(path)}")
+            left_out += [
+                f"spec.{name}" for name, value in instead.items() if spec.get(name, value) != value
+            ]
+            spec = {**spec, **instead}
     return ({**resource, "spec": spec}, tuple(left_out)) if left_out else (resource, ())
 
 
 def suspends(left_out: Collection[str]) -> bool:
     """Whether a destination without these fields, as ``without_newer`` names them, waits."""
-    return any(f"spec.{'.'.join(path)}" in left_out for path in _INSTEAD)
+    waiting = (path for path, instead in _INSTEAD.items() if "suspended" in instead)
+    return any(f"spec.{'.'.join(path)}" in left_out for path in waiting)
 
 
 def _newer(kind: str, level: int) -> Iterator[tuple[str, ...]]:

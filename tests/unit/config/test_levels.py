@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pillion_sidecar.config import crd
-from pillion_sidecar.config.levels import ADDED, FIRST_LEVEL, LEVEL, without_newer
+from pillion_sidecar.config.levels import ADDED, FIRST_LEVEL, LEVEL, suspends, without_newer
 from pillion_sidecar.config.resources import WITHHELD_URL
 from pillion_sidecar.config.schema import KINDS
 
@@ -72,6 +72,18 @@ def test_no_field_of_the_first_release_is_gone() -> None:
             {"protocol": "CIM-XML", "destination": WITHHELD_URL, "suspended": True},
             ("spec.destinationFrom",),
         ),
+        (
+            "IndicationSubscription",
+            {"failureTriggerTimeIntervalSeconds": 60, "onFatalErrorPolicy": "Remove"},
+            {"onFatalErrorPolicy": "Ignore"},
+            ("spec.failureTriggerTimeIntervalSeconds", "spec.onFatalErrorPolicy"),
+        ),
+        (
+            "IndicationSubscription",
+            {"failureTriggerTimeIntervalSeconds": 60},
+            {"onFatalErrorPolicy": "Ignore"},
+            ("spec.failureTriggerTimeIntervalSeconds",),
+        ),
         ("IndicationFilter", {"query": "q"}, {"query": "q"}, ()),
     ],
 )
@@ -82,3 +94,4 @@ def test_what_the_first_release_does_not_know_is_left_out(
     found, left_out = without_newer(resource, level=FIRST_LEVEL)
     assert (found, left_out) == ({**resource, "spec": left}, fields)
     assert without_newer(resource, level=LEVEL) == (resource, ())
+    assert suspends(left_out) is ("destinationFrom" in spec)

@@ -18,6 +18,7 @@ LISTENER = {
     "protocol": "CloudEvents",
     "tls": {"allowCommonName": True},
 }
+REFERENCES = {"filterRef": {"name": "alerts"}, "destinationRef": {"name": "one"}}
 LEFT_OUT = (
     "spec.classes of IndicationService default; spec.tls.allowCommonName of ListenerDestination one"
 )
@@ -30,8 +31,7 @@ def run(scenario: Callable[[World], Awaitable[None]]) -> None:
         world.resource("IndicationService", "default", {"classes": CLASSES})
         world.resource("IndicationFilter", "alerts", {"query": "SELECT * FROM CIM_AlertIndication"})
         world.resource("ListenerDestination", "one", LISTENER)
-        references = {"filterRef": {"name": "alerts"}, "destinationRef": {"name": "one"}}
-        world.resource("IndicationSubscription", "to-one", references)
+        world.resource("IndicationSubscription", "to-one", REFERENCES)
         world.pod("new", service="default")
         world.pod("old", service="default")
         world.pods["old"].schema_level = FIRST_LEVEL
@@ -96,6 +96,27 @@ def test_an_old_one_that_knows_all_that_is_used_is_told_of_too() -> None:
         told = condition(world, "OlderDeliverers")
         assert told is not None
         assert told["reason"] == "NothingLeftOut"
+
+    run(scenario)
+
+
+def test_an_old_one_ends_no_subscription_that_today_goes_on() -> None:
+    """The first release ends it with one fatal error, however long the interval."""
+
+    async def scenario(world: World) -> None:
+        trigger = {"failureTriggerTimeIntervalSeconds": 86_400, "onFatalErrorPolicy": "Remove"}
+        world.resource("IndicationSubscription", "to-one", {**REFERENCES, **trigger})
+        await settled(world)
+        text = world.pods["old"].text
+        assert "failureTriggerTimeIntervalSeconds" not in text
+        assert ("Remove" in text, '"onFatalErrorPolicy":"Ignore"' in text) == (False, True)
+        told = condition(world, "OlderDeliverers")
+        assert told is not None
+        both = "spec.failureTriggerTimeIntervalSeconds, spec.onFatalErrorPolicy"
+        assert f"{both} of IndicationSubscription to-one" in told["message"]
+        world.remove_pod("old")
+        await settled(world)
+        assert '"onFatalErrorPolicy":"Remove"' in world.pods["new"].text
 
     run(scenario)
 
