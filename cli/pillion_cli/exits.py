@@ -1,6 +1,11 @@
 """How the ``pillion`` command ends: exit codes that scripts can use."""
 
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
+from typing import NoReturn
 
 
 class Exit(IntEnum):
@@ -33,3 +38,26 @@ class CommandFailed(Exception):
     def __init__(self, message: str, *, code: Exit = Exit.FAILED) -> None:
         super().__init__(message)
         self.code = code
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Have SIGTERM, SIGHUP and Ctrl-C end the process at once with exit code 0, until something
+    else takes the signals. One that is ignored, as SIGHUP is under ``nohup``, stays so."""
+    before = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    for number in before:
+        signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(_number: int, _frame: object) -> NoReturn:
+    # No exception: an import that is under way may catch every one.
+    os._exit(Exit.OK)

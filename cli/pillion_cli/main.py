@@ -13,10 +13,11 @@ import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any, NoReturn, Protocol, cast
 
 from pillion_cli.collecting import uncollected
-from pillion_cli.exits import MEANINGS, CommandFailed, Exit
+from pillion_cli.exits import MEANINGS, CommandFailed, Exit, ended_by_signals
 
 #: Subcommands, in the order in which one meets them, and what each is for in a line.
 COMMANDS: dict[str, str] = {
@@ -32,6 +33,9 @@ COMMANDS: dict[str, str] = {
     "why-not": "say by which rule a pod has no sidecar",
     "check": "see that Pillion works in a cluster, from the resources to a listener",
 }
+
+#: Those that run until a signal ends them.
+_RUN_ON = frozenset({"sidecar", "operator", "listen"})
 
 #: What may stand in a command's place, and what is meant.
 _NAMES = {name: name for name in COMMANDS} | {"help": "--help", "version": "--version"}
@@ -143,11 +147,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = _chosen(arguments)
     try:
-        # What is imported stays: to look for garbage in it takes a tenth of a sidecar's start.
-        with uncollected():
-            command = load(name)
-        args = command_parser(name, command).parse_args(arguments[1:])
-        return int(command.run(args))
+        # Before the imports, which take most of a sidecar's start.
+        with ended_by_signals() if name in _RUN_ON else nullcontext():
+            return _run(name, arguments[1:])
     except CommandFailed as failure:
         print(f"pillion {name}: {failure}", file=sys.stderr)
         return failure.code
@@ -157,6 +159,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output has gone, as `head` does; what is buffered must not raise at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
+
+
+def _run(name: str, arguments: Sequence[str]) -> int:
+    # What is imported stays: to look for garbage in it takes a tenth of a sidecar's start.
+    with uncollected():
+        command = load(name)
+    args = command_parser(name, command).parse_args(arguments)
+    return int(command.run(args))
 
 
 def _chosen(arguments: Sequence[str]) -> str:
