@@ -193,6 +193,8 @@ def _batch_size(text: str) -> int:
 @contextmanager
 def _input(path: str) -> Iterator[BinaryIO]:
     if path == "-":
+        if sys.stdin is None:  # as `<&-` has it
+            raise CommandFailed("cannot read standard input: it is closed")
         yield sys.stdin.buffer
         return
     try:

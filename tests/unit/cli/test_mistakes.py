@@ -147,6 +147,28 @@ def test_an_empty_input_is_said(
     )
 
 
+@pytest.mark.parametrize("suffix", ["ndjson", "jsonl"])
+def test_an_empty_file_is_said_as_an_empty_standard_input_is(
+    suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / f"alerts.{suffix}"
+    file.touch()
+    assert main(["publish", str(file), "--to", "http://127.0.0.1:1"]) == Exit.OK
+    said = capsys.readouterr()
+    assert said.out == "0 accepted, 0 duplicate, 0 refused\n"
+    assert said.err == f"pillion publish: nothing was published: no indication in {file}\n"
+
+
+def test_a_standard_input_that_is_closed_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main(["publish", "-"]) == Exit.FAILED
+    assert capsys.readouterr().err == (
+        "pillion publish: cannot read standard input: it is closed\n"
+    )
+
+
 def test_wait_names_the_one_option_that_it_heeds(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["wait", "--to", "http://127.0.0.1:1", "--timeout", "0s"]) == Exit.FAILED
     assert capsys.readouterr().err.endswith("or name another with --to\n")
