@@ -470,7 +470,13 @@ class Deliverer:
         found, self._recovered = self._recovered, None
         if found is None:
             return
-        go_on(*found, delivery=self.delivery.answers, groups=self._groups, memory=self._memory)
+        go_on(
+            *found,
+            folder=self._settings.journal,
+            delivery=self.delivery.answers,
+            groups=self._groups,
+            memory=self._memory,
+        )
         self._metrics.watch(journal=found[0])
         self._groups.resume()
 

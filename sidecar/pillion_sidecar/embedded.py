@@ -21,6 +21,7 @@ from typing import ClassVar, Self
 
 from pillion_sidecar.app import Deliverer, StartFailed
 from pillion_sidecar.settings import Settings
+from pillion_sidecar.supervision import PartFailed, first
 
 
 class DelivererRunning(Exception):
@@ -125,7 +126,8 @@ class EmbeddedDeliverer:
         if isinstance(error, StartFailed):
             raise error
         if error is not None:
-            raise DelivererFailed(f"the deliverer of this process has failed: {error}") from error
+            told = first(error, PartFailed) or error
+            raise DelivererFailed(f"the deliverer of this process has failed: {told}") from error
 
     # ------------------------------------------------------------------ in the thread
 

@@ -37,6 +37,7 @@ from pillion_sidecar.journal.segments import segment_numbers
 from pillion_sidecar.journal.workers import ThreadWorker
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.grouping import Groups
+from pillion_sidecar.supervision import PartFailed
 
 logger = logging.getLogger("pillion.journal")
 
@@ -56,7 +57,7 @@ def _give_back_memory() -> None:
         trim(0)
 
 
-class JournalFailed(Exception):
+class JournalFailed(PartFailed):
     """The disk failed for good: nothing that is accepted would be safe any more."""
 
 
@@ -70,8 +71,14 @@ class Owner:
     """Those whom a journal asks and tells: delivery, the message groups, the identities."""
 
     def __init__(
-        self, *, delivery: JournalAnswers, groups: GroupSnapshots, memory: DuplicateMemory
+        self,
+        *,
+        folder: Path | None,
+        delivery: JournalAnswers,
+        groups: GroupSnapshots,
+        memory: DuplicateMemory,
     ) -> None:
+        self._folder = folder
         self._delivery = delivery
         self._groups = groups
         self._memory = memory
@@ -98,8 +105,13 @@ class Owner:
         return self._memory.ended(digest)
 
     def failed(self, error: OSError) -> None:
+        self._delivery.failed()
+        where = error.filename or self._folder
         # From a callback of the event loop, whose supervisor ends the run.
-        raise JournalFailed(f"the journal's disk failed: {error}") from error
+        raise JournalFailed(
+            f"the journal's disk failed: {where}: {error.strerror or error}; see to the disk, and "
+            "start the deliverer again"
+        ) from error
 
 
 class JournalFolder:
@@ -275,6 +287,7 @@ def go_on(
     journal: DiskJournal,
     recovered: Recovered,
     *,
+    folder: Path | None,
     delivery: JournalAnswers,
     groups: Groups,
     memory: DuplicateMemory,
@@ -288,7 +301,7 @@ def go_on(
     groups.restore(snapshot, members, held, offset=journal.offset)
     # The first segment says what the queues and the groups are by now; what follows from it is
     # written behind that.
-    journal.attach(Owner(delivery=delivery, groups=groups, memory=memory))
+    journal.attach(Owner(folder=folder, delivery=delivery, groups=groups, memory=memory))
 
 
 def journal_settings(

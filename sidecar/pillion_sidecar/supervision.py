@@ -24,6 +24,20 @@ KEEPING_BOOKS = (
 )
 
 
+class PartFailed(Exception):
+    """A part failed for a reason outside the program. The text tells people why and what to do;
+    no traceback tells them more."""
+
+
+def first(group: BaseException, kind: type[Exception]) -> Exception | None:
+    """The first exception of a kind in a group, however deep it lies, or the exception itself; None
+    without one."""
+    if not isinstance(group, ExceptionGroup):
+        return group if isinstance(group, kind) else None
+    found = (first(inner, kind) for inner in group.exceptions)
+    return next((one for one in found if one is not None), None)
+
+
 class LoopSupervisor:
     """Notes the first failure of our own code that reached the event loop itself.
 
@@ -57,7 +71,10 @@ class LoopSupervisor:
 
     def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        if self._before is None:
+        told = isinstance(error, PartFailed)
+        if told:
+            pass
+        elif self._before is None:
             loop.default_exception_handler(context)
         else:
             self._before(loop, context)
@@ -65,8 +82,8 @@ class LoopSupervisor:
         rooms = OUR_ROOMS if "handle" in context else KEEPING_BOOKS
         if isinstance(error, Exception) and _came_through(error.__traceback__, rooms):
             logger.critical(
-                "the deliverer stops, since a part of it failed: %r",
-                error,
+                "the deliverer stops, since a part of it failed: %s",
+                error if told else repr(error),
                 extra={"event": "deliverer-failed"},
             )
             self._failure = self._failure or error

@@ -243,9 +243,11 @@ def test_each_question_goes_to_who_can_answer_it() -> None:
         committed=lambda through: asked.append(("committed", through)),
         pending=lambda one, places: [*places, one],
         moved=lambda *what: asked.append(("moved", *what)),
+        failed=lambda: asked.append("failed"),
         queue_states=lambda: [state],
     )
     owner = Owner(
+        folder=Path("/journal"),
         delivery=cast(Any, delivery),
         groups=SimpleNamespace(snapshot=lambda: b"groups"),
         memory=cast(Any, SimpleNamespace(ended=lambda digest: (DiscardReason.PURGED, "south"))),
@@ -258,6 +260,11 @@ def test_each_question_goes_to_who_can_answer_it() -> None:
     assert owner.groups() == b"groups"
     assert owner.identity(b"d" * 16) == (DiscardReason.PURGED, "south")
     error = OSError(5, "Input/output error")
-    with pytest.raises(JournalFailed, match="the journal's disk failed: ") as failed:
+    with pytest.raises(JournalFailed) as failed:
         owner.failed(error)
     assert failed.value.__cause__ is error
+    assert asked[-1] == "failed"
+    assert str(failed.value) == (
+        "the journal's disk failed: /journal: Input/output error; see to the disk, and start the "
+        "deliverer again"
+    )

@@ -9,7 +9,7 @@ import pytest
 from pillion_sidecar.clock import LoopTimers
 from pillion_sidecar.delivery.dispatcher import Dispatcher
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
-from pillion_sidecar.supervision import LoopSupervisor
+from pillion_sidecar.supervision import LoopSupervisor, PartFailed, first
 from pillion_sidecar.testing import FakeTime
 
 
@@ -103,3 +103,46 @@ async def test_the_loop_gets_its_handler_back():
         loop.call_exception_handler({"message": "something"})
     assert loop.get_exception_handler() is before
     assert [context["message"] for context in seen] == ["something"]
+
+
+def group(*errors: Exception) -> ExceptionGroup[Exception]:
+    return ExceptionGroup("several", list(errors))
+
+
+def test_the_first_of_a_kind_is_found_however_deep():
+    wanted, later = RuntimeError("one"), RuntimeError("two")
+    deep = group(ValueError(), group(OSError(), group(wanted)), later)
+    assert first(deep, RuntimeError) is wanted
+    assert first(group(later, deep), RuntimeError) is later
+    assert first(wanted, RuntimeError) is wanted
+
+
+def test_without_one_of_the_kind_there_is_none():
+    assert first(group(ValueError(), group(OSError())), RuntimeError) is None
+    assert first(OSError(), RuntimeError) is None
+
+
+def test_an_exception_of_a_narrower_kind_is_one_of_the_kind():
+    reset = ConnectionResetError()
+    assert first(group(ValueError(), reset), OSError) is reset
+
+
+async def test_what_a_part_tells_of_its_failure_is_logged_in_one_line_without_a_traceback(caplog):
+    class Broken:
+        def expire(self, queue: object, now: float) -> None:
+            raise PartFailed("the disk failed; see to it")
+
+        conclude = expire
+
+    with LoopSupervisor(asyncio.get_running_loop()) as supervisor:
+        dispatcher = Dispatcher(
+            clock=FakeTime(), call_soon=asyncio.get_running_loop().call_soon, settling=Broken()
+        )
+        dispatcher.ready(Queue())  # type: ignore[arg-type]
+        with pytest.raises(PartFailed, match="the disk failed; see to it"):
+            await supervisor.failure()
+    (record,) = caplog.records
+    assert record.exc_info is None
+    assert record.getMessage() == (
+        "the deliverer stops, since a part of it failed: the disk failed; see to it"
+    )

@@ -28,6 +28,7 @@ from pillion_operator.settings import (
 )
 from pillion_operator.telemetry.kopf_log import renamed_records
 from pillion_sidecar.config.addresses import AddressPolicy
+from pillion_sidecar.supervision import first
 
 HELP = """\
 Run the operator: IndicationServices, ListenerDestinations, IndicationFilters and
@@ -324,15 +325,6 @@ def run(args: argparse.Namespace) -> int:
     finally:
         output.close()
     return Exit.OK
-
-
-def first(group: ExceptionGroup[Exception], kind: type[Exception]) -> Exception | None:
-    """The first exception of a kind in a group, however deep it lies; None without one."""
-    for inner in group.exceptions:
-        found = first(inner, kind) if isinstance(inner, ExceptionGroup) else inner
-        if isinstance(found, kind):
-            return found
-    return None
 
 
 async def _serve(settings: OperatorSettings) -> None:

@@ -22,6 +22,7 @@ from pillion_sidecar.app import Deliverer, StartFailed
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.descriptors import raise_limit
 from pillion_sidecar.settings import INTAKE_PORT, TELEMETRY_PORT, Address, Settings
+from pillion_sidecar.supervision import PartFailed, first
 
 #: Seconds after which a thread that wants the interpreter gets it: the thread that commits waits so
 #: long at most for a busy event loop, instead of 5 ms.
@@ -185,6 +186,11 @@ def run(args: argparse.Namespace) -> int:
     except StartFailed as failure:
         print(failure, file=sys.stderr)
         raise CommandFailed("the deliverer could not start") from failure
+    except ExceptionGroup as group:
+        failed = first(group, PartFailed)
+        if failed is None:
+            raise
+        raise CommandFailed(str(failed)) from group
     finally:
         output.close()
     return Exit.OK

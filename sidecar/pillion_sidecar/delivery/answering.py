@@ -25,6 +25,10 @@ class JournalAnswers:
         self._settlements = settlements
         self._taking = taking
 
+    def failed(self) -> None:
+        """What the journal has is not known any more."""
+        self._keeping.failed = True
+
     def committed(self, through: int) -> None:
         """See ``JournalOwner``."""
         self._taking.committed(through)

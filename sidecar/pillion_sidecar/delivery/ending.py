@@ -154,11 +154,12 @@ class Ending:
             deque(self._rest, maxlen=0)
         for queue in list(self._table.all_queues()):
             self._table.retire(queue)
-            if self._keeping.packs:
-                if left := queue.depth + queue.reserved:
-                    events.kept_at_shutdown(queue, left)
-            elif left := queue.discarded[DiscardReason.SHUTDOWN]:
-                events.left_at_shutdown(queue, left)
+            if not self._keeping.packs:
+                if left := queue.discarded[DiscardReason.SHUTDOWN]:
+                    events.left_at_shutdown(queue, left)
+            elif left := queue.depth + queue.reserved:
+                is_kept = not self._keeping.failed
+                (events.kept_at_shutdown if is_kept else events.left_at_shutdown)(queue, left)
 
     def _give_up(self) -> Iterator[None]:
         """Discard what is in memory alone, one entry at each step."""

@@ -37,6 +37,8 @@ class Keeping:
         #: Whether indications can be read back, and whether nothing has to wait for a disk.
         self.packs = journal.durability is Durability.DISK
         self.in_memory = journal.durability is Durability.MEMORY
+        #: Whether the journal has failed, so that it is not known what it keeps.
+        self.failed = False
         self._subscription_at = subscription_at
         self._trackers = TrackerTable()
         self._trackers.follow_all(followers)

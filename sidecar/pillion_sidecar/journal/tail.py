@@ -98,7 +98,8 @@ class Tail:
         with suppress(FileNotFoundError):
             if self._files.identity(segment_name(self._number)) == self._identity:
                 return
-        raise OSError(errno.ENOENT, "the newest segment was deleted or moved")
+        name = segment_name(self._number)
+        raise OSError(errno.ENOENT, f"the newest segment was deleted or moved: {name}")
 
     def reserve(self, end: int) -> int:
         """Reserve the segment's room up to ``end``; return where it ends."""

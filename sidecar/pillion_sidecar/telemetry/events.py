@@ -231,7 +231,8 @@ EVENTS: tuple[Event, ...] = (
     Event(
         "left-at-shutdown",
         "WARNING",
-        "What a destination had still to get when the deliverer stopped.",
+        "What a destination had still to get when the deliverer stopped. It was in memory and is "
+        "discarded, or the journal's disk has failed: then the next start delivers what is there.",
         ("destination", "count"),
     ),
     Event(

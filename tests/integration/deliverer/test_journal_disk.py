@@ -13,6 +13,7 @@ import pytest
 from pillion_sidecar.journal.discards import read_discards
 from pillion_sidecar.journal.lock import LOCK_NAME
 from pillion_sidecar.journal.ports import DiscardQuery
+from pillion_sidecar.journal.segments import segment_name
 from pillion_sidecar.journaling import JournalFailed
 from pillion_sidecar.testing import FakeTime
 from support.chaos import small_disk
@@ -188,6 +189,36 @@ async def test_nothing_is_durable_in_a_segment_that_no_start_finds(
         with pytest.raises(ExceptionGroup, match="unhandled errors in a TaskGroup") as failure:
             await harm_the_journal()
     assert "the newest segment was deleted or moved" in str(failure.value.exceptions[0])
+
+
+async def test_a_journal_that_is_removed_is_told_in_one_line_that_names_it(
+    config: Path, journal: Path
+) -> None:
+    async with listening(status=503) as ops:
+        write(config, *resources(listener("ops", ops.url)))
+        async with sidecar(config, "--journal", str(journal)) as process:
+            first = await process.publish(*alerts(0, 1), query="ack=durable")
+            assert first.document["durable"] is True
+            shutil.rmtree(journal)
+            # It may end before it has answered; it never says that this is on disk.
+            with suppress(aiohttp.ClientError):
+                second = await process.publish(*alerts(1, 1), query="ack=durable")
+                assert second.document.get("durable") is not True
+            await process.logged("deliverer-failed")
+            assert await process.ended() == 1
+    (failed,) = process.events("deliverer-failed")
+    told = (
+        f"the journal's disk failed: {journal}: the newest segment was deleted or moved: "
+        f"{segment_name(1)}; see to the disk, and start the deliverer again"
+    )
+    assert failed["message"] == f"the deliverer stops, since a part of it failed: {told}"
+    assert process.said == [f"pillion sidecar: {told}\n"]
+    assert not [record for record in process.log if "exception" in record]
+    # Nobody knows what the next start will find.
+    assert not process.events("kept-at-shutdown")
+    (left,) = process.events("left-at-shutdown")
+    # What became of the first attempt may be written, and fail, before the second one is taken.
+    assert (left["destination"], left["count"] in (1, 2)) == ("ops", True)
 
 
 async def test_a_disk_that_breaks_at_the_end_is_not_passed_over(

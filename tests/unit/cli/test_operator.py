@@ -224,23 +224,6 @@ def group(*errors: Exception) -> ExceptionGroup[Exception]:
     return ExceptionGroup("several", list(errors))
 
 
-def test_the_first_of_a_kind_is_found_however_deep() -> None:
-    wanted, later = StartFailed("one"), StartFailed("two")
-    deep = group(ValueError(), group(OSError(), group(wanted)), later)
-    assert operator.first(deep, StartFailed) is wanted
-    assert operator.first(group(later, deep), StartFailed) is later
-
-
-def test_without_one_of_the_kind_there_is_none() -> None:
-    deep = group(ValueError(), group(OSError()))
-    assert operator.first(deep, StartFailed) is None
-
-
-def test_an_exception_of_a_narrower_kind_is_one_of_the_kind() -> None:
-    reset = ConnectionResetError()
-    assert operator.first(group(ValueError(), reset), OSError) is reset
-
-
 def ending(monkeypatch: pytest.MonkeyPatch, error: Exception | None) -> list[Any]:
     """Has the operator end like that at once; returns the settings that it got."""
     served: list[Any] = []
