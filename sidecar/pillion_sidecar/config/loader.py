@@ -14,6 +14,7 @@ from typing import Any
 from pillion_cim.schema import Schema, load_schema
 from pillion_sidecar.config import rendered
 from pillion_sidecar.config.addresses import AddressPolicy
+from pillion_sidecar.config.escaping import escape_controls
 from pillion_sidecar.config.looking import SHORTAGES
 from pillion_sidecar.config.parsing import Document, Resources, parse_documents
 from pillion_sidecar.config.problems import (
@@ -21,7 +22,6 @@ from pillion_sidecar.config.problems import (
     INCOMPLETE,
     ConfigurationError,
     Problem,
-    printable,
 )
 from pillion_sidecar.config.queries import Queries
 from pillion_sidecar.config.resolving import resolve
@@ -346,7 +346,7 @@ def _shown(path: Path) -> str:
 
 
 def _shown_text(path: Path | str) -> str:
-    return printable(os.fsencode(path).decode(errors="backslashreplace"))
+    return escape_controls(os.fsencode(path).decode(errors="backslashreplace"))
 
 
 def _unreadable(path: Path, message: str, remedy: str, *, line: int = 0) -> Problem:

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pillion_sidecar.config.escaping import escape_controls
+
 #: The reason where a rendered configuration's files are not all there: it may still be written.
 INCOMPLETE = "Incomplete"
 #: The reason where a folder holds nothing to read.
@@ -42,7 +44,7 @@ class Problem:
         place = f"{self.file}:{self.line}" if self.line else self.file
         where = ": ".join(part for part in (place, self.resource, self.field) if part)
         value = f" (value {self.value})" if self.value else ""
-        return printable(f"{where}: {self.message}{value}. {self.remedy}".removeprefix(": "))
+        return escape_controls(f"{where}: {self.message}{value}. {self.remedy}".removeprefix(": "))
 
 
 #: The most problems, and the most warnings, that the text of an error holds.
@@ -101,13 +103,6 @@ def defect(error: Exception) -> Problem:
         message=f"Pillion failed to read the resources: {type(error).__name__} at {places}",
         remedy="This is a defect of Pillion; report it, and take back the last change meanwhile.",
     )
-
-
-def printable(text: str) -> str:
-    """``text`` in one line: what does not print is escaped, as in a Python string."""
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 #: The most characters of a value that a complaint shows.

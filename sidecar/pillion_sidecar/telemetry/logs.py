@@ -20,8 +20,8 @@ from enum import StrEnum
 from typing import Any, TextIO
 
 from pillion_sidecar.clock import Clock, SystemClock
+from pillion_sidecar.config.escaping import escape_controls
 from pillion_sidecar.telemetry.bounding import SECONDS, LeftOut, LineBound, kind_of
-from pillion_sidecar.telemetry.escaping import escape_controls
 from pillion_sidecar.telemetry.linebuffer import BUFFERED_BYTES, BUFFERED_RECORDS, LineBuffer
 from pillion_sidecar.telemetry.rolling import LogFile, RollingHandler
 

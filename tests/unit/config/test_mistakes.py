@@ -197,8 +197,8 @@ def test_files_that_are_not_read_are_warned_of_once(tmp_path: Path) -> None:
     (tmp_path / "journal").mkdir()
     (warning,) = load_folder(tmp_path).warnings
     assert warning == (
-        "a.yaml~, b.txt, c\\n.conf and 1 more: not read, since the name of a resource file ends in "
-        ".yaml, .yml, .json or .mof"
+        "a.yaml~, b.txt, c\\u000a.conf and 1 more: not read, since the name of a resource file "
+        "ends in .yaml, .yml, .json or .mof"
     )
 
 
@@ -264,6 +264,11 @@ def test_a_problem_is_one_bounded_line_of_printable_text(tmp_path: Path) -> None
     for problem in refused(write(tmp_path, wrong)).problems:
         assert str(problem).isprintable()
         assert len(str(problem)) < 1000
+
+
+def test_what_is_not_printable_is_escaped_as_in_the_log() -> None:
+    problem = Problem(reason="Invalid", message="is a\n\x1b\u202e\U000e0001", remedy="No.")
+    assert str(problem) == "is a\\u000a\\u001b\\u202e\\udb40\\udc01. No."
 
 
 def test_the_text_of_an_error_is_bounded(tmp_path: Path) -> None:
