@@ -39,8 +39,9 @@ from pillion_cim.filters.syntax import (
     Truth,
 )
 
-#: Characters of a query, and nested parentheses, NOTs and calls in it.
-MAX_LENGTH = 10_000
+#: Characters of a query, as the schema of resources has it, too.
+MAX_QUERY_LENGTH = 8192
+#: Nested parentheses, NOTs and calls in it.
 MAX_DEPTH = 100
 
 _RESERVED = frozenset(
@@ -72,11 +73,11 @@ def parse(query: str, dialect: Dialect) -> Query:
     Raises:
         FilterError: the query is too long, too deep, or not of the dialect.
     """
-    if len(query) > MAX_LENGTH:
+    if len(query) > MAX_QUERY_LENGTH:
         raise FilterError(
-            f"the query has {len(query):,} characters, and {MAX_LENGTH:,} is the most",
+            f"the query has {len(query):,} characters, and {MAX_QUERY_LENGTH:,} is the most",
             query=query,
-            offset=MAX_LENGTH,
+            offset=MAX_QUERY_LENGTH,
         )
     return _Parser(query, dialect).query()
 

@@ -2,7 +2,9 @@
 
 import pytest
 
-from pillion_cim.filters import FilterError, compile_filter
+from pillion_cim.filters import MAX_QUERY_LENGTH, FilterError, compile_filter
+from pillion_sidecar.config.schema.fields import Text
+from pillion_sidecar.config.schema.filter import INDICATION_FILTER
 from support.filter_schema import small_schema
 
 SCHEMA = small_schema()
@@ -188,11 +190,17 @@ def test_an_unknown_language_is_refused_with_those_there_are() -> None:
     assert error.remedy == "Set it to DMTF:CQL or WQL."
 
 
-def test_length_is_bounded() -> None:
-    assert "10,000" in refused(ALERTS + "AlertType = 1 OR " * 1000).message
+def test_length_is_bounded_as_that_of_a_resource_is() -> None:
+    (query,) = (field for field in INDICATION_FILTER.spec.fields if field.name == "query")
+    assert isinstance(query.type, Text)
+    assert query.type.max_length == MAX_QUERY_LENGTH == 8192
+    fits = (ALERTS + "AlertType = 1").ljust(MAX_QUERY_LENGTH)
+    assert compile_filter(fits, language="WQL", schema=SCHEMA).query == fits
+    error = refused(fits + " ")
+    assert error.message == "the query has 8,193 characters, and 8,192 is the most"
 
 
 @pytest.mark.parametrize("opening", ["(", "NOT ", "UPPERCASE("])
 def test_depth_is_bounded(opening: str) -> None:
-    assert "more than 100 deep" in refused(ALERTS + opening * 900).message
+    assert "more than 100 deep" in refused(ALERTS + opening * 800).message
     assert "parts" in refused(ALERTS + "a" + ".a" * 3000).message

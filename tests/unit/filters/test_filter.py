@@ -336,5 +336,5 @@ def test_the_packaged_classes_serve() -> None:
 
 
 def test_a_long_chain_is_not_deep() -> None:
-    where = " OR ".join(["AlertType=1"] * 600 + ["AlertType=5"])
+    where = " OR ".join(["AlertType=1"] * 500 + ["AlertType=5"])
     assert compiled(where).matches(ALERT)

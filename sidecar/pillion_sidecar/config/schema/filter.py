@@ -1,5 +1,6 @@
 """IndicationFilter: which indications, after CIM_IndicationFilter."""
 
+from pillion_cim.filters import MAX_QUERY_LENGTH
 from pillion_sidecar.config.resources import QueryLanguage
 from pillion_sidecar.config.schema.common import one_of
 from pillion_sidecar.config.schema.fields import Column, Field, Kind, ListOf, Struct, Text
@@ -29,7 +30,7 @@ INDICATION_FILTER = Kind(
         fields=(
             Field(
                 name="query",
-                type=Text(min_length=1, max_length=8192),
+                type=Text(min_length=1, max_length=MAX_QUERY_LENGTH),
                 required=True,
                 description="The query, such as SELECT * FROM CIM_AlertIndication WHERE "
                 "PerceivedSeverity >= 5. An indication is selected where the query is true, and "
