@@ -83,7 +83,7 @@ FIRST_LOSS_DUE = Metric(
     MetricType.GAUGE,
     "When the first pending indication is discarded if nothing more is delivered, seconds since "
     "the epoch; absent while nothing pending is due to be lost. The bound of the journal's bytes "
-    "does not count.",
+    "does not count, and may be reached sooner.",
     _DESTINATION,
 )
 LAST_SUCCESS = Metric(

@@ -291,7 +291,7 @@ LISTENER_DESTINATION = Kind(
             "firstLossDueTime",
             "When the first indication will be discarded if nothing more is delivered: by its "
             "lifetime, its last attempt, or a full queue. The journal's byte bound is not "
-            "counted. Absent: none is due.",
+            "counted, and may be reached sooner. Absent: none is due.",
         ),
         count(
             "discarded",
