@@ -4,11 +4,13 @@ import asyncio
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
@@ -205,6 +207,23 @@ def test_a_part_that_fails_is_told_to_the_program(
     monkeypatch.undo()
     with embedded(tmp_path):
         pass
+
+
+async def test_a_journal_that_fails_is_told_to_the_program_in_its_own_words(
+    tmp_path: Path,
+) -> None:
+    config, journal = tmp_path / "config", tmp_path / "journal"
+    config.mkdir()
+    async with listening(status=503) as ops:
+        write(config, *resources(listener("ops", ops.url)))
+        deliverer = embedded(config, journal)
+        await asyncio.to_thread(deliverer.start)
+        shutil.rmtree(journal)
+        # It may end before it has answered.
+        with suppress(aiohttp.ClientError):
+            await publish(deliverer, count=1, ack="durable")
+        with pytest.raises(DelivererFailed, match=f"the journal's disk failed: {journal}: "):
+            await asyncio.to_thread(deliverer.stop)
 
 
 def test_one_whose_start_was_broken_off_ends_by_itself(
