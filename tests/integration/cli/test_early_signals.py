@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
-#: The command, with a signal to itself at the import of its own module.
+#: The command, with a signal to itself at the import of its own module. What the tests were started
+#: with is inherited: under ``nohup`` some signals are ignored.
 PROGRAM = """
-import os, sys
+import os, signal, sys
 from importlib.abc import MetaPathFinder
 
 class Signalling(MetaPathFinder):
@@ -16,14 +17,18 @@ class Signalling(MetaPathFinder):
         if name.startswith("pillion_cli.commands."):
             os.kill(os.getpid(), int(sys.argv[1]))
 
+signal.signal(int(sys.argv[1]), int(sys.argv[2]))
 sys.meta_path.insert(0, Signalling())
 from pillion_cli.main import main
-sys.exit(main(sys.argv[2:]))
+sys.exit(main(sys.argv[3:]))
 """
 
 
-def ended(number: int, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    program = [sys.executable, "-c", PROGRAM, str(int(number)), *arguments]
+def ended(
+    number: int, *arguments: str, disposition: int = signal.SIG_DFL
+) -> "subprocess.CompletedProcess[str]":
+    numbers = [str(int(number)), str(int(disposition))]
+    program = [sys.executable, "-c", PROGRAM, *numbers, *arguments]
     return subprocess.run(program, capture_output=True, text=True, check=False)
 
 
@@ -41,9 +46,5 @@ def test_a_command_that_ends_by_itself_does_not_pass_for_done() -> None:
 
 
 def test_a_signal_that_is_ignored_stays_so() -> None:
-    program = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n{PROGRAM}"
-    arguments = [str(int(signal.SIGHUP)), "sidecar", "--resources"]
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False
-    )
+    done = ended(signal.SIGHUP, "sidecar", "--resources", disposition=signal.SIG_IGN)
     assert done.returncode == 2
