@@ -88,6 +88,7 @@ class Dispatcher:
         if entry is None:
             return
         queue.last_attempt_at = now
+        attempts = entry.attempts
         delivery = Delivery(
             indication=entry.indication,
             filter_name=entry.subscription.resource.filter_name,
@@ -95,8 +96,8 @@ class Dispatcher:
             sequence_number=queue.sequence.sequence_number(entry.number)
             if queue.sends_identifiers
             else None,
-            attempt=entry.attempts + 1,
-            correlated=self.marks_retries and entry.attempts > 0,
+            attempt=attempts + 1,
+            correlated=self.marks_retries and attempts > 0,
             subscription=entry.subscription.resource.uid,
         )
         queue.handler.deliver(delivery, partial(self._done, queue, entry, now))

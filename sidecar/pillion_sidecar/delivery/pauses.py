@@ -30,4 +30,6 @@ class Pauses:
 
     def since(self, moment: float) -> float:
         """Return how many seconds of finished pauses lie after ``moment``."""
+        if not self.spells:
+            return 0.0
         return sum(end - max(begin, moment) for begin, end in self.spells if end > moment)

@@ -39,12 +39,8 @@ class Releases:
         return len(self._waiting)
 
     def precede(self, indication: Indication) -> bool:
-        """Whether members of its group wait for their turn."""
-        return (
-            bool(self._waiting)
-            and indication.member is not None
-            and run_of(indication) in self._of_run
-        )
+        """Whether members of its group wait for their turn; of a member."""
+        return bool(self._waiting) and run_of(indication) in self._of_run
 
     def add(self, indication: Indication) -> None:
         """Release a member that is held: at once where this turn has room and none is before it."""

@@ -244,27 +244,45 @@ class DeliveryService:
         """
         if queue.suspended:
             return False
-        depth, expired, behind = queue.depth, [], []
-        while (first := queue.waiting.first()) is not None:
-            if depth - queue.depth >= EXPIRED_PER_TURN:
+        if self._ended_by(queue, now) is not None:
+            self._discard_ended(queue, now)
+        return queue in self._expiring
+
+    def _discard_ended(self, queue: DestinationQueue, now: float) -> None:
+        taken: dict[DiscardReason, list[QueueEntry]] = {}
+        left = EXPIRED_PER_TURN
+        while (reason := self._ended_by(queue, now)) is not None:
+            if not left:
                 self._go_on_expiring(queue)
                 break
-            if not first.indication.body:
-                self._settlements.discard(queue, queue.waiting.popleft(), DiscardReason.DAMAGED)
-            elif (expiry := queue.expiry()) is not None and expiry <= now:
-                self._settlements.lose(queue, first.indication)
-                expired.append(queue.waiting.popleft())
-            elif queue.gaps.is_behind(first.indication) and not queue.passes_gaps:
-                behind.append(queue.waiting.popleft())
-            else:
-                break
-        if expired:
-            self._settlements.discard_many(queue, expired, DiscardReason.LIFETIME_EXPIRED)
-        if behind:
-            self._settlements.discard_many(queue, behind, DiscardReason.OUT_OF_ORDER)
-        if queue.depth < depth:
-            self._retire_if_drained(queue)
-        return queue in self._expiring
+            left -= 1
+            entry = queue.waiting.popleft()
+            if reason is DiscardReason.DAMAGED:
+                self._settlements.discard(queue, entry, reason)
+                continue
+            if reason is DiscardReason.LIFETIME_EXPIRED:
+                # At once: what is behind it is looked at next.
+                self._settlements.lose(queue, entry.indication)
+            taken.setdefault(reason, []).append(entry)
+        for reason, entries in taken.items():
+            self._settlements.discard_many(queue, entries, reason)
+        self._retire_if_drained(queue)
+
+    def _ended_by(self, queue: DestinationQueue, now: float) -> DiscardReason | None:
+        """Return why the first entry is not attempted any more; None where it is, or none is
+        loaded."""
+        first = queue.waiting.first()
+        if first is None:
+            return None
+        indication = first.indication
+        if not indication.body:
+            return DiscardReason.DAMAGED
+        expiry = queue.expiry()
+        if expiry is not None and expiry <= now:
+            return DiscardReason.LIFETIME_EXPIRED
+        if indication.member is None or queue.passes_gaps or not queue.gaps.is_behind(indication):
+            return None
+        return DiscardReason.OUT_OF_ORDER
 
     def _go_on_expiring(self, queue: DestinationQueue) -> None:
         if queue not in self._expiring:

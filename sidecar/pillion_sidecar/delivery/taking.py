@@ -72,7 +72,7 @@ class Taking:
         """
         if self.closed:
             return CLOSED
-        if self.releases.precede(indication):
+        if indication.member is not None and self.releases.precede(indication):
             refusal = self.hold(indication, targets)
             if refusal is None:
                 self.releases.add(indication)

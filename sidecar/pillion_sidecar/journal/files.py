@@ -158,8 +158,7 @@ class SystemFile:
         """Whether the file is certainly where it was when its identity was asked for, and that is
         at ``path``."""
         link = self._link
-        is_at_path = link.endswith(path[path.rindex("/") :]) and self._where() == link
-        return is_at_path and os.access(path, os.F_OK)
+        return link.endswith(path[path.rindex("/") :]) and self._where() == link
 
     def _where(self) -> str:
         # Linux follows the file through renames, its folders' too, and marks what was deleted.

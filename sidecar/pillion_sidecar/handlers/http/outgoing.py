@@ -90,11 +90,8 @@ class OutgoingConnections:
         self._failing = 0
         self._turns = _Turns()
         self._turns_of_failing = _Turns()
-
-    @property
-    def is_crowded(self) -> bool:
-        """Whether somebody waits."""
-        return bool(self._turns or self._turns_of_failing)
+        #: Whether somebody waits.
+        self.is_crowded = False
 
     def take(self, holder: Holder) -> bool:
         """Let a holder open a connection; otherwise return False, and admit it later."""
@@ -107,6 +104,7 @@ class OutgoingConnections:
                 self._hold(holder, failing)
                 return True
         turns.add(holder)
+        self.is_crowded = True
         if self._timers is not None and self._timer is None:
             self._timer = self._timers.call_later(LOOK_SECONDS, self._look)
         return False
@@ -138,15 +136,20 @@ class OutgoingConnections:
         self._failing += failing
 
     def _admit(self) -> None:
-        while True:
-            if self._turns and self._has_room(False):
-                holder, failing = self._turns.pop(), False
-            elif self._turns_of_failing and self._has_room(True):
-                holder, failing = self._turns_of_failing.pop(), True
-            else:
-                return
+        while (first := self._first_in_turn()) is not None:
+            holder, failing = first
             self._hold(holder, failing)
             holder.admitted()
+
+    def _first_in_turn(self) -> tuple[Holder, bool] | None:
+        """Take the holder that may open a connection now, and whether it was failing."""
+        found = None
+        if self._turns and self._has_room(False):
+            found = self._turns.pop(), False
+        elif self._turns_of_failing and self._has_room(True):
+            found = self._turns_of_failing.pop(), True
+        self.is_crowded = bool(self._turns or self._turns_of_failing)
+        return found
 
     def _look(self) -> None:
         """Have connections give way for those who wait, the one that was opened first before the
