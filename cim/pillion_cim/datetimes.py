@@ -123,6 +123,23 @@ class CIMDateTime:
         return seconds * 1_000_000 + int(text[15:21])
 
 
+def to_rfc3339(text: str) -> str | None:
+    """Return ``20261121143000.000000+060`` as ``2026-11-21T13:30:00Z``; None where the text is no
+    exact point in time, or one that RFC 3339 cannot say."""
+    if len(text) != _LENGTH or "*" in text or _POINT.fullmatch(text) is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(f"{text[:8]}T{text[8:21]}") - _offset(text[21:])
+    except (ValueError, OverflowError):
+        return None
+    return f"{moment.isoformat()}Z"
+
+
+@lru_cache(maxsize=64)
+def _offset(offset: str) -> timedelta:
+    return timedelta(minutes=int(offset))
+
+
 @lru_cache(maxsize=64)
 def _iso_offset(offset: str) -> str:
     """``+060`` (minutes) as ``+01:00``."""

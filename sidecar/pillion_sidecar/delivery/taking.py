@@ -296,6 +296,8 @@ def _counts_repeats(indication: Indication, queue: DestinationQueue) -> bool:
 
 def _needed(resolved: Sequence[Resolved]) -> dict[DestinationQueue, int]:
     """Return how many places each queue needs: two subscriptions to one destination need two."""
+    if len(resolved) == 1:
+        return {resolved[0][2]: 1}
     needed: dict[DestinationQueue, int] = {}
     for _, _, queue in resolved:
         needed[queue] = needed.get(queue, 0) + 1

@@ -29,7 +29,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from pillion_cim.datetimes import CIMDateTime
+from pillion_cim.datetimes import to_rfc3339
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
 from pillion_sidecar.handlers.http.exchange import Failure, Headers, Sender
@@ -152,25 +152,18 @@ def _rfc3339(value: object) -> str | None:
     text = value.get("value") if isinstance(value, dict) else value
     if not isinstance(text, str):
         return None
-    try:
-        moment = CIMDateTime(text).to_datetime()
-    except ValueError:
-        moment = _from_rfc3339(text)
-    if moment is None:
-        return None
-    try:
-        return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    except OverflowError:
-        return None
+    # The JSON form takes points in time as RFC 3339 has them, too.
+    return to_rfc3339(text) or _in_utc(text)
 
 
-def _from_rfc3339(text: str) -> datetime | None:
-    # The JSON form takes points in time so, too.
+def _in_utc(text: str) -> str | None:
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        if moment.tzinfo is None:
+            return None
+        return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError):
         return None
-    return None if moment.tzinfo is None else moment
 
 
 def render(event: _Event, delivery: Delivery) -> bytes:

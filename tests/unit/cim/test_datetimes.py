@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_cim.datetimes import CIMDateTime, parse_rfc3339
+from pillion_cim.datetimes import CIMDateTime, parse_rfc3339, to_rfc3339
 from support.cim import moments
 
 
@@ -121,3 +121,31 @@ def test_rfc_3339_is_understood() -> None:
     assert parse_rfc3339("2026-11-21T14:30:00.25+01:00").to_datetime() == expected
     with pytest.raises(ValueError, match="offset"):
         parse_rfc3339("2026-11-21T14:30:00")
+
+
+@given(moments)
+def test_rfc_3339_tells_the_same_time_in_utc(moment: datetime) -> None:
+    try:
+        expected = moment.astimezone(UTC)
+    except OverflowError:
+        expected = None
+    told = to_rfc3339(CIMDateTime.from_datetime(moment).text) if expected else None
+    assert told is None or told.endswith("Z")
+    assert (told and datetime.fromisoformat(told)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("20261121143000.000000+060", "2026-11-21T13:30:00Z"),
+        ("20261121133000.000123+000", "2026-11-21T13:30:00.000123Z"),
+        ("00010101000000.000000+060", None),
+        ("20261131000000.000000+000", None),
+        ("2026112113300*.******+000", None),
+        ("00000001060000.000000:000", None),
+        ("2026-11-21T13:30:00+01:00", None),
+        ("", None),
+    ],
+)
+def test_rfc_3339_says_exact_points_in_time(text: str, told: str | None) -> None:
+    assert to_rfc3339(text) == told
