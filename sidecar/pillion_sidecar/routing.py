@@ -15,7 +15,7 @@ from pillion_sidecar.config.resources import (
     RepeatPolicy,
     SubscriptionState,
 )
-from pillion_sidecar.intake.ports import InstanceSource, Target
+from pillion_sidecar.indication import InstanceSource, Target
 
 #: Classes that are not declared whose routes are remembered.
 MOST_UNDECLARED = 256
@@ -120,7 +120,7 @@ class Router:
         self._selected = {
             name.casefold() for found in compiled.values() for name in found.class_names
         }
-        #: See ``intake.ports.Routes``.
+        #: See ``indication.Routes``.
         self.takes_relayed = configuration.service.deliverer.mode is DelivererMode.GATEWAY
         self._relayed = {
             subscription.uid: Aim(subscription)

@@ -15,8 +15,8 @@ from pillion_sidecar.clock import SystemClock
 from pillion_sidecar.config.resources import ListenerDestination, Protocol
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.waiting import WaitingEntries
+from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.telemetry.metrics import Metrics
 from support.bench import report
 

@@ -22,10 +22,8 @@ from pillion_sidecar.config.resources import (
     RetryPolicy,
 )
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
-from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.service import DeliveryService
-from pillion_sidecar.indication import Indication
-from pillion_sidecar.intake.ports import Target
+from pillion_sidecar.indication import DiscardReason, Indication, Target
 from pillion_sidecar.journal.bounds import JournalSettings
 from pillion_sidecar.journal.disk import DiskJournal, open_journal
 from pillion_sidecar.journal.ports import Place, QueueState, Recovered, SubscriptionRecord

@@ -14,10 +14,8 @@ from pillion_sidecar.config.resources import (
 )
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, HoldCause
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.service import DeliveryService
-from pillion_sidecar.indication import GroupMember, Indication
-from pillion_sidecar.intake.ports import Refusal, Target
+from pillion_sidecar.indication import DiscardReason, GroupMember, Indication, Refusal, Target
 from pillion_sidecar.journal.memory import MemoryJournal
 from pillion_sidecar.journal.ports import DiscardList, Journal, JournalOwner, Recovered
 from pillion_sidecar.testing import FakeTime

@@ -7,8 +7,7 @@ from functools import partial
 import msgspec
 
 from pillion_sidecar.config.resources import Durability
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.journal.ports import JournalOwner, Place, QueueState, SubscriptionRecord
 
 

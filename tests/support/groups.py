@@ -3,9 +3,14 @@
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import GroupMember, Indication, Relayed
-from pillion_sidecar.intake.ports import Refusal, Target
+from pillion_sidecar.indication import (
+    DiscardReason,
+    GroupMember,
+    Indication,
+    Refusal,
+    Relayed,
+    Target,
+)
 from pillion_sidecar.journal.ports import GroupRecord
 from pillion_sidecar.reliability.grouping import Groups
 from pillion_sidecar.reliability.groupnames import GroupLimits

@@ -11,14 +11,12 @@ from aiohttp import ClientSession, TCPConnector, web
 
 from pillion_cim.schema import Schema, load_schema
 from pillion_sidecar.connections import connections
-from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.door.guard import Guard
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import DiscardReason, Indication, InstanceSource, Refusal, Target
 from pillion_sidecar.intake.acceptance import Rooms
 from pillion_sidecar.intake.bodies import IntakeLimits
 from pillion_sidecar.intake.gate import IntakeGate
 from pillion_sidecar.intake.heldback import HeldBack
-from pillion_sidecar.intake.ports import InstanceSource, Refusal, Target
 from pillion_sidecar.intake.server import create_intake
 from pillion_sidecar.intake.undeclared import UndeclaredClasses
 from pillion_sidecar.intake.unreached import UnreachedIndications

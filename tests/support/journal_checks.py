@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.recovery import Recovery, recover
 from pillion_sidecar.journal.segments import segment_name
 from pillion_sidecar.testing import FakeTime

@@ -4,8 +4,7 @@ the books of what must be found there again."""
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import GroupMember, Indication, Relayed
+from pillion_sidecar.indication import DiscardReason, GroupMember, Indication, Relayed
 from pillion_sidecar.journal.files import Buffer, File
 from pillion_sidecar.journal.ports import NO_NUMBER, Place, QueueState
 from pillion_sidecar.journal.records import (

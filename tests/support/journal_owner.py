@@ -5,8 +5,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from pillion_sidecar.config.resources import Durability
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.journal.bounds import MIB, JournalSettings
 from pillion_sidecar.journal.disk import DiskJournal, open_journal
 from pillion_sidecar.journal.files import Files

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pillion_sidecar.config.resources import Durability, IndicationSubscription, ListenerDestination
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import Indication
-from pillion_sidecar.intake.ports import Refusal, Target
+from pillion_sidecar.indication import DiscardReason, Indication, Refusal, Target
 from pillion_sidecar.journal.bounds import JournalSettings
 from pillion_sidecar.journal.disk import DiskJournal, open_journal
 from pillion_sidecar.journal.files import Files

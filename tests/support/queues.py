@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pillion_sidecar.config.resources import RetryPolicy
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.delivery.hold import Hold
-from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.subscriptions import Subscription
+from pillion_sidecar.indication import DiscardReason
 
 
 @dataclass(frozen=True)

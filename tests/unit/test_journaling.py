@@ -12,8 +12,7 @@ import pytest
 from pillion_sidecar.clock import LoopTimers, SystemClock
 from pillion_sidecar.config.problems import ConfigurationError
 from pillion_sidecar.config.resources import Durability, IndicationService
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.journal.bounds import MIB, MINIMUM_BYTES, JournalSettings
 from pillion_sidecar.journal.discards import DiscardRecorder, read_discards
 from pillion_sidecar.journal.errors import LockedError

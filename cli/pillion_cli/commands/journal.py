@@ -16,7 +16,7 @@ from pillion_cli.journal.overview import Overview
 from pillion_cli.journal.reading import JournalReader
 from pillion_cli.journal.snapshot import Snapshot
 from pillion_cli.tables import plain, show, table
-from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.discards import (
     count_unlisted,
     encode_discard,

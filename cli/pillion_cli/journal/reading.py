@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.account import Account
 from pillion_sidecar.journal.files import Files
 from pillion_sidecar.journal.opening import Surveyed, examine

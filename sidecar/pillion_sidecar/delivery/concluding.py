@@ -11,11 +11,11 @@ from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.delivery.hold import HOLD_RETRY_SECONDS, Hold
 from pillion_sidecar.delivery.limits import AttemptObserver
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.retry import retry_wait
 from pillion_sidecar.delivery.settling import Settlements
 from pillion_sidecar.delivery.table import DestinationTable
 from pillion_sidecar.delivery.triggers import FailureTriggers
+from pillion_sidecar.indication import DiscardReason
 
 
 class Concluding:

@@ -7,9 +7,8 @@ from functools import partial
 from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.packed import PackedEntries, PackedEntry
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.waiting import Packing
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import DiscardReason, Indication
 
 #: Discards before the event loop gets its turn.
 DISCARDS_PER_TURN = 128

@@ -11,7 +11,7 @@ from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.ports import NO_NUMBER, Discard, DiscardList
 
 #: Seconds between two counts.

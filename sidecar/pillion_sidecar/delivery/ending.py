@@ -11,10 +11,10 @@ from pillion_sidecar.delivery.discarding import DISCARDS_PER_TURN
 from pillion_sidecar.delivery.handingover import HandOver
 from pillion_sidecar.delivery.keeping import Keeping
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.settling import Settlements
 from pillion_sidecar.delivery.table import DestinationTable
 from pillion_sidecar.delivery.taking import Taking
+from pillion_sidecar.indication import DiscardReason
 
 #: Seconds between two looks at whether a drain has anything left to wait for.
 LOOK_SECONDS = 0.25

@@ -8,9 +8,8 @@ from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.handler import DeliveryOutcome
 from pillion_sidecar.delivery.hold import Hold
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.subscriptions import Subscription
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import DiscardReason, Indication
 
 logger = logging.getLogger("pillion.delivery")
 

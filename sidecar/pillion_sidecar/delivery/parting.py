@@ -3,8 +3,7 @@ others wait for its predecessors (S1.5). To whoever follows it, it stays one."""
 
 import msgspec
 
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import DiscardReason, Indication
 
 
 class Parted:

@@ -31,13 +31,12 @@ from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Ha
 from pillion_sidecar.delivery.hold import Hold
 from pillion_sidecar.delivery.packed import PackedEntries
 from pillion_sidecar.delivery.pauses import Pauses
-from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.relaying import listener_of, protocol_of
 from pillion_sidecar.delivery.retiring import RetiringHandlers
 from pillion_sidecar.delivery.sequence import SequenceIdentifiers
 from pillion_sidecar.delivery.subscriptions import Subscription
 from pillion_sidecar.delivery.waiting import WaitingEntries
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import DiscardReason, Indication
 
 #: How far ``ordering: Group`` looks for an indication of another group.
 GROUP_SEARCH = 256

@@ -20,14 +20,12 @@ from pillion_sidecar.delivery.handler import DeliveryOutcome
 from pillion_sidecar.delivery.keeping import Keeping
 from pillion_sidecar.delivery.limits import AttemptObserver, TooManyDestinations
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.settling import Settlements
 from pillion_sidecar.delivery.subscriptions import Subscription
 from pillion_sidecar.delivery.table import DestinationTable, HandlerFactory
 from pillion_sidecar.delivery.taking import Taking
 from pillion_sidecar.delivery.triggers import FailureTriggers
-from pillion_sidecar.indication import Indication, Tracker
-from pillion_sidecar.intake.ports import Refusal, Target
+from pillion_sidecar.indication import DiscardReason, Indication, Refusal, Target, Tracker
 from pillion_sidecar.journal.ports import DiscardList, Journal, Recovered
 
 #: Entries whose lifetime has ended that one turn of the event loop takes from a queue.
@@ -164,41 +162,41 @@ class DeliveryService:
     def offer(
         self, indication: Indication, targets: Sequence[Target], *, completes: bool = False
     ) -> Refusal | None:
-        """See ``intake.ports.Queues``."""
+        """See ``indication.Queues``."""
         return self._taking.offer(indication, targets, completes=completes)
 
     def hold(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
-        """See ``intake.ports.Queues``."""
+        """See ``indication.Queues``."""
         return self._taking.hold(indication, targets)
 
     def have_ended(self, targets: Sequence[Target]) -> bool:
-        """See ``intake.ports.Queues``."""
+        """See ``indication.Queues``."""
         return self._taking.have_ended(targets)
 
     def release(self, indication: Indication) -> None:
-        """See ``intake.ports.Queues``."""
+        """See ``indication.Queues``."""
         self._taking.release(indication)
 
     def discard_held(self, indication: Indication, reason: DiscardReason) -> None:
-        """See ``intake.ports.Queues``."""
+        """See ``indication.Queues``."""
         self._taking.discard_held(indication, reason)
 
     def lose(self, indication: Indication, destination: str) -> None:
-        """See ``intake.ports.Queues``."""
+        """See ``indication.Queues``."""
         queue = self._table.queue(destination)
         if queue is not None:
             self._settlements.lose(queue, indication)
 
     def end_group(self, run: int) -> None:
-        """See ``intake.ports.Queues``."""
+        """See ``indication.Queues``."""
         self._taking.releases.end_group(run)
 
     def end_other_groups(self, runs: Set[int]) -> None:
-        """See ``intake.ports.Queues``."""
+        """See ``indication.Queues``."""
         self._taking.releases.end_other_groups(runs)
 
     def barrier(self, done: Callable[[], None]) -> None:
-        """See ``intake.ports.Queues``."""
+        """See ``indication.Queues``."""
         self._journal.barrier(done)
 
     # ------------------------------------------------------------------ attempts

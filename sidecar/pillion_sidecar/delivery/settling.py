@@ -11,8 +11,7 @@ from pillion_sidecar.delivery.gaps import run_of
 from pillion_sidecar.delivery.keeping import Keeping, queue_state
 from pillion_sidecar.delivery.packed import PackedEntries
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.journal.ports import Place
 
 

@@ -33,7 +33,7 @@ from pillion_sidecar.delivery.sequence import SequenceIdentifiers
 from pillion_sidecar.delivery.subscribing import SubscriptionTable
 from pillion_sidecar.delivery.subscriptions import Subscription
 from pillion_sidecar.delivery.waiting import Packing, WaitingEntries
-from pillion_sidecar.intake.ports import Target
+from pillion_sidecar.indication import Target
 from pillion_sidecar.journal.ports import Journal, Recovered, RecoveredQueue
 
 #: Makes the handler of a destination.

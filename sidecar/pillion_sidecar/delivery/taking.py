@@ -11,13 +11,11 @@ from pillion_sidecar.delivery.heaviest import Heaviest
 from pillion_sidecar.delivery.keeping import Keeping, Queued
 from pillion_sidecar.delivery.parting import part
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.releasing import Releases
 from pillion_sidecar.delivery.settling import Settlements
 from pillion_sidecar.delivery.subscriptions import Subscription
 from pillion_sidecar.delivery.table import DestinationTable
-from pillion_sidecar.indication import Indication, Tracker
-from pillion_sidecar.intake.ports import Refusal, Target
+from pillion_sidecar.indication import DiscardReason, Indication, Refusal, Target, Tracker
 from pillion_sidecar.journal.ports import NO_NUMBER, Place
 
 #: What a publisher who met a full queue is told to wait, in seconds.
@@ -64,7 +62,7 @@ class Taking:
     def offer(
         self, indication: Indication, targets: Sequence[Target], *, completes: bool = False
     ) -> Refusal | None:
-        """See ``intake.ports.Queues``.
+        """See ``indication.Queues``.
 
         A subscription that has ended meanwhile, or whose repeat notification policy suppresses
         this occurrence, is not a target any more. What was relayed for one that has ended is
@@ -94,7 +92,7 @@ class Taking:
             self._keeping.stage(indication, entries)
 
     def hold(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
-        """See ``intake.ports.Queues``."""
+        """See ``indication.Queues``."""
         if self.closed:
             return CLOSED
         resolved = self._table.resolve(targets, ended=indication.relayed is not None)
@@ -118,11 +116,11 @@ class Taking:
         )
 
     def have_ended(self, targets: Sequence[Target]) -> bool:
-        """See ``intake.ports.Queues``."""
+        """See ``indication.Queues``."""
         return not self._table.resolve(targets)
 
     def release(self, indication: Indication) -> None:
-        """See ``intake.ports.Queues``."""
+        """See ``indication.Queues``."""
         if not self.closed:
             self.releases.add(indication)
 
@@ -141,7 +139,7 @@ class Taking:
             self.committed(indication.id)
 
     def discard_held(self, indication: Indication, reason: DiscardReason) -> None:
-        """See ``intake.ports.Queues``."""
+        """See ``indication.Queues``."""
         if self.closed:
             return
         entries = self._keeping.let_go(indication)

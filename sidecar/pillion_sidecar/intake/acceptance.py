@@ -11,10 +11,17 @@ from dataclasses import dataclass
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.resources import Acknowledgement, Durability
-from pillion_sidecar.indication import Indication, Tracker, Unreached
+from pillion_sidecar.indication import (
+    Indication,
+    Queues,
+    Refusal,
+    Routes,
+    Target,
+    Tracker,
+    Unreached,
+)
 from pillion_sidecar.intake.decoding import MAXIMUM_GROUP_IDLE, Decoded, InvalidLine
 from pillion_sidecar.intake.heldback import HeldBack
-from pillion_sidecar.intake.ports import Queues, Refusal, Routes, Target
 from pillion_sidecar.intake.statistics import IntakeObserver
 from pillion_sidecar.intake.undeclared import UndeclaredClasses
 from pillion_sidecar.intake.unreached import UnreachedIndications

@@ -4,10 +4,9 @@ subscription each, and taken over in the order in which they come, as far as tha
 
 from collections.abc import Sequence
 
-from pillion_sidecar.indication import Indication, Relayed
+from pillion_sidecar.indication import Indication, Refusal, Relayed, Target
 from pillion_sidecar.intake.acceptance import Rooms, Submission
 from pillion_sidecar.intake.decoding import Decoded, InvalidLine
-from pillion_sidecar.intake.ports import Refusal, Target
 from pillion_sidecar.reliability.duplicates import Original
 from pillion_sidecar.reliability.grouping import Examined
 from pillion_sidecar.reliability.groups import Moment

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.bounds import JournalSettings
 from pillion_sidecar.journal.identities import IdentitiesFile, StoredIdentity, surplus
 from pillion_sidecar.journal.log import Log, Segment

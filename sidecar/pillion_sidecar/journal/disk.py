@@ -7,8 +7,7 @@ from typing import Protocol
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import Durability
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.journal.bounds import OVER, JournalSettings
 from pillion_sidecar.journal.compaction import Compaction, known_segments
 from pillion_sidecar.journal.errors import folder_error

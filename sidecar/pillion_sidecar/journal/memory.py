@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.resources import Durability
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.journal.ports import JournalOwner, Place, QueueState, SubscriptionRecord
 
 

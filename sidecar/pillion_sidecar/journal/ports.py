@@ -14,8 +14,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from pillion_sidecar.config.resources import Durability
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import GroupMember, Indication
+from pillion_sidecar.indication import DiscardReason, GroupMember, Indication
 
 #: The number of what is in no queue yet.
 NO_NUMBER = 2**64 - 1

@@ -12,8 +12,7 @@ from zlib import crc32
 
 import msgspec
 
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import GroupMember, Indication
+from pillion_sidecar.indication import DiscardReason, GroupMember, Indication
 from pillion_sidecar.journal.ports import (
     Place,
     QueueState,

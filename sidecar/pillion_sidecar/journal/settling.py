@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.ports import Place, QueueState, SubscriptionRecord
 from pillion_sidecar.journal.records import (
     DELIVERED,

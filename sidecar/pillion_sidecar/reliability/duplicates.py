@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.reliability.packed import (
     LAST_STATE,
     LAST_TICK,

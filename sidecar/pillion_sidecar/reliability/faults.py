@@ -8,8 +8,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Self
 
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import DiscardReason, Indication
 
 #: Faults kept for one publisher, and for all together.
 MAXIMUM_FAULTS = 5_000

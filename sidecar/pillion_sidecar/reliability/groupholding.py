@@ -5,9 +5,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from pillion_sidecar.clock import Timers
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import Indication
-from pillion_sidecar.intake.ports import Queues
+from pillion_sidecar.indication import DiscardReason, Indication, Queues
 from pillion_sidecar.reliability.groupnames import GroupLimits, Name
 from pillion_sidecar.reliability.states import Guard, State, Transition, step
 

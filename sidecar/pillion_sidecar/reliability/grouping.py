@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pillion_sidecar.clock import Clock, Timers
-from pillion_sidecar.indication import GroupMember, Indication
-from pillion_sidecar.intake.ports import Queues, Refusal, Target
+from pillion_sidecar.indication import GroupMember, Indication, Queues, Refusal, Target
 from pillion_sidecar.journal.ports import GroupRecord
 from pillion_sidecar.reliability.duplicates import Original
 from pillion_sidecar.reliability.groupholding import HeldMembers, HoldShare

@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from pillion_sidecar.clock import Clock, Timers
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import Indication, Unreached
-from pillion_sidecar.intake.ports import Target
+from pillion_sidecar.indication import DiscardReason, Indication, Target, Unreached
 from pillion_sidecar.reliability.duplicates import DuplicateMemory, Original
 from pillion_sidecar.reliability.faults import Fault, FaultLog, Faults
 from pillion_sidecar.reliability.identity import identity_digest

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pillion_sidecar.clock import Timers
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import Indication, Tracker, Unreached
-from pillion_sidecar.intake.ports import Target
+from pillion_sidecar.indication import DiscardReason, Indication, Target, Tracker, Unreached
 from pillion_sidecar.reliability.duplicates import DuplicateMemory, Original
 
 MAXIMUM_RECEIPTS = 10_000

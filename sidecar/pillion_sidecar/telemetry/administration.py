@@ -20,8 +20,8 @@ from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.connections import ended_with_client
-from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.httprefusals import refuse
+from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.ports import Discard, DiscardQuery
 from pillion_sidecar.origins import OriginPolicy
 from pillion_sidecar.queryparameters import MOST_SHOWN, refuse_parameters, suggest

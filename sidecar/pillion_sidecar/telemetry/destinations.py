@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import DeliveryResult
-from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.telemetry import definitions
 from pillion_sidecar.telemetry.exposition import Metric, all_escaped
 from pillion_sidecar.telemetry.ports import DestinationQueue

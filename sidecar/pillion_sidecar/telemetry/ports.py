@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pillion_sidecar.config.resources import RetryPolicy
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
-from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.ports import Discard, DiscardQuery
 
 

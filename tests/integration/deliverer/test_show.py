@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pillion_sidecar.delivery.handler import DeliveryResult
-from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import DiscardReason
 from support.listening import listening
 from support.pywbem_peer import PywbemPeer, Received
 from support.resources import alert_filter, service, subscription, write

@@ -16,8 +16,7 @@ from pillion_cli.commands import journal
 from pillion_cli.exits import CommandFailed, Exit
 from pillion_cli.journal.reading import JournalReader
 from pillion_cli.journal.snapshot import Snapshot
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import GroupMember, Indication
+from pillion_sidecar.indication import DiscardReason, GroupMember, Indication
 from pillion_sidecar.intake.decoding import decode_object
 from pillion_sidecar.intake.jsontext import parse_json
 from pillion_sidecar.journal.files import File, SystemFiles

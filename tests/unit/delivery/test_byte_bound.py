@@ -3,7 +3,7 @@
 import pytest
 
 from pillion_sidecar.config.resources import Durability
-from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.bounds import MIB, JournalSettings
 from support.delivery import ERROR, SUCCESS, destination
 from support.journal_files import MemoryFiles

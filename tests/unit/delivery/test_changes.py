@@ -11,7 +11,7 @@ from pillion_sidecar.config.resources import (
     RemovalPolicy,
     RetryPolicy,
 )
-from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import DiscardReason
 from support.delivery import ERROR, HELD, SUCCESS, Deliverer, destination, subscription
 from support.fake_journal import FakeJournal
 

@@ -3,8 +3,8 @@
 import pytest
 
 from pillion_sidecar.config.resources import Ordering, RemovalPolicy, RetryPolicy
-from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.waiting import FRONT_ENTRIES
+from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.records import FRAME
 from pillion_sidecar.journal.segments import segment_name, segment_numbers, segment_of
 from support.delivery import ERROR, SUCCESS, destination

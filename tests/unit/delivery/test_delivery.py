@@ -7,7 +7,7 @@ import pytest
 from pillion_sidecar.config.resources import QueueFullPolicy, RetryPolicy
 from pillion_sidecar.delivery.dispatcher import ATTEMPTS_PER_TURN
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
-from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import DiscardReason
 from support.delivery import (
     ERROR,
     FATAL_ERROR,

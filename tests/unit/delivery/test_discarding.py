@@ -6,8 +6,7 @@ from typing import Any, cast
 
 from pillion_sidecar.delivery.discarding import DISCARDS_PER_TURN, DiscardTurns
 from pillion_sidecar.delivery.entry import QueueEntry
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import DiscardReason, Indication
 
 
 def test_one_that_is_copied_forward_before_its_turn_is_settled_where_it_lies() -> None:

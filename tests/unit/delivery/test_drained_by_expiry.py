@@ -3,7 +3,7 @@
 import pytest
 
 from pillion_sidecar.config.resources import RemovalPolicy
-from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import DiscardReason
 from support.delivery import ERROR, SUCCESS, Deliverer, DeliveryOutcome, destination
 
 

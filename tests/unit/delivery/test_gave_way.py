@@ -4,7 +4,7 @@ import pytest
 
 from pillion_sidecar.config.resources import QueueFullPolicy, RemovalPolicy
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
-from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import DiscardReason
 from support.delivery import SUCCESS, Deliverer, destination, subscription
 
 GAVE_WAY = DeliveryOutcome(

@@ -7,9 +7,8 @@ import pytest
 
 from pillion_sidecar.config.resources import DeliverThrough, Ordering, QueueFullPolicy, RetryPolicy
 from pillion_sidecar.delivery.gaps import MAXIMUM_GAPS
-from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.waiting import FRONT_ENTRIES
-from pillion_sidecar.indication import GroupMember
+from pillion_sidecar.indication import DiscardReason, GroupMember
 from support.delivery import (
     ERROR,
     FATAL_ERROR,

@@ -3,9 +3,7 @@
 import pytest
 
 from pillion_sidecar.config.resources import QueueFullPolicy
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import GroupMember, Indication
-from pillion_sidecar.intake.ports import Refusal, Target
+from pillion_sidecar.indication import DiscardReason, GroupMember, Indication, Refusal, Target
 from support.delivery import Deliverer, destination
 
 SIZE = 20

@@ -35,9 +35,7 @@ from pillion_sidecar.delivery.concluding import MOST_REFUSALS
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, HoldCause
 from pillion_sidecar.delivery.hold import HOLD_RETRY_SECONDS
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import Indication
-from pillion_sidecar.intake.ports import Target
+from pillion_sidecar.indication import DiscardReason, Indication, Target
 from support.delivery import Deliverer, ScriptedHandler, destination, subscription
 
 #: ``PILLION_MODEL_RUNS`` runs it long: the default keeps it under ten seconds.

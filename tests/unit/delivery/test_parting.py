@@ -2,9 +2,7 @@
 
 import pytest
 
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import GroupMember, Indication
-from pillion_sidecar.intake.ports import Target
+from pillion_sidecar.indication import DiscardReason, GroupMember, Indication, Target
 from pillion_sidecar.reliability.grouping import Groups
 from pillion_sidecar.reliability.groups import Moment
 from pillion_sidecar.reliability.states import Guard

@@ -11,11 +11,9 @@ from pillion_sidecar.config.resources import (
     RepeatPolicy,
     RetryPolicy,
 )
-from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.repeats import RepeatNotifications
 from pillion_sidecar.delivery.subscriptions import SubscriptionEnd
-from pillion_sidecar.indication import Indication, Relayed
-from pillion_sidecar.intake.ports import Target
+from pillion_sidecar.indication import DiscardReason, Indication, Relayed, Target
 from pillion_sidecar.journal.files import Files
 from support.delivery import ERROR, SUCCESS, Deliverer, destination, subscription
 from support.journal_files import MemoryFiles

@@ -18,7 +18,6 @@ from pillion_sidecar.config.resources import (
     SequenceIdentifiers,
 )
 from pillion_sidecar.delivery.handler import DeliveryResult
-from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.relaying import (
     IN_FLIGHT,
     as_delivered,
@@ -26,6 +25,7 @@ from pillion_sidecar.delivery.relaying import (
     as_relayed,
     missing_gateway,
 )
+from pillion_sidecar.indication import DiscardReason
 from support.delivery import ERROR, SUCCESS, destination, subscription
 from support.fake_journal import FakeJournal
 from support.relaying import Refuse, RelayingDeliverer, relayed

@@ -8,10 +8,8 @@ from itertools import pairwise
 import pytest
 
 from pillion_sidecar.delivery.discarding import DISCARDS_PER_TURN
-from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.releasing import RELEASED_PER_TURN
-from pillion_sidecar.indication import GroupMember, Indication
-from pillion_sidecar.intake.ports import Target
+from pillion_sidecar.indication import DiscardReason, GroupMember, Indication, Target
 from pillion_sidecar.journal.ports import Journal
 from support.delivery import FATAL_ERROR, SUCCESS, Deliverer, destination
 from support.fake_journal import FakeJournal

@@ -11,7 +11,7 @@ from pillion_sidecar.config.resources import (
     SequenceIdentifiers,
 )
 from pillion_sidecar.delivery import sequence
-from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import DiscardReason
 from support.delivery import ERROR, SUCCESS, Deliverer, destination, subscription
 
 

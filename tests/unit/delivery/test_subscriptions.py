@@ -13,9 +13,9 @@ from pillion_sidecar.config.resources import (
     SubscriptionState,
 )
 from pillion_sidecar.delivery import repeats
-from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.repeats import RepeatNotifications
 from pillion_sidecar.delivery.subscriptions import SubscriptionEnd
+from pillion_sidecar.indication import DiscardReason
 from support.delivery import ERROR, FATAL_ERROR, HELD, SUCCESS, Deliverer, destination, subscription
 
 

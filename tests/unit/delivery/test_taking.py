@@ -3,10 +3,8 @@
 import pytest
 
 from pillion_sidecar.config.resources import Durability
-from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.taking import CLOSED
-from pillion_sidecar.indication import Indication
-from pillion_sidecar.intake.ports import Target
+from pillion_sidecar.indication import DiscardReason, Indication, Target
 from support.delivery import Deliverer, destination, subscription
 from support.fake_journal import FakeJournal
 

@@ -10,13 +10,13 @@ import pytest
 from aiohttp import web
 
 from pillion_sidecar.config.resources import AllowedPublisher
-from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.door import guard as guard_module
 from pillion_sidecar.door.guard import UNREAD_BYTES, UNREAD_SECONDS, Guard
 from pillion_sidecar.door.keys import parse_keys
 from pillion_sidecar.door.principal import Principal
 from pillion_sidecar.door.remembering import Remembered
 from pillion_sidecar.door.tokens import LEEWAY, Verified, verify
+from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.telemetry.door import DoorMetrics, Turned
 from pillion_sidecar.testing import FakeTime
 from support.intake import Door, alert, lines

@@ -47,15 +47,21 @@ ALLOWED = {
     },
 }
 
-#: Where the deliverer's rooms meet. The import contract lets every room import these.
+#: The packages of the deliverer that others know by one module alone, and who connects them.
 PORTS = {
-    "pillion_sidecar.intake.ports",
-    "pillion_sidecar.delivery.handler",
-    "pillion_sidecar.delivery.reasons",
+    "pillion_sidecar.delivery": "pillion_sidecar.delivery.handler",
+    "pillion_sidecar.journal": "pillion_sidecar.journal.ports",
 }
-#: What ports themselves may speak of.
+CONNECTING = {
+    "pillion_sidecar.app",
+    "pillion_sidecar.journaling",
+    "pillion_sidecar.refusals",
+    "pillion_sidecar.revisions",
+}
+#: What these modules, and the vocabulary, may speak of.
+VOCABULARY = "pillion_sidecar.indication"
 VALUES = {
-    "pillion_sidecar.indication",
+    VOCABULARY,
     "pillion_sidecar.config.resources",
     "pillion_cim.model",
     "pillion_cim.schema",
@@ -128,14 +134,24 @@ def test_the_operator_takes_of_the_sidecar_its_configuration_and_its_connections
     assert others == {"pillion_sidecar.connections"}
 
 
-def test_a_port_brings_no_room_along_with_it(graph: grimp.ImportGraph) -> None:
-    brought = {
-        f"{port} -> {imported}"
-        for port in PORTS | {"pillion_sidecar.indication"}
-        for imported in graph.find_modules_directly_imported_by(port)
-        if imported.startswith("pillion_") and imported not in PORTS | VALUES
+@pytest.mark.parametrize(("package", "port"), PORTS.items())
+def test_others_know_a_package_by_its_port_alone(
+    graph: grimp.ImportGraph, package: str, port: str
+) -> None:
+    inside = {name for name in graph.modules if f"{name}.".startswith(f"{package}.")}
+    known = {
+        f"{importer} -> {module}"
+        for module in inside - {port}
+        for importer in graph.find_modules_that_directly_import(module) - inside - CONNECTING
+        if importer.startswith("pillion_sidecar.")
     }
-    assert brought == set()
+    assert known == set()
+
+
+@pytest.mark.parametrize("module", [*PORTS.values(), VOCABULARY])
+def test_a_port_brings_values_alone_with_it(graph: grimp.ImportGraph, module: str) -> None:
+    imported = graph.find_modules_directly_imported_by(module)
+    assert {name for name in imported if name.startswith("pillion_")} <= VALUES
 
 
 def imported_along_with(names: list[str]) -> set[str]:

@@ -31,7 +31,6 @@ from pillion_sidecar.config.resources import (
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.delivery.packed import PackedEntries
 from pillion_sidecar.delivery.queue import GROUP_SEARCH
-from pillion_sidecar.delivery.reasons import DiscardReason
 from pillion_sidecar.delivery.repeats import REMEMBERED_EVENTS
 from pillion_sidecar.delivery.waiting import FRONT_ENTRIES
 from pillion_sidecar.descriptors import (
@@ -44,6 +43,7 @@ from pillion_sidecar.door.entrance import HANDSHAKE_SECONDS, HEAD_BYTES, PROOF_S
 from pillion_sidecar.door.places import Limits
 from pillion_sidecar.handlers.http.exchange import BODY_LIMIT, HEAD_LIMIT
 from pillion_sidecar.handlers.http.sender import IDLE_SECONDS
+from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.intake.acceptance import MAXIMUM_REFUSED
 from pillion_sidecar.intake.answers import CALLBACK_DISCARDS
 from pillion_sidecar.intake.bodies import IntakeLimits

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pillion_sidecar.config.resources import Acknowledgement, Durability
-from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import DiscardReason
 from support.intake import Door, alert, lines, target
 
 HOOKS = "http://hooks.example:8080/pillion"

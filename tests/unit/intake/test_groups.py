@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import DiscardReason, Refusal
 from pillion_sidecar.intake.acceptance import MAXIMUM_GROUP_LIFE
-from pillion_sidecar.intake.ports import Refusal
 from pillion_sidecar.reliability.grouping import Groups
 from pillion_sidecar.reliability.groupnames import GroupLimits
 from support.intake import Door, alert, lines, target

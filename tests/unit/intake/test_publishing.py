@@ -7,11 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from pillion_sidecar.config.resources import Acknowledgement
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import DiscardReason, Indication, Refusal, Target
 from pillion_sidecar.intake import lines as lines_module
 from pillion_sidecar.intake.bodies import IntakeLimits
-from pillion_sidecar.intake.ports import Refusal, Target
 from support.intake import Door, alert, lines, target
 
 

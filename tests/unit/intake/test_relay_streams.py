@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pillion_cim.schema import load_schema
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import Indication, Refusal, Target
 from pillion_sidecar.intake.acceptance import Rooms
 from pillion_sidecar.intake.decoding import InvalidLine
 from pillion_sidecar.intake.heldback import HeldBack
 from pillion_sidecar.intake.lines import LineDecoder
-from pillion_sidecar.intake.ports import Refusal, Target
 from pillion_sidecar.intake.relaying import RelaySubmission
 from pillion_sidecar.intake.relayline import RelayFastPath
 from pillion_sidecar.intake.undeclared import UndeclaredClasses

@@ -11,10 +11,9 @@ from pillion_cim.declarations import extend
 from pillion_cim.mof import parse_mof
 from pillion_cim.schema import load_schema
 from pillion_sidecar.config.resources import Durability
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import Indication, Refusal
 from pillion_sidecar.intake.decoding import InvalidLine, RelayOrigin
 from pillion_sidecar.intake.lines import LineDecoder
-from pillion_sidecar.intake.ports import Refusal
 from support.intake import Door, alert, target
 from support.relay_lines import UID, compact, relayed, statuses
 

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from pillion_sidecar.indication import Unreached
+from pillion_sidecar.indication import Refusal, Unreached
 from pillion_sidecar.intake.minutes import SECONDS
-from pillion_sidecar.intake.ports import Refusal
 from pillion_sidecar.intake.unreached import UnreachedIndications
 from pillion_sidecar.testing import FakeTime
 from support.intake import Door, alert, lines, target

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.errors import MixedError, UnreadableError, VersionError
 from pillion_sidecar.journal.files import File, SystemFiles
 from pillion_sidecar.journal.opening import examine

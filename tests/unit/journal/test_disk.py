@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pillion_sidecar.config.resources import Durability
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.journal import log
 from pillion_sidecar.journal.bounds import MIB
 from pillion_sidecar.journal.marks import MARKS_NAME

@@ -5,8 +5,7 @@ from random import Random
 
 import pytest
 
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.testing import FakeTime
 from support.journal_files import MemoryFiles
 from support.journal_owner import LiveJournal

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.identities import (
     PER_RECORD,
     IdentitiesFile,

@@ -3,8 +3,7 @@
 import pytest
 
 from pillion_sidecar.config.resources import Durability
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.journal.memory import MemoryJournal
 from pillion_sidecar.journal.ports import Journal, Place
 from pillion_sidecar.testing import FakeTime

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.records import FRAME, Kind
 from pillion_sidecar.journal.segments import HEADER_SIZE, walk
 from support.delivery import destination, subscription

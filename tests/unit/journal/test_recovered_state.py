@@ -2,8 +2,7 @@
 
 import pytest
 
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import GroupMember, Relayed
+from pillion_sidecar.indication import DiscardReason, GroupMember, Relayed
 from pillion_sidecar.journal.identities import StoredIdentity, write_identities
 from pillion_sidecar.journal.ports import RecoveredSubscription
 from pillion_sidecar.journal.records import DELIVERED, LOST, REASON_CODES, THROUGH, Flag, Names

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.opening import examine
 from pillion_sidecar.journal.records import (
     DELIVERED,

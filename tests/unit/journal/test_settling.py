@@ -1,6 +1,6 @@
 """Settlements in as few records as may be."""
 
-from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.ports import Place, QueueState
 from pillion_sidecar.journal.records import (
     DELIVERED,

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import Indication
+from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.reliability.duplicates import DuplicateMemory, Original
 from pillion_sidecar.reliability.identity import identity_digest, sequence_digest
 from pillion_sidecar.testing import FakeTime

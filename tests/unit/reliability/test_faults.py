@@ -1,7 +1,6 @@
 """The faults that publishers poll for (S1.4, S1.9)."""
 
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import GroupMember, Indication
+from pillion_sidecar.indication import DiscardReason, GroupMember, Indication
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.faults import Fault, FaultLog, Faults
 from pillion_sidecar.reliability.publishers import Publishers

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_sidecar.intake.ports import Refusal
+from pillion_sidecar.indication import Refusal
 from pillion_sidecar.reliability.groupholding import DISCARDS_PER_TURN
 from pillion_sidecar.reliability.groupnames import MAXIMUM_PAST, GroupLimits
 from pillion_sidecar.reliability.states import Guard

@@ -2,8 +2,7 @@
 
 import asyncio
 
-from pillion_sidecar.delivery.reasons import DiscardReason
-from pillion_sidecar.indication import GroupMember, Indication
+from pillion_sidecar.indication import DiscardReason, GroupMember, Indication
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.identity import identity_digest
 from pillion_sidecar.reliability.publishers import Publisher, Publishers

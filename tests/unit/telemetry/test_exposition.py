@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pillion_sidecar.delivery.handler import DeliveryResult, HoldCause
 from pillion_sidecar.delivery.hold import Hold
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.reasons import DiscardReason
+from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.grouping import Groups
 from pillion_sidecar.telemetry import ports
