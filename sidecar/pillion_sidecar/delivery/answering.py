@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from pillion_sidecar.delivery.keeping import Keeping, queue_state
+from pillion_sidecar.delivery.keeping import Keeping
+from pillion_sidecar.delivery.restoring import queue_state
 from pillion_sidecar.delivery.settling import Settlements
 from pillion_sidecar.delivery.table import DestinationTable
 from pillion_sidecar.delivery.taking import Taking

@@ -7,16 +7,13 @@ from functools import partial
 
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.delivery.entry import QueueEntry
-from pillion_sidecar.delivery.handler import HoldCause
-from pillion_sidecar.delivery.hold import Hold
 from pillion_sidecar.delivery.packed import PackedEntry
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.subscriptions import Subscription
 from pillion_sidecar.delivery.trackers import TrackerTable
 from pillion_sidecar.indication import Indication, Tracker
-from pillion_sidecar.journal.ports import NO_NUMBER, Journal, Place, QueueState
+from pillion_sidecar.journal.ports import NO_NUMBER, Journal, Place
 
-_CAUSES = frozenset(HoldCause)
 #: An entry and the queue that it belongs to.
 Queued = tuple[DestinationQueue, QueueEntry]
 
@@ -144,57 +141,8 @@ class Keeping:
         return True
 
 
-def queue_state(queue: DestinationQueue, *, offset: float) -> QueueState:
-    """Return what of a queue must be known after a restart; ``offset`` is the journal's."""
-    pauses, hold = queue.pauses, queue.hold
-    flying = [(entry.number, entry.attempts) for entry in queue.flying if entry.attempts]
-    return QueueState(
-        destination=queue.index,
-        listener=queue.listener,
-        sends_identifiers=queue.sends_identifiers,
-        epoch=queue.sequence.epoch,
-        base=queue.sequence.base,
-        next_number=queue.sequence.next_number,
-        failures=queue.failures,
-        next_attempt_at=_shifted(queue.next_attempt_at, offset),
-        failing_since=_shifted(queue.failing_since, offset),
-        paused_since=_shifted(pauses.began, offset),
-        pauses=tuple((begin + offset, end + offset) for begin, end in pauses.spells),
-        attempts=(*flying, *queue.waiting.tried(in_order=queue.takes_in_order)),
-        gaps=queue.gaps.records(),
-        troubled_since=_shifted(queue.troubled_since, offset),
-        hold=None if hold is None else (hold.cause.value, hold.message, hold.since + offset),
-    )
-
-
-def restore_state(queue: DestinationQueue, state: QueueState, *, offset: float, now: float) -> None:
-    """Give a new queue the state of the run before; ``now`` is monotonic."""
-    queue.failures = state.failures
-    queue.gaps.restore(state.gaps)
-    queue.failing_since = _shifted(state.failing_since, -offset)
-    queue.troubled_since = _shifted(state.troubled_since or state.failing_since, -offset)
-    if state.next_attempt_at is not None and state.next_attempt_at - offset > now:
-        # A clock that was set back meanwhile must not keep it waiting for longer than its policy.
-        interval = max(queue.retry.maximum_interval_seconds, queue.retry.interval_seconds)
-        queue.next_attempt_at = min(state.next_attempt_at - offset, now + interval)
-    queue.pauses.spells = [(begin - offset, end - offset) for begin, end in state.pauses]
-    queue.pauses.began = _shifted(state.paused_since, -offset)
-    if state.hold is not None and not queue.depth:
-        # No attempt will say whether the hold is over.
-        queue.troubled_since = queue.failing_since
-    elif state.hold is not None and state.hold[0] in _CAUSES:
-        cause, message, since = state.hold
-        queue.hold = Hold(HoldCause(cause), message, since - offset)
-        # It may have been mended meanwhile.
-        queue.next_attempt_at = None
-
-
 def _place(queue: DestinationQueue, entry: QueueEntry) -> Place:
     return Place(queue.index, entry.subscription.index, entry.number)
-
-
-def _shifted(time: float | None, by: float) -> float | None:
-    return None if time is None else time + by
 
 
 def _replace_damaged(

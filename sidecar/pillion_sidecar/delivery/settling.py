@@ -8,9 +8,10 @@ from pillion_sidecar.delivery.discarding import DiscardTurns
 from pillion_sidecar.delivery.discards import DiscardReports
 from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.gaps import run_of
-from pillion_sidecar.delivery.keeping import Keeping, queue_state
+from pillion_sidecar.delivery.keeping import Keeping
 from pillion_sidecar.delivery.packed import PackedEntries
 from pillion_sidecar.delivery.queue import DestinationQueue
+from pillion_sidecar.delivery.restoring import queue_state
 from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.journal.ports import Place
 

@@ -5,11 +5,14 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from pillion_sidecar.clock import Clock, Timers
-from pillion_sidecar.config.resources import IndicationSubscription, RemovalAction
+from pillion_sidecar.config.resources import (
+    IndicationSubscription,
+    RemovalAction,
+    SubscriptionState,
+)
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.lasting import forgotten, record_of, resume
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.restoring import gone_subscription
 from pillion_sidecar.delivery.subscriptions import Subscription, SubscriptionEnd
 from pillion_sidecar.journal.ports import (
     Journal,
@@ -202,3 +205,16 @@ class SubscriptionTable:
 def same_subscription(before: IndicationSubscription, after: IndicationSubscription) -> bool:
     """Whether a changed resource is still the subscription that entries were queued for."""
     return (before.uid, before.destination_name) == (after.uid, after.destination_name)
+
+
+def gone_subscription(known: RecoveredSubscription, *, index: int, now: float) -> Subscription:
+    """Return what stands for a subscription that is there no more; ``now`` is in seconds since the
+    epoch."""
+    resource = IndicationSubscription(
+        name=known.name,
+        uid=known.uid,
+        filter_name=known.filter_name,
+        destination_name="",
+        state=SubscriptionState.DISABLED,
+    )
+    return Subscription(resource, began_at=now, index=index)

@@ -21,12 +21,12 @@ from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.entry import QueueEntry
 from pillion_sidecar.delivery.handler import RELAY, Handler
 from pillion_sidecar.delivery.hold import Hold
-from pillion_sidecar.delivery.keeping import queue_state
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.relaying import as_delivered, same_listener
 from pillion_sidecar.delivery.restoring import (
     NoHandler,
     gone_destination,
+    queue_state,
     restore_queue,
 )
 from pillion_sidecar.delivery.sequence import SequenceIdentifiers
