@@ -28,8 +28,8 @@ from pillion_sidecar.config.resources import (
 )
 from pillion_sidecar.config.watching import FolderWatcher
 from pillion_sidecar.delivery.handler import Handler
-from pillion_sidecar.delivery.limits import TooManyDestinations
 from pillion_sidecar.delivery.service import DeliveryService
+from pillion_sidecar.delivery.table import TooManyDestinations
 from pillion_sidecar.descriptors import SMALL_CONNECTIONS, DescriptorShares
 from pillion_sidecar.door.entrance import HEAD_BYTES, Entrance
 from pillion_sidecar.door.places import MOST_CONNECTIONS, Limits

@@ -13,7 +13,7 @@ from pillion_sidecar.config.durability import assumed_durability
 from pillion_sidecar.config.problems import ConfigurationError, Problem
 from pillion_sidecar.config.resources import Durability, IndicationService
 from pillion_sidecar.delivery import events
-from pillion_sidecar.delivery.answering import JournalAnswers
+from pillion_sidecar.delivery.service import JournalAnswers
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.bounds import MINIMUM_BYTES, JournalSettings
 from pillion_sidecar.journal.discards import (

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 
 from pillion_sidecar.config.problems import ConfigurationError
-from pillion_sidecar.delivery.limits import TooManyDestinations
+from pillion_sidecar.delivery.table import TooManyDestinations
 from pillion_sidecar.telemetry.metrics import Metrics
 
 logger = logging.getLogger("pillion.deliverer")

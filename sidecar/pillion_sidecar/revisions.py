@@ -12,7 +12,7 @@ from pillion_sidecar.config.loader import load_folder
 from pillion_sidecar.config.problems import ConfigurationError, defect
 from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.config.reuse import reuse
-from pillion_sidecar.delivery.relaying import missing_gateway
+from pillion_sidecar.delivery.relay import missing_gateway
 from pillion_sidecar.descriptors import DescriptorShares
 from pillion_sidecar.lastgood import LastGoodFilters
 from pillion_sidecar.routing import Router

@@ -13,9 +13,9 @@ from typing import Any, cast
 
 from pillion_sidecar.clock import SystemClock
 from pillion_sidecar.config.resources import ListenerDestination, Protocol
+from pillion_sidecar.delivery.backlog import Backlog
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.waiting import WaitingEntries
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.telemetry.metrics import Metrics
 from support.bench import report
@@ -56,7 +56,7 @@ def queue(number: int, load: Load) -> DestinationQueue:
         handler=nothing,
         sequence=nothing,
         created_at=0.0,
-        waiting=WaitingEntries(packing=in_memory, loaded=nothing),
+        waiting=Backlog(packing=in_memory, loaded=nothing),
     )
     made.last_success_at = 5.0
     if load.backlogged:

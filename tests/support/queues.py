@@ -4,9 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pillion_sidecar.config.resources import RetryPolicy
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
-from pillion_sidecar.delivery.hold import Hold
-from pillion_sidecar.delivery.subscriptions import Subscription
+from pillion_sidecar.delivery.entries import Subscription
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Hold
 from pillion_sidecar.indication import DiscardReason
 
 

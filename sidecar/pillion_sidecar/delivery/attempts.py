@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass
 
-from pillion_sidecar.delivery.entry import QueueEntry
+from pillion_sidecar.delivery.entries import QueueEntry
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 
 #: Attempts remembered for ``pillion queues NAME``.

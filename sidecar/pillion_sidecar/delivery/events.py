@@ -4,11 +4,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from pillion_sidecar.delivery.entry import QueueEntry
-from pillion_sidecar.delivery.handler import DeliveryOutcome
-from pillion_sidecar.delivery.hold import Hold
+from pillion_sidecar.delivery.entries import QueueEntry, Subscription
+from pillion_sidecar.delivery.handler import DeliveryOutcome, Hold
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.subscriptions import Subscription
 from pillion_sidecar.indication import DiscardReason, Indication
 
 logger = logging.getLogger("pillion.delivery")

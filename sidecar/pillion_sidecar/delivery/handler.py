@@ -12,6 +12,8 @@ from pillion_sidecar.indication import Indication
 
 #: What stands for the protocol of a destination that is relayed to a gateway.
 RELAY = "Relay"
+#: Seconds between two attempts at a destination that is held. They spend nothing.
+HOLD_RETRY_SECONDS = 30.0
 
 
 class DeliveryResult(StrEnum):
@@ -89,3 +91,14 @@ class Handler(Protocol):
 
     def close(self) -> None:
         """Release connections. Attempts under way are abandoned, and ``done`` is not called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Why a queue is held, and since when."""
+
+    cause: HoldCause
+    #: One line for people.
+    message: str
+    #: ``Clock.monotonic()``.
+    since: float

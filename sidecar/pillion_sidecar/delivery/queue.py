@@ -24,18 +24,15 @@ from pillion_sidecar.config.resources import (
     QueueFullPolicy,
 )
 from pillion_sidecar.delivery.attempts import AttemptRecord, RecentAttempts
-from pillion_sidecar.delivery.entry import MOST_REFUSALS, QueueEntry
-from pillion_sidecar.delivery.first_loss import earliest, full_at, last_attempt_at
+from pillion_sidecar.delivery.backlog import Backlog, CompactEntries
+from pillion_sidecar.delivery.entries import MOST_REFUSALS, QueueEntry, Subscription
 from pillion_sidecar.delivery.gaps import GroupGaps, run_of
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler
-from pillion_sidecar.delivery.hold import Hold
-from pillion_sidecar.delivery.packed import PackedEntries
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler, Hold
 from pillion_sidecar.delivery.pauses import Pauses
-from pillion_sidecar.delivery.relaying import listener_of, protocol_of
+from pillion_sidecar.delivery.relay import listener_of, protocol_of
 from pillion_sidecar.delivery.retiring import RetiringHandlers
+from pillion_sidecar.delivery.retry import earliest, full_at, last_attempt_at
 from pillion_sidecar.delivery.sequence import SequenceIdentifiers
-from pillion_sidecar.delivery.subscriptions import Subscription
-from pillion_sidecar.delivery.waiting import WaitingEntries
 from pillion_sidecar.indication import DiscardReason, Indication
 
 #: How far ``ordering: Group`` looks for an indication of another group.
@@ -68,7 +65,7 @@ class DestinationQueue:
         handler: Handler,
         sequence: SequenceIdentifiers,
         created_at: float,
-        waiting: WaitingEntries,
+        waiting: Backlog,
         durability: Durability = Durability.MEMORY,
         index: int = 0,
     ) -> None:
@@ -276,7 +273,7 @@ class DestinationQueue:
         patience = self.retry.maximum_interval_seconds
         return self.relay_to is None or now - self.failing_since > patience
 
-    def insert_back(self, entry: QueueEntry, *, clock: Clock) -> QueueEntry | PackedEntries | None:
+    def insert_back(self, entry: QueueEntry, *, clock: Clock) -> QueueEntry | CompactEntries | None:
         """Append a new entry; return the oldest one where that gave way to it (S0.4).
 
         A queue that pushes back had a place for it; what was in flight may have come back
@@ -289,7 +286,7 @@ class DestinationQueue:
         self.note_depth()
         return evicted
 
-    def evict(self, newcomer: QueueEntry | None = None) -> QueueEntry | PackedEntries | None:
+    def evict(self, newcomer: QueueEntry | None = None) -> QueueEntry | CompactEntries | None:
         """Take the oldest waiting entry, unless it is of the newcomer's indication."""
         first = self.waiting.first()
         if first is not None:
@@ -299,7 +296,7 @@ class DestinationQueue:
         packed = self.waiting.popleft_packed()
         if packed is None:
             return None
-        evicted = PackedEntries()
+        evicted = CompactEntries()
         evicted.append(packed)
         return evicted
 
@@ -468,7 +465,7 @@ class DestinationQueue:
 
     def remove_subscription(
         self, subscription: Subscription
-    ) -> tuple[list[QueueEntry], PackedEntries]:
+    ) -> tuple[list[QueueEntry], CompactEntries]:
         """Remove and return the waiting entries for one subscription; the others keep order."""
         return self.waiting.remove_subscription(
             lambda entry: entry.subscription is subscription, subscription=subscription.index
@@ -569,7 +566,7 @@ class DestinationQueue:
         number = self.sequence.sequence_number(entry.number)
         self._recent.add(entry, outcome, number=number, at=at, seconds=seconds)
 
-    def surrender(self) -> tuple[list[QueueEntry], PackedEntries]:
+    def surrender(self) -> tuple[list[QueueEntry], CompactEntries]:
         """Give up and return all entries, in flight first."""
         flying = list(self.flying)
         self.flying.clear()

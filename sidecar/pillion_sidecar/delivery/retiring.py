@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pillion_sidecar.delivery.entry import QueueEntry
+from pillion_sidecar.delivery.entries import QueueEntry
 from pillion_sidecar.delivery.handler import Handler
 
 

@@ -10,23 +10,31 @@ from functools import partial
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import Configuration
-from pillion_sidecar.delivery.answering import JournalAnswers
-from pillion_sidecar.delivery.concluding import Concluding
-from pillion_sidecar.delivery.discards import DiscardReports, NoDiscardList
-from pillion_sidecar.delivery.dispatcher import Dispatcher
-from pillion_sidecar.delivery.ending import Ending
-from pillion_sidecar.delivery.entry import QueueEntry
+from pillion_sidecar.delivery.admission import Admission
+from pillion_sidecar.delivery.dispatcher import Concluding, Dispatcher
+from pillion_sidecar.delivery.entries import QueueEntry, Subscription
+from pillion_sidecar.delivery.failure_triggers import FailureTriggers
 from pillion_sidecar.delivery.handler import DeliveryOutcome
-from pillion_sidecar.delivery.keeping import Keeping
-from pillion_sidecar.delivery.limits import AttemptObserver, TooManyDestinations
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.settling import Settlements
-from pillion_sidecar.delivery.subscriptions import Subscription
-from pillion_sidecar.delivery.table import DestinationTable, HandlerFactory
-from pillion_sidecar.delivery.taking import Taking
-from pillion_sidecar.delivery.triggers import FailureTriggers
+from pillion_sidecar.delivery.queue_state import queue_state
+from pillion_sidecar.delivery.settlement import DiscardReports, NoDiscardList, Settlements
+from pillion_sidecar.delivery.shutdown import Shutdown
+from pillion_sidecar.delivery.staging import CommitStaging
+from pillion_sidecar.delivery.table import (
+    AttemptObserver,
+    DestinationTable,
+    HandlerFactory,
+    TooManyDestinations,
+)
 from pillion_sidecar.indication import DiscardReason, Indication, Refusal, Target, Tracker
-from pillion_sidecar.journal.ports import DiscardList, Journal, Recovered
+from pillion_sidecar.journal.ports import (
+    DiscardList,
+    Journal,
+    Place,
+    QueueState,
+    Recovered,
+    SubscriptionRecord,
+)
 
 #: Entries whose lifetime has ended that one turn of the event loop takes from a queue.
 EXPIRED_PER_TURN = 256
@@ -77,30 +85,30 @@ class DeliveryService:
         """Keep indications in a journal from now on; before the first revision, which takes over
         what was recovered."""
         self._journal = journal
-        self._keeping = Keeping(
+        self._staging = CommitStaging(
             journal, subscription_at=self._table.subscriptions.at, followers=self._followers
         )
         self._settlements = Settlements(
-            keeping=self._keeping,
+            staging=self._staging,
             call_soon=self._call_soon,
             arrange=self.arrange,
             reports=self._reports,
         )
-        self._taking = Taking(
+        self._admission = Admission(
             clock=self._clock,
             table=self._table,
-            keeping=self._keeping,
+            staging=self._staging,
             settlements=self._settlements,
             arrange=self.arrange,
             call_soon=self._call_soon,
         )
-        self._ending = Ending(
+        self._shutdown = Shutdown(
             clock=self._clock,
             timers=self._timers,
             table=self._table,
-            keeping=self._keeping,
+            staging=self._staging,
             settlements=self._settlements,
-            taking=self._taking,
+            admission=self._admission,
             hasten=self.hasten,
             arrange=self.arrange,
         )
@@ -110,17 +118,17 @@ class DeliveryService:
             settlements=self._settlements,
             observer=self._observer,
             draw=self._draw,
-            ending=self._ending,
+            shutdown=self._shutdown,
             triggers=self._triggers,
         )
         #: Delivery's part of the ``JournalOwner``.
         self.answers = JournalAnswers(
             table=self._table,
-            keeping=self._keeping,
+            staging=self._staging,
             settlements=self._settlements,
-            taking=self._taking,
+            admission=self._admission,
         )
-        self._table.keep_in(journal, recovered, packing=self._keeping, draw=self._draw)
+        self._table.keep_in(journal, recovered, packing=self._staging, draw=self._draw)
         self._recovered: Recovered | None = recovered
 
     # ------------------------------------------------------------------ configuration
@@ -152,7 +160,7 @@ class DeliveryService:
                     self.purge_subscription(queue, subscription)
             self.arrange(queue)
         for indication, places in recovered.held:
-            self._taking.adopt_held(indication, places, trackers=self._followers)
+            self._admission.adopt_held(indication, places, trackers=self._followers)
         for queue in self._table.orphans():
             self._settlements.pending += queue.depth
             self.purge_removed(queue)
@@ -163,23 +171,23 @@ class DeliveryService:
         self, indication: Indication, targets: Sequence[Target], *, completes: bool = False
     ) -> Refusal | None:
         """See ``indication.Queues``."""
-        return self._taking.offer(indication, targets, completes=completes)
+        return self._admission.offer(indication, targets, completes=completes)
 
     def hold(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
         """See ``indication.Queues``."""
-        return self._taking.hold(indication, targets)
+        return self._admission.hold(indication, targets)
 
     def have_ended(self, targets: Sequence[Target]) -> bool:
         """See ``indication.Queues``."""
-        return self._taking.have_ended(targets)
+        return self._admission.have_ended(targets)
 
     def release(self, indication: Indication) -> None:
         """See ``indication.Queues``."""
-        self._taking.release(indication)
+        self._admission.release(indication)
 
     def discard_held(self, indication: Indication, reason: DiscardReason) -> None:
         """See ``indication.Queues``."""
-        self._taking.discard_held(indication, reason)
+        self._admission.discard_held(indication, reason)
 
     def lose(self, indication: Indication, destination: str) -> None:
         """See ``indication.Queues``."""
@@ -189,11 +197,11 @@ class DeliveryService:
 
     def end_group(self, run: int) -> None:
         """See ``indication.Queues``."""
-        self._taking.releases.end_group(run)
+        self._admission.releases.end_group(run)
 
     def end_other_groups(self, runs: Set[int]) -> None:
         """See ``indication.Queues``."""
-        self._taking.releases.end_other_groups(runs)
+        self._admission.releases.end_other_groups(runs)
 
     def barrier(self, done: Callable[[], None]) -> None:
         """See ``indication.Queues``."""
@@ -380,7 +388,7 @@ class DeliveryService:
 
         ``hand_over_to``: the gateway that gets what their listeners do not take.
         """
-        return await self._ending.drain(grace_seconds, hand_over_to=hand_over_to)
+        return await self._shutdown.drain(grace_seconds, hand_over_to=hand_over_to)
 
     def left(self) -> dict[str, int]:
         """How many pairs each destination has still to get, the most first; none where it is 0."""
@@ -392,11 +400,64 @@ class DeliveryService:
 
     async def give_up(self) -> None:
         """Take nothing more, and discard what is in memory alone, in turns of the event loop."""
-        await self._ending.give_up()
+        await self._shutdown.give_up()
 
     def close(self) -> None:
         """Stop, with one line for each destination that something is left for (S0.14). What is in
         memory alone is discarded, each logged; what the journal has stays there."""
         self._triggers.close()
-        self._ending.close()
+        self._shutdown.close()
         self._reports.count()
+
+
+class JournalAnswers:
+    """Delivery's part of a ``JournalOwner``."""
+
+    def __init__(
+        self,
+        *,
+        table: DestinationTable,
+        staging: CommitStaging,
+        settlements: Settlements,
+        admission: Admission,
+    ) -> None:
+        self._table = table
+        self._staging = staging
+        self._settlements = settlements
+        self._admission = admission
+
+    def failed(self) -> None:
+        """What the journal has is not known any more."""
+        self._staging.failed = True
+
+    def committed(self, through: int) -> None:
+        """See ``JournalOwner``."""
+        self._admission.committed(through)
+
+    def pending(self, indication_id: int, places: Sequence[Place]) -> Sequence[Place]:
+        """See ``JournalOwner``."""
+        return self._staging.pending(indication_id, places, holds=self._holds)
+
+    def _holds(self, place: Place) -> bool:
+        queues = self._table.queues_at(place.destination)
+        return any(queue.holds(place.number) for queue in queues) or self._settlements.holds(
+            place.destination, place.number
+        )
+
+    def moved(self, indication_id: int, places: Sequence[Place], position: int, size: int) -> None:
+        """See ``JournalOwner``."""
+        if self._staging.move_held(indication_id, position, size):
+            return
+        for place in places:
+            queues = self._table.queues_at(place.destination)
+            if not any(queue.move(place.number, position, size) for queue in queues):
+                self._settlements.move(place.destination, place.number, position, size)
+
+    def subscription_records(self) -> list[SubscriptionRecord]:
+        """See ``JournalOwner``."""
+        return self._table.subscriptions.records()
+
+    def queue_states(self) -> list[QueueState]:
+        """See ``JournalOwner``."""
+        offset = self._staging.journal.offset
+        return [queue_state(queue, offset=offset) for queue in self._table.all_queues()]

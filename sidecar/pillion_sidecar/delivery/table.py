@@ -18,26 +18,42 @@ from pillion_sidecar.config.resources import (
     SequenceIdentifiers as SequenceIdentifiersPolicy,
 )
 from pillion_sidecar.delivery import events
-from pillion_sidecar.delivery.entry import QueueEntry
-from pillion_sidecar.delivery.handler import RELAY, Handler
-from pillion_sidecar.delivery.hold import Hold
+from pillion_sidecar.delivery.backlog import Backlog, Packing
+from pillion_sidecar.delivery.entries import QueueEntry, Subscription
+from pillion_sidecar.delivery.handler import RELAY, Handler, Hold
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.relaying import as_delivered, same_listener
-from pillion_sidecar.delivery.restoring import (
+from pillion_sidecar.delivery.queue_state import (
     NoHandler,
     gone_destination,
     queue_state,
     restore_queue,
 )
+from pillion_sidecar.delivery.relay import as_delivered, same_listener
 from pillion_sidecar.delivery.sequence import SequenceIdentifiers
-from pillion_sidecar.delivery.subscribing import SubscriptionTable
-from pillion_sidecar.delivery.subscriptions import Subscription
-from pillion_sidecar.delivery.waiting import Packing, WaitingEntries
+from pillion_sidecar.delivery.subscription_table import SubscriptionTable
 from pillion_sidecar.indication import Target
 from pillion_sidecar.journal.ports import Journal, Recovered, RecoveredQueue
 
 #: Makes the handler of a destination.
 HandlerFactory: TypeAlias = Callable[[ListenerDestination], Handler]
+
+
+class AttemptObserver(Protocol):
+    """Measures attempts (telemetry's histograms)."""
+
+    def attempted(self, protocol: str, seconds: float) -> None: ...
+
+    def delivered(self, protocol: str, end_to_end_seconds: float) -> None: ...
+
+
+class TooManyDestinations(Exception):
+    """The configuration has more destinations than the deliverer may keep queues for."""
+
+    def __init__(self, count: int, *, maximum: int) -> None:
+        super().__init__(
+            f"the configuration has {count} listener destinations, and this deliverer keeps at most"
+            f" {maximum} destination queues: remove some, or raise --max-destinations"
+        )
 
 
 class TableActions(Protocol):
@@ -202,7 +218,7 @@ class DestinationTable:
     def _make_queue(
         self, destination: ListenerDestination, *, index: int, service: str, handler: Handler
     ) -> DestinationQueue:
-        waiting = WaitingEntries(packing=self._packing, loaded=lambda: self._actions.arrange(queue))
+        waiting = Backlog(packing=self._packing, loaded=lambda: self._actions.arrange(queue))
         queue = DestinationQueue(
             destination,
             handler=handler,

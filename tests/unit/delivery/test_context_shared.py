@@ -4,7 +4,7 @@ first revisions that are refused before one is taken over."""
 import pytest
 
 from pillion_sidecar.config.resources import RemovalPolicy
-from pillion_sidecar.delivery.limits import TooManyDestinations
+from pillion_sidecar.delivery.table import TooManyDestinations
 from support.delivery import ERROR, SUCCESS, destination
 from support.journal_files import MemoryFiles
 from support.on_disk import OnDisk

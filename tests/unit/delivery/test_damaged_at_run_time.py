@@ -3,7 +3,7 @@
 import pytest
 
 from pillion_sidecar.config.resources import Ordering, RemovalPolicy, RetryPolicy
-from pillion_sidecar.delivery.waiting import FRONT_ENTRIES
+from pillion_sidecar.delivery.backlog import FRONT_ENTRIES
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.records import FRAME
 from pillion_sidecar.journal.segments import segment_name, segment_numbers, segment_of

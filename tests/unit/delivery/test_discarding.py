@@ -4,8 +4,8 @@ from collections import deque
 from types import SimpleNamespace
 from typing import Any, cast
 
-from pillion_sidecar.delivery.discarding import DISCARDS_PER_TURN, DiscardTurns
-from pillion_sidecar.delivery.entry import QueueEntry
+from pillion_sidecar.delivery.entries import QueueEntry
+from pillion_sidecar.delivery.settlement import DISCARDS_PER_TURN, DiscardTurns
 from pillion_sidecar.indication import DiscardReason, Indication
 
 

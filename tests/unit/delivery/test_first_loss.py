@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pillion_sidecar.config.resources import Backoff, QueueFullPolicy, RemovalPolicy, RetryPolicy
-from pillion_sidecar.delivery.first_loss import HORIZON, full_at, last_attempt_at
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
+from pillion_sidecar.delivery.retry import HORIZON, full_at, last_attempt_at
 from pillion_sidecar.indication import DiscardReason
 from support.delivery import ERROR, HELD, SUCCESS, Deliverer, destination
 from support.fake_journal import FakeJournal

@@ -14,9 +14,13 @@ from pillion_sidecar.config.resources import (
     RemovalPolicy,
     RetryPolicy,
 )
-from pillion_sidecar.delivery.concluding import MOST_REFUSALS
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
-from pillion_sidecar.delivery.hold import HOLD_RETRY_SECONDS
+from pillion_sidecar.delivery.dispatcher import MOST_REFUSALS
+from pillion_sidecar.delivery.handler import (
+    HOLD_RETRY_SECONDS,
+    DeliveryOutcome,
+    DeliveryResult,
+    HoldCause,
+)
 from pillion_sidecar.indication import DiscardReason
 from support.delivery import ERROR, HELD, SUCCESS, Deliverer, ScriptedHandler, destination
 from support.journal_files import MemoryFiles

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from pillion_sidecar.config.resources import Ordering, QueueFullPolicy, RemovalPolicy
-from pillion_sidecar.delivery.restoring import queue_state
-from pillion_sidecar.delivery.waiting import FRONT_ENTRIES
+from pillion_sidecar.delivery.backlog import FRONT_ENTRIES
+from pillion_sidecar.delivery.queue_state import queue_state
 from pillion_sidecar.indication import DiscardReason, Indication, Target
 from pillion_sidecar.journal.ports import (
     Place,

@@ -11,8 +11,8 @@ from pillion_sidecar.config.resources import (
     RepeatPolicy,
     SubscriptionState,
 )
-from pillion_sidecar.delivery.lasting import digest_of
-from pillion_sidecar.delivery.subscriptions import SubscriptionEnd
+from pillion_sidecar.delivery.entries import SubscriptionEnd
+from pillion_sidecar.delivery.subscription_table import digest_of
 from pillion_sidecar.journal.records import Snapshot
 from support.crashing_files import RecordingFiles
 from support.delivery import destination, subscription

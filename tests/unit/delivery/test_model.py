@@ -31,9 +31,14 @@ from pillion_sidecar.config.resources import (
     SequenceIdentifiers,
     SubscriptionState,
 )
-from pillion_sidecar.delivery.concluding import MOST_REFUSALS
-from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, HoldCause
-from pillion_sidecar.delivery.hold import HOLD_RETRY_SECONDS
+from pillion_sidecar.delivery.dispatcher import MOST_REFUSALS
+from pillion_sidecar.delivery.handler import (
+    HOLD_RETRY_SECONDS,
+    Delivery,
+    DeliveryOutcome,
+    DeliveryResult,
+    HoldCause,
+)
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.indication import DiscardReason, Indication, Target
 from support.delivery import Deliverer, ScriptedHandler, destination, subscription

@@ -5,17 +5,16 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_sidecar.delivery.packed import PackedEntries, PackedEntry
-from pillion_sidecar.delivery.trackers import TrackerTable
+from pillion_sidecar.delivery.backlog import CompactEntries, CompactEntry, TrackerTable
 from support.delivery import Settlements
 
 
-def entry(number: int, *, subscription: int = 0, trackers: int = 0) -> PackedEntry:
-    return PackedEntry(number * 3, number << 32, number, subscription, trackers)
+def entry(number: int, *, subscription: int = 0, trackers: int = 0) -> CompactEntry:
+    return CompactEntry(number * 3, number << 32, number, subscription, trackers)
 
 
-def packed(*entries: PackedEntry) -> PackedEntries:
-    made = PackedEntries()
+def packed(*entries: CompactEntry) -> CompactEntries:
+    made = CompactEntries()
     for one in entries:
         made.append(one)
     return made
@@ -34,7 +33,7 @@ def packed(*entries: PackedEntry) -> PackedEntries:
     )
 )
 def test_they_are_what_a_list_would_be(steps: list[tuple[str, int, int]]) -> None:
-    columns, expected, number = PackedEntries(), list[PackedEntry](), 0
+    columns, expected, number = CompactEntries(), list[CompactEntry](), 0
     for step, first, second in steps:
         match step:
             case "append":
@@ -67,7 +66,7 @@ def test_they_are_what_a_list_would_be(steps: list[tuple[str, int, int]]) -> Non
 
 
 def test_columns_that_were_recovered_are_taken_over_with_no_tracker() -> None:
-    columns = PackedEntries(
+    columns = CompactEntries(
         ids=array("Q", [5, 6]),
         positions=array("Q", [50, 60]),
         numbers=array("Q", [7, 9]),
@@ -75,8 +74,8 @@ def test_columns_that_were_recovered_are_taken_over_with_no_tracker() -> None:
     )
     columns.append(entry(10, trackers=3))
     assert list(columns) == [
-        PackedEntry(5, 50, 7, 1, 0),
-        PackedEntry(6, 60, 9, 2, 0),
+        CompactEntry(5, 50, 7, 1, 0),
+        CompactEntry(6, 60, 9, 2, 0),
         entry(10, trackers=3),
     ]
 

@@ -11,8 +11,7 @@ from pillion_sidecar.config.resources import (
     RepeatPolicy,
     RetryPolicy,
 )
-from pillion_sidecar.delivery.repeats import RepeatNotifications
-from pillion_sidecar.delivery.subscriptions import SubscriptionEnd
+from pillion_sidecar.delivery.entries import RepeatNotifications, SubscriptionEnd
 from pillion_sidecar.indication import DiscardReason, Indication, Relayed, Target
 from pillion_sidecar.journal.files import Files
 from support.delivery import ERROR, SUCCESS, Deliverer, destination, subscription

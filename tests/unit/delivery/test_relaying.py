@@ -18,7 +18,7 @@ from pillion_sidecar.config.resources import (
     SequenceIdentifiers,
 )
 from pillion_sidecar.delivery.handler import DeliveryResult
-from pillion_sidecar.delivery.relaying import (
+from pillion_sidecar.delivery.relay import (
     IN_FLIGHT,
     as_delivered,
     as_handed_over,

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from pillion_sidecar.delivery.discarding import DISCARDS_PER_TURN
-from pillion_sidecar.delivery.releasing import RELEASED_PER_TURN
+from pillion_sidecar.delivery.admission import RELEASED_PER_TURN
+from pillion_sidecar.delivery.settlement import DISCARDS_PER_TURN
 from pillion_sidecar.indication import DiscardReason, GroupMember, Indication, Target
 from pillion_sidecar.journal.ports import Journal
 from support.delivery import FATAL_ERROR, SUCCESS, Deliverer, destination

@@ -12,9 +12,8 @@ from pillion_sidecar.config.resources import (
     RetryPolicy,
     SubscriptionState,
 )
-from pillion_sidecar.delivery import repeats
-from pillion_sidecar.delivery.repeats import RepeatNotifications
-from pillion_sidecar.delivery.subscriptions import SubscriptionEnd
+from pillion_sidecar.delivery import entries as repeats
+from pillion_sidecar.delivery.entries import RepeatNotifications, SubscriptionEnd
 from pillion_sidecar.indication import DiscardReason
 from support.delivery import ERROR, FATAL_ERROR, HELD, SUCCESS, Deliverer, destination, subscription
 

@@ -2,10 +2,14 @@
 
 from collections.abc import Callable, Sequence
 
-from pillion_sidecar.delivery.entry import QueueEntry
-from pillion_sidecar.delivery.packed import PackedEntries, PackedEntry
-from pillion_sidecar.delivery.subscriptions import Subscription
-from pillion_sidecar.delivery.waiting import FRONT_ENTRIES, FRONT_LOW, WaitingEntries
+from pillion_sidecar.delivery.backlog import (
+    FRONT_ENTRIES,
+    FRONT_LOW,
+    Backlog,
+    CompactEntries,
+    CompactEntry,
+)
+from pillion_sidecar.delivery.entries import QueueEntry, Subscription
 from pillion_sidecar.indication import Indication
 from support.delivery import subscription
 
@@ -20,7 +24,7 @@ class Packing:
             for index in range(2)
         ]
         self.kept: dict[int, Indication] = {}
-        self.loads: list[tuple[Sequence[PackedEntry], Callable[[Sequence[Indication]], None]]] = []
+        self.loads: list[tuple[Sequence[CompactEntry], Callable[[Sequence[Indication]], None]]] = []
 
     def entry(self, number: int) -> QueueEntry:
         indication = Indication(
@@ -28,9 +32,9 @@ class Packing:
         )
         return QueueEntry(indication, self.subscriptions[number % 2], number)
 
-    def pack(self, entry: QueueEntry) -> PackedEntry:
+    def pack(self, entry: QueueEntry) -> CompactEntry:
         self.kept[entry.number] = entry.indication
-        return PackedEntry(
+        return CompactEntry(
             entry.indication.id,
             entry.indication.position,
             entry.number,
@@ -39,11 +43,11 @@ class Packing:
         )
 
     def load(
-        self, packed: Sequence[PackedEntry], done: Callable[[Sequence[Indication]], None]
+        self, packed: Sequence[CompactEntry], done: Callable[[Sequence[Indication]], None]
     ) -> None:
         self.loads.append((packed, done))
 
-    def unpack(self, packed: PackedEntry, indication: Indication) -> QueueEntry:
+    def unpack(self, packed: CompactEntry, indication: Indication) -> QueueEntry:
         return QueueEntry(indication, self.subscriptions[packed.subscription], packed.number)
 
     def read(self) -> list[int]:
@@ -59,7 +63,7 @@ class Row:
     def __init__(self, count: int, *, packs: bool = True) -> None:
         self.packing = Packing(packs=packs)
         self.filled = 0
-        self.entries = WaitingEntries(packing=self.packing, loaded=self._loaded)
+        self.entries = Backlog(packing=self.packing, loaded=self._loaded)
         for number in range(count):
             self.entries.append(self.packing.entry(number))
 
@@ -176,7 +180,7 @@ def test_what_is_taken_out_of_the_middle_lets_more_be_read() -> None:
 def test_the_first_is_known_by_its_number_before_it_is_loaded() -> None:
     row = Row(0)
     assert (row.entries.first(), row.entries.first_number) == (None, None)
-    back = PackedEntries()
+    back = CompactEntries()
     for number in (7, 9):
         back.append(row.packing.pack(row.packing.entry(number)))
     row.entries.restore(back, attempts={9: 2})

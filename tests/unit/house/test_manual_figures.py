@@ -28,11 +28,10 @@ from pillion_sidecar.config.resources import (
     Protocol,
     RetryPolicy,
 )
+from pillion_sidecar.delivery.backlog import FRONT_ENTRIES, CompactEntries
+from pillion_sidecar.delivery.entries import REMEMBERED_EVENTS
 from pillion_sidecar.delivery.handler import DeliveryResult
-from pillion_sidecar.delivery.packed import PackedEntries
 from pillion_sidecar.delivery.queue import GROUP_SEARCH
-from pillion_sidecar.delivery.repeats import REMEMBERED_EVENTS
-from pillion_sidecar.delivery.waiting import FRONT_ENTRIES
 from pillion_sidecar.descriptors import (
     INTAKE_CONNECTIONS,
     KEPT_BACK,
@@ -373,8 +372,8 @@ def test_what_a_journal_holds_by_the_size_of_its_volume_is_as_stated(row: list[s
 
 
 def test_what_an_entry_behind_the_front_takes_is_as_stated() -> None:
-    packed = PackedEntries()
-    columns = [getattr(packed, name) for name in PackedEntries.__slots__]
+    packed = CompactEntries()
+    columns = [getattr(packed, name) for name in CompactEntries.__slots__]
     size = sum(column.itemsize for column in columns if isinstance(column, array))
     assert f"the first {FRONT_ENTRIES} entries loaded" in text_of("architecture.md")
     assert f"in columns, {size} bytes an entry" in text_of("architecture.md")

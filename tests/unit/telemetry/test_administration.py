@@ -10,9 +10,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from pillion_sidecar.config.resources import Durability
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
-from pillion_sidecar.delivery.hold import Hold
-from pillion_sidecar.delivery.subscriptions import Subscription, SubscriptionEnd
+from pillion_sidecar.delivery.entries import Subscription, SubscriptionEnd
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Hold, HoldCause
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.discards import DiscardRecorder
 from pillion_sidecar.journal.ports import Discard

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from pillion_sidecar.delivery.handler import DeliveryResult, HoldCause
-from pillion_sidecar.delivery.hold import Hold
+from pillion_sidecar.delivery.handler import DeliveryResult, Hold, HoldCause
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.reliability.duplicates import DuplicateMemory

@@ -7,11 +7,10 @@ from pillion_sidecar.config.resources import (
     Protocol,
 )
 from pillion_sidecar.delivery import events
-from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, HoldCause
-from pillion_sidecar.delivery.hold import Hold
-from pillion_sidecar.delivery.packed import PackedEntries
+from pillion_sidecar.delivery.backlog import CompactEntries
+from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Hold, HoldCause
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.relaying import same_listener
+from pillion_sidecar.delivery.relay import same_listener
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.journal.ports import QueueState, RecoveredQueue
 
@@ -76,7 +75,7 @@ def restore_queue(
     (D.2). ``offset`` is the journal's, ``now`` monotonic.
     """
     state = found.state
-    back = PackedEntries(
+    back = CompactEntries(
         ids=found.ids,
         positions=found.positions,
         numbers=found.numbers,

@@ -6,11 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from pillion_sidecar.config.resources import Durability
-from pillion_sidecar.delivery.entry import QueueEntry
-from pillion_sidecar.delivery.packed import PackedEntry
+from pillion_sidecar.delivery.backlog import CompactEntry, TrackerTable
+from pillion_sidecar.delivery.entries import QueueEntry, Subscription
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.subscriptions import Subscription
-from pillion_sidecar.delivery.trackers import TrackerTable
 from pillion_sidecar.indication import Indication, Tracker
 from pillion_sidecar.journal.ports import NO_NUMBER, Journal, Place
 
@@ -18,7 +16,7 @@ from pillion_sidecar.journal.ports import NO_NUMBER, Journal, Place
 Queued = tuple[DestinationQueue, QueueEntry]
 
 
-class Keeping:
+class CommitStaging:
     """Hands indications to the journal, and entries on once their indication is on disk."""
 
     def __init__(
@@ -93,10 +91,10 @@ class Keeping:
 
     # ------------------------------------------------------------------ packing
 
-    def pack(self, entry: QueueEntry) -> PackedEntry:
+    def pack(self, entry: QueueEntry) -> CompactEntry:
         """See ``Packing``."""
         indication = entry.indication
-        return PackedEntry(
+        return CompactEntry(
             indication.id,
             indication.position,
             entry.number,
@@ -105,13 +103,13 @@ class Keeping:
         )
 
     def load(
-        self, packed: Sequence[PackedEntry], done: Callable[[Sequence[Indication]], None]
+        self, packed: Sequence[CompactEntry], done: Callable[[Sequence[Indication]], None]
     ) -> None:
         """See ``Packing``."""
         positions = [one.position for one in packed]
         self.journal.load(positions, partial(_replace_damaged, packed, done))
 
-    def unpack(self, packed: PackedEntry, indication: Indication) -> QueueEntry:
+    def unpack(self, packed: CompactEntry, indication: Indication) -> QueueEntry:
         """See ``Packing``."""
         indication.trackers = self._trackers.release(packed.trackers)
         # It may have been copied elsewhere while it was read.
@@ -146,7 +144,7 @@ def _place(queue: DestinationQueue, entry: QueueEntry) -> Place:
 
 
 def _replace_damaged(
-    packed: Sequence[PackedEntry],
+    packed: Sequence[CompactEntry],
     done: Callable[[Sequence[Indication]], None],
     indications: Sequence[Indication | None],
 ) -> None:

@@ -1,26 +1,119 @@
-"""The end of a deliverer: it drains, hands over, and tells what is left (S0.14)."""
+"""The end of a deliverer: it drains, hands over to a gateway, and tells what is left (S0.14)."""
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import ListenerDestination
 from pillion_sidecar.delivery import events
-from pillion_sidecar.delivery.discarding import DISCARDS_PER_TURN
-from pillion_sidecar.delivery.handingover import HandOver
-from pillion_sidecar.delivery.keeping import Keeping
+from pillion_sidecar.delivery.admission import Admission
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.settling import Settlements
+from pillion_sidecar.delivery.relay import as_handed_over
+from pillion_sidecar.delivery.settlement import DISCARDS_PER_TURN, Settlements
+from pillion_sidecar.delivery.staging import CommitStaging
 from pillion_sidecar.delivery.table import DestinationTable
-from pillion_sidecar.delivery.taking import Taking
 from pillion_sidecar.indication import DiscardReason
 
+#: The least seconds that a gateway has to answer, whatever is left of the grace period.
+LEAST_TIMEOUT = 1.0
 #: Seconds between two looks at whether a drain has anything left to wait for.
 LOOK_SECONDS = 0.25
 
 
-class Ending:
+class Redirect(Protocol):
+    """Has a queue begin anew with another destination: what was under way is abandoned."""
+
+    def __call__(
+        self, queue: DestinationQueue, destination: ListenerDestination, *, sends: bool
+    ) -> None:
+        """``sends``: whether sequence identifiers are sent to it."""
+
+
+@dataclass(slots=True)
+class _Course:
+    """What has happened to one queue since the end began."""
+
+    destination: ListenerDestination
+    sends_identifiers: bool
+    delivered: int
+    #: Where its own listener may get it again.
+    returns: bool = False
+
+
+class HandOver:
+    """Hands the queues of a deliverer that ends over to one gateway."""
+
+    def __init__(
+        self,
+        gateway: str,
+        *,
+        grace_seconds: float,
+        clock: Clock,
+        timers: Timers,
+        redirect: Redirect,
+    ) -> None:
+        """``gateway`` is the name of its service."""
+        self._gateway = gateway
+        self._grace = grace_seconds
+        self._clock = clock
+        self._timers = timers
+        self._redirect = redirect
+        self._began = clock.monotonic()
+        self._courses: dict[DestinationQueue, _Course] = {}
+
+    def begin(self, queues: list[DestinationQueue]) -> None:
+        """Begin with those that hold anything; what is relayed anyway is on its way."""
+        for queue in queues:
+            # What was accepted last may still be on its way to the disk.
+            holds = queue.depth or queue.reserved
+            if holds and queue.relay_to is None and not queue.draining:
+                self._courses[queue] = _Course(
+                    queue.destination, queue.sends_identifiers, queue.delivered
+                )
+        for queue in list(self._courses):
+            if queue.suspended:
+                self._hand_over(queue)
+        self._half = self._timers.call_later(self._grace / 2, self._hand_over_all)
+
+    def failed(self, queue: DestinationQueue) -> None:
+        """An attempt has failed, at the listener or at the gateway."""
+        course = self._courses.get(queue)
+        if course is None:
+            return
+        if not queue.hands_over:
+            if queue.destination is course.destination and not course.returns:
+                self._hand_over(queue)
+        elif course.returns:
+            self._redirect(queue, course.destination, sends=course.sends_identifiers)
+
+    def _hand_over_all(self) -> None:
+        for queue in list(self._courses):
+            if queue.depth and not queue.hands_over:
+                self._courses[queue].returns = True
+                self._hand_over(queue)
+
+    def _hand_over(self, queue: DestinationQueue) -> None:
+        left = self._began + self._grace - self._clock.monotonic()
+        timeout = max(LEAST_TIMEOUT, left / 2)
+        own = self._courses[queue].destination
+        handed_over = as_handed_over(
+            own, durability=queue.durability, gateway=self._gateway, timeout=timeout
+        )
+        self._redirect(queue, handed_over, sends=True)
+
+    def end(self) -> None:
+        """Hand over nothing more, and say of each destination what has become of it."""
+        self._half.cancel()
+        seconds = self._clock.monotonic() - self._began
+        for queue, course in self._courses.items():
+            delivered = queue.delivered - course.delivered
+            events.handed_over(queue, self._gateway, delivered=delivered, seconds=seconds)
+
+
+class Shutdown:
     """Brings delivery to its end."""
 
     def __init__(
@@ -29,18 +122,18 @@ class Ending:
         clock: Clock,
         timers: Timers,
         table: DestinationTable,
-        keeping: Keeping,
+        staging: CommitStaging,
         settlements: Settlements,
-        taking: Taking,
+        admission: Admission,
         hasten: Callable[[], None],
         arrange: Callable[[DestinationQueue], None],
     ) -> None:
         self._clock = clock
         self._timers = timers
         self._table = table
-        self._keeping = keeping
+        self._staging = staging
         self._settlements = settlements
-        self._taking = taking
+        self._admission = admission
         self._hasten = hasten
         self._arrange = arrange
         self._hand_over: HandOver | None = None
@@ -97,7 +190,7 @@ class Ending:
         """Whether no attempt is under way, or due before the deadline, for anything pending."""
         if self._clock.monotonic() >= deadline:
             return True
-        if self._taking.releases:
+        if self._admission.releases:
             return False
         queues = self._table.all_queues()
         left = sum(queue.depth + queue.reserved for queue in queues)
@@ -137,9 +230,9 @@ class Ending:
     async def give_up(self) -> None:
         """Take nothing more, and discard what is in memory alone, in turns of the event loop;
         nothing where the journal keeps it."""
-        if self._keeping.packs:
+        if self._staging.packs:
             return
-        self._taking.close()
+        self._admission.close()
         for count, _ in enumerate(self._rest, 1):
             if count % DISCARDS_PER_TURN == 0:
                 await asyncio.sleep(0)
@@ -147,24 +240,24 @@ class Ending:
     def close(self) -> None:
         """Stop, with one line for each destination that something is left for (S0.14). What is in
         memory alone and was not given up yet is discarded; what the journal has stays there."""
-        self._taking.close()
+        self._admission.close()
         deque(self._settlements.finish(), maxlen=0)
         self._table.subscriptions.close()
-        if not self._keeping.packs:
+        if not self._staging.packs:
             deque(self._rest, maxlen=0)
         for queue in list(self._table.all_queues()):
             self._table.retire(queue)
-            if not self._keeping.packs:
+            if not self._staging.packs:
                 if left := queue.discarded[DiscardReason.SHUTDOWN]:
                     events.left_at_shutdown(queue, left)
             elif left := queue.depth + queue.reserved:
-                is_kept = not self._keeping.failed
+                is_kept = not self._staging.failed
                 (events.kept_at_shutdown if is_kept else events.left_at_shutdown)(queue, left)
 
     def _give_up(self) -> Iterator[None]:
         """Discard what is in memory alone, one entry at each step."""
         yield from self._settlements.finish()
-        yield from self._taking.give_up()
+        yield from self._admission.give_up()
         for queue in self._table.all_queues():
             entries, _ = queue.surrender()
             for entry in entries:

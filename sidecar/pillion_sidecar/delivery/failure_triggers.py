@@ -9,8 +9,8 @@ import math
 
 from pillion_sidecar.clock import Clock, Timer, Timers
 from pillion_sidecar.config.resources import IndicationService, RemovalAction
+from pillion_sidecar.delivery.entries import Subscription, SubscriptionEnd
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.subscriptions import Subscription, SubscriptionEnd
 from pillion_sidecar.delivery.table import DestinationTable
 
 #: Seconds between two looks at the subscriptions at least.

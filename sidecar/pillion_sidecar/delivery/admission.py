@@ -1,23 +1,28 @@
-"""What intake and the message groups hand over: taken for all targets or for none, given to the
-journal, and queued once it is as safe as the journal makes it."""
+"""Admission: an indication is taken for all of its targets or for none, given to the journal, and
+queued once it is as safe as the journal makes it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from heapq import heapify, heappop, heapreplace
 from typing import TypeAlias
+
+import msgspec
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.resources import DeliverThrough
-from pillion_sidecar.delivery.entry import QueueEntry
-from pillion_sidecar.delivery.heaviest import Heaviest
-from pillion_sidecar.delivery.keeping import Keeping, Queued
-from pillion_sidecar.delivery.parting import part
+from pillion_sidecar.delivery.entries import QueueEntry, Subscription
+from pillion_sidecar.delivery.gaps import run_of
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.releasing import Releases
-from pillion_sidecar.delivery.settling import Settlements
-from pillion_sidecar.delivery.subscriptions import Subscription
+from pillion_sidecar.delivery.settlement import Settlements
+from pillion_sidecar.delivery.staging import CommitStaging, Queued
 from pillion_sidecar.delivery.table import DestinationTable
 from pillion_sidecar.indication import DiscardReason, Indication, Refusal, Target, Tracker
 from pillion_sidecar.journal.ports import NO_NUMBER, Place
 
+#: Seconds for which an answer holds: looking through ten thousand queues takes a millisecond.
+ANSWER_SECONDS = 0.1
+#: Releases before the event loop gets its turn.
+RELEASED_PER_TURN = 128
 #: What a publisher who met a full queue is told to wait, in seconds.
 FULL_QUEUE_RETRY_AFTER = 1.0
 #: For a request that was still being read: its publisher is to send the rest elsewhere.
@@ -26,12 +31,172 @@ CLOSED = Refusal(FULL_QUEUE_RETRY_AFTER, "the deliverer is stopping")
 #: least and at most. An indication that several of them hold is gone only with its last entry.
 MAKING_ROOM = 2
 MOST_GIVEN_UP = 256
-
 #: What a target stands for.
 Resolved: TypeAlias = tuple[Target, Subscription, DestinationQueue]
 
 
-class Taking:
+class Parted:
+    """Follows both parts of an indication, and tells its followers of the whole."""
+
+    __slots__ = ("_whole",)
+
+    def __init__(self, whole: Indication) -> None:
+        """``whole`` has the followers, and in ``unsettled`` the targets of both parts."""
+        self._whole = whole
+
+    def settled(
+        self, indication: Indication, destination: str, discarded: DiscardReason | None
+    ) -> None:
+        """See ``Tracker``."""
+        whole = self._whole
+        whole.unsettled -= 1
+        for tracker in whole.trackers:
+            tracker.settled(whole, destination, discarded)
+
+
+def part(indication: Indication, *, held: int, relayed: int) -> Indication:
+    """Return the part of an indication that is relayed, to ``relayed`` targets; the indication
+    itself becomes the part that is held, for ``held``.
+
+    The identity stays with what is held: after a restart, which knows only the parts, it has not
+    been delivered before that has.
+    """
+    going = msgspec.structs.replace(indication, digest=None, unsettled=relayed)
+    # What is told of the whole needs no body, and must not keep one in memory.
+    whole = msgspec.structs.replace(indication, body=b"", unsettled=held + relayed)
+    going.trackers = indication.trackers = (Parted(whole),)
+    # Acceptance asks for how many targets there are; what counts from now on is the whole.
+    indication.unsettled = held + relayed
+    return going
+
+
+class Heaviest:
+    """Remembers for a moment which queues are the fullest."""
+
+    def __init__(self, *, clock: Clock, queues: Callable[[], Iterable[DestinationQueue]]) -> None:
+        self._clock = clock
+        self._queues = queues
+        self._found: DestinationQueue | None = None
+        self._until = float("-inf")
+        # Those that give way, the fullest first, with how many waited when that was looked at.
+        self._giving: list[tuple[int, int, DestinationQueue]] = []
+        self._giving_until = float("-inf")
+
+    def queue(self) -> DestinationQueue | None:
+        """Return the queue that holds most; None where none holds anything."""
+        now = self._clock.monotonic()
+        if now >= self._until or self._found is None or not self._found.depth:
+            self._until = now + ANSWER_SECONDS
+            self._found = max(self._queues(), key=_depth, default=None)
+        return self._found if self._found is not None and self._found.depth else None
+
+    def giving_way(self) -> DestinationQueue | None:
+        """Return the queue with most waiting entries of those whose oldest give way; None where
+        none does. Asked again after each that gave way, so that queues which hold the same
+        indications give up the same."""
+        now = self._clock.monotonic()
+        if now >= self._giving_until:
+            self._giving_until = now + ANSWER_SECONDS
+            self._giving = [
+                (-queue.waiting.count, number, queue)
+                for number, queue in enumerate(self._queues())
+                if queue.waiting.count and queue.gives_way(now=now)
+            ]
+            heapify(self._giving)
+        giving = self._giving
+        while giving:
+            noted, number, queue = giving[0]
+            if not queue.waiting.count or queue.removed:
+                heappop(giving)
+            elif noted == -queue.waiting.count:
+                return queue
+            else:
+                heapreplace(giving, (-queue.waiting.count, number, queue))
+        return None
+
+
+def _depth(queue: DestinationQueue) -> int:
+    return queue.depth
+
+
+class Releases:
+    """Releases members in the order in which they are added."""
+
+    def __init__(
+        self,
+        *,
+        call_soon: Callable[[Callable[[], None]], object],
+        release: Callable[[Indication], None],
+        settlements: Settlements,
+    ) -> None:
+        """``call_soon`` is that of the event loop; ``release`` queues one member."""
+        self._call_soon = call_soon
+        self._release = release
+        self._settlements = settlements
+        self._waiting: deque[Indication] = deque()
+        # How many of each run of a group wait, and the runs that have ended meanwhile: a gap of
+        # theirs must be known until the last of them has its number.
+        self._of_run: Counter[int] = Counter()
+        self._ended: set[int] = set()
+        # How many this turn of the event loop may still release.
+        self._left = RELEASED_PER_TURN
+        self._scheduled = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def precede(self, indication: Indication) -> bool:
+        """Whether members of its group wait for their turn; of a member."""
+        return bool(self._waiting) and run_of(indication) in self._of_run
+
+    def add(self, indication: Indication) -> None:
+        """Release a member that is held: at once where this turn has room and none is before it."""
+        if not self._waiting and self._left:
+            self._left -= 1
+            self._release(indication)
+        else:
+            self._waiting.append(indication)
+            self._of_run[run_of(indication)] += 1
+        if not self._scheduled:
+            self._scheduled = True
+            self._call_soon(self._turn)
+
+    def end_group(self, run: int) -> None:
+        """No further member of a group comes, but for those that wait for their turn."""
+        if run in self._of_run:
+            self._ended.add(run)
+        else:
+            self._settlements.end_group(run)
+
+    def end_other_groups(self, runs: Set[int]) -> None:
+        """No further member comes of any group but these, and those that wait for their turn."""
+        going_on = self._of_run.keys() - runs
+        self._ended |= going_on
+        self._settlements.end_other_groups(runs | going_on)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        self._left = RELEASED_PER_TURN
+        while self._waiting and self._left:
+            self._left -= 1
+            self._release_first()
+        if self._waiting:
+            self._scheduled = True
+            self._call_soon(self._turn)
+
+    def _release_first(self) -> None:
+        indication = self._waiting.popleft()
+        run = run_of(indication)
+        self._of_run[run] -= 1
+        self._release(indication)
+        if not self._of_run[run]:
+            del self._of_run[run]
+            if run in self._ended:
+                self._ended.remove(run)
+                self._settlements.end_group(run)
+
+
+class Admission:
     """Takes indications over for delivery."""
 
     def __init__(
@@ -39,7 +204,7 @@ class Taking:
         *,
         clock: Clock,
         table: DestinationTable,
-        keeping: Keeping,
+        staging: CommitStaging,
         settlements: Settlements,
         arrange: Callable[[DestinationQueue], None],
         call_soon: Callable[[Callable[[], None]], object],
@@ -48,7 +213,7 @@ class Taking:
         the event loop."""
         self._clock = clock
         self._table = table
-        self._keeping = keeping
+        self._staging = staging
         self._settlements = settlements
         self._arrange = arrange
         #: The members of groups that go to their queues.
@@ -84,12 +249,12 @@ class Taking:
     def _queue(self, indication: Indication, entries: list[Queued]) -> None:
         for queue, entry in entries:
             entry.number = queue.sequence.number()
-        if self._keeping.in_memory:
-            self._keeping.journal.append(indication, ())
+        if self._staging.in_memory:
+            self._staging.journal.append(indication, ())
             for queue, entry in entries:
                 self._enqueue_or_discard(queue, entry)
         else:
-            self._keeping.stage(indication, entries)
+            self._staging.stage(indication, entries)
 
     def hold(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
         """See ``indication.Queues``."""
@@ -103,7 +268,7 @@ class Taking:
             if relayed:
                 self._relay_now(indication, relayed)
                 entries = [entry for entry in entries if entry[0].relay_to is None]
-            self._keeping.hold(indication, entries)
+            self._staging.hold(indication, entries)
         return refusal
 
     def _relay_now(self, indication: Indication, relayed: list[Queued]) -> None:
@@ -128,21 +293,21 @@ class Taking:
         if self.closed:
             return
         held = indication.id
-        entries = self._keeping.let_go(indication)
+        entries = self._staging.let_go(indication)
         for queue, entry in entries:
             # Where the destination came back meanwhile, two queues have its index, or had it: the
             # journal would take one's number for the other's.
             newest = self._table.queue_at(queue.index) or queue
             entry.number = newest.sequence.number()
-        self._keeping.stage(indication, entries, held=held)
-        if self._keeping.in_memory:
+        self._staging.stage(indication, entries, held=held)
+        if self._staging.in_memory:
             self.committed(indication.id)
 
     def discard_held(self, indication: Indication, reason: DiscardReason) -> None:
         """See ``indication.Queues``."""
         if self.closed:
             return
-        entries = self._keeping.let_go(indication)
+        entries = self._staging.let_go(indication)
         self._settlements.discard_held(indication, entries, reason)
 
     def adopt_held(
@@ -159,25 +324,25 @@ class Taking:
         indication.trackers = trackers
         indication.unsettled = len(entries)
         self._settlements.pending += len(entries)
-        self._keeping.keep_held(indication, entries)
+        self._staging.keep_held(indication, entries)
 
     def close(self) -> None:
         """Take nothing more. What is held or waits for its commit stays in the journal, where that
         has it; else :meth:`give_up` discards it, or it is put in its queue."""
-        if not self._keeping.packs:
+        if not self._staging.packs:
             self.committed(NO_NUMBER)
         self.closed = True
 
     def give_up(self) -> Iterator[None]:
         """Discard what is held, one indication at each step."""
-        for indication in self._keeping.held():
-            entries = self._keeping.let_go(indication)
+        for indication in self._staging.held():
+            entries = self._staging.let_go(indication)
             self._settlements.discard_held(indication, entries, DiscardReason.SHUTDOWN)
             yield
 
     def committed(self, through: int) -> None:
         """Queue what is on disk; once nothing is delivered any more it stays there."""
-        ready = self._keeping.committed(through)
+        ready = self._staging.committed(through)
         if self.closed:
             return
         for queue, entry in ready:
@@ -221,7 +386,7 @@ class Taking:
     ) -> Refusal | None:
         """Return why it cannot be taken now. What ``completes`` a group finds room in each queue,
         since it is one of less than are released."""
-        if not self._keeping.in_memory:
+        if not self._staging.in_memory:
             refusal = self._refusal_of_journal(len(indication.body), resolved)
             if refusal is not None:
                 return refusal
@@ -247,7 +412,7 @@ class Taking:
     def _refusal_of_journal(self, size: int, resolved: Sequence[Resolved]) -> Refusal | None:
         """Ask the journal. At its byte bound the destination that holds most meets its own
         full-queue policy first, and others still publish."""
-        journal, full = self._keeping.journal, None
+        journal, full = self._staging.journal, None
         if journal.is_over_bytes(size):
             full = self._pushing_back(resolved)
             if full is None:
@@ -269,7 +434,7 @@ class Taking:
         return heaviest if any(queue is heaviest for _, _, queue in resolved) else None
 
     def _make_room(self, size: int) -> None:
-        journal = self._keeping.journal
+        journal = self._staging.journal
         for given_up in range(MOST_GIVEN_UP):
             heaviest = self._heaviest.giving_way()
             evicted = None if heaviest is None else heaviest.evict()

@@ -1,0 +1,457 @@
+"""Settlement: each entry once, delivered or discarded for a reason (S0.11), and who is told.
+
+The list of discards has each one. The log has the first of a destination and a reason, and counts
+the others: a mass expiry costs no other line, and no other destination, anything.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Container, Iterator, Sequence, Sized
+from datetime import UTC, datetime
+from functools import partial
+
+from pillion_sidecar.clock import Clock, Timers
+from pillion_sidecar.delivery import events
+from pillion_sidecar.delivery.backlog import CompactEntries, CompactEntry, Packing
+from pillion_sidecar.delivery.entries import QueueEntry
+from pillion_sidecar.delivery.gaps import run_of
+from pillion_sidecar.delivery.queue import DestinationQueue
+from pillion_sidecar.delivery.queue_state import queue_state
+from pillion_sidecar.delivery.staging import CommitStaging
+from pillion_sidecar.indication import DiscardReason, Indication
+from pillion_sidecar.journal.ports import NO_NUMBER, Discard, DiscardList, Place
+
+#: Seconds between two counts.
+PERIOD_SECONDS = 10.0
+#: Discards told one by one in a period: of one kind, and of all.
+TOLD_OF_KIND = 10
+TOLD_IN_ALL = 200
+#: Discards before the event loop gets its turn.
+DISCARDS_PER_TURN = 128
+
+
+class NoDiscardList:
+    """The list where nobody asked for one."""
+
+    def add(self, discard: Discard) -> None:
+        """Do nothing."""
+
+
+class DiscardReports:
+    """Tells of discards."""
+
+    def __init__(self, *, clock: Clock, timers: Timers, discards: DiscardList) -> None:
+        self._clock = clock
+        self._timers = timers
+        self._list = discards
+        # This period: when it began, and how many have a line.
+        self._began = 0.0
+        self._told = 0
+        self._told_of: dict[events.DiscardKind, int] = {}
+        #: Those of this period that have none. A timer is armed where there are any.
+        self._counts: dict[events.DiscardKind, int] = {}
+        # By destination: what is discarded at the end, when a list in memory goes with the process.
+        self._at_the_end: dict[str, list[str | None]] = {}
+
+    def tell(self, queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason) -> None:
+        """An indication is being discarded."""
+        queue.last_discard_at = self._clock.monotonic()
+        kind = queue.name, reason.value
+        number = None if entry.number == NO_NUMBER else entry.number
+        sequence_number = None if number is None else queue.sequence.sequence_number(number)
+        self._list.add(
+            Discard(
+                time=datetime.fromtimestamp(self._clock.time(), UTC),
+                destination=queue.name,
+                subscription=entry.subscription.resource.name,
+                reason=reason.value,
+                source=entry.indication.source,
+                identifier=entry.indication.identifier,
+                sequence_context=queue.sequence.context,
+                sequence_number=sequence_number,
+                attempts=entry.attempts,
+                queue=queue.index,
+                number=number,
+                id=entry.indication.id,
+            )
+        )
+        if self._takes_a_line(kind):
+            events.discarded(queue, entry, reason, sequence_number=sequence_number)
+            return
+        if reason is DiscardReason.SHUTDOWN:
+            self._at_the_end.setdefault(queue.name, []).append(entry.indication.identifier)
+            return
+        if not self._counts:
+            now = self._clock.monotonic()
+            self._timers.call_later(max(0.0, self._began + PERIOD_SECONDS - now), self.count)
+        self._counts[kind] = self._counts.get(kind, 0) + 1
+
+    def _takes_a_line(self, kind: events.DiscardKind) -> bool:
+        now = self._clock.monotonic()
+        if not self._told or (not self._counts and now - self._began >= PERIOD_SECONDS):
+            self._begin(now)
+        told_of = self._told_of.get(kind, 0)
+        if told_of >= TOLD_OF_KIND or self._told >= TOLD_IN_ALL:
+            return False
+        self._told += 1
+        self._told_of[kind] = told_of + 1
+        return True
+
+    def _begin(self, now: float) -> None:
+        self._began, self._told = now, 0
+        self._told_of.clear()
+
+    def count(self) -> None:
+        """Tell how many were discarded in this period beside those that have a line, and begin a
+        new one."""
+        counts, self._counts = self._counts, {}
+        events.discards_counted(counts)
+        at_the_end, self._at_the_end = self._at_the_end, {}
+        for destination, identifiers in at_the_end.items():
+            events.discarded_at_shutdown(destination, identifiers)
+        self._begin(self._clock.monotonic())
+
+
+class _Batch:
+    __slots__ = ("entries", "packed", "queue", "reads", "reason")
+
+    def __init__(
+        self,
+        queue: DestinationQueue,
+        entries: Sequence[QueueEntry],
+        packed: CompactEntries,
+        reason: DiscardReason,
+    ) -> None:
+        self.queue = queue
+        self.entries = deque(entries)
+        self.packed = packed
+        # Whether the queue has been told that something of it is unread.
+        self.reads = False
+        self.reason = reason
+
+    def __len__(self) -> int:
+        return len(self.entries) + len(self.packed)
+
+    def will_read(self) -> None:
+        if len(self.packed) and not self.reads:
+            self.reads = True
+            self.queue.unread_discards += 1
+
+
+class DiscardTurns:
+    """What is being discarded, first come first: it is in no queue any more, but not settled."""
+
+    def __init__(
+        self,
+        *,
+        call_soon: Callable[[Callable[[], None]], object],
+        discard: Callable[[DestinationQueue, QueueEntry, DiscardReason], None],
+        packing: Packing,
+        finished: Callable[[DestinationQueue], None],
+    ) -> None:
+        """``call_soon`` is that of the event loop; ``discard`` settles one entry; ``finished`` is
+        told of each queue once nothing of it is unread any more."""
+        self._finished = finished
+        self._call_soon = call_soon
+        self._discard = discard
+        self._packing = packing
+        self._batches: deque[_Batch] = deque()
+        # The same by index, in the same order: asked for each settlement, and of each place that
+        # the journal looks at.
+        self._of: dict[int, list[_Batch]] = {}
+        # What is being read back, and of which batch.
+        self._loading: list[CompactEntry] = []
+        self._loading_of: _Batch | None = None
+
+    def add(
+        self,
+        queue: DestinationQueue,
+        entries: Sequence[QueueEntry],
+        reason: DiscardReason,
+        *,
+        packed: CompactEntries | None = None,
+    ) -> None:
+        """Discard ``entries`` and then ``packed``: the first at once where nothing else is being
+        discarded."""
+        of_index = self._of.setdefault(queue.index, [])
+        before = of_index[-1] if of_index else None
+        if (
+            packed is not None
+            and not entries
+            and before is not None
+            and (before.queue, before.reason) == (queue, reason)
+        ):
+            # A queue that gives up one after the other makes one batch, which is read back in large
+            # pieces.
+            for entry in packed:
+                before.packed.append(entry)
+            before.will_read()
+            return
+        if (
+            packed is None
+            and before is not None
+            and before is not self._batches[0]
+            and (before.queue, before.reason) == (queue, reason)
+            and not len(before.packed)
+        ):
+            before.entries.extend(entries)
+            return
+        batch = _Batch(queue, entries, CompactEntries() if packed is None else packed, reason)
+        batch.will_read()
+        self._batches.append(batch)
+        of_index.append(batch)
+        if len(self._batches) == 1:
+            self._turn()
+
+    def finish(self) -> Iterator[None]:
+        """Discard all that is left, one entry at each step, but for what would have to be read
+        back: the journal keeps it."""
+        while self._batches:
+            # A turn of the event loop may have ended the batch of the last step.
+            batch = self._batches[0]
+            if batch.entries:
+                self._discard(batch.queue, batch.entries.popleft(), batch.reason)
+                yield
+            else:
+                self._pop()
+
+    def holds(self, index: int, number: int) -> bool:
+        """Whether an entry of the queue with this index is being discarded."""
+        return any(
+            batch.packed.index(number) is not None
+            or any(entry.number == number for entry in batch.entries)
+            for batch in self._of.get(index, ())
+        ) or (self._is_loading(index) and any(one.number == number for one in self._loading))
+
+    def _is_loading(self, index: int) -> bool:
+        return self._loading_of is not None and self._loading_of.queue.index == index
+
+    def is_busy(self, index: int) -> bool:
+        """Whether any entry of the queue with this index is being discarded."""
+        return index in self._of
+
+    def move(self, index: int, number: int, position: int, size: int) -> None:
+        """Note that an entry's indication lies elsewhere."""
+        for batch in self._of.get(index, ()):
+            batch.packed.move(number, position)
+            for entry in batch.entries:
+                if entry.number == number:
+                    entry.indication.position, entry.indication.size = position, size
+        if self._is_loading(index):
+            self._loading = [
+                one._replace(position=position) if one.number == number else one
+                for one in self._loading
+            ]
+
+    def _turn(self) -> None:
+        if not self._batches:
+            return
+        batch = self._batches[0]
+        for _ in range(_some(batch.entries)):
+            self._discard(batch.queue, batch.entries.popleft(), batch.reason)
+        if not batch.entries and len(batch.packed):
+            self._load(batch)
+            return
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._batches and not len(self._batches[0]):
+            self._pop()
+        if self._batches:
+            self._call_soon(self._turn)
+
+    def _pop(self) -> None:
+        batch = self._batches.popleft()
+        of_index = self._of[batch.queue.index]
+        of_index.remove(batch)
+        if not of_index:
+            del self._of[batch.queue.index]
+        if batch.reads:
+            batch.queue.unread_discards -= 1
+            if not batch.queue.unread_discards:
+                self._finished(batch.queue)
+
+    def _load(self, batch: _Batch) -> None:
+        self._loading_of = batch
+        self._loading = [batch.packed.popleft() for _ in range(_some(batch.packed))]
+        self._packing.load(self._loading, partial(self._discard_loaded, batch))
+
+    def _discard_loaded(self, batch: _Batch, indications: Sequence[Indication]) -> None:
+        loaded, self._loading = self._loading, []
+        self._loading_of = None
+        for packed, indication in zip(loaded, indications, strict=True):
+            entry = self._packing.unpack(packed, indication)
+            self._discard(batch.queue, entry, batch.reason)
+        self._go_on()
+
+
+def _some(entries: Sized) -> int:
+    return min(DISCARDS_PER_TURN, len(entries))
+
+
+class Settlements:
+    """Settles entries: tells the journal, and those who follow their indications."""
+
+    def __init__(
+        self,
+        *,
+        staging: CommitStaging,
+        call_soon: Callable[[Callable[[], None]], object],
+        arrange: Callable[[DestinationQueue], None],
+        reports: DiscardReports,
+    ) -> None:
+        """``call_soon`` is that of the event loop; ``arrange`` sees to the next event of a queue
+        whose discards are read."""
+        #: (Indication, subscription) pairs that are not settled.
+        self.pending = 0
+        self._staging = staging
+        self._turns = DiscardTurns(
+            call_soon=call_soon, discard=self.discard, packing=staging, finished=arrange
+        )
+        # The queues at which an ordered group has ended, by its run.
+        self._gaps: dict[int, set[DestinationQueue]] = {}
+        self._reports = reports
+        self._emptied: set[asyncio.Event] = set()
+
+    def settle(
+        self, queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason | None
+    ) -> None:
+        """An entry that was taken is delivered, or discarded where there is a reason."""
+        indication = entry.indication
+        if self._staging.in_memory:
+            left = indication.unsettled - 1
+        else:
+            left = self._staging.journal.settle(
+                Place(queue.index, entry.subscription.index, entry.number),
+                indication,
+                reason,
+                through=reason is None
+                and queue.settles_through(entry)
+                and not self._turns.is_busy(queue.index),
+            )
+        self._tell(queue, indication, reason, left=left)
+
+    def discard(self, queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason) -> None:
+        """Discard an entry that was taken: counted, listed, logged, told.
+
+        Listed before it is settled: so the list has it before the journal does.
+        """
+        if entry.indication.member is not None:
+            self.lose(queue, entry.indication)
+        queue.discarded[reason] += 1
+        self._reports.tell(queue, entry, reason)
+        self.settle(queue, entry, reason)
+
+    def discard_evicted(
+        self, queue: DestinationQueue, evicted: QueueEntry | CompactEntries, reason: DiscardReason
+    ) -> None:
+        """Discard what ``DestinationQueue.evict`` gave."""
+        if isinstance(evicted, QueueEntry):
+            self.discard(queue, evicted, reason)
+        else:
+            self.discard_many(queue, (), reason, packed=evicted)
+
+    def discard_many(
+        self,
+        queue: DestinationQueue,
+        entries: Sequence[QueueEntry],
+        reason: DiscardReason,
+        *,
+        packed: CompactEntries | None = None,
+    ) -> None:
+        """Discard entries that were taken, in turns of the event loop."""
+        for entry in entries:
+            # At once: what is behind them may be taken before their turn.
+            if entry.indication.member is not None:
+                self.lose(queue, entry.indication)
+        self._turns.add(queue, entries, reason, packed=packed)
+
+    # ------------------------------------------------------------------ ordered groups (S1.5)
+
+    def lose(self, queue: DestinationQueue, indication: Indication) -> None:
+        """Note that a member of a group, which is or will be discarded, is missing at its
+        destination."""
+        if not queue.lose(indication):
+            return
+        run = run_of(indication)
+        events.group_ended_at(queue, indication)
+        if queue.gaps.shorten():
+            events.gap_forgotten(queue)
+        self._gaps.setdefault(run, set()).add(queue)
+        self._note(queue)
+
+    def adopt_gaps(self, queue: DestinationQueue) -> None:
+        """Know the gaps of the run before."""
+        for run in queue.gaps.runs():
+            self._gaps.setdefault(run, set()).add(queue)
+
+    def end_group(self, run: int) -> None:
+        """No further member of a group comes to any queue."""
+        for queue in self._gaps.pop(run, ()):
+            queue.gaps.group_ended(run, until=queue.sequence.next_number)
+            queue.gaps.forget_below(queue.lowest_number)
+            self._note(queue)
+
+    def end_other_groups(self, runs: Container[int]) -> None:
+        """No further member comes of any group but these."""
+        for run in [run for run in self._gaps if run not in runs]:
+            self.end_group(run)
+
+    def _note(self, queue: DestinationQueue) -> None:
+        journal = self._staging.journal
+        journal.note(queue_state(queue, offset=journal.offset))
+
+    def discard_held(
+        self,
+        indication: Indication,
+        entries: Sequence[tuple[DestinationQueue, QueueEntry]],
+        reason: DiscardReason,
+    ) -> None:
+        """Discard an indication that never came to its queues (S1.6)."""
+        self._staging.journal.end_hold(indication, reason)
+        left = len(entries)
+        for queue, entry in entries:
+            left -= 1
+            queue.discarded[reason] += 1
+            self._reports.tell(queue, entry, reason)
+            self._tell(queue, indication, reason, left=left)
+
+    def _tell(
+        self,
+        queue: DestinationQueue,
+        indication: Indication,
+        reason: DiscardReason | None,
+        *,
+        left: int,
+    ) -> None:
+        self.pending -= 1
+        indication.unsettled = left
+        for tracker in indication.trackers:
+            tracker.settled(indication, queue.name, reason)
+        if not self.pending:
+            for emptied in self._emptied:
+                emptied.set()
+
+    # ------------------------------------------------------------------ what is being discarded
+
+    def holds(self, index: int, number: int) -> bool:
+        """Whether an entry of the queue with this index is being discarded, and not settled yet."""
+        return self._turns.holds(index, number)
+
+    def move(self, index: int, number: int, position: int, size: int) -> None:
+        """Note that the indication of an entry that is being discarded lies elsewhere."""
+        self._turns.move(index, number, position, size)
+
+    def finish(self) -> Iterator[None]:
+        """Discard what is being discarded, one entry at each step."""
+        return self._turns.finish()
+
+    # ------------------------------------------------------------------ waiting
+
+    def await_empty(self, emptied: asyncio.Event) -> None:
+        """Set ``emptied`` whenever nothing is pending."""
+        self._emptied.add(emptied)
+
+    def stop_awaiting(self, emptied: asyncio.Event) -> None:
+        """Leave ``emptied`` alone."""
+        self._emptied.discard(emptied)
