@@ -48,7 +48,7 @@ from pillion_sidecar.intake.undeclared import UndeclaredClasses
 from pillion_sidecar.intake.unreached import UnreachedIndications
 from pillion_sidecar.journal.discards import DiscardRecorder
 from pillion_sidecar.journal.disk import DiskJournal
-from pillion_sidecar.journal.errors import JournalError
+from pillion_sidecar.journal.files import JournalError
 from pillion_sidecar.journal.memory import MemoryJournal
 from pillion_sidecar.journal.ports import Recovered
 from pillion_sidecar.journaling import JournalFolder, go_on, wanted_durability

@@ -15,7 +15,6 @@ from pillion_sidecar.config.resources import Durability, IndicationService
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.service import JournalAnswers
 from pillion_sidecar.indication import DiscardReason
-from pillion_sidecar.journal.bounds import MINIMUM_BYTES, JournalSettings
 from pillion_sidecar.journal.discards import (
     DiscardFiles,
     DiscardRecorder,
@@ -23,8 +22,8 @@ from pillion_sidecar.journal.discards import (
     pending_in,
 )
 from pillion_sidecar.journal.disk import CommitObserver, DiskJournal, open_journal
-from pillion_sidecar.journal.files import SystemFiles
-from pillion_sidecar.journal.lock import FolderLock, open_folder
+from pillion_sidecar.journal.files import FolderLock, SystemFiles, open_folder
+from pillion_sidecar.journal.limits import MINIMUM_BYTES, JournalSettings
 from pillion_sidecar.journal.ports import (
     Discard,
     IdentitySink,

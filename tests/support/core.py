@@ -24,8 +24,8 @@ from pillion_sidecar.config.resources import (
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
 from pillion_sidecar.delivery.service import DeliveryService
 from pillion_sidecar.indication import DiscardReason, Indication, Target
-from pillion_sidecar.journal.bounds import JournalSettings
 from pillion_sidecar.journal.disk import DiskJournal, open_journal
+from pillion_sidecar.journal.limits import JournalSettings
 from pillion_sidecar.journal.ports import Place, QueueState, Recovered, SubscriptionRecord
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.identity import identity_digest

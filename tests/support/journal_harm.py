@@ -11,8 +11,9 @@ from random import Random
 
 from pillion_sidecar.journal.files import SystemFiles
 from pillion_sidecar.journal.marks import MARKS_NAME, read_marks
-from pillion_sidecar.journal.opening import examine
 from pillion_sidecar.journal.records import Kind, decode_indication
+from pillion_sidecar.journal.recovery import examine
+from pillion_sidecar.journal.scan import FindingKind
 from pillion_sidecar.journal.segments import (
     HEADER_SIZE,
     Stretch,
@@ -20,7 +21,6 @@ from pillion_sidecar.journal.segments import (
     segment_name,
     segment_numbers,
 )
-from pillion_sidecar.journal.survey import FindingKind
 
 
 @dataclass(frozen=True, slots=True)

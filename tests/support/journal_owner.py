@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.indication import DiscardReason, Indication
-from pillion_sidecar.journal.bounds import MIB, JournalSettings
 from pillion_sidecar.journal.disk import DiskJournal, open_journal
 from pillion_sidecar.journal.files import Files
+from pillion_sidecar.journal.limits import MIB, JournalSettings
 from pillion_sidecar.journal.ports import Place, QueueState, Recovered, SubscriptionRecord
 from pillion_sidecar.testing import FakeTime
 from support.stepped import SteppedWorker

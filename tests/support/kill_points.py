@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 
-from pillion_sidecar.journal.opening import examine
-from pillion_sidecar.journal.survey import FindingKind
+from pillion_sidecar.journal.recovery import examine
+from pillion_sidecar.journal.scan import FindingKind
 from pillion_sidecar.reliability.identity import identity_digest
 from pillion_sidecar.testing import FakeTime
 from support.core import (

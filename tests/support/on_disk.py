@@ -5,9 +5,9 @@ from typing import Any
 
 from pillion_sidecar.config.resources import Durability, IndicationSubscription, ListenerDestination
 from pillion_sidecar.indication import DiscardReason, Indication, Refusal, Target
-from pillion_sidecar.journal.bounds import JournalSettings
 from pillion_sidecar.journal.disk import DiskJournal, open_journal
 from pillion_sidecar.journal.files import Files
+from pillion_sidecar.journal.limits import JournalSettings
 from pillion_sidecar.journal.ports import Place, QueueState, SubscriptionRecord
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.testing import FakeTime

@@ -13,9 +13,9 @@ from pillion_sidecar.clock import LoopTimers, SystemClock
 from pillion_sidecar.config.problems import ConfigurationError
 from pillion_sidecar.config.resources import Durability, IndicationService
 from pillion_sidecar.indication import DiscardReason, Indication
-from pillion_sidecar.journal.bounds import MIB, MINIMUM_BYTES, JournalSettings
 from pillion_sidecar.journal.discards import DiscardRecorder, read_discards
-from pillion_sidecar.journal.errors import LockedError
+from pillion_sidecar.journal.files import LockedError
+from pillion_sidecar.journal.limits import MIB, MINIMUM_BYTES, JournalSettings
 from pillion_sidecar.journal.ports import Discard, DiscardQuery, Place
 from pillion_sidecar.journaling import (
     DEFAULT_BYTES,

@@ -23,11 +23,11 @@ from pillion_sidecar.journal.discards import (
     lists_discards,
     read_discards,
 )
-from pillion_sidecar.journal.errors import JournalError, UnreadableError, folder_error
+from pillion_sidecar.journal.files import JournalError, UnreadableError, folder_error
 from pillion_sidecar.journal.marks import MARKS_NAME
 from pillion_sidecar.journal.ports import Discard, DiscardQuery
+from pillion_sidecar.journal.scan import Finding, FindingKind
 from pillion_sidecar.journal.segments import DAMAGED_SUFFIX
-from pillion_sidecar.journal.survey import Finding, FindingKind
 
 HELP = """
 Look into the folder of a journal. Nothing is changed, and a deliverer may be running on it: what is

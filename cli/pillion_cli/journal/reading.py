@@ -6,9 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from pillion_sidecar.indication import DiscardReason
-from pillion_sidecar.journal.account import Account
 from pillion_sidecar.journal.files import Files
-from pillion_sidecar.journal.opening import Surveyed, examine
 from pillion_sidecar.journal.ports import Place
 from pillion_sidecar.journal.records import (
     DELIVERED,
@@ -18,8 +16,9 @@ from pillion_sidecar.journal.records import (
     Kind,
     decode_places,
 )
+from pillion_sidecar.journal.recovery import Surveyed, examine
+from pillion_sidecar.journal.scan import Finding, FindingKind, ScanState
 from pillion_sidecar.journal.segments import segment_name, walk
-from pillion_sidecar.journal.survey import Finding, FindingKind
 
 #: How often a folder is looked at until what is wrong with it is the same twice.
 _LOOKS = 5
@@ -69,7 +68,7 @@ class Judged:
 class JournalReader:
     """Reads a journal: all of it once when made, and once more for its indications.
 
-    Raises :class:`~pillion_sidecar.journal.errors.JournalError` for what no deliverer would open.
+    Raises :class:`~pillion_sidecar.journal.files.JournalError` for what no deliverer would open.
     """
 
     def __init__(self, files: Files) -> None:
@@ -83,7 +82,7 @@ class JournalReader:
                 break
 
     @property
-    def account(self) -> Account:
+    def account(self) -> ScanState:
         """What all records say together."""
         return self._opening.account
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from pillion_cli.exits import CommandFailed, Exit
-from pillion_sidecar.journal.errors import folder_error, unreadable_error
-from pillion_sidecar.journal.files import Buffer, File, SystemFiles
+from pillion_sidecar.journal.files import Buffer, File, SystemFiles, folder_error, unreadable_error
 from pillion_sidecar.journal.identities import identities_name as name_of_identities
 from pillion_sidecar.journal.identities import identities_numbers
 from pillion_sidecar.journal.marks import MARKS_NAME, MARKS_SIZE, SEGMENT_MARKS_SIZE

@@ -11,14 +11,14 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from pillion_sidecar.indication import DiscardReason
-from pillion_sidecar.journal.bounds import JournalSettings
 from pillion_sidecar.journal.identities import IdentitiesFile, StoredIdentity, surplus
+from pillion_sidecar.journal.limits import JournalSettings
 from pillion_sidecar.journal.log import Log, Segment
 from pillion_sidecar.journal.ports import Place
 from pillion_sidecar.journal.records import DELIVERED, REASON_CODES, copy_indication
 from pillion_sidecar.journal.recovery import SegmentState
+from pillion_sidecar.journal.segment_reader import Found, Identity, SegmentReader
 from pillion_sidecar.journal.segments import Header
-from pillion_sidecar.journal.shelf import Found, Identity, Shelf
 from pillion_sidecar.journal.workers import Result, Worker
 
 #: Records, and bytes of records, that are looked at in one turn of the event loop.
@@ -79,7 +79,7 @@ class Compaction:
         self,
         *,
         log: Log,
-        shelf: Shelf,
+        shelf: SegmentReader,
         reader: Worker,
         settings: JournalSettings,
         journal: Copying,

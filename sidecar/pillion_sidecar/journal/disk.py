@@ -2,21 +2,19 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from secrets import token_bytes
 from typing import Protocol
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.indication import DiscardReason, Indication
-from pillion_sidecar.journal.bounds import OVER, JournalSettings
 from pillion_sidecar.journal.compaction import Compaction, known_segments
-from pillion_sidecar.journal.errors import folder_error
-from pillion_sidecar.journal.files import Files, is_full
-from pillion_sidecar.journal.glancing import Glances
-from pillion_sidecar.journal.loading import Loading
+from pillion_sidecar.journal.files import Files, folder_error, is_full
+from pillion_sidecar.journal.limits import OVER, JournalSettings
 from pillion_sidecar.journal.log import Batch, Log
 from pillion_sidecar.journal.marks import MarksFile
-from pillion_sidecar.journal.naming import recovered_names
+from pillion_sidecar.journal.metadata import SettlementBatch, recovered_names
 from pillion_sidecar.journal.ports import (
     IdentitySink,
     JournalOwner,
@@ -25,6 +23,7 @@ from pillion_sidecar.journal.ports import (
     Recovered,
     SubscriptionRecord,
 )
+from pillion_sidecar.journal.read_back import PageCacheReader, ReadBack
 from pillion_sidecar.journal.records import (
     LOST,
     Flag,
@@ -36,20 +35,71 @@ from pillion_sidecar.journal.records import (
     encode_whole_snapshot,
 )
 from pillion_sidecar.journal.recovery import Recovery, recover
+from pillion_sidecar.journal.scan import FindingKind
+from pillion_sidecar.journal.segment_reader import Found, SegmentReader
+from pillion_sidecar.journal.segment_writer import SegmentWriter
 from pillion_sidecar.journal.segments import Header, encode_header
-from pillion_sidecar.journal.settling import Settling
-from pillion_sidecar.journal.shelf import Found, Shelf
-from pillion_sidecar.journal.statistics import JournalStatistics, statistics_of
-from pillion_sidecar.journal.survey import FindingKind
-from pillion_sidecar.journal.tail import Tail
 from pillion_sidecar.journal.workers import Worker
 
 logger = logging.getLogger("pillion.journal")
-
 #: Seconds after which a settlement is written by itself, where no other commit takes it.
 SETTLE_SECONDS = 0.05
 _BODILESS = int(Flag.BODILESS)
 _HELD = int(Flag.HELD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalStatistics:
+    """Bytes, unless said otherwise."""
+
+    #: All segments, and what of them is records with something pending.
+    total_bytes: int
+    live_bytes: int
+    #: What pending records may take at most.
+    live_bound: int
+    #: Files of identities.
+    identity_bytes: int
+    #: How many there are.
+    segments: int
+    #: Written since the start: bytes, commits.
+    appended_bytes: int
+    commits: int
+    #: How many seconds the last commit took.
+    last_commit: float
+    #: Damaged stretches that the start found, and damaged records read back since.
+    damaged: int
+    #: Last writes that the start cut off.
+    torn: int
+    #: Whether the disk is full.
+    is_full: bool
+    #: How many wait for a commit.
+    pending_barriers: int
+
+
+def statistics_of(
+    log: Log,
+    *,
+    identity_bytes: int,
+    live_bound: int,
+    last_commit: float,
+    damaged: int,
+    torn: int,
+) -> JournalStatistics:
+    """Return the statistics of a journal with this log."""
+    return JournalStatistics(
+        total_bytes=log.total,
+        live_bytes=log.live,
+        live_bound=live_bound,
+        identity_bytes=identity_bytes,
+        segments=len(log.segments),
+        appended_bytes=log.appended_bytes,
+        commits=log.commits,
+        last_commit=last_commit,
+        damaged=damaged,
+        torn=torn,
+        is_full=log.room.is_full,
+        pending_barriers=log.pending_barriers,
+    )
 
 
 class CommitObserver(Protocol):
@@ -87,7 +137,7 @@ def open_journal(
         files, clock=clock, identities=identities, new_journal_id=journal_id or token_bytes(16)
     )
     marks = MarksFile(files, journal_id=recovery.journal_id, oldest=recovery.oldest)
-    tail = Tail(files, marks)
+    tail = SegmentWriter(files, marks)
     try:
         spare = tail.prepare(settings.step)
     except OSError as error:
@@ -98,8 +148,8 @@ def open_journal(
         recovery=recovery,
         tail=tail,
         spare=spare,
-        shelf=Shelf(files, marks),
-        glances=Glances(files, offset=recovery.offset),
+        shelf=SegmentReader(files, marks),
+        glances=PageCacheReader(files, offset=recovery.offset),
         clock=clock,
         worker=worker,
         reader=reader,
@@ -122,10 +172,10 @@ class DiskJournal:
         self,
         *,
         recovery: Recovery,
-        tail: Tail,
+        tail: SegmentWriter,
         spare: int,
-        shelf: Shelf,
-        glances: Glances,
+        shelf: SegmentReader,
+        glances: PageCacheReader,
         clock: Clock,
         worker: Worker,
         reader: Worker,
@@ -143,7 +193,7 @@ class DiskJournal:
         self._next_epoch, self._shared = recovery.recovered.next_epoch, recovery.shared
         #: Held indications by id; they stay in memory, wherever their records lie.
         self._held = {indication.id: indication for indication, _ in recovery.recovered.held}
-        self._naming, self._settling = recovered_names(recovery), Settling()
+        self._naming, self._settling = recovered_names(recovery), SettlementBatch()
         self._lost_through, self._is_settle_due = recovery.lost_through, False
         self._last_commit, self._found = 0.0, _count(recovery)
         self._settings, self._over = settings, int(OVER * settings.live_bound)
@@ -159,7 +209,7 @@ class DiskJournal:
             commit=recovery.next_commit - 1,
             spare=spare,
         )
-        self._loading = Loading(
+        self._loading = ReadBack(
             log=self._log,
             shelf=shelf,
             reader=reader,

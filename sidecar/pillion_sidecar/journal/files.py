@@ -5,18 +5,102 @@ that crash, tear and reorder.
 """
 
 import errno
+import fcntl
 import os
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol, TypeAlias
 from uuid import UUID
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-
 #: A call that this file system, or this machine, does not know.
 _NOT_HERE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
+LOCK_NAME = "lock"
+#: A process id and a line end.
+_MAXIMUM_HOLDER = 32
+
+
+class JournalError(Exception):
+    """The journal's folder cannot be used as it is."""
+
+
+class FolderError(JournalError):
+    """The folder is missing, is none, or must not be written."""
+
+
+class LockedError(JournalError):
+    """Another process has the journal open."""
+
+
+class VersionError(JournalError):
+    """The journal was written by a newer version."""
+
+
+class MixedError(JournalError):
+    """The folder holds files of more than one journal."""
+
+
+class UnreadableError(JournalError):
+    """The disk failed while the journal was opened."""
+
+
+_REMEDIES = {
+    errno.ENOENT: "make its parent folder first",
+    errno.ENOTDIR: "name a folder, not a file",
+    errno.EACCES: "let the user that the deliverer runs as read, write and search it",
+    errno.EPERM: "let the user that the deliverer runs as read, write and search it",
+    errno.EROFS: "it is on a read-only file system; mount that writable or name another folder",
+    errno.ENOSPC: "the disk is full; make room",
+    errno.EDQUOT: "the disk quota is used up; make room",
+}
+
+
+def folder_error(folder: str, error: OSError) -> FolderError:
+    """Return what to say of a folder that cannot be opened."""
+    remedy = _REMEDIES.get(error.errno or 0, "see to the disk or name another folder")
+    return FolderError(f"journal folder {folder!r}: {error.strerror or error}; {remedy}")
+
+
+def unreadable_error(name: str, error: OSError) -> UnreadableError:
+    """Return what to say of a file that could not be read or repaired."""
+    remedy = _REMEDIES.get(error.errno or 0, "see to the disk")
+    return UnreadableError(f"journal file {name!r}: {error.strerror or error}; {remedy}")
+
+
+def version_error(name: str, version: int, known: int) -> VersionError:
+    """Return what to say of a file that a newer version wrote."""
+    return VersionError(
+        f"journal file {name!r} has layout version {version}, and this program knows {known}; "
+        "start the version that wrote it, or name another folder (nothing was changed)"
+    )
+
+
+def mixed_error(name: str, found: str, expected: str) -> MixedError:
+    """Return what to say of a file that belongs to another journal."""
+    return MixedError(
+        f"journal file {name!r} belongs to journal {found}, the files before it to {expected}; "
+        "move the files of one of them elsewhere (nothing was changed)"
+    )
+
+
+def misnamed_error(name: str, right: str) -> MixedError:
+    """Return what to say of a file that has the name of another."""
+    return MixedError(
+        f"journal file {name!r} was written as {right!r}; give it that name back "
+        "(nothing was changed)"
+    )
+
+
+@contextmanager
+def telling(name: str) -> Iterator[None]:
+    """Say of which file an OSError is."""
+    try:
+        yield
+    except OSError as error:
+        raise unreadable_error(name, error) from error
 
 
 def is_full(error: OSError) -> bool:
@@ -226,3 +310,74 @@ class SystemFiles:
             return UUID(_BOOT_ID.read_text(encoding="ascii").strip()).bytes
         except (OSError, ValueError):
             return b""
+
+
+class FolderLock:
+    """The lock, held."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    def release(self) -> None:
+        """Let another process have the folder. Idempotent."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def open_folder(folder: Path) -> FolderLock:
+    """Make the folder where its parent exists, and lock it.
+
+    Raises FolderError, LockedError.
+    """
+    try:
+        _make(folder)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(folder / LOCK_NAME, flags, 0o600)
+    except FileExistsError as error:
+        raise folder_error(
+            str(folder), NotADirectoryError(errno.ENOTDIR, "Not a directory")
+        ) from error
+    except OSError as error:
+        raise folder_error(str(folder), error) from error
+    try:
+        _take(descriptor, folder)
+    except JournalError:
+        os.close(descriptor)
+        raise
+    return FolderLock(descriptor)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+        return
+    # After a power cut the folder is there as surely as what it holds.
+    parent = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+
+
+def _take(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = os.pread(descriptor, _MAXIMUM_HOLDER, 0).decode("ascii", "replace").strip()
+        raise LockedError(
+            f"journal folder {str(folder)!r} is in use by process {holder or 'unknown'}; "
+            "stop that one, or name another folder"
+        ) from error
+    except OSError as error:
+        raise folder_error(str(folder), error) from error
+    # Only told to people: what holds the lock is the open file. A full disk leaves it out.
+    told = f"{os.getpid()}\n".encode("ascii")
+    with suppress(OSError):
+        os.pwrite(descriptor, told, 0)
+        os.ftruncate(descriptor, len(told))

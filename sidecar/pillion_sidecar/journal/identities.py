@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from pillion_sidecar.journal.damage import write_whole
 from pillion_sidecar.journal.files import Files
 from pillion_sidecar.journal.records import FRAME, Kind, seal
+from pillion_sidecar.journal.repair import write_whole
 from pillion_sidecar.journal.segments import (
     Header,
     Stretch,

@@ -11,11 +11,10 @@ from functools import partial
 from typing import Protocol
 
 from pillion_sidecar.clock import Timer, Timers
-from pillion_sidecar.journal.bounds import MARGIN, MAXIMUM_WAITING, MIB, JournalSettings
 from pillion_sidecar.journal.files import is_full
+from pillion_sidecar.journal.limits import MARGIN, MAXIMUM_WAITING, MIB, JournalSettings
 from pillion_sidecar.journal.records import COMMIT, FRAME, encode_commit
-from pillion_sidecar.journal.reserving import Reserving
-from pillion_sidecar.journal.tail import Tail, Written
+from pillion_sidecar.journal.segment_writer import Preallocation, SegmentWriter, Written
 from pillion_sidecar.journal.workers import Worker
 
 #: Bytes of the record that stands before each write.
@@ -49,7 +48,7 @@ class Batch:
 
 
 @dataclass(slots=True, kw_only=True)
-class Opening:
+class SegmentHeaderWrite:
     """The beginning of a segment."""
 
     number: int
@@ -88,7 +87,7 @@ class Log:
     def __init__(
         self,
         *,
-        tail: Tail,
+        tail: SegmentWriter,
         worker: Worker,
         call_soon: Callable[[Callable[[], None]], object],
         timers: Timers,
@@ -121,14 +120,14 @@ class Log:
         self._barriers: list[Callable[[], None]] = []
         #: Where the current segment ends without what is gathered and with it; its first position.
         self._start = self.end = self._base = 0
-        self._queue: deque[Batch | Opening] = deque()
+        self._queue: deque[Batch | SegmentHeaderWrite] = deque()
         self._is_writing = self._is_scheduled = self._is_blocked = False
         self._age: Timer | None = None
         self._is_old = False
         #: Positions below it are on disk.
         self.written = next_number << 32
         self.error: OSError | None = None
-        self.room = Reserving(
+        self.room = Preallocation(
             tail=tail,
             worker=worker,
             timers=timers,
@@ -278,7 +277,7 @@ class Log:
         self._reserve()
         self._keeper.committed(batch, written.seconds)
 
-    def _opened(self, opening: Opening, written: Written) -> None:
+    def _opened(self, opening: SegmentHeaderWrite, written: Written) -> None:
         self._queue.popleft()
         self._is_writing = False
         self.written = opening.number << 32 | len(opening.data)
@@ -320,7 +319,7 @@ class Log:
     @property
     def is_opening(self) -> bool:
         """Whether the current segment is not on disk yet."""
-        return any(isinstance(one, Opening) for one in self._queue)
+        return any(isinstance(one, SegmentHeaderWrite) for one in self._queue)
 
     @property
     def oldest(self) -> Segment | None:
@@ -362,7 +361,9 @@ class Log:
         self._base, self._start, self.end = number << 32, size, size + COMMIT_SIZE
         self.room.begin()
         self._queue.append(
-            Opening(number=number, data=data, sealed_at=before.size if before is not None else 0)
+            SegmentHeaderWrite(
+                number=number, data=data, sealed_at=before.size if before is not None else 0
+            )
         )
         if self._age is not None:
             self._age.cancel()

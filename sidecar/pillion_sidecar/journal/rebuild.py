@@ -12,14 +12,12 @@ from struct import Struct
 from typing import TypeAlias
 
 from pillion_sidecar.indication import Indication
-from pillion_sidecar.journal.account import Account
 from pillion_sidecar.journal.ports import (
     GroupRecord,
     IdentitySink,
     Place,
     RecoveredQueue,
 )
-from pillion_sidecar.journal.reading import read_indication
 from pillion_sidecar.journal.records import (
     DELIVERED,
     FRAME,
@@ -32,6 +30,8 @@ from pillion_sidecar.journal.records import (
     decode_indication,
     decode_places,
 )
+from pillion_sidecar.journal.scan import ScanState
+from pillion_sidecar.journal.segment_reader import read_indication
 from pillion_sidecar.journal.segments import position_of
 
 #: A FRAME, an INDICATION and its only PLACE.
@@ -59,7 +59,7 @@ _Appends: TypeAlias = tuple[
 class Rebuild:
     """Collects what is pending, segment by segment, oldest first."""
 
-    account: Account
+    account: ScanState
     #: ``Journal.offset``.
     offset: float
     sink: IdentitySink

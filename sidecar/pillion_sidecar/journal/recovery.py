@@ -1,29 +1,356 @@
-"""Opens what earlier runs left: finds what is pending, mends what a crash or the disk did to it.
+"""Opens what earlier runs left: finds what is pending, and repairs what a crash or the disk did to
+it.
 
-Two looks at each segment, oldest first (:mod:`.survey` and :mod:`.account`, then :mod:`.rebuild`),
-so that a restart takes little more memory than one segment and the columns of what is pending.
+Two looks at each segment, oldest first (:mod:`.scan`, then :mod:`.rebuild`), so that a restart
+takes little more memory than one segment and the columns of what is pending.
 """
 
 import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.journal.damage import remove_partial
-from pillion_sidecar.journal.errors import telling
-from pillion_sidecar.journal.files import Files
-from pillion_sidecar.journal.identities import IdentitiesFile, StoredIdentity
-from pillion_sidecar.journal.opening import Opening
+from pillion_sidecar.journal.files import (
+    Files,
+    is_full,
+    misnamed_error,
+    mixed_error,
+    telling,
+    version_error,
+)
+from pillion_sidecar.journal.identities import (
+    IdentitiesFile,
+    StoredIdentity,
+    identities_name,
+    identities_numbers,
+    read_identities,
+    summary,
+    write_identities,
+)
+from pillion_sidecar.journal.marks import MARKS_NAME, Marks, read_marks
 from pillion_sidecar.journal.ports import IdentitySink, Recovered
 from pillion_sidecar.journal.rebuild import Rebuild
-from pillion_sidecar.journal.records import FRAME, REASONS
-from pillion_sidecar.journal.segments import PARTIAL_SUFFIX, segment_name
-from pillion_sidecar.journal.survey import Finding, FindingKind
+from pillion_sidecar.journal.records import FRAME, REASONS, Kind, read_frame
+from pillion_sidecar.journal.repair import (
+    cut,
+    mend_header,
+    quarantine,
+    remove_partial,
+    stand_in,
+)
+from pillion_sidecar.journal.scan import (
+    Finding,
+    FindingKind,
+    Layout,
+    ScanState,
+    describe,
+    sound_ranges,
+    survey,
+)
+from pillion_sidecar.journal.segments import (
+    HEADER_SIZE,
+    PARTIAL_SUFFIX,
+    VERSION,
+    Header,
+    header_version,
+    read_header,
+    segment_name,
+    segment_numbers,
+)
 
+#: Enough for the header of any version.
+_LONGEST_HEADER = 4096
+#: What is taken for the size of a segment of which nothing is left.
+_SEGMENT_SIZE = 64 << 20
 logger = logging.getLogger("pillion.journal")
-
 #: Between the clock and the last record, at which a start warns.
 CLOCK_WARNING_SECONDS = 86_400.0
 _LOSSES = (FindingKind.DAMAGED, FindingKind.MISSING, FindingKind.TORN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surveyed:
+    """A segment after the first look."""
+
+    number: int
+    size: int
+    overhead: int
+    ranges: list[tuple[int, int]]
+
+
+class FolderScan:
+    """One look at the folder."""
+
+    def __init__(self, files: Files, *, repairs: bool, new_journal_id: bytes) -> None:
+        self._files = files
+        self._repairs = repairs
+        self._new_journal_id = new_journal_id
+        self.journal_id: bytes | None = None
+        self.account = ScanState()
+        self.surveyed: list[Surveyed] = []
+        self.identities: list[IdentitiesFile] = []
+        self.findings: list[Finding] = []
+        #: Bytes in which records may have been.
+        self.lost_bytes = 0
+        with telling("."):
+            names = files.names()
+        self._numbers = segment_numbers(names)
+        data = self.read(MARKS_NAME) if MARKS_NAME in names else b""
+        #: None in a folder of a version that kept none.
+        self._marks = self._marks_of(data)
+        self.next_segment = self._first_free(self._numbers)
+
+    @property
+    def id(self) -> bytes:
+        """The journal's id, a new one where no file says it."""
+        return self.journal_id or self._new_journal_id
+
+    def read(self, name: str, size: int | None = None) -> bytes:
+        """Return a file's content."""
+        with telling(name):
+            file = self._files.open(name)
+            try:
+                return file.read(0, self._files.size(name) if size is None else size)
+            finally:
+                file.close()
+
+    def check_headers(self) -> None:
+        """Refuse, before anything is changed, what cannot be opened."""
+        for number in self._numbers:
+            self._check(segment_name(number), number)
+        for number in identities_numbers(self._files.names()):
+            self._check(identities_name(number), number)
+
+        if self._marks is not None and self.journal_id is None:
+            self.journal_id = self._marks.journal_id
+
+    def _check(self, name: str, number: int) -> None:
+        begin = self.read(name, _LONGEST_HEADER)
+        version = header_version(begin)
+        if version is not None and version != VERSION:
+            raise version_error(name, version, VERSION)
+        header = read_header(begin)
+        if header is None:
+            return
+        if header.number != number:
+            raise misnamed_error(name, segment_name(header.number))
+        if self.journal_id is None:
+            self.journal_id = header.journal_id
+        elif header.journal_id != self.journal_id:
+            raise mixed_error(name, header.journal_id.hex(), self.journal_id.hex())
+
+    # ------------------------------------------------------------------ segments
+
+    def look_at_segments(self) -> None:
+        """Survey all segments, oldest first, and mend each."""
+        marks = self._trusted_marks()
+        before = None if marks is None else marks.oldest - 1
+        for number in self._numbers:
+            data = self.read(segment_name(number))
+            if before is not None and number > before + 1:
+                self._miss(before, number, data)
+            before = number if before is None else max(before, number)
+            self._look_at_segment(number, data)
+            # Before the next is read: a segment is a good part of what a restart takes.
+            del data
+        if marks is not None and before is not None and before < marks.newest:
+            self._miss(before, marks.newest + 1, b"")
+        if self._numbers and not self.surveyed:
+            self.next_segment = self._numbers[-1]
+        else:
+            self.next_segment = self._first_free([one.number for one in self.surveyed])
+
+    def _first_free(self, numbers: Sequence[int]) -> int:
+        marked = 0 if self._marks is None else self._marks.newest
+        return max([marked, *numbers]) + 1
+
+    def _marks_of(self, data: bytes) -> Marks | None:
+        marks = read_marks(data)
+        if marks is None and data:
+            lost = "which segments are the first and the last; no record"
+            self._find(FindingKind.MARKS, MARKS_NAME, 0, len(data), lost)
+        return marks
+
+    def _trusted_marks(self) -> Marks | None:
+        """The marks, unless a version that keeps none has written since."""
+        marks = self._marks
+        if marks is None or marks.journal_id != self.id:
+            return None
+        return None if self._numbers and self._numbers[-1] > marks.newest else marks
+
+    def _end_of(self, number: int) -> int:
+        """How far a segment was written, where the marks say so; 0 where nothing says it."""
+        end = None if self._marks is None else self._marks.end
+        if end is None or self._trusted_marks() is None or end.number != number:
+            return 0
+        # After a start of the machine, what was not synced is what it happens to be.
+        return end.offset if end.boot_id == self._files.boot_id() else 0
+
+    def _is_complete(self, number: int) -> bool:
+        """Whether a segment was on disk whole: a later one was, or it is marked and begun."""
+        newest = max(self._numbers[-1], 0 if self._marks is None else self._marks.newest)
+        return number < newest
+
+    def _look_at_segment(self, number: int, data: bytes) -> None:
+        oldest = self._numbers[0]
+        layout = survey(data, newest=not self._is_complete(number), oldest=oldest)
+        marked = 0 if self._marks is None else self._marks.newest
+        if layout.end < HEADER_SIZE and number <= marked:
+            # Its header was on disk: this is no write that a crash broke off.
+            layout = survey(data, newest=False, oldest=oldest)
+        size_on_disk, written = len(data), self._end_of(number)
+        if layout.end < written:
+            # What is unsound before it is damage, however the log ends.
+            data = data[:written].ljust(written, b"\0")
+            layout = survey(data, newest=False, oldest=oldest)
+        senseless = self.account.add(number, data, layout)
+        layout = layout._replace(damaged=tuple(sorted((*layout.damaged, *senseless))))
+        self._note(number, data, layout, acknowledged=not written)
+        if self._repairs:
+            next_segment = self.next_segment if layout.torn and not written else 0
+            size = self._mend(number, data, layout, size_on_disk, next_segment=next_segment)
+        else:
+            size = layout.end
+        if size >= HEADER_SIZE:
+            self.surveyed.append(
+                Surveyed(
+                    number=number,
+                    size=size,
+                    overhead=HEADER_SIZE + _snapshot_size(data, layout),
+                    ranges=sound_ranges(layout),
+                )
+            )
+
+    def _miss(self, before: int, number: int, data: bytes) -> None:
+        missing = number - before - 1
+        frame = read_frame(data, HEADER_SIZE, len(data))
+        if frame is not None and frame.kind == Kind.FILLER and frame.entries > missing:
+            # Told at an earlier start, and this is the one that stands for them.
+            return
+        first, last = segment_name(before + 1), segment_name(number - 1)
+        lost = f"{missing} segments with all their records, to {last}"
+        self._find(FindingKind.MISSING, first, 0, 0, lost)
+        self.lost_bytes += missing * _SEGMENT_SIZE
+        if self._repairs:
+            header = Header(number - 1, self.id, self.account.last_time)
+            with telling(last):
+                size = stand_in(
+                    self._files,
+                    header,
+                    missing=missing,
+                    next_segment=self.next_segment,
+                )
+            # As any other it is removed in its turn, so that no gap is left behind it.
+            if size:
+                one = Surveyed(number=number - 1, size=size, overhead=size, ranges=[])
+                self.surveyed.append(one)
+
+    def _note(self, number: int, data: bytes, layout: Layout, *, acknowledged: bool) -> None:
+        """``acknowledged``: what is torn may have been."""
+        name = segment_name(number)
+        if _is_beheaded(data, layout):
+            lost = "all that the segment held: it is shorter than its header"
+            self._find(FindingKind.DAMAGED, name, 0, len(data), lost)
+            self.lost_bytes += _SEGMENT_SIZE
+        elif layout.header is None and layout.end >= HEADER_SIZE:
+            lost = "the header of the segment, which is made anew; no record"
+            self._find(FindingKind.HEADER, name, 0, HEADER_SIZE, lost)
+        for at, size in layout.damaged:
+            self._find(FindingKind.DAMAGED, name, at, at + size, describe(data, at, at + size))
+            self.lost_bytes += size
+        if layout.torn:
+            end = layout.end + len(data[layout.end :].rstrip(b"\0"))
+            if acknowledged:
+                lost = "the last write, which may have been acknowledged"
+                self._find(FindingKind.TORN, name, layout.end, end, lost)
+                self.lost_bytes += end - layout.end
+            else:
+                lost = "the last write, of which nothing was acknowledged"
+                self._find(FindingKind.UNFINISHED, name, layout.end, end, lost)
+
+    def _mend(
+        self, number: int, data: bytes, layout: Layout, size_on_disk: int, *, next_segment: int
+    ) -> int:
+        """Return the length of the segment afterwards. ``next_segment``: as :func:`cut` has it."""
+        size = layout.end
+        header = Header(number, self.id, self.account.last_time)
+        with telling(segment_name(number)):
+            if _is_beheaded(data, layout) or (layout.torn and layout.end < HEADER_SIZE):
+                return stand_in(self._files, header, missing=0, next_segment=self.next_segment)
+            if layout.header is None and layout.end >= HEADER_SIZE:
+                mend_header(self._files, header, data)
+            if layout.damaged:
+                quarantine(
+                    self._files, number, data, layout.damaged, next_segment=self.next_segment
+                )
+                last, length = layout.damaged[-1]
+                if length < FRAME.size:
+                    size = last
+            if layout.end < max(size_on_disk, HEADER_SIZE):
+                size = cut(self._files, number, layout.end, next_segment=next_segment)
+        return size
+
+    # ------------------------------------------------------------------ identities
+
+    def look_at_identities(self) -> Iterator[StoredIdentity]:
+        """Yield all that is stored, oldest first; files with damage are written anew."""
+        for number in identities_numbers(self._files.names()):
+            if number in self._numbers:
+                # Its segment is still there, and says the same.
+                continue
+            name = identities_name(number)
+            data = self.read(name)
+            stored, damaged = read_identities(data)
+            for at, stretch in damaged:
+                lost = "identities: what repeats them is delivered again"
+                self._find(FindingKind.IDENTITIES, name, at, at + stretch.size, lost)
+            file = summary(number, len(data), stored)
+            if damaged and self._repairs:
+                file = self._write_anew(file, number, stored)
+            self.identities.append(file)
+            yield from stored
+
+    def _write_anew(
+        self, file: IdentitiesFile, number: int, stored: list[StoredIdentity]
+    ) -> IdentitiesFile:
+        with telling(file.name):
+            try:
+                return write_identities(self._files, Header(number, self.id, 0.0), stored)
+            except OSError as error:
+                # What is sound in it is sound at the next start, too.
+                if not is_full(error):
+                    raise
+                remove_partial(self._files)
+                return file
+
+    def _find(self, kind: FindingKind, file: str, begin: int, end: int, lost: str) -> None:
+        self.findings.append(Finding(kind=kind, file=file, begin=begin, end=end, lost=lost))
+
+
+def _is_beheaded(data: bytes, layout: Layout) -> bool:
+    return len(data) < HEADER_SIZE <= layout.end
+
+
+def _snapshot_size(data: bytes, layout: Layout) -> int:
+    if not layout.others or layout.others[0] != HEADER_SIZE:
+        return 0
+    frame = read_frame(memoryview(data), HEADER_SIZE, layout.end)
+    return frame.size if frame is not None and frame.kind == Kind.SNAPSHOT else 0
+
+
+def examine(files: Files) -> FolderScan:
+    """Look at a folder as a start does, and change nothing.
+
+    Raises:
+        JournalError: what no deliverer would open.
+    """
+    opening = FolderScan(files, repairs=False, new_journal_id=bytes(16))
+    opening.check_headers()
+    opening.look_at_segments()
+    for _ in opening.look_at_identities():
+        # Only what is wrong with them, and their number, is wanted.
+        pass
+    return opening
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +408,7 @@ def recover(
     Raises:
         JournalError: a newer version, files of several journals, or a failing disk.
     """
-    opening = Opening(files, repairs=True, new_journal_id=new_journal_id)
+    opening = FolderScan(files, repairs=True, new_journal_id=new_journal_id)
     opening.check_headers()
     with telling(f"*{PARTIAL_SUFFIX}"):
         remove_partial(files)
@@ -135,7 +462,7 @@ def _restore(stored: StoredIdentity, sink: IdentitySink, *, offset: float) -> No
 
 
 def _result(
-    opening: Opening, rebuild: Rebuild, segments: list[SegmentState], *, now: float
+    opening: FolderScan, rebuild: Rebuild, segments: list[SegmentState], *, now: float
 ) -> Recovery:
     account = opening.account
     newest = segments[-1].number if segments else 0

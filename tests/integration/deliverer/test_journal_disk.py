@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from pillion_sidecar.journal.discards import read_discards
-from pillion_sidecar.journal.lock import LOCK_NAME
+from pillion_sidecar.journal.files import LOCK_NAME
 from pillion_sidecar.journal.ports import DiscardQuery
 from pillion_sidecar.journal.segments import segment_name
 from pillion_sidecar.journaling import JournalFailed

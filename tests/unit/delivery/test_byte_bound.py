@@ -4,7 +4,7 @@ import pytest
 
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.indication import DiscardReason
-from pillion_sidecar.journal.bounds import MIB, JournalSettings
+from pillion_sidecar.journal.limits import MIB, JournalSettings
 from support.delivery import ERROR, SUCCESS, destination
 from support.journal_files import MemoryFiles
 from support.on_disk import OnDisk

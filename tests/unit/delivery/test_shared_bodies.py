@@ -4,8 +4,8 @@ too."""
 import pytest
 
 from pillion_sidecar.config.resources import Durability
-from pillion_sidecar.journal import loading
-from pillion_sidecar.journal.bounds import MIB, JournalSettings
+from pillion_sidecar.journal import read_back
+from pillion_sidecar.journal.limits import MIB, JournalSettings
 from support.delivery import ERROR, destination
 from support.journal_files import MemoryFile, MemoryFiles
 from support.on_disk import OnDisk
@@ -43,7 +43,7 @@ def test_one_body_for_all(is_cached: bool, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_is_kept_for_that_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "RECENT_BYTES", 1_200_000)
+    monkeypatch.setattr(read_back, "RECENT_BYTES", 1_200_000)
     deliverer = OnDisk(MemoryFiles(), settings=SETTINGS)
     deliverer.answer = ERROR
     two = [destination(name) for name in NAMES[:2]]

@@ -12,7 +12,7 @@ from pillion_sidecar.config.resources import (
     RetryPolicy,
     SubscriptionState,
 )
-from pillion_sidecar.delivery import entries as repeats
+from pillion_sidecar.delivery import entries
 from pillion_sidecar.delivery.entries import RepeatNotifications, SubscriptionEnd
 from pillion_sidecar.indication import DiscardReason
 from support.delivery import ERROR, FATAL_ERROR, HELD, SUCCESS, Deliverer, destination, subscription
@@ -317,7 +317,7 @@ def test_a_refused_indication_does_not_count_as_an_occurrence(deliverer):
 
 
 def test_the_times_that_delay_remembers_are_bounded(monkeypatch):
-    monkeypatch.setattr(repeats, "REMEMBERED_TIMES", 10)
+    monkeypatch.setattr(entries, "REMEMBERED_TIMES", 10)
     policy = RepeatNotification(
         policy=RepeatPolicy.DELAY, interval_seconds=60.0, gap_seconds=5.0, count=8
     )
@@ -331,7 +331,7 @@ def test_the_times_that_delay_remembers_are_bounded(monkeypatch):
 
 
 def test_times_that_have_passed_do_not_count_against_the_bound(monkeypatch):
-    monkeypatch.setattr(repeats, "REMEMBERED_TIMES", 4)
+    monkeypatch.setattr(entries, "REMEMBERED_TIMES", 4)
     policy = RepeatNotification(
         policy=RepeatPolicy.DELAY, interval_seconds=10.0, gap_seconds=1.0, count=1
     )

@@ -53,14 +53,14 @@ from pillion_sidecar.intake.parameters import DEFAULT_FAULTS, DEFAULT_TIMEOUT, M
 from pillion_sidecar.intake.parameters import MAXIMUM_FAULTS as MOST_FAULTS_TOLD
 from pillion_sidecar.intake.publishing import KINDS
 from pillion_sidecar.intake.server import CIM_XML_PATHS
-from pillion_sidecar.journal.bounds import (
+from pillion_sidecar.journal.disk import SETTLE_SECONDS
+from pillion_sidecar.journal.limits import (
     IDENTITY_BYTES,
     MAXIMUM_WAITING,
     MIB,
     OVER,
     JournalSettings,
 )
-from pillion_sidecar.journal.disk import SETTLE_SECONDS
 from pillion_sidecar.journaling import DEFAULT_BYTES, VOLUME_SHARE
 from pillion_sidecar.listening import MAXIMUM_HEADERS
 from pillion_sidecar.memory import (

@@ -7,9 +7,13 @@ from random import Random
 import pytest
 
 from pillion_sidecar.indication import DiscardReason
-from pillion_sidecar.journal.errors import MixedError, UnreadableError, VersionError
-from pillion_sidecar.journal.files import File, SystemFiles
-from pillion_sidecar.journal.opening import examine
+from pillion_sidecar.journal.files import (
+    File,
+    MixedError,
+    SystemFiles,
+    UnreadableError,
+    VersionError,
+)
 from pillion_sidecar.journal.records import (
     DELIVERED,
     MAXIMUM_RECORD,
@@ -18,7 +22,8 @@ from pillion_sidecar.journal.records import (
     encode_indication,
     encode_settlements,
 )
-from pillion_sidecar.journal.recovery import Recovery, recover
+from pillion_sidecar.journal.recovery import Recovery, examine, recover
+from pillion_sidecar.journal.scan import Finding, FindingKind
 from pillion_sidecar.journal.segments import (
     HEADER_SIZE,
     Header,
@@ -27,7 +32,6 @@ from pillion_sidecar.journal.segments import (
     read_header,
     segment_name,
 )
-from pillion_sidecar.journal.survey import Finding, FindingKind
 from pillion_sidecar.testing import FakeTime
 from support.crashing_files import Disk, RecordingFiles
 from support.journal_checks import Identities, check, columns, open_again

@@ -9,7 +9,7 @@ import pytest
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.journal import log
-from pillion_sidecar.journal.bounds import MIB
+from pillion_sidecar.journal.limits import MIB
 from pillion_sidecar.journal.marks import MARKS_NAME
 from pillion_sidecar.journal.ports import QueueState
 from pillion_sidecar.testing import FakeTime

@@ -8,12 +8,12 @@ import pytest
 
 from pillion_sidecar.indication import GroupMember, Indication
 from pillion_sidecar.journal.files import File, SystemFiles
-from pillion_sidecar.journal.glancing import Glances
 from pillion_sidecar.journal.marks import MarksFile
 from pillion_sidecar.journal.ports import NO_NUMBER, Place
+from pillion_sidecar.journal.read_back import PageCacheReader
 from pillion_sidecar.journal.records import Flag, encode_commit, encode_indication
+from pillion_sidecar.journal.segment_reader import SegmentReader
 from pillion_sidecar.journal.segments import HEADER_SIZE, position_of, segment_name, segment_of
-from pillion_sidecar.journal.shelf import Shelf
 from support.page_cache import tells_what_it_holds
 
 #: Journal time, less that of the clock of this run.
@@ -75,8 +75,8 @@ def folder(tmp_path: Path) -> Folder:
 
 
 @pytest.fixture
-def glances(folder: Folder) -> Iterator[Glances]:
-    made = Glances(folder, offset=OFFSET)
+def glances(folder: Folder) -> Iterator[PageCacheReader]:
+    made = PageCacheReader(folder, offset=OFFSET)
     yield made
     made.close()
 
@@ -126,7 +126,7 @@ def fields(one: Indication | None) -> dict[str, object]:
 )
 def test_a_glance_finds_what_the_thread_that_reads_finds(
     folder: Folder,
-    glances: Glances,
+    glances: PageCacheReader,
     body: bytes,
     places: list[Place],
     flags: int,
@@ -137,7 +137,7 @@ def test_a_glance_finds_what_the_thread_that_reads_finds(
     folder.write(encoded(indication(8)))
     found = glances.load([position])
     assert found is not None
-    (by_reader,) = Shelf(folder, MarksFile(folder, journal_id=bytes(16), oldest=1)).load(
+    (by_reader,) = SegmentReader(folder, MarksFile(folder, journal_id=bytes(16), oldest=1)).load(
         [position], OFFSET
     )
     assert fields(found[0]) == fields(by_reader)
@@ -146,7 +146,7 @@ def test_a_glance_finds_what_the_thread_that_reads_finds(
     assert found[0].unsettled == len(places)
 
 
-def test_what_never_expires_does_not(folder: Folder, glances: Glances) -> None:
+def test_what_never_expires_does_not(folder: Folder, glances: PageCacheReader) -> None:
     position = folder.write(encoded(indication(expires=None)))
     found = glances.load([position])
     assert found is not None
@@ -154,7 +154,7 @@ def test_what_never_expires_does_not(folder: Folder, glances: Glances) -> None:
 
 
 def test_records_whose_length_is_about_that_of_a_glance_are_whole(
-    folder: Folder, glances: Glances
+    folder: Folder, glances: PageCacheReader
 ) -> None:
     least = len(encoded(indication(body=b"")))
     bodies = [b"x" * (8192 - least + more) for more in (-1, 0, 1)]
@@ -166,7 +166,7 @@ def test_records_whose_length_is_about_that_of_a_glance_are_whole(
 
 
 def test_several_segments_are_read_in_the_order_that_was_asked_for(
-    folder: Folder, glances: Glances
+    folder: Folder, glances: PageCacheReader
 ) -> None:
     positions = [
         folder.write(encoded(indication(number)), segment=number % 3 + 1) for number in range(9)
@@ -183,7 +183,7 @@ def test_several_segments_are_read_in_the_order_that_was_asked_for(
 @pytest.mark.parametrize("byte", [0, 4, 6, 8, 100, -1])
 @pytest.mark.parametrize("body", [b"x" * 200, LONG], ids=["short", "long"])
 def test_what_is_not_sound_is_left_to_the_thread_that_reads(
-    folder: Folder, glances: Glances, byte: int, body: bytes
+    folder: Folder, glances: PageCacheReader, byte: int, body: bytes
 ) -> None:
     record = encoded(indication(body=body))
     sound = folder.write(encoded(indication()))
@@ -195,7 +195,7 @@ def test_what_is_not_sound_is_left_to_the_thread_that_reads(
 
 
 def test_a_length_that_is_damaged_takes_no_more_memory_than_a_record_can(
-    folder: Folder, glances: Glances
+    folder: Folder, glances: PageCacheReader
 ) -> None:
     position = folder.write(encoded(indication(body=LONG)))
     # The highest byte but one of the length.
@@ -204,7 +204,7 @@ def test_a_length_that_is_damaged_takes_no_more_memory_than_a_record_can(
 
 
 def test_another_record_and_one_that_ends_too_soon_are_none(
-    folder: Folder, glances: Glances
+    folder: Folder, glances: PageCacheReader
 ) -> None:
     commit = folder.write(encode_commit(1, 1.0))
     whole = folder.write(encoded(indication()))
@@ -217,7 +217,9 @@ def test_another_record_and_one_that_ends_too_soon_are_none(
     assert glances.load([whole]) is not None
 
 
-def test_a_segment_that_is_not_there_is_left_to_the_thread_that_reads(glances: Glances) -> None:
+def test_a_segment_that_is_not_there_is_left_to_the_thread_that_reads(
+    glances: PageCacheReader,
+) -> None:
     assert glances.load([position_of(9, HEADER_SIZE)]) is None
 
 
@@ -240,12 +242,14 @@ def test_a_disk_that_fails_is_left_to_the_thread_that_reads(
     position = folder.write(encoded(indication()))
     opened = folder.open
     monkeypatch.setattr(folder, "open", lambda name: Failing(opened(name)))
-    glances = Glances(folder, offset=OFFSET)
+    glances = PageCacheReader(folder, offset=OFFSET)
     assert glances.load([position]) is None
     glances.close()
 
 
-def test_a_segment_that_is_removed_is_held_open_no_longer(folder: Folder, glances: Glances) -> None:
+def test_a_segment_that_is_removed_is_held_open_no_longer(
+    folder: Folder, glances: PageCacheReader
+) -> None:
     positions = [folder.write(encoded(indication()), segment=number) for number in (1, 2)]
     assert glances.load(positions) is not None
     assert folder.descriptors() == [segment_name(1), segment_name(2)]
@@ -259,7 +263,9 @@ def test_a_segment_that_is_removed_is_held_open_no_longer(folder: Folder, glance
     assert folder.descriptors() == []
 
 
-def test_few_segments_are_held_open_however_many_are_read(folder: Folder, glances: Glances) -> None:
+def test_few_segments_are_held_open_however_many_are_read(
+    folder: Folder, glances: PageCacheReader
+) -> None:
     positions = [folder.write(encoded(indication()), segment=1 + number) for number in range(40)]
     for position in [*positions, positions[0]]:
         assert glances.load([position]) is not None

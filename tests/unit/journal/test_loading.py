@@ -8,7 +8,7 @@ import pytest
 
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.journal.files import SystemFiles
-from pillion_sidecar.journal.loading import RECENT
+from pillion_sidecar.journal.read_back import RECENT
 from pillion_sidecar.journal.segments import segment_name, segment_of
 from support.journal_owner import LiveJournal
 from support.page_cache import tells_what_it_holds

@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pillion_sidecar.journal.errors import FolderError, LockedError, folder_error, unreadable_error
-from pillion_sidecar.journal.lock import LOCK_NAME, open_folder
+from pillion_sidecar.journal.files import (
+    LOCK_NAME,
+    FolderError,
+    LockedError,
+    folder_error,
+    open_folder,
+    unreadable_error,
+)
 
 
 def test_a_missing_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from random import Random
 import pytest
 
 from pillion_sidecar.journal.marks import MARKS_NAME, MARKS_SIZE, SLOT_SIZE, Marks, read_marks
-from pillion_sidecar.journal.opening import examine
 from pillion_sidecar.journal.ports import QueueState
+from pillion_sidecar.journal.recovery import examine
+from pillion_sidecar.journal.scan import FindingKind
 from pillion_sidecar.journal.segments import (
     HEADER_SIZE,
     Header,
@@ -19,7 +20,6 @@ from pillion_sidecar.journal.segments import (
     segment_name,
     segment_numbers,
 )
-from pillion_sidecar.journal.survey import FindingKind
 from pillion_sidecar.testing import FakeTime
 from support.crashing_files import Disk, Kind, Operation, RecordingFiles
 from support.journal_owner import LiveJournal

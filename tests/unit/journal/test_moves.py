@@ -1,10 +1,10 @@
 """What is remembered of records that are copied while others are read."""
 
-from pillion_sidecar.journal.moves import Moves
+from pillion_sidecar.journal.read_back import Relocations
 
 
 def test_nothing_is_remembered_while_nothing_is_read() -> None:
-    moves = Moves()
+    moves = Relocations()
     moves.note(1, 2, 10)
     assert moves.find(1) is None
     load = moves.begin()
@@ -15,7 +15,7 @@ def test_nothing_is_remembered_while_nothing_is_read() -> None:
 
 
 def test_every_load_finds_what_was_moved_since_it_began() -> None:
-    moves = Moves()
+    moves = Relocations()
     first = moves.begin()
     moves.note(1, 11, 10)
     second = moves.begin()
@@ -31,7 +31,7 @@ def test_every_load_finds_what_was_moved_since_it_began() -> None:
 
 
 def test_what_is_remembered_is_bounded_though_there_is_always_a_load() -> None:
-    moves = Moves()
+    moves = Relocations()
     load = moves.begin()
     for number in range(10_000):
         following = moves.begin()

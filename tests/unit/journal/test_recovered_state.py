@@ -6,8 +6,8 @@ from pillion_sidecar.indication import DiscardReason, GroupMember, Relayed
 from pillion_sidecar.journal.identities import StoredIdentity, write_identities
 from pillion_sidecar.journal.ports import RecoveredSubscription
 from pillion_sidecar.journal.records import DELIVERED, LOST, REASON_CODES, THROUGH, Flag, Names
+from pillion_sidecar.journal.scan import FindingKind
 from pillion_sidecar.journal.segments import Header, segment_name
-from pillion_sidecar.journal.survey import FindingKind
 from pillion_sidecar.testing import FakeTime
 from support.journal_checks import Identities, columns, open_again
 from support.journal_files import JOURNAL_ID, Hand, MemoryFiles, queue_state

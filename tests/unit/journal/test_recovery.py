@@ -5,19 +5,19 @@ from random import Random
 import pytest
 
 from pillion_sidecar.indication import DiscardReason
-from pillion_sidecar.journal.opening import examine
 from pillion_sidecar.journal.records import (
     DELIVERED,
     FRAME,
     REASON_CODES,
     THROUGH,
 )
+from pillion_sidecar.journal.recovery import examine
+from pillion_sidecar.journal.scan import FindingKind
 from pillion_sidecar.journal.segments import (
     HEADER_SIZE,
     damaged_name,
     segment_name,
 )
-from pillion_sidecar.journal.survey import FindingKind
 from support.journal_checks import Identities, check, columns, open_again
 from support.journal_files import (
     JOURNAL_ID,

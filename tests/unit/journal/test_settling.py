@@ -1,6 +1,7 @@
 """Settlements in as few records as may be."""
 
 from pillion_sidecar.indication import DiscardReason
+from pillion_sidecar.journal.metadata import SettlementBatch
 from pillion_sidecar.journal.ports import Place, QueueState
 from pillion_sidecar.journal.records import (
     DELIVERED,
@@ -11,10 +12,9 @@ from pillion_sidecar.journal.records import (
     decode_settlements,
     read_frame,
 )
-from pillion_sidecar.journal.settling import Settling
 
 
-def taken(settling: Settling) -> list[tuple[Kind, list[tuple[int, int, int]]]]:
+def taken(settling: SettlementBatch) -> list[tuple[Kind, list[tuple[int, int, int]]]]:
     found = []
     for record in settling.take():
         frame = read_frame(record, 0, len(record))
@@ -26,7 +26,7 @@ def taken(settling: Settling) -> list[tuple[Kind, list[tuple[int, int, int]]]]:
 
 
 def test_deliveries_in_order_are_one_entry_for_each_destination() -> None:
-    settling = Settling()
+    settling = SettlementBatch()
     for number in range(100):
         settling.settle(Place(1, 7, number), None, through=True)
         settling.settle(Place(2, 7, number), None, through=True)
@@ -36,7 +36,7 @@ def test_deliveries_in_order_are_one_entry_for_each_destination() -> None:
 
 
 def test_what_is_out_of_order_and_what_is_discarded_is_explicit() -> None:
-    settling = Settling()
+    settling = SettlementBatch()
     purged = REASON_CODES[DiscardReason.PURGED]
     settling.settle(Place(1, 7, 5), None, through=False)
     settling.settle(Place(1, 7, 3), DiscardReason.PURGED, through=True)
@@ -45,14 +45,14 @@ def test_what_is_out_of_order_and_what_is_discarded_is_explicit() -> None:
 
 
 def test_ended_holds_have_a_record_of_their_own() -> None:
-    settling = Settling()
+    settling = SettlementBatch()
     settling.end_hold(12, DiscardReason.OUT_OF_ORDER)
     code = REASON_CODES[DiscardReason.OUT_OF_ORDER]
     assert taken(settling) == [(Kind.HOLD_ENDED, [(0, code, 12)])]
 
 
 def test_of_a_queue_the_last_state_is_kept() -> None:
-    settling = Settling()
+    settling = SettlementBatch()
     states = [
         QueueState(
             destination=1,
@@ -73,7 +73,7 @@ def test_of_a_queue_the_last_state_is_kept() -> None:
 
 
 def test_a_purge_of_many_makes_no_endless_record() -> None:
-    settling = Settling()
+    settling = SettlementBatch()
     for number in range(40_000):
         settling.settle(Place(1, 7, number), DiscardReason.PURGED, through=False)
     records = taken(settling)

@@ -10,8 +10,8 @@ from pillion_sidecar.journal.files import File
 from pillion_sidecar.journal.identities import StoredIdentity
 from pillion_sidecar.journal.marks import MarksFile
 from pillion_sidecar.journal.records import DELIVERED
+from pillion_sidecar.journal.segment_reader import SegmentReader
 from pillion_sidecar.journal.segments import Header, segment_name
-from pillion_sidecar.journal.shelf import Shelf
 from support.journal_files import JOURNAL_ID, Hand, MemoryFile, MemoryFiles, Written
 
 IDENTITY = StoredIdentity(b"d" * 16, 1.0, 0.0, DELIVERED, "")
@@ -73,13 +73,13 @@ def written(folder: Folder, *, segments: int = 1) -> list[Written]:
     return found
 
 
-def loaded(shelf: Shelf, *positions: int) -> list[Indication | None]:
+def loaded(shelf: SegmentReader, *positions: int) -> list[Indication | None]:
     return shelf.load(positions, 0.0)
 
 
 def test_a_sector_that_cannot_be_read_is_damage(folder: Folder) -> None:
     (record,) = written(folder)
-    shelf = Shelf(folder, MarksFile(folder, journal_id=JOURNAL_ID, oldest=1))
+    shelf = SegmentReader(folder, MarksFile(folder, journal_id=JOURNAL_ID, oldest=1))
     folder.unreadable = errno.EIO
     assert loaded(shelf, record.position) == [None]
     folder.unreadable = None
@@ -92,12 +92,15 @@ def test_a_disk_that_fails_otherwise_is_told_of(folder: Folder) -> None:
     (record,) = written(folder)
     folder.unreadable = errno.EACCES
     with pytest.raises(PermissionError):
-        loaded(Shelf(folder, MarksFile(folder, journal_id=JOURNAL_ID, oldest=1)), record.position)
+        loaded(
+            SegmentReader(folder, MarksFile(folder, journal_id=JOURNAL_ID, oldest=1)),
+            record.position,
+        )
 
 
 def test_few_segments_are_held_open_and_none_that_is_removed(folder: Folder) -> None:
     records = written(folder, segments=40)
-    shelf = Shelf(folder, MarksFile(folder, journal_id=JOURNAL_ID, oldest=1))
+    shelf = SegmentReader(folder, MarksFile(folder, journal_id=JOURNAL_ID, oldest=1))
     found = loaded(shelf, *(record.position for record in records))
     assert [one.id for one in found if one is not None] == [record.id for record in records]
     assert len(folder.open_names) == 32
@@ -114,7 +117,7 @@ def test_a_full_disk_forgets_identities_and_gives_the_room_of_their_segment(
     written(folder, segments=2)
     folder.uncreatable = errno.ENOSPC
     assert (
-        Shelf(folder, MarksFile(folder, journal_id=JOURNAL_ID, oldest=1)).remove(
+        SegmentReader(folder, MarksFile(folder, journal_id=JOURNAL_ID, oldest=1)).remove(
             1, Header(1, JOURNAL_ID, 1.0), [IDENTITY]
         )
         is None
@@ -126,7 +129,7 @@ def test_what_cannot_be_kept_of_a_segment_for_another_reason_keeps_it(folder: Fo
     written(folder, segments=2)
     folder.uncreatable = errno.EACCES
     with pytest.raises(PermissionError):
-        Shelf(folder, MarksFile(folder, journal_id=JOURNAL_ID, oldest=1)).remove(
+        SegmentReader(folder, MarksFile(folder, journal_id=JOURNAL_ID, oldest=1)).remove(
             1, Header(1, JOURNAL_ID, 1.0), [IDENTITY]
         )
     assert folder.names() == [segment_name(1), segment_name(2)]
@@ -134,7 +137,7 @@ def test_what_cannot_be_kept_of_a_segment_for_another_reason_keeps_it(folder: Fo
 
 def test_identities_stand_in_a_file_of_their_own_before_their_segment_goes(folder: Folder) -> None:
     written(folder, segments=2)
-    shelf = Shelf(folder, MarksFile(folder, journal_id=JOURNAL_ID, oldest=1))
+    shelf = SegmentReader(folder, MarksFile(folder, journal_id=JOURNAL_ID, oldest=1))
     kept = shelf.remove(1, Header(1, JOURNAL_ID, 1.0), [IDENTITY])
     assert kept is not None
     assert folder.names() == sorted([kept.name, segment_name(2)])

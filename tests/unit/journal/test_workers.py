@@ -11,9 +11,9 @@ import pytest
 from pillion_sidecar.clock import LoopTimers, SystemClock
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.indication import Indication
-from pillion_sidecar.journal.bounds import MIB, JournalSettings
 from pillion_sidecar.journal.disk import DiskJournal, open_journal
 from pillion_sidecar.journal.files import SystemFiles
+from pillion_sidecar.journal.limits import MIB, JournalSettings
 from pillion_sidecar.journal.ports import Place, Recovered
 from pillion_sidecar.journal.workers import ThreadWorker
 from support.journal_owner import Owner

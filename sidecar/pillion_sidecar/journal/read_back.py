@@ -1,42 +1,146 @@
-"""Indications read back from the disk, while their records may be copied forward."""
+"""Indications read back while their records may be copied forward.
+
+Records in the machine's page cache are read on the event loop without a wait: a thread would have
+to take the interpreter from the event loop and give it back for each of them, which costs more than
+the reading. What needs the disk is left to the thread that reads.
+"""
 
 import logging
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
 from pillion_sidecar.indication import Indication
-from pillion_sidecar.journal.glancing import Glances
+from pillion_sidecar.journal.files import Files
 from pillion_sidecar.journal.log import Log
-from pillion_sidecar.journal.moves import Moves, Spell
+from pillion_sidecar.journal.records import FRAME, MAXIMUM_RECORD
+from pillion_sidecar.journal.segment_reader import SegmentFileCache, SegmentReader, read_indication
 from pillion_sidecar.journal.segments import segment_name, segment_of
-from pillion_sidecar.journal.shelf import Shelf
 from pillion_sidecar.journal.workers import Worker
 
+#: Bytes read at once; most records are shorter.
+_GLANCE = 8192
 logger = logging.getLogger("pillion.journal")
-
 #: Indications of several places that were read last, and bytes of their bodies.
 RECENT = 512
 RECENT_BYTES = 64 << 20
-
 #: Takes what was read, None for what is damaged.
 Loaded: TypeAlias = Callable[[Sequence[Indication | None]], None]
 
 
-class Loading:
+class RelocationEpoch:
+    """Some loads that began one after the other, and what was moved since the first of them."""
+
+    __slots__ = ("loads", "moved")
+
+    def __init__(self) -> None:
+        self.loads = 0
+        #: By old position: new position, size.
+        self.moved: dict[int, tuple[int, int]] = {}
+
+
+class Relocations:
+    """Remembers what was moved for as long as a load is under way that began before it.
+
+    In two spells: there may always be a load under way, and yet no move is kept for ever.
+    """
+
+    def __init__(self) -> None:
+        self._spells = deque([RelocationEpoch()])
+
+    def __len__(self) -> int:
+        return sum(len(spell.moved) for spell in self._spells)
+
+    def begin(self) -> RelocationEpoch:
+        """A load begins; what is returned is to be given back at its end."""
+        spell = self._spells[-1]
+        spell.loads += 1
+        return spell
+
+    def end(self, spell: RelocationEpoch) -> None:
+        """A load has ended."""
+        spell.loads -= 1
+        spells = self._spells
+        while len(spells) > 1 and not spells[0].loads:
+            spells.popleft()
+        if len(spells) == 1:
+            if spells[0].loads:
+                spells.append(RelocationEpoch())
+            else:
+                spells[0].moved.clear()
+
+    def note(self, old_position: int, position: int, size: int) -> None:
+        """A record has been copied forward."""
+        if len(self._spells) > 1 or self._spells[0].loads:
+            self._spells[-1].moved[old_position] = position, size
+
+    def find(self, position: int) -> tuple[int, int] | None:
+        """Return where a record was copied to, and its size there."""
+        for spell in self._spells:
+            found = spell.moved.get(position)
+            if found is not None:
+                return found
+        return None
+
+
+class PageCacheReader:
+    """Reads records of any segment; used on the event loop alone."""
+
+    def __init__(self, files: Files, *, offset: float) -> None:
+        """``offset`` is ``Journal.offset``."""
+        self._segments = SegmentFileCache(files)
+        self._offset = offset
+        self._buffer = bytearray(_GLANCE)
+
+    def load(self, positions: Sequence[int]) -> list[Indication] | None:
+        """Return the indications at ``positions``; None where one of them needs the disk, or is
+        not sound."""
+        found = []
+        for position in positions:
+            indication = self._read(position)
+            if indication is None:
+                return None
+            found.append(indication)
+        return found
+
+    def _read(self, position: int) -> Indication | None:
+        number, at = segment_of(position)
+        try:
+            file = self._segments.get(number)
+            buffer = self._buffer
+            size = file.read_cached(at, buffer)
+            if size == _GLANCE and FRAME.unpack_from(buffer)[4] > size:
+                buffer = bytearray(min(FRAME.unpack_from(buffer)[4], MAXIMUM_RECORD))
+                size = file.read_cached(at, buffer)
+        except OSError:
+            # The thread that reads finds out what this is.
+            return None
+        data = memoryview(buffer)[:size]
+        return read_indication(data, 0, position=position, offset=self._offset)
+
+    def forget(self, number: int) -> None:
+        """A segment is removed."""
+        self._segments.forget(number)
+
+    def close(self) -> None:
+        """Close all files."""
+        self._segments.close()
+
+
+class ReadBack:
     """Reads in the thread that reads, and tells on the event loop."""
 
     def __init__(
         self,
         *,
         log: Log,
-        shelf: Shelf,
+        shelf: SegmentReader,
         reader: Worker,
         offset: float,
         shared: Mapping[int, int],
         failed: Callable[[OSError], None],
-        glances: Glances,
+        glances: PageCacheReader,
         call_soon: Callable[[Callable[[], None]], object],
     ) -> None:
         """``shared``: by id, unsettled places of indications that have more than one."""
@@ -51,7 +155,7 @@ class Loading:
         self._offset = offset
         self._shared = shared
         self._failed = failed
-        self._moves = Moves()
+        self._moves = Relocations()
         #: Records that could not be read.
         self.damaged = 0
 
@@ -131,7 +235,7 @@ class Loading:
 
     def _loaded(
         self,
-        spell: Spell,
+        spell: RelocationEpoch,
         positions: Sequence[int],
         done: Loaded,
         loaded: Sequence[Indication | None],

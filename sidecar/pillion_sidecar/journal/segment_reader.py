@@ -1,28 +1,31 @@
-"""The segments as the thread that reads has them: records read back, segments looked through before
-they are removed. One thread does these in order, so what is being read is never removed."""
+"""Reads segments, in one thread: records by their positions, and whole segments before they are
+removed. One thread does these in order, so what is being read is never removed."""
 
 import errno
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from struct import Struct
 from typing import NamedTuple, TypeAlias
+from zlib import crc32
 
-from pillion_sidecar.indication import Indication
-from pillion_sidecar.journal.files import Files, is_full
+from pillion_sidecar.indication import Indication, Relayed
+from pillion_sidecar.journal.files import File, Files, is_full
 from pillion_sidecar.journal.identities import IdentitiesFile, StoredIdentity, write_identities
 from pillion_sidecar.journal.marks import MarksFile
-from pillion_sidecar.journal.opened import OpenSegments
 from pillion_sidecar.journal.ports import Place
-from pillion_sidecar.journal.reading import read_indication
 from pillion_sidecar.journal.records import (
+    CHECKED_FROM,
     FRAME,
     INDICATION,
     MAGIC,
     MAXIMUM_RECORD,
+    PLACE,
     Flag,
     Frame,
     Kind,
     decode_places,
+    read_envelope,
 )
 from pillion_sidecar.journal.segments import (
     HEADER_SIZE,
@@ -33,14 +36,91 @@ from pillion_sidecar.journal.segments import (
     walk,
 )
 
+_IDENTITY = int(Flag.IDENTITY)
+_BODY_FROM = FRAME.size + INDICATION.size
+#: Files that are kept open.
+_MOST = 32
 #: A FRAME and the begin of an INDICATION.
 _HEAD = Struct("<IHBBIIQdd16s")
 _INDICATION = int(Kind.INDICATION)
-_IDENTITY = int(Flag.IDENTITY)
 _NOT_THERE = (errno.EIO, errno.ENOENT)
 #: Bytes read for one record alone, and where the next record is near.
 _ONE_READ = 4096
 _LONG_READ = 256 << 10
+
+
+def read_indication(
+    data: bytes | memoryview, at: int, *, position: int, offset: float
+) -> Indication | None:
+    """Return the indication whose record is at ``at``; None where no sound INDICATION is there
+    whole. ``position`` is the record's, ``offset`` is ``Journal.offset``."""
+    if len(data) - at < _BODY_FROM:
+        return None
+    checksum, magic, kind, flags, size, entries, record_id = FRAME.unpack_from(data, at)
+    if magic != MAGIC or kind != _INDICATION or not _BODY_FROM <= size <= len(data) - at:
+        return None
+    if crc32(data[at + CHECKED_FROM : at + size]) != checksum:
+        return None
+    accepted_at, expires, digest, _, envelope_size, body_size = INDICATION.unpack_from(
+        data, at + FRAME.size
+    )
+    begin = at + _BODY_FROM + PLACE.size * entries
+    middle = begin + envelope_size
+    envelope = read_envelope(data[begin:middle])
+    relayed = None
+    if envelope.relayed is not None:
+        relayed = Relayed(accepted_at - offset, expires)
+        accepted_at, expires = envelope.relayed
+    return Indication(
+        body=bytes(data[middle : middle + body_size]),
+        class_name=envelope.class_name,
+        accepted_at=accepted_at - offset,
+        source=envelope.source,
+        identifier=envelope.identifier,
+        group=envelope.group,
+        member=envelope.member,
+        group_run=envelope.group_run,
+        expires=expires or None,
+        digest=digest if flags & _IDENTITY else None,
+        languages=envelope.languages,
+        unsettled=entries,
+        id=record_id,
+        position=position,
+        size=size,
+        relayed=relayed,
+    )
+
+
+class SegmentFileCache:
+    """Files of segments by number; the one that was not asked for longest gives way."""
+
+    __slots__ = ("_files", "_open")
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._open: OrderedDict[int, File] = OrderedDict()
+
+    def get(self, number: int) -> File:
+        """Return the file of a segment. Raises OSError."""
+        file = self._open.get(number)
+        if file is not None:
+            self._open.move_to_end(number)
+            return file
+        file = self._open[number] = self._files.open(segment_name(number))
+        if len(self._open) > _MOST:
+            self._open.popitem(last=False)[1].close()
+        return file
+
+    def forget(self, number: int) -> None:
+        """Close a segment that is removed: its room is free only when nobody has it open."""
+        file = self._open.pop(number, None)
+        if file is not None:
+            file.close()
+
+    def close(self) -> None:
+        """Close all files."""
+        for number in list(self._open):
+            self.forget(number)
 
 
 class Found(NamedTuple):
@@ -64,13 +144,13 @@ class Found(NamedTuple):
 Identity: TypeAlias = tuple[bytes, float, float]
 
 
-class Shelf:
+class SegmentReader:
     """Blocks. Used by one thread."""
 
     def __init__(self, files: Files, marks: MarksFile) -> None:
         self._files = files
         self._marks = marks
-        self._segments = OpenSegments(files)
+        self._segments = SegmentFileCache(files)
         self._walk: Iterator[Found] = iter(())
         self._identities: Iterator[Identity] = iter(())
 
