@@ -39,13 +39,11 @@ from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.resolver import Resolver
 from pillion_sidecar.httprefusals import answer_the_rest
-from pillion_sidecar.intake.acceptance import Rooms
-from pillion_sidecar.intake.budget import MOST_BODY_BYTES
+from pillion_sidecar.intake.bodies import MOST_BODY_BYTES
 from pillion_sidecar.intake.gate import MOST_WAITING, IntakeGate
-from pillion_sidecar.intake.heldback import HeldBack
+from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.intake.server import create_intake
-from pillion_sidecar.intake.undeclared import UndeclaredClasses
-from pillion_sidecar.intake.unreached import UnreachedIndications
+from pillion_sidecar.intake.submission import Rooms
 from pillion_sidecar.journal.discards import DiscardRecorder
 from pillion_sidecar.journal.disk import DiskJournal
 from pillion_sidecar.journal.files import JournalError
@@ -58,7 +56,7 @@ from pillion_sidecar.origins import OriginPolicy
 from pillion_sidecar.refusals import Refusals
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
-from pillion_sidecar.reliability.grouping import Groups
+from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.revisions import Revisions
 from pillion_sidecar.routing import Router
 from pillion_sidecar.settings import Settings

@@ -35,7 +35,7 @@ from pillion_sidecar.journal.ports import (
 from pillion_sidecar.journal.segments import segment_numbers
 from pillion_sidecar.journal.workers import ThreadWorker
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
-from pillion_sidecar.reliability.grouping import Groups
+from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.supervision import PartFailed
 
 logger = logging.getLogger("pillion.journal")

@@ -25,14 +25,12 @@ from benchmarks.intake_load import BATCH, BATCHES, batches, line, publish
 from pillion_cim.schema import load_schema
 from pillion_sidecar.clock import LoopTimers, SystemClock
 from pillion_sidecar.indication import DiscardReason, Indication, InstanceSource, Refusal, Target
-from pillion_sidecar.intake.acceptance import Rooms
 from pillion_sidecar.intake.gate import IntakeGate
-from pillion_sidecar.intake.heldback import HeldBack
+from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.intake.server import create_intake
-from pillion_sidecar.intake.undeclared import UndeclaredClasses
-from pillion_sidecar.intake.unreached import UnreachedIndications
+from pillion_sidecar.intake.submission import Rooms
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
-from pillion_sidecar.reliability.grouping import Groups
+from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.telemetry.metrics import Metrics
 from support.bench import report
 

@@ -12,9 +12,9 @@ from pillion_sidecar.indication import (
     Target,
 )
 from pillion_sidecar.journal.ports import GroupRecord
-from pillion_sidecar.reliability.grouping import Groups
-from pillion_sidecar.reliability.groupnames import GroupLimits
-from pillion_sidecar.reliability.groups import Decision, Moment
+from pillion_sidecar.reliability.group_index import GroupLimits
+from pillion_sidecar.reliability.group_rules import Decision, Moment
+from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.reliability.states import Guard
 from pillion_sidecar.testing import FakeTime
 

@@ -13,16 +13,14 @@ from pillion_cim.schema import Schema, load_schema
 from pillion_sidecar.connections import connections
 from pillion_sidecar.door.guard import Guard
 from pillion_sidecar.indication import DiscardReason, Indication, InstanceSource, Refusal, Target
-from pillion_sidecar.intake.acceptance import Rooms
 from pillion_sidecar.intake.bodies import IntakeLimits
 from pillion_sidecar.intake.gate import IntakeGate
-from pillion_sidecar.intake.heldback import HeldBack
+from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.intake.server import create_intake
-from pillion_sidecar.intake.undeclared import UndeclaredClasses
-from pillion_sidecar.intake.unreached import UnreachedIndications
+from pillion_sidecar.intake.submission import Rooms
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
-from pillion_sidecar.reliability.grouping import Groups
+from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome
 from pillion_sidecar.testing import FakeTime
 

@@ -20,9 +20,9 @@ from pillion_cim.cimxml.request import (
 from pillion_cim.cimxml.response import render_export_error, render_export_response
 from pillion_cim.schema import Schema
 from pillion_sidecar.config.escaping import escape_controls
-from pillion_sidecar.intake.acceptance import WRONG, Submission
 from pillion_sidecar.intake.decoding import decoded_instance
-from pillion_sidecar.reliability.tracking import Receipt
+from pillion_sidecar.intake.submission import WRONG, Submission
+from pillion_sidecar.reliability.receipts import Receipt
 
 #: Why an exporter's indication goes to no listener: unrouted, ended or suppressed.
 UNREACHED_HEADER = "Pillion-Unreached"

@@ -12,8 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from pillion_cim.schema import Schema
-from pillion_sidecar.intake.decoding import Decoded, InvalidLine, decode_object
-from pillion_sidecar.intake.jsontext import parse_json
+from pillion_sidecar.intake.decoding import Decoded, InvalidLine, decode_object, parse_json
 
 _REQUIRED = ("id", "source", "type")
 _FLAGS = {"true": True, "false": False}

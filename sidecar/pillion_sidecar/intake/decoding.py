@@ -1,7 +1,8 @@
 """From what a publisher sent to a decoded indication: the value and the errors, and the complete
 decoder for one JSON object. The usual line takes the shorter way of
-:mod:`pillion_sidecar.intake.fastpath`, with the same result."""
+:mod:`pillion_sidecar.intake.fast_path`, with the same result."""
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -21,7 +22,6 @@ from pillion_sidecar.queryparameters import MOST_SHOWN, suggest
 #: Properties of a delivery, not of the indication: each delivery has its own (S0.20, D.2). They are
 #: taken out here, once, so that a handler may splice the body's bytes into what it sends.
 OF_A_DELIVERY = ("IndicationFilterName", "SequenceContext", "SequenceNumber")
-
 #: Members of a line beside ``class`` and ``properties``.
 ENVELOPE = ("source", "sourceNamespace", "group", "expires")
 #: Those that give its place in its message group (S1).
@@ -39,7 +39,6 @@ MAXIMUM_CONTEXT = 1024
 GREATEST_NUMBER = (1 << 63) - 1
 _KNOWN = frozenset({"class", "superclass", "properties", *ENVELOPE, *MEMBERSHIP})
 _MAXIMUM_PROBLEMS_TOLD = 3
-
 _RFC_3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?[0-9]*"
     r"(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
@@ -298,3 +297,43 @@ def _text_member(obj: Mapping[str, Any], name: str) -> str | None:
     if ILLEGAL_IN_XML.search(value) is not None:
         raise InvalidLine(f"{name}: has a character that XML cannot carry", field=name)
     return value
+
+
+def parse_json(text: bytes) -> Any:
+    """Return the value. Raises :class:`InvalidLine` that says what is wrong and where."""
+    try:
+        decoded = text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidLine(f"not UTF-8: {error.reason} at byte {error.start}") from None
+    try:
+        return _DECODER.decode(decoded)
+    except json.JSONDecodeError as error:
+        remedy = (
+            "send several lines as application/x-ndjson"
+            if error.msg == "Extra data"
+            else 'write one JSON object a line: {"class": NAME, "properties": {…}}'
+        )
+        raise InvalidLine(f"not JSON: {error.msg} at character {error.pos}; {remedy}") from None
+    except RecursionError:
+        raise InvalidLine("nested too deep") from None
+    except ValueError as error:
+        # An integer of thousands of digits, which Python declines to convert.
+        raise InvalidLine(f"not JSON that can be taken: {error}") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise InvalidLine(f"{name[:80]!r} is given twice in one object", field=name[:80])
+            seen.add(name)
+    return found
+
+
+def _no_such_number(literal: str) -> float:
+    raise InvalidLine(f"{literal} is not JSON; for a real, write the text {literal[:4]!r}")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_such_number)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pillion_cim.values import ILLEGAL_IN_XML, is_language_tag
 from pillion_sidecar.config.resources import Acknowledgement, Durability
 from pillion_sidecar.queryparameters import refuse_parameters
-from pillion_sidecar.reliability.allowed import BadCallback, check_callback
+from pillion_sidecar.reliability.callbacks import BadCallback, check_callback
 
 #: Seconds that ``ack=delivered`` and a flush wait where the publisher does not say.
 DEFAULT_TIMEOUT = 30.0

@@ -15,39 +15,53 @@ from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Timers
 from pillion_sidecar.config.resources import Acknowledgement
 from pillion_sidecar.connections import ended_with_client
-from pillion_sidecar.door.principal import PRINCIPAL, may_relay
+from pillion_sidecar.door.principal import PRINCIPAL, may_relay, namespace_of
 from pillion_sidecar.httprefusals import refuse
-from pillion_sidecar.intake import answers, cimxml
-from pillion_sidecar.intake.acceptance import Rooms, Submission
-from pillion_sidecar.intake.acknowledging import Acknowledging
-from pillion_sidecar.intake.asking import Asking
-from pillion_sidecar.intake.bodies import IntakeLimits, interrupt_body
-from pillion_sidecar.intake.budget import BodyBudget
+from pillion_sidecar.intake import cimxml
+from pillion_sidecar.intake.acknowledgement import (
+    Acknowledging,
+    faults_document,
+    flush_document,
+    other_instance,
+    receipt_document,
+    set_retry_after,
+    submission_document,
+    submission_status,
+    unavailable,
+)
+from pillion_sidecar.intake.bodies import BodyBudget, IntakeLimits, interrupt_body
+from pillion_sidecar.intake.formats import KINDS, BodyIntake, Interrupted, LineDecoder, kind_of
 from pillion_sidecar.intake.gate import IntakeGate, Visit
-from pillion_sidecar.intake.lines import LineDecoder
 from pillion_sidecar.intake.parameters import (
+    DEFAULT_FAULTS,
+    MAXIMUM_FAULTS,
     PUBLISH_PARAMETERS,
     BadParameter,
     Parameters,
     check_names,
+    parse_count,
+    parse_level,
     parse_parameters,
+    parse_timeout,
 )
-from pillion_sidecar.intake.publishing import KINDS, BodyIntake, Interrupted, kind_of
-from pillion_sidecar.intake.relaying import RelaySubmission
-from pillion_sidecar.intake.statistics import IntakeObserver
+from pillion_sidecar.intake.relay import RelaySubmission
+from pillion_sidecar.intake.submission import IntakeObserver, Rooms, Submission
 from pillion_sidecar.origins import OriginPolicy
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.identity import scoped
 from pillion_sidecar.reliability.publishers import Publisher, Publishers
-from pillion_sidecar.reliability.tracking import Follower, Receipt
+from pillion_sidecar.reliability.receipts import Follower, Receipt
 from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome
 
+RECEIPT_PARAMETERS = frozenset({"level", "timeout"})
+FLUSH_PARAMETERS = frozenset({"instance", "level", "publisher", "timeout"})
+FAULTS_PARAMETERS = frozenset({"after", "instance", "limit", "publisher"})
+#: Seconds of Retry-After where all waits are taken.
+WAIT_RETRY_AFTER = 1.0
 #: What a publisher that comes at the wrong time is told to wait, in seconds.
 UNAVAILABLE_RETRY_AFTER = 1.0
-
 #: pywbem's exporter posts to /cimom whatever the URL says, OpenPegasus's to / without a path.
 CIM_XML_PATHS = ("/CIMListener", "/CIMListener/{consumer:.*}", "/cimom", "/")
-
 NO_GATEWAY = (
     "nothing can be relayed here: this deliverer is no gateway; name in gatewayRef or handOverTo an"
     " IndicationService whose deliverer.mode is Gateway"
@@ -56,18 +70,148 @@ NOT_OURS = (
     "only sidecars of the gateway's own namespace relay, past all filters; publish at"
     " /v1/indications"
 )
+#: How many times as long as a publisher's a relayed line may be: a sidecar had accepted it, and
+#: wrote it anew, with more beside it.
+RELAYED_GROWTH = 2
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+#: Handles a request that was let in.
+Inside = Callable[[web.Request, Visit], Awaitable[web.StreamResponse]]
+
+
+class Asking:
+    """The endpoints that take nothing in."""
+
+    def __init__(
+        self,
+        *,
+        rooms: Rooms,
+        acknowledging: Acknowledging,
+        publishers: Publishers,
+        limits: IntakeLimits,
+        gate: IntakeGate,
+    ) -> None:
+        self._rooms = rooms
+        self._acknowledging = acknowledging
+        self._publishers = publishers
+        self._limits = limits
+        self._gate = gate
+
+    def waiting(
+        self, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """Reserve one of the bounded waits, which ends with its client."""
+
+        async def wait(request: web.Request) -> web.StreamResponse:
+            if request.query.get("timeout") == "0":
+                return await handler(request)
+            visit = self._gate.ask(principal=request.get(PRINCIPAL))
+            busy = visit.reserve_wait()
+            if busy is not None:
+                return unavailable(busy, retry_after=WAIT_RETRY_AFTER)
+            try:
+                with ended_with_client(request):
+                    return await handler(request)
+            finally:
+                visit.leave()
+
+        return wait
+
+    async def receipt(self, request: web.Request) -> web.StreamResponse:
+        """GET /v1/receipts/ID: what has become of a request."""
+        try:
+            check_names(request.query, RECEIPT_PARAMETERS)
+            seconds = parse_timeout(request.query, maximum=self._limits.wait_seconds)
+            level = self._level(request, default=Acknowledgement.DELIVERED)
+        except BadParameter as error:
+            return refuse(400, str(error))
+        receipt = self._acknowledging.find(
+            request.match_info["id"], namespace=namespace_of(request)
+        )
+        if receipt is None:
+            return refuse(404, "no such receipt (any more); publish again to be sure")
+        if receipt.is_for_durable and "level" not in request.query:
+            level = Acknowledgement.DURABLE
+        if level is not Acknowledgement.DURABLE:
+            reached = await receipt.settled_all.wait(seconds)
+        elif receipt.is_for_durable:
+            reached = await receipt.secured.wait(seconds)
+        else:
+            return refuse(400, "level: the request of this receipt did not ask for durable")
+        document = receipt_document(receipt)
+        if not receipt.settled_all.given:
+            document["receipt"] = receipt.id
+        return web.json_response(document, status=200 if reached else 202)
+
+    async def flush(self, request: web.Request) -> web.StreamResponse:
+        """POST /v1/flush: wait for all that a publisher has published so far."""
+        try:
+            check_names(request.query, FLUSH_PARAMETERS)
+            seconds = parse_timeout(request.query, maximum=self._limits.wait_seconds)
+            level = self._level(request, default=Acknowledgement.DELIVERED)
+            publisher = self._publisher(request)
+        except BadParameter as error:
+            return refuse(400, str(error))
+        refusal = _refusal(publisher, request)
+        if refusal is not None:
+            return refusal
+        assert publisher is not None
+        if level is Acknowledgement.DURABLE:
+            complete = await self._acknowledging.secured(seconds)
+        else:
+            complete = level is Acknowledgement.ACCEPTED or await publisher.flush(seconds)
+        document = flush_document(publisher, complete=complete)
+        if level is Acknowledgement.DURABLE:
+            document["durable"] = complete
+        return web.json_response(document, status=200 if complete else 202)
+
+    async def faults(self, request: web.Request) -> web.StreamResponse:
+        """GET /v1/faults: what was discarded of that which a publisher published (S1.9)."""
+        try:
+            check_names(request.query, FAULTS_PARAMETERS)
+            after = parse_count(request.query, name="after", default=0, maximum=1 << 62)
+            limit = parse_count(
+                request.query, name="limit", default=DEFAULT_FAULTS, maximum=MAXIMUM_FAULTS
+            )
+            publisher = self._publisher(request)
+        except BadParameter as error:
+            return refuse(400, str(error))
+        refusal = _refusal(publisher, request)
+        if refusal is not None:
+            return refusal
+        assert publisher is not None
+        document = faults_document(
+            publisher, after=after, limit=limit, namespace=namespace_of(request)
+        )
+        return web.json_response(document)
+
+    def _level(self, request: web.Request, *, default: Acknowledgement) -> Acknowledgement:
+        return parse_level(
+            request.query, name="level", default=default, durability=self._rooms.durability
+        )
+
+    def _publisher(self, request: web.Request) -> Publisher | None:
+        publisher_id = request.query.get("publisher")
+        if not publisher_id:
+            raise BadParameter("publisher: give the ID sent as Pillion-Publisher")
+        return self._publishers.find(scoped(namespace_of(request), publisher_id))
+
+
+def _refusal(publisher: Publisher | None, request: web.Request) -> web.Response | None:
+    """Return why nothing can be said to a publisher; None where it can."""
+    if publisher is None:
+        return _unknown_publisher()
+    instance = request.query.get("instance")
+    known = instance is None or instance == publisher.instance
+    return None if known else other_instance(publisher)
+
+
+def _unknown_publisher() -> web.Response:
+    return refuse(404, "nothing is known of this publisher; it has not published here, or long ago")
+
 
 if TYPE_CHECKING:
     # It loads what verifies tokens, which a sidecar does without.
     from pillion_sidecar.door.guard import Guard
-
-#: How many times as long as a publisher's a relayed line may be: a sidecar had accepted it, and
-#: wrote it anew, with more beside it.
-RELAYED_GROWTH = 2
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-#: Handles a request that was let in.
-Inside = Callable[[web.Request, Visit], Awaitable[web.StreamResponse]]
 
 
 def create_intake(
@@ -189,7 +333,7 @@ class _Intake:
             principal = request.get(PRINCIPAL) if self._asks_for_tokens else None
             visit = self._gate.enter(partial(interrupt_body, request), principal=principal)
             if isinstance(visit, str):
-                return answers.unavailable(visit, retry_after=UNAVAILABLE_RETRY_AFTER)
+                return unavailable(visit, retry_after=UNAVAILABLE_RETRY_AFTER)
             try:
                 return await handler(request, visit)
             except BadParameter as error:
@@ -212,11 +356,11 @@ class _Intake:
         parameters = self._parameters(request)
         busy = self._acknowledging.refusal(parameters) or _reserve_wait(visit, parameters)
         if busy is not None:
-            return answers.unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
+            return unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
         if (instance := parameters.instance) is not None:
             known = self._publisher(visit, parameters)
             if known is None or known.instance != instance:
-                return answers.other_instance(known)
+                return other_instance(known)
         publication = self._begin(visit, parameters)
         reading = self._bodies.read(request, publication.submission, kind=kind)
         return await self._answer(request, reading, publication)
@@ -241,7 +385,7 @@ class _Intake:
             return refuse(400, "callback: a sidecar is answered by response alone")
         busy = _reserve_wait(visit, parameters)
         if busy is not None:
-            return answers.unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
+            return unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
         receipt = self._acknowledging.begin(parameters, namespace=visit.namespace)
         submission = RelaySubmission(
             rooms=self._rooms,
@@ -267,8 +411,8 @@ class _Intake:
         except Interrupted as error:
             interruption, unread_from = error, error.unread_from
         submission = publication.submission
-        document = answers.submission_document(submission, unread_from=unread_from)
-        status = answers.submission_status(submission)
+        document = submission_document(submission, unread_from=unread_from)
+        status = submission_status(submission)
         if publication.publisher is not None:
             document["instance"] = publication.publisher.instance
         if publication.receipt is not None:
@@ -279,7 +423,7 @@ class _Intake:
         response = web.json_response(document, status=status)
         retry_after = UNAVAILABLE_RETRY_AFTER if status == 503 else submission.retry_after
         if retry_after:
-            answers.set_retry_after(response, retry_after)
+            set_retry_after(response, retry_after)
         return response
 
     async def _acknowledge(
@@ -303,9 +447,9 @@ class _Intake:
             if receipt.is_for_durable:
                 document["durable"] = True
             else:
-                document |= answers.receipt_document(receipt)
+                document |= receipt_document(receipt)
             return False
-        document |= answers.receipt_document(receipt)
+        document |= receipt_document(receipt)
         document["receipt"] = receipt.id
         return True
 
@@ -328,7 +472,7 @@ class _Intake:
             return refuse(400, "callback: an export message is answered by response alone")
         busy = _reserve_wait(visit, parameters)
         if busy is not None:
-            return answers.unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
+            return unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
         try:
             body = await self._bodies.read_document(request)
         except Interrupted as error:

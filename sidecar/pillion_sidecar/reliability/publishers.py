@@ -12,9 +12,8 @@ from itertools import count
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.indication import DiscardReason, Indication, Target, Unreached
 from pillion_sidecar.reliability.duplicates import DuplicateMemory, Original
-from pillion_sidecar.reliability.faults import Fault, FaultLog, Faults
 from pillion_sidecar.reliability.identity import identity_digest
-from pillion_sidecar.reliability.tracking import Signal, key_of
+from pillion_sidecar.reliability.receipts import Fault, FaultLog, Faults, Signal, key_of
 
 MAXIMUM_PUBLISHERS = 10_000
 #: Discards of all publishers together that are kept from being counted twice.

@@ -9,8 +9,8 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from pillion_sidecar.intake.acceptance import MAXIMUM_REFUSED
 from pillion_sidecar.intake.bodies import IntakeLimits
+from pillion_sidecar.intake.submission import MAXIMUM_REFUSED
 from pyspark_pillion.errors import (
     FlushTimeout,
     InvalidIndications,

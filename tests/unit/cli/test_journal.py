@@ -17,8 +17,7 @@ from pillion_cli.exits import CommandFailed, Exit
 from pillion_cli.journal.reading import JournalReader
 from pillion_cli.journal.snapshot import Snapshot
 from pillion_sidecar.indication import DiscardReason, GroupMember, Indication
-from pillion_sidecar.intake.decoding import decode_object
-from pillion_sidecar.intake.jsontext import parse_json
+from pillion_sidecar.intake.decoding import decode_object, parse_json
 from pillion_sidecar.journal.files import File, SystemFiles
 from pillion_sidecar.journal.ports import NO_NUMBER, Place
 from pillion_sidecar.journal.records import (

@@ -29,7 +29,7 @@ from pillion_sidecar.config.schema.fields import (
 from pillion_sidecar.config.schema.quantities import amount
 from pillion_sidecar.config.schema.urls import PREFIX, URL
 from pillion_sidecar.config.validation import Complaints, check
-from pillion_sidecar.reliability.allowed import check_callback
+from pillion_sidecar.reliability.callbacks import check_callback
 from support.resource_cases import CASES
 from support.resource_rules import Case, Placed, every_rule, nodes, schema
 from support.resource_values import URL_PIECES, values

@@ -3,8 +3,8 @@
 import pytest
 
 from pillion_sidecar.indication import DiscardReason, GroupMember, Indication, Target
-from pillion_sidecar.reliability.grouping import Groups
-from pillion_sidecar.reliability.groups import Moment
+from pillion_sidecar.reliability.group_rules import Moment
+from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.reliability.states import Guard
 from support.delivery import destination
 from support.relaying import RelayingDeliverer, relayed

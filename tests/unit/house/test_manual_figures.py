@@ -43,16 +43,15 @@ from pillion_sidecar.door.places import Limits
 from pillion_sidecar.handlers.http.exchange import BODY_LIMIT, HEAD_LIMIT
 from pillion_sidecar.handlers.http.sender import IDLE_SECONDS
 from pillion_sidecar.indication import DiscardReason
-from pillion_sidecar.intake.acceptance import MAXIMUM_REFUSED
-from pillion_sidecar.intake.answers import CALLBACK_DISCARDS
-from pillion_sidecar.intake.bodies import IntakeLimits
-from pillion_sidecar.intake.budget import GRACE_SECONDS, MOST_BODY_BYTES
+from pillion_sidecar.intake.acknowledgement import CALLBACK_DISCARDS
+from pillion_sidecar.intake.bodies import GRACE_SECONDS, MOST_BODY_BYTES, IntakeLimits
 from pillion_sidecar.intake.decoding import ENVELOPE, MEMBERSHIP
+from pillion_sidecar.intake.formats import KINDS
 from pillion_sidecar.intake.gate import MOST_READING, MOST_WAITING
 from pillion_sidecar.intake.parameters import DEFAULT_FAULTS, DEFAULT_TIMEOUT, MAXIMUM_TEXT
 from pillion_sidecar.intake.parameters import MAXIMUM_FAULTS as MOST_FAULTS_TOLD
-from pillion_sidecar.intake.publishing import KINDS
 from pillion_sidecar.intake.server import CIM_XML_PATHS
+from pillion_sidecar.intake.submission import MAXIMUM_REFUSED
 from pillion_sidecar.journal.disk import SETTLE_SECONDS
 from pillion_sidecar.journal.limits import (
     IDENTITY_BYTES,
@@ -71,16 +70,20 @@ from pillion_sidecar.memory import (
     WAITING_BYTES,
     tls_connections,
 )
-from pillion_sidecar.reliability.allowed import MAXIMUM_URL
 from pillion_sidecar.reliability.callbacks import (
     MAXIMUM_AWAITED,
     MAXIMUM_OUTGOING,
     MAXIMUM_OUTGOING_BYTES,
+    MAXIMUM_URL,
     WAITS,
 )
-from pillion_sidecar.reliability.faults import MAXIMUM_FAULTS, MAXIMUM_FAULTS_OF_ALL
 from pillion_sidecar.reliability.publishers import MAXIMUM_PUBLISHERS
-from pillion_sidecar.reliability.tracking import MAXIMUM_DISCARDS_DETAILED, MAXIMUM_RECEIPTS
+from pillion_sidecar.reliability.receipts import (
+    MAXIMUM_DISCARDS_DETAILED,
+    MAXIMUM_FAULTS,
+    MAXIMUM_FAULTS_OF_ALL,
+    MAXIMUM_RECEIPTS,
+)
 from pillion_sidecar.settings import INTAKE_PORT, TELEMETRY_PORT
 from pillion_sidecar.telemetry.administration import (
     DEFAULT_DRAIN_TIMEOUT,

@@ -7,10 +7,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pillion_sidecar.intake.decoding import Decoded, InvalidLine, decode_object, parse_expires
-from pillion_sidecar.intake.fastpath import FastPath
-from pillion_sidecar.intake.jsontext import parse_json
-from pillion_sidecar.intake.lines import LineDecoder
+from pillion_sidecar.intake.decoding import (
+    Decoded,
+    InvalidLine,
+    decode_object,
+    parse_expires,
+    parse_json,
+)
+from pillion_sidecar.intake.fast_path import FastPath
+from pillion_sidecar.intake.formats import LineDecoder
 from support.intake import SCHEMA, alert
 
 FAST = FastPath(SCHEMA)

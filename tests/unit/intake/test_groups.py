@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from pillion_sidecar.indication import DiscardReason, Refusal
-from pillion_sidecar.intake.acceptance import MAXIMUM_GROUP_LIFE
-from pillion_sidecar.reliability.grouping import Groups
-from pillion_sidecar.reliability.groupnames import GroupLimits
+from pillion_sidecar.intake.submission import MAXIMUM_GROUP_LIFE
+from pillion_sidecar.reliability.group_index import GroupLimits
+from pillion_sidecar.reliability.message_groups import Groups
 from support.intake import Door, alert, lines, target
 
 LATER = "2023-12-01T00:00:00Z"

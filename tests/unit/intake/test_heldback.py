@@ -5,8 +5,7 @@ import logging
 import pytest
 
 from pillion_sidecar.indication import Refusal
-from pillion_sidecar.intake.heldback import MOST_REASONS, HeldBack
-from pillion_sidecar.intake.minutes import SECONDS
+from pillion_sidecar.intake.notices import MOST_REASONS, SECONDS, HeldBack
 from pillion_sidecar.testing import FakeTime
 from support.intake import Door, alert, lines
 

@@ -12,16 +12,13 @@ from hypothesis import strategies as st
 
 from pillion_cim.schema import load_schema
 from pillion_sidecar.indication import Indication, Refusal, Target
-from pillion_sidecar.intake.acceptance import Rooms
 from pillion_sidecar.intake.decoding import InvalidLine
-from pillion_sidecar.intake.heldback import HeldBack
-from pillion_sidecar.intake.lines import LineDecoder
-from pillion_sidecar.intake.relaying import RelaySubmission
-from pillion_sidecar.intake.relayline import RelayFastPath
-from pillion_sidecar.intake.undeclared import UndeclaredClasses
-from pillion_sidecar.intake.unreached import UnreachedIndications
+from pillion_sidecar.intake.formats import LineDecoder
+from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
+from pillion_sidecar.intake.relay import RelayFastPath, RelaySubmission
+from pillion_sidecar.intake.submission import Rooms
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
-from pillion_sidecar.reliability.grouping import Groups
+from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.testing import FakeTime
 from support.intake import HeldQueues, ScriptedRoutes, alert, target
 from support.relay_lines import UID, compact, relayed, statuses

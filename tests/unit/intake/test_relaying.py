@@ -13,7 +13,7 @@ from pillion_cim.schema import load_schema
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.indication import Indication, Refusal
 from pillion_sidecar.intake.decoding import InvalidLine, RelayOrigin
-from pillion_sidecar.intake.lines import LineDecoder
+from pillion_sidecar.intake.formats import LineDecoder
 from support.intake import Door, alert, target
 from support.relay_lines import UID, compact, relayed, statuses
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from pillion_sidecar.indication import Refusal, Unreached
-from pillion_sidecar.intake.minutes import SECONDS
-from pillion_sidecar.intake.unreached import UnreachedIndications
+from pillion_sidecar.intake.notices import SECONDS, UnreachedIndications
 from pillion_sidecar.testing import FakeTime
 from support.intake import Door, alert, lines, target
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pillion_sidecar.reliability.allowed import BadCallback, check_callback
+from pillion_sidecar.reliability.callbacks import BadCallback, check_callback
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from pillion_sidecar.reliability.callbacks import MAXIMUM_IN_FLIGHT, WAITS, Callbacks
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
-from pillion_sidecar.reliability.tracking import Receipt
+from pillion_sidecar.reliability.receipts import Receipt
 from pillion_sidecar.testing import FakeTime
 from support.intake import Counted, FakePoster
 

@@ -2,8 +2,8 @@
 
 from pillion_sidecar.indication import DiscardReason, GroupMember, Indication
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
-from pillion_sidecar.reliability.faults import Fault, FaultLog, Faults
 from pillion_sidecar.reliability.publishers import Publishers
+from pillion_sidecar.reliability.receipts import Fault, FaultLog, Faults
 from pillion_sidecar.testing import FakeTime
 from support.intake import target
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pillion_sidecar.reliability.groupholding import DISCARDS_PER_TURN
+from pillion_sidecar.reliability.group_index import DISCARDS_PER_TURN
 from pillion_sidecar.reliability.states import Guard
 from support.groups import Bed
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pillion_sidecar.indication import Refusal
-from pillion_sidecar.reliability.groupholding import DISCARDS_PER_TURN
-from pillion_sidecar.reliability.groupnames import MAXIMUM_PAST, GroupLimits
+from pillion_sidecar.reliability.group_index import DISCARDS_PER_TURN, MAXIMUM_PAST, GroupLimits
 from pillion_sidecar.reliability.states import Guard
 from support.groups import WINDOW, Bed
 

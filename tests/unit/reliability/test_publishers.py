@@ -6,7 +6,7 @@ from pillion_sidecar.indication import DiscardReason, GroupMember, Indication
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.identity import identity_digest
 from pillion_sidecar.reliability.publishers import Publisher, Publishers
-from pillion_sidecar.reliability.tracking import Receipt, Receipts
+from pillion_sidecar.reliability.receipts import Receipt, Receipts
 from pillion_sidecar.testing import FakeTime
 from support.intake import target
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_sidecar.reliability.groups import RELAY_SECONDS
+from pillion_sidecar.reliability.group_rules import RELAY_SECONDS
 from pillion_sidecar.reliability.states import Guard
 from support.groups import Bed
 

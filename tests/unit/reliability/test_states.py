@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from pillion_sidecar.reliability.groups import Termination
+from pillion_sidecar.reliability.group_rules import Termination
 from pillion_sidecar.reliability.states import TABLE, Guard, State, Transition, step
 from support.house import ROOT
 

@@ -12,7 +12,7 @@ from pillion_sidecar.delivery.handler import DeliveryResult, Hold, HoldCause
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
-from pillion_sidecar.reliability.grouping import Groups
+from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.telemetry import ports
 from pillion_sidecar.telemetry.definitions import METRICS
 from pillion_sidecar.telemetry.destinations import PIECE

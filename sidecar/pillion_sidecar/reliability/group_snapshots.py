@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from pillion_sidecar.reliability.groups import GroupState, Termination
+from pillion_sidecar.reliability.group_rules import GroupState, Termination
 from pillion_sidecar.reliability.intervals import Intervals
 
 #: The most bytes that a name's text, one state, and one interval take in a snapshot.

@@ -1,34 +1,35 @@
 """The request bodies of ``POST /v1/indications``, by content type."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 
 from aiohttp import web
 
+from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Timers
 from pillion_sidecar.door.principal import PRINCIPAL
-from pillion_sidecar.intake.acceptance import Submission
 from pillion_sidecar.intake.bodies import (
+    BodyBudget,
     BodyError,
+    HeldBody,
     IntakeLimits,
     crowd_out,
     read_at_once,
     read_chunks,
     read_document,
 )
-from pillion_sidecar.intake.budget import BodyBudget, HeldBody
 from pillion_sidecar.intake.cloudevents import binary_event, decode_event, split_batch
-from pillion_sidecar.intake.decoding import Decoded, InvalidLine
-from pillion_sidecar.intake.jsontext import parse_json
-from pillion_sidecar.intake.lines import LineDecoder
-from pillion_sidecar.intake.ndjson import LineSplitter
-from pillion_sidecar.intake.statistics import IntakeObserver
+from pillion_sidecar.intake.decoding import Decoded, InvalidLine, decode_object, parse_json
+from pillion_sidecar.intake.fast_path import FastPath
+from pillion_sidecar.intake.relay import RelayFastPath, decode_relayed
+from pillion_sidecar.intake.submission import MAXIMUM_REFUSED, IntakeObserver, Submission
 from pillion_sidecar.telemetry.metrics import IntakeKind
 
+MAXIMUM_LINE_BYTES = 1 << 20
 #: Lines between two turns of the event loop.
 LINES_PER_TURN = 256
-
 KINDS = {
     "application/json": IntakeKind.JSON,
     "application/x-ndjson": IntakeKind.NDJSON,
@@ -37,6 +38,123 @@ KINDS = {
     "application/xml": IntakeKind.CIM_XML,
     "text/xml": IntakeKind.CIM_XML,
 }
+
+
+class LineSplitter:
+    """Cuts chunks into lines. A line that is too long is skipped without being held."""
+
+    def __init__(self, *, maximum_line_bytes: int = MAXIMUM_LINE_BYTES) -> None:
+        self._maximum = maximum_line_bytes
+        self._rest: list[bytes] = []
+        #: Bytes of the line that is not whole yet.
+        self.held = 0
+        self._skipping = False
+
+    def feed(self, chunk: bytes) -> list[bytes | None]:
+        """Return the lines that a chunk ends, without their ends; None for one too long."""
+        first, *others = chunk.split(b"\n")
+        if not others:
+            self._hold(first)
+            return []
+        lines: list[bytes | None] = [self._finish(first), *others[:-1]]
+        if b"\r" in chunk:
+            lines = [line.removesuffix(b"\r") if line is not None else None for line in lines]
+        if len(chunk) > self._maximum:
+            lines = [
+                None if line is not None and len(line) > self._maximum else line for line in lines
+            ]
+        self._hold(others[-1])
+        return lines
+
+    def end(self) -> bytes | None:
+        """Return the last line, which no newline ends; empty where there is none."""
+        return self._finish(b"")
+
+    def _hold(self, part: bytes) -> None:
+        self.held += len(part)
+        if self.held > self._maximum:
+            self._rest.clear()
+            self._skipping = True
+            self.held = self._maximum + 1
+        else:
+            self._rest.append(part)
+
+    def _finish(self, part: bytes) -> bytes | None:
+        self._hold(part)
+        line = None if self._skipping else b"".join(self._rest).removesuffix(b"\r")
+        self._rest.clear()
+        self.held = 0
+        self._skipping = False
+        return line
+
+
+class LineDecoder:
+    """Decodes the JSON form of indications. Made once; compiling takes some milliseconds."""
+
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        maximum_line_bytes: int,
+        is_relayed: bool = False,
+        in_force: Callable[[], Schema] | None = None,
+    ) -> None:
+        """``is_relayed``: of lines that sidecars relay. ``in_force`` gives the classes as they are
+        declared by now; None: those of ``schema``."""
+        self._in_force = in_force or (lambda: schema)
+        self._maximum = maximum_line_bytes
+        # Of the packaged classes alone: the others' bodies state types, so they are written anew.
+        self._fast = RelayFastPath(schema.base) if is_relayed else FastPath(schema.base)
+        self._decode_object = decode_relayed if is_relayed else decode_object
+
+    @property
+    def schema(self) -> Schema:
+        """The classes in force."""
+        return self._in_force()
+
+    def decode(self, line: bytes) -> Decoded:
+        """Decode one line, which holds no newline. Raises :class:`InvalidLine`."""
+        if len(line) > self._maximum:
+            raise self.too_long()
+        decoded = self._fast.decode(line)
+        return decoded if decoded is not None else self.decode_complete(line)
+
+    def decode_complete(self, line: bytes) -> Decoded:
+        """Decode one object the complete way. Raises :class:`InvalidLine`."""
+        return self._decode_object(parse_json(line), schema=self.schema)
+
+    def too_long(self) -> InvalidLine:
+        """Return the error of a line that is too long."""
+        return InvalidLine(f"longer than {self._maximum} bytes")
+
+    def submit(self, lines: Sequence[bytes | None], *, first: int, submission: Submission) -> int:
+        """Submit lines, the first of which has the number ``first``; None is one too long.
+
+        Blank lines are skipped. Returns the number of the line after the last one taken: fewer
+        than all where no further refusal could be told.
+        """
+        decode, accept, refused = self._fast.decode, submission.accept, submission.refused
+        number = first
+        for line in lines:
+            try:
+                decoded = decode(line) if line else None
+                if decoded is None:
+                    decoded = self._decode_unusual(line)
+                if decoded is not None:
+                    accept(decoded, number)
+            except InvalidLine as error:
+                submission.refuse(error, number)
+            number += 1
+            if len(refused) >= MAXIMUM_REFUSED:
+                break
+        return number
+
+    def _decode_unusual(self, line: bytes | None) -> Decoded | None:
+        if line is None:
+            raise self.too_long()
+        if not line or line.isspace():
+            return None
+        return self.decode_complete(line)
 
 
 class Interrupted(Exception):

@@ -8,6 +8,7 @@ when it was decoded, which is the first of the draft's three conditions.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.resources import Acknowledgement, Durability
@@ -21,30 +22,31 @@ from pillion_sidecar.indication import (
     Unreached,
 )
 from pillion_sidecar.intake.decoding import MAXIMUM_GROUP_IDLE, Decoded, InvalidLine
-from pillion_sidecar.intake.heldback import HeldBack
-from pillion_sidecar.intake.statistics import IntakeObserver
-from pillion_sidecar.intake.undeclared import UndeclaredClasses
-from pillion_sidecar.intake.unreached import UnreachedIndications
+from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.reliability.duplicates import IN_DELIVERY, DuplicateMemory, Original
-from pillion_sidecar.reliability.grouping import FULL_RETRY_AFTER, Examined, Groups
-from pillion_sidecar.reliability.groups import Moment
+from pillion_sidecar.reliability.group_rules import Moment
 from pillion_sidecar.reliability.identity import identity_digest, scoped, sequence_digest
+from pillion_sidecar.reliability.message_groups import FULL_RETRY_AFTER, Examined, Groups
+from pillion_sidecar.reliability.receipts import Follower
 from pillion_sidecar.reliability.states import Guard, State, Transition, step
-from pillion_sidecar.reliability.tracking import Follower
 from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome
 
 #: Refused lines of one request that are told one by one.
 MAXIMUM_REFUSED = 10_000
-
 #: What a publisher whose body is cut short by shutdown is told to wait, in seconds.
 CLOSING_RETRY_AFTER = 1.0
-
 #: Seconds until ``groupExpires`` at most: a group that has one keeps its place among those that are
 #: remembered until then. A day more than it may be idle: 30 days by another clock fit.
 MAXIMUM_GROUP_LIFE = MAXIMUM_GROUP_IDLE + 86_400
-
 WRONG = 400
 FOR_NOW = 429
+
+
+class IntakeObserver(Protocol):
+    """Counts what publishers sent (telemetry's metrics)."""
+
+    def received(self, kind: IntakeKind, outcome: IntakeOutcome, indications: int = 1) -> None:
+        """So many lines of one form have met one outcome."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,6 @@
 """The message groups: which member is delivered, held or discarded, and when a group ends (S1.5 to
-S1.8). Decides by :mod:`pillion_sidecar.reliability.groups`; here are the queues, the timers and the
-bounds.
-"""
+S1.8). Decides by :mod:`pillion_sidecar.reliability.group_rules`; here are the queues, the timers
+and the bounds."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,9 +10,16 @@ from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.indication import GroupMember, Indication, Queues, Refusal, Target
 from pillion_sidecar.journal.ports import GroupRecord
 from pillion_sidecar.reliability.duplicates import Original
-from pillion_sidecar.reliability.groupholding import HeldMembers, HoldShare
-from pillion_sidecar.reliability.groupnames import GroupLimits, Key, Name, Names
-from pillion_sidecar.reliability.groups import (
+from pillion_sidecar.reliability.group_index import (
+    GroupLimits,
+    GroupTimes,
+    HeldMembers,
+    HoldShare,
+    Key,
+    Name,
+    Names,
+)
+from pillion_sidecar.reliability.group_rules import (
     Decision,
     GroupState,
     Moment,
@@ -23,8 +29,7 @@ from pillion_sidecar.reliability.groups import (
     outlived,
     take,
 )
-from pillion_sidecar.reliability.groupstate import decode_groups, encode_groups
-from pillion_sidecar.reliability.grouptimes import GroupTimes
+from pillion_sidecar.reliability.group_snapshots import decode_groups, encode_groups
 from pillion_sidecar.reliability.identity import member_digest
 from pillion_sidecar.reliability.intervals import Intervals
 from pillion_sidecar.reliability.states import Guard, State, Transition, step
