@@ -12,6 +12,7 @@ from importlib.metadata import version
 from aiohttp import web
 
 from pillion_cim.schema import load_schema
+from pillion_sidecar.auth.acceptor import HEAD_BYTES, MOST_CONNECTIONS, ConnectionAcceptor, Limits
 from pillion_sidecar.clock import Clock, LoopTimers, SystemClock, Timers
 from pillion_sidecar.config.durability import (
     LEAST_DUPLICATE_WINDOW,
@@ -31,14 +32,13 @@ from pillion_sidecar.delivery.handler import Handler
 from pillion_sidecar.delivery.service import DeliveryService
 from pillion_sidecar.delivery.table import TooManyDestinations
 from pillion_sidecar.descriptors import SMALL_CONNECTIONS, DescriptorShares
-from pillion_sidecar.door.entrance import HEAD_BYTES, Entrance
-from pillion_sidecar.door.places import MOST_CONNECTIONS, Limits
 from pillion_sidecar.doorway import Doorway
 from pillion_sidecar.handlers.callbacks import HTTPCallbackPoster
 from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.resolver import Resolver
-from pillion_sidecar.httprefusals import answer_the_rest
+from pillion_sidecar.http_errors import answer_the_rest
+from pillion_sidecar.http_server import AddressTaken, Listeners
 from pillion_sidecar.intake.bodies import MOST_BODY_BYTES
 from pillion_sidecar.intake.gate import MOST_WAITING, IntakeGate
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
@@ -49,20 +49,22 @@ from pillion_sidecar.journal.disk import DiskJournal
 from pillion_sidecar.journal.files import JournalError
 from pillion_sidecar.journal.memory import MemoryJournal
 from pillion_sidecar.journal.ports import Recovered
-from pillion_sidecar.journaling import JournalFolder, go_on, wanted_durability
-from pillion_sidecar.listening import AddressTaken, Listeners
+from pillion_sidecar.journal_runtime import JournalFolder, go_on, wanted_durability
 from pillion_sidecar.memory import container_limit, tls_connections
 from pillion_sidecar.origins import OriginPolicy
-from pillion_sidecar.refusals import Refusals
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
-from pillion_sidecar.revisions import Revisions
+from pillion_sidecar.revisions import Refusals, Revisions
 from pillion_sidecar.routing import Router
 from pillion_sidecar.settings import Settings
 from pillion_sidecar.supervision import LoopSupervisor
-from pillion_sidecar.telemetry.administration import Administration, add_administration_routes
-from pillion_sidecar.telemetry.bearer import TokenFile, add_operator_route
+from pillion_sidecar.telemetry.administration import (
+    Administration,
+    TokenFile,
+    add_administration_routes,
+    add_operator_route,
+)
 from pillion_sidecar.telemetry.metrics import Metrics
 from pillion_sidecar.telemetry.server import telemetry_app
 
@@ -365,9 +367,9 @@ class Deliverer:
             },
         )
 
-    def _plain(self, name: str, connections: int, *, head: int = HEAD_BYTES) -> Entrance:
+    def _plain(self, name: str, connections: int, *, head: int = HEAD_BYTES) -> ConnectionAcceptor:
         """Make what takes up the connections of a listener for anybody."""
-        return Entrance(
+        return ConnectionAcceptor(
             clock=self._clock,
             timers=self._timers,
             observer=self._metrics.connections.listener(name),

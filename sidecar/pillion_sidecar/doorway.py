@@ -8,24 +8,23 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pillion_sidecar.auth.acceptor import MOST_CONNECTIONS, ConnectionAcceptor, Limits
+from pillion_sidecar.auth.tls import Following, Unusable, look_again
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import AllowedPublisher
-from pillion_sidecar.door.entrance import Entrance
-from pillion_sidecar.door.following import Following, Unusable, look_again
-from pillion_sidecar.door.places import MOST_CONNECTIONS, Limits
 from pillion_sidecar.settings import Settings, TLSFiles
 from pillion_sidecar.telemetry.door import DoorMetrics
 
 if TYPE_CHECKING:
-    from pillion_sidecar.door.guard import Guard
-    from pillion_sidecar.door.keys import TokenKeys
-    from pillion_sidecar.door.serving import Certificate, ServingTLS
+    from pillion_sidecar.auth.tls import Certificate, ServingTLS
+    from pillion_sidecar.auth.token_middleware import TokenMiddleware
+    from pillion_sidecar.auth.tokens import TokenKeys
 
 logger = logging.getLogger("pillion.door")
 
 
 class Doorway:
-    """Guard and certificate, whose files are read anew when they change."""
+    """The token middleware and the certificate, whose files are read anew when they change."""
 
     def __init__(
         self,
@@ -43,13 +42,13 @@ class Doorway:
         self._metrics = metrics
         self._followed: list[Following[Any]] = []
         #: Stands before every route of intake; None: anybody may come in.
-        self.guard: Guard | None = None
+        self.guard: TokenMiddleware | None = None
         #: Takes up intake's connections; None: there is no door.
-        self.entrance: Entrance | None = None
+        self.entrance: ConnectionAcceptor | None = None
         keys, files = settings.token_keys, settings.intake_tls
         self._tls = None if files is None else self._encrypt(files)
         if keys is not None or self._tls is not None:
-            self.entrance = Entrance(
+            self.entrance = ConnectionAcceptor(
                 clock=clock,
                 timers=timers,
                 observer=metrics,
@@ -84,16 +83,16 @@ class Doorway:
     def _ask_for_tokens(
         self,
         file: Path,
-        entrance: Entrance,
+        entrance: ConnectionAcceptor,
         *,
         clock: Clock,
         publishers: Callable[[], Sequence[AllowedPublisher]],
     ) -> None:
         # Here, since it takes 40 ms and 12 MB, which a sidecar is spared.
-        from pillion_sidecar.door.guard import Guard
-        from pillion_sidecar.door.keys import read_keys
+        from pillion_sidecar.auth.token_middleware import TokenMiddleware
+        from pillion_sidecar.auth.tokens import read_keys
 
-        self.guard = Guard(
+        self.guard = TokenMiddleware(
             clock=clock,
             timers=self._timers,
             publishers=publishers,
@@ -110,7 +109,7 @@ class Doorway:
             )
         )
 
-    def _take_keys(self, guard: "Guard", keys: "TokenKeys") -> None:
+    def _take_keys(self, guard: "TokenMiddleware", keys: "TokenKeys") -> None:
         guard.take_keys(keys)
         self._metrics.keys_read(len(keys.keys))
         logger.info(
@@ -141,7 +140,7 @@ class Doorway:
     # ------------------------------------------------------------------ what it shows
 
     def _encrypt(self, files: TLSFiles) -> "ServingTLS":
-        from pillion_sidecar.door.serving import ServingTLS, read_certificate
+        from pillion_sidecar.auth.tls import ServingTLS, read_certificate
 
         tls = ServingTLS()
         self._followed.append(

@@ -10,8 +10,8 @@ from typing import Any
 from aiohttp import ClientSession, TCPConnector, web
 
 from pillion_cim.schema import Schema, load_schema
+from pillion_sidecar.auth.token_middleware import TokenMiddleware
 from pillion_sidecar.connections import connections
-from pillion_sidecar.door.guard import Guard
 from pillion_sidecar.indication import DiscardReason, Indication, InstanceSource, Refusal, Target
 from pillion_sidecar.intake.bodies import IntakeLimits
 from pillion_sidecar.intake.gate import IntakeGate
@@ -212,7 +212,7 @@ class Door:
         limits: IntakeLimits | None = None,
         requests: int = 16,
         waiting: int = 16,
-        guarding: Callable[[FakeTime], Guard] | None = None,
+        guarding: Callable[[FakeTime], TokenMiddleware] | None = None,
     ) -> None:
         """``guarding`` makes what stands before it."""
         self.time = FakeTime()

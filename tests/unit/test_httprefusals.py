@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from pillion_sidecar.httprefusals import answer_the_rest
+from pillion_sidecar.http_errors import answer_the_rest
 
 
 async def served(_request: web.Request) -> web.Response:

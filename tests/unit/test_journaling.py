@@ -17,7 +17,7 @@ from pillion_sidecar.journal.discards import DiscardRecorder, read_discards
 from pillion_sidecar.journal.files import LockedError
 from pillion_sidecar.journal.limits import MIB, MINIMUM_BYTES, JournalSettings
 from pillion_sidecar.journal.ports import Discard, DiscardQuery, Place
-from pillion_sidecar.journaling import (
+from pillion_sidecar.journal_runtime import (
     DEFAULT_BYTES,
     JournalFailed,
     JournalFolder,

@@ -14,13 +14,12 @@ import pytest
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from pillion_sidecar import listening
-from pillion_sidecar.door.entrance import Entrance
-from pillion_sidecar.listening import AddressTaken, Listeners
+from pillion_sidecar import http_server
+from pillion_sidecar.auth.acceptor import ConnectionAcceptor
+from pillion_sidecar.http_server import AddressTaken, Listeners
 from pillion_sidecar.settings import Address
-from pillion_sidecar.telemetry.bounding import MOST_LINES
 from pillion_sidecar.telemetry.door import DoorMetrics
-from pillion_sidecar.telemetry.logs import LogFormat, LogOutput
+from pillion_sidecar.telemetry.logs import MOST_LINES, LogFormat, LogOutput
 from pillion_sidecar.testing import FakeTime
 from support.collector import no_collector
 
@@ -103,7 +102,7 @@ async def test_an_entrance_is_at_each_address_of_a_name_once_if_there_can_be_one
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolved)
     time = FakeTime()
-    entrance = Entrance(
+    entrance = ConnectionAcceptor(
         clock=time, timers=time, observer=DoorMetrics(), tls=None, asks_for_tokens=False
     )
     listeners = Listeners()
@@ -222,7 +221,7 @@ async def test_what_is_no_end_of_a_request_leaves_nothing_behind(
     begin: bytes, instead: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody logs it, and it waits behind the request."""
-    monkeypatch.setattr(listening, "LINGERING_SECONDS", 0.2)
+    monkeypatch.setattr(http_server, "LINGERING_SECONDS", 0.2)
     before = asyncio.all_tasks()
     with no_collector():
         async with AsyncExitStack() as stack:
@@ -258,9 +257,9 @@ async def crowd(port: int, number: int, request: bytes) -> Clients:
 @pytest.mark.parametrize(
     ("request_", "number"),
     [
-        (b"", 2 * listening.CONNECTIONS),
-        (b"GET / HTTP/1.1\r\nHost: a\r\n", 2 * listening.CONNECTIONS),
-        (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", listening.CONNECTIONS),
+        (b"", 2 * http_server.CONNECTIONS),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n", 2 * http_server.CONNECTIONS),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", http_server.CONNECTIONS),
     ],
     ids=["nothing", "half a head", "one request"],
 )

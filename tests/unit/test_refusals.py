@@ -5,7 +5,7 @@ import pytest
 from pillion_sidecar.clock import SystemClock
 from pillion_sidecar.config.problems import EMPTY, INCOMPLETE, ConfigurationError, Problem
 from pillion_sidecar.delivery.table import TooManyDestinations
-from pillion_sidecar.refusals import Refusals
+from pillion_sidecar.revisions import Refusals
 from pillion_sidecar.telemetry.metrics import Metrics
 
 AWAITED = "no configuration is loaded: no complete one has come yet"

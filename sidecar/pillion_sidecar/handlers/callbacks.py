@@ -9,7 +9,7 @@ from pillion_sidecar.config.resources import TLSOptions
 from pillion_sidecar.handlers.http.connector import AddressCheck, NameResolver
 from pillion_sidecar.handlers.http.exchange import Failure, Headers, Sender
 from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
-from pillion_sidecar.handlers.http.shared import SharedParts
+from pillion_sidecar.handlers.http.sender import SharedParts
 from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError, parse_target
 
 #: Seconds that one call may take, and that a connection is kept for the next.

@@ -16,9 +16,15 @@ from pillion_cim.jsonform import decode_instance
 from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
-from pillion_sidecar.handlers.http.exchange import Failure, Headers, Sender
-from pillion_sidecar.handlers.http.fields import content_language
-from pillion_sidecar.handlers.http.outcome import failure_outcome, later, status_outcome
+from pillion_sidecar.handlers.http.exchange import (
+    Failure,
+    Headers,
+    Sender,
+    content_language,
+    failure_outcome,
+    later,
+    status_outcome,
+)
 from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.indication import Indication
 

@@ -32,9 +32,15 @@ import msgspec
 from pillion_cim.datetimes import to_rfc3339
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
-from pillion_sidecar.handlers.http.exchange import Failure, Headers, Sender
-from pillion_sidecar.handlers.http.fields import content_language
-from pillion_sidecar.handlers.http.outcome import failure_outcome, later, status_outcome
+from pillion_sidecar.handlers.http.exchange import (
+    Failure,
+    Headers,
+    Sender,
+    content_language,
+    failure_outcome,
+    later,
+    status_outcome,
+)
 from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.indication import Indication
 

@@ -7,16 +7,14 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pillion_sidecar.config.resources import DeliverThrough, ListenerDestination, TLSOptions
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
-from pillion_sidecar.handlers.followed import FollowedFile, UnreadableFile
-from pillion_sidecar.handlers.gatewaytoken import GatewayToken
+from pillion_sidecar.handlers.gateway_token import FollowedFile, GatewayToken, UnreadableFile
 from pillion_sidecar.handlers.http.channel import ConnectError
 from pillion_sidecar.handlers.http.connector import Connector
 from pillion_sidecar.handlers.http.exchange import Reading
-from pillion_sidecar.handlers.http.shared import SharedParts
+from pillion_sidecar.handlers.http.sender import SharedParts
 from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError, parse_target
 from pillion_sidecar.handlers.http.wire import Wire
-from pillion_sidecar.handlers.relay import RelayHandler
-from pillion_sidecar.handlers.relayanswer import unsent_outcome
+from pillion_sidecar.handlers.relay import RelayHandler, unsent_outcome
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.settings import GatewayAccess
 

@@ -15,15 +15,13 @@ from pillion_sidecar.delivery.handler import (
 )
 from pillion_sidecar.handlers.cimxml import CIMXMLHandler
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler
-from pillion_sidecar.handlers.discretion import DiscreetHandler
 from pillion_sidecar.handlers.gateway import Gateways, UnreachableHandler
 from pillion_sidecar.handlers.http.connector import NAME_ADVICE, AddressCheck, NameResolver
-from pillion_sidecar.handlers.http.fields import authorization
-from pillion_sidecar.handlers.http.outcome import later
+from pillion_sidecar.handlers.http.exchange import authorization, later
 from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
-from pillion_sidecar.handlers.http.sender import IDLE_SECONDS, HTTPSender
-from pillion_sidecar.handlers.http.shared import SharedParts
+from pillion_sidecar.handlers.http.sender import IDLE_SECONDS, HTTPSender, SharedParts
 from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError, parse_target
+from pillion_sidecar.handlers.redaction import DiscreetHandler
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.settings import GatewayAccess
 

@@ -9,27 +9,207 @@ it.
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
-from pillion_sidecar.handlers.gatewaytoken import GatewayToken, NoToken
-from pillion_sidecar.handlers.http.exchange import Failure, Headers, Sender
-from pillion_sidecar.handlers.http.outcome import later
+from pillion_sidecar.handlers.gateway_token import GatewayToken, NoToken
+from pillion_sidecar.handlers.http.exchange import Failure, Headers, Sender, later, retry_after
 from pillion_sidecar.handlers.http.target import HTTPTarget
-from pillion_sidecar.handlers.relayanswer import failed_outcome, line_outcomes, unsent_outcome
-from pillion_sidecar.handlers.relayline import render_line
 from pillion_sidecar.indication import Indication
 
+#: Content languages that a gateway takes.
+MOST_LANGUAGES = 16
+#: The last that RFC 3339 can say, in seconds since the epoch: with an offset a publisher says an
+#: hour of the year 10000. A group expires later than its members, still.
+LATEST_EXPIRES = 253_402_300_798.0
+LATEST_GROUP_EXPIRES = 253_402_300_799.0
+_encode = msgspec.json.encode
+#: Characters of a reason that are kept.
+_DETAIL_LIMIT = 300
+#: Statuses of an answer that tells of lines; 400 and 429 where all were refused for one reason.
+_TELLING = frozenset((200, 207, 400, 429))
+_WRONG = 400
+_SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS, "", 200)
 #: Lines of one request, and bytes of them: a longer one goes alone.
 MOST_LINES = 256
 MOST_BYTES = 1024 * 1024
 #: Seconds after which the next request goes over another connection: an authority that is trusted
 #: no more, or a gateway's key that was replaced, counts from then on.
 CONNECTION_SECONDS = 300.0
-
 #: Is told the outcome of one delivery.
 Done = Callable[[DeliveryOutcome], None]
+
+
+def render_line(delivery: Delivery, *, epoch: float, in_group: bool) -> bytes:
+    """Return the line of a delivery, with its end.
+
+    ``epoch`` is ``Clock.time()`` less ``Clock.monotonic()``; ``in_group`` whether its place in its
+    message group goes with it.
+
+    Raises:
+        ValueError: a text that UTF-8 cannot carry.
+    """
+    indication = delivery.indication
+    return b'%b%b,"relay":{"subscription":%b,"acceptedAt":%.6f,"context":%b,"number":%d}}\n' % (
+        indication.body[:-1],
+        _envelope(indication, in_group=in_group),
+        _text(delivery.subscription),
+        indication.accepted_at + epoch,
+        _text(delivery.sequence_context or ""),
+        delivery.sequence_number or 0,
+    )
+
+
+def _envelope(indication: Indication, *, in_group: bool) -> bytes:
+    """The members beside class and properties, each with a comma before it."""
+    given = _source(indication.source)
+    if indication.group is not None:
+        given += b',"group":' + _encode(indication.group)
+    if indication.member is not None and in_group:
+        given += _membership(indication)
+    if indication.expires is not None:
+        given += b',"expires":"%b"' % _rfc3339(min(indication.expires, LATEST_EXPIRES))
+    if indication.languages:
+        given += b',"languages":' + _encode(indication.languages[:MOST_LANGUAGES])
+    return given
+
+
+# Neighbours mostly have the same source, and all of one queue the same context.
+@lru_cache(maxsize=64)
+def _source(source: str | None) -> bytes:
+    return b"" if source is None else b',"source":' + _encode(source)
+
+
+@lru_cache(maxsize=64)
+def _text(text: str) -> bytes:
+    return _encode(text)
+
+
+def _membership(indication: Indication) -> bytes:
+    member = indication.member
+    assert member is not None
+    given: dict[str, Any] = {"sequence": member.sequence}
+    if member.last:
+        given["last"] = True
+    if member.ordered:
+        given["ordered"] = True
+    if member.expires is not None:
+        given["groupExpires"] = _rfc3339(min(member.expires, LATEST_GROUP_EXPIRES)).decode()
+    if member.max_idle_seconds is not None:
+        given["groupMaxIdleSeconds"] = member.max_idle_seconds
+    return b"," + _encode(given)[1:-1]
+
+
+def _rfc3339(seconds: float) -> bytes:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z").encode()
+
+
+class _Refused(msgspec.Struct):
+    line: int
+    status: int
+    reason: str = ""
+
+
+class _Answer(msgspec.Struct, rename="camel"):
+    accepted: int = 0
+    duplicate: int = 0
+    refused: list[_Refused] = []
+    #: The first line that was not read.
+    unread_from: int | None = None
+    #: Whether all that was taken is on disk.
+    durable: bool = False
+    #: Why a request was not taken up.
+    reason: str = ""
+
+
+_decode = msgspec.json.Decoder(_Answer).decode
+
+
+def line_outcomes(
+    lines: int, *, status: int, headers: Headers, body: bytes, clock: Clock
+) -> list[DeliveryOutcome]:
+    """Return the outcome of each of so many lines.
+
+    In order: what was taken or is refused for good comes first, and from the first line on that is
+    refused for now all come back.
+    """
+    answer = _parsed(body)
+    wait = retry_after(headers, clock.time())
+    if status not in _TELLING or answer is None:
+        reason = f": {answer.reason}" if answer is not None and answer.reason else ""
+        return [_back(f"the gateway answered HTTP {status}{reason}", status, wait)] * lines
+    if not _adds_up(answer, lines):
+        told = answer.reason or "its answer does not say what became of each line"
+        return [_back(f"the gateway answered HTTP {status}: {told}", status, wait)] * lines
+    if (answer.accepted or answer.duplicate) and not answer.durable:
+        return [_back("the gateway does not say that it is on its disk", status, wait)] * lines
+    return _of_lines(answer, lines, status=status, wait=wait)
+
+
+def failed_outcome(failure: Failure) -> DeliveryOutcome:
+    """Return the outcome of all lines of a request without an answer."""
+    return DeliveryOutcome(
+        failure.result,
+        f"the gateway: {failure.detail}",
+        failure.status,
+        spends_attempt=False,
+        gave_way=failure.gave_way,
+    )
+
+
+def unsent_outcome(reason: str) -> DeliveryOutcome:
+    """Return the outcome of what could not be sent."""
+    return DeliveryOutcome(DeliveryResult.ERROR, reason, spends_attempt=False)
+
+
+def _parsed(body: bytes) -> _Answer | None:
+    try:
+        return _decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _adds_up(answer: _Answer, lines: int) -> bool:
+    """Whether the answer accounts for every line once."""
+    told = {refused.line for refused in answer.refused}
+    read = lines if answer.unread_from is None else answer.unread_from
+    return (
+        0 <= read <= lines
+        and len(told) == len(answer.refused)
+        and all(0 <= line < read for line in told)
+        and answer.accepted + answer.duplicate + len(told) == read
+    )
+
+
+def _of_lines(
+    answer: _Answer, lines: int, *, status: int, wait: float | None
+) -> list[DeliveryOutcome]:
+    refused = sorted(answer.refused, key=lambda one: one.line)
+    for_now = next((one for one in refused if one.status != _WRONG), None)
+    taken = lines if answer.unread_from is None else answer.unread_from
+    if for_now is not None:
+        taken = for_now.line
+    outcomes = [_SUCCESS] * taken
+    for one in refused:
+        if one.line < taken:
+            reason = f"the gateway refuses it for good: {_shown(one.reason)}"
+            outcomes[one.line] = DeliveryOutcome(DeliveryResult.FATAL_ERROR, reason, one.status)
+    reason = for_now.reason if for_now is not None else "it did not read all"
+    back = _back(f"the gateway refuses it for now: {reason}", status, wait)
+    return outcomes + [back] * (lines - taken)
+
+
+def _back(detail: str, status: int, wait: float | None) -> DeliveryOutcome:
+    return DeliveryOutcome(DeliveryResult.ERROR, _shown(detail), status, wait, spends_attempt=False)
+
+
+def _shown(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text[:_DETAIL_LIMIT])
 
 
 class _Line(NamedTuple):

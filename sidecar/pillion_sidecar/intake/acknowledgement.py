@@ -12,7 +12,7 @@ from aiohttp import web
 
 from pillion_sidecar.clock import Timers
 from pillion_sidecar.config.resources import Acknowledgement
-from pillion_sidecar.httprefusals import refuse
+from pillion_sidecar.http_errors import refuse
 from pillion_sidecar.indication import Unreached
 from pillion_sidecar.intake.parameters import BadParameter, Parameters
 from pillion_sidecar.intake.submission import RefusedLine, Rooms, Submission

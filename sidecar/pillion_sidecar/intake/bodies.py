@@ -8,8 +8,8 @@ from typing import Self
 
 from aiohttp import StreamReader, web
 
+from pillion_sidecar.auth.principal import Principal
 from pillion_sidecar.clock import Clock, Timer, Timers
-from pillion_sidecar.door.principal import Principal
 
 #: Bytes of all bodies that are held while the rest of them comes.
 MOST_BODY_BYTES = 64 << 20

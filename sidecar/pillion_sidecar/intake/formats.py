@@ -8,8 +8,8 @@ from functools import partial
 from aiohttp import web
 
 from pillion_cim.schema import Schema
+from pillion_sidecar.auth.principal import PRINCIPAL
 from pillion_sidecar.clock import Timers
-from pillion_sidecar.door.principal import PRINCIPAL
 from pillion_sidecar.intake.bodies import (
     BodyBudget,
     BodyError,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pillion_sidecar.door.principal import Principal
+from pillion_sidecar.auth.principal import Principal
 
 #: Requests that are read, or wait for the disk, at a time.
 MOST_READING = 480

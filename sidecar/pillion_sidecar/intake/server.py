@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from aiohttp import web
 
 from pillion_cim.schema import Schema
+from pillion_sidecar.auth.principal import PRINCIPAL, may_relay, namespace_of
 from pillion_sidecar.clock import Timers
 from pillion_sidecar.config.resources import Acknowledgement
 from pillion_sidecar.connections import ended_with_client
-from pillion_sidecar.door.principal import PRINCIPAL, may_relay, namespace_of
-from pillion_sidecar.httprefusals import refuse
+from pillion_sidecar.http_errors import refuse
 from pillion_sidecar.intake import cimxml
 from pillion_sidecar.intake.acknowledgement import (
     Acknowledging,
@@ -211,7 +211,7 @@ def _unknown_publisher() -> web.Response:
 
 if TYPE_CHECKING:
     # It loads what verifies tokens, which a sidecar does without.
-    from pillion_sidecar.door.guard import Guard
+    from pillion_sidecar.auth.token_middleware import TokenMiddleware
 
 
 def create_intake(
@@ -223,7 +223,7 @@ def create_intake(
     observer: IntakeObserver,
     callbacks: Callbacks | None = None,
     limits: IntakeLimits | None = None,
-    guard: "Guard | None" = None,
+    guard: "TokenMiddleware | None" = None,
     origins: OriginPolicy | None = None,
 ) -> web.Application:
     """Return the application. Without ``callbacks`` nobody can be called back; without a ``guard``

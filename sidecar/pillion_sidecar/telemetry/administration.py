@@ -5,12 +5,14 @@ Mounted on the intake listener, or on one of its own, and on loopback either way
 
 import asyncio
 import heapq
+import hmac
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
@@ -20,11 +22,11 @@ from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.connections import ended_with_client
-from pillion_sidecar.httprefusals import refuse
+from pillion_sidecar.http_errors import refuse
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.ports import Discard, DiscardQuery
 from pillion_sidecar.origins import OriginPolicy
-from pillion_sidecar.queryparameters import MOST_SHOWN, refuse_parameters, suggest
+from pillion_sidecar.query_parameters import MOST_SHOWN, refuse_parameters, suggest
 from pillion_sidecar.telemetry.ports import DeliveryService, DestinationQueue, DiscardFinder
 from pillion_sidecar.telemetry.status import (
     attempt_status,
@@ -47,12 +49,12 @@ DISCARD_PARAMETERS = ("destination", "limit", "reason", "since")
 MAXIMUM_DRAIN_TIMEOUT = 3600.0
 #: Requests that wait for ``POST /drain`` at a time.
 MOST_DRAINING = 16
-
 _REASONS = frozenset(reason.value for reason in DiscardReason)
-
 #: Hastens delivery for at most so many seconds; returns how much is then pending.
 Drain: TypeAlias = Callable[[float], Awaitable[int]]
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+#: Bytes of a token's file that are read.
+MOST_TOKEN_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,3 +300,53 @@ def _timeout(request: web.Request) -> float:
             text=f"timeout={text!r:.40}: give seconds from 0 to {MAXIMUM_DRAIN_TIMEOUT:g}"
         )
     return value
+
+
+class TokenFile:
+    """A file with a token, read anew each time: whoever mounts it may change it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> bytes:
+        """The token; nothing where there is no file, or it is empty or too long."""
+        try:
+            with self._path.open("rb") as file:
+                content = file.read(MOST_TOKEN_BYTES + 1)
+        except OSError:
+            return b""
+        return content.strip() if len(content) <= MOST_TOKEN_BYTES else b""
+
+
+def add_operator_route(
+    app: web.Application,
+    administration: Administration,
+    *,
+    token: Callable[[], bytes],
+    refused: Callable[[], None],
+) -> None:
+    """Mount ``GET /v1/queues`` for the bearer of a token.
+
+    ``token`` is asked in a thread for each request, one at a time, and answers nothing where
+    nobody may come in; ``refused`` is told of each request that was not let in.
+    """
+    one_at_a_time = asyncio.Lock()
+
+    async def answer(request: web.Request) -> web.Response:
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            async with one_at_a_time:
+                expected = await asyncio.to_thread(token)
+            if _same(given.strip(), expected):
+                return list_queues(request, administration)
+        refused()
+        return web.Response(
+            status=401, text="unauthorized\n", headers={"WWW-Authenticate": "Bearer"}
+        )
+
+    app.router.add_get("/v1/queues", answer, allow_head=False)
+
+
+def _same(given: str, expected: bytes) -> bool:
+    # Compared without a token too, so that the time it takes does not tell whether there is one.
+    return hmac.compare_digest(given.encode(errors="replace"), expected) and bool(expected)

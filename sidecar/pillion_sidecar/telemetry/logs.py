@@ -14,32 +14,190 @@ import os
 import select
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from pillion_sidecar.clock import Clock, SystemClock
 from pillion_sidecar.config.escaping import escape_controls
-from pillion_sidecar.telemetry.bounding import SECONDS, LeftOut, LineBound, kind_of
-from pillion_sidecar.telemetry.linebuffer import BUFFERED_BYTES, BUFFERED_RECORDS, LineBuffer
 from pillion_sidecar.telemetry.rolling import LogFile, RollingHandler
 
+#: Lines of one kind that are written within so many seconds.
+MOST_LINES = 5
+SECONDS = 60.0
+#: Kinds that are told apart at a time; all that are more are one.
+MOST_KINDS = 50
+#: Who logs requests that the library, or the operator's webhook, could not make anything of, and
+#: connections that the other side has ended. What asyncio says of a task or a transport names it,
+#: and so is a kind of its own.
+FROM_OUTSIDE = frozenset(("aiohttp.server", "asyncio", "pillion.http", "pillion.operator.webhook"))
+#: Lines and characters that may be buffered.
+BUFFERED_RECORDS = 10_000
+BUFFERED_BYTES = 4 << 20
+#: Of the room, what records of a level and all below it may take: a flood of one level leaves the
+#: rest to those that matter more.
+_SHARES = ((logging.ERROR, 1.0), (logging.WARNING, 0.875), (0, 0.5))
 #: Characters of one field, and of one line; what is longer is cut.
 MAXIMUM_FIELD = 16_384
 MAXIMUM_LINE = 65_536
 #: Seconds that the end waits for a slow reader.
 CLOSING_SECONDS = 5.0
-
 logger = logging.getLogger("pillion.log")
-
 #: What every record of the logging module has; whatever else it has came by ``extra``.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-
 #: Time, level, event, message and logger: what every line has.
 _FIXED_FIELDS = 5
 #: What a logfmt value may not have without being quoted.
 _QUOTED_IN_LOGFMT = frozenset(' "=\\')
+
+
+class Kind(NamedTuple):
+    """What lines have in common that are counted together."""
+
+    logger: str
+    #: Before its arguments are put in: they differ from one request to the next.
+    message: str
+    #: The name of an exception's class.
+    error: str | None
+
+
+class LeftOut(NamedTuple):
+    """Lines that were not written."""
+
+    kind: Kind
+    lines: int
+
+
+#: Of those for which there is no place.
+OTHERS = Kind("", "lines of other kinds", None)
+
+
+def kind_of(record: logging.LogRecord) -> Kind | None:
+    """Return the kind of a line whose number others decide; None for every other line."""
+    if record.name not in FROM_OUTSIDE or record.levelno < logging.WARNING:
+        return None
+    error = record.exc_info[0] if record.exc_info else None
+    return Kind(record.name, str(record.msg), None if error is None else error.__name__)
+
+
+class _Written:
+    """The lines of one kind since its time began."""
+
+    __slots__ = ("began", "lines")
+
+    def __init__(self, began: float) -> None:
+        self.began = began
+        self.lines = 0
+
+
+class LineBound:
+    """Says which lines are written. Times are those of ``Clock.monotonic()``."""
+
+    def __init__(self) -> None:
+        # In the order in which their times began, so that they end in it too.
+        self._kinds: dict[Kind, _Written] = {}
+
+    def admits(self, kind: Kind, *, now: float) -> bool:
+        """Whether a line is written, all that was over being taken out (``over``)."""
+        written = self._kinds.get(kind)
+        if written is None:
+            if len(self._kinds) >= MOST_KINDS:
+                kind = OTHERS
+            written = self._kinds.setdefault(kind, _Written(now))
+        written.lines += 1
+        return written.lines <= MOST_LINES
+
+    def over(self, *, now: float) -> list[LeftOut]:
+        """Take out what was left out of the kinds whose time is over."""
+        ended = []
+        for kind, written in self._kinds.items():
+            if now - written.began < SECONDS:
+                break
+            ended.append(kind)
+        return self._take_out(ended)
+
+    def finish(self) -> list[LeftOut]:
+        """Take out what was left out of all kinds."""
+        return self._take_out(list(self._kinds))
+
+    def _take_out(self, kinds: list[Kind]) -> list[LeftOut]:
+        counts = [(kind, self._kinds.pop(kind).lines - MOST_LINES) for kind in kinds]
+        return [LeftOut(kind, count) for kind, count in counts if count > 0]
+
+
+class LineBuffer:
+    """Lines in order, from any thread to one."""
+
+    def __init__(self, *, records: int = BUFFERED_RECORDS, size: int = BUFFERED_BYTES) -> None:
+        """``size``: characters."""
+        self._records = records
+        self._most = size
+        self._lines: deque[str] = deque()
+        self._size = 0
+        self._ended = False
+        self._changed = threading.Condition(threading.Lock())
+        #: Lines that found no room.
+        self.dropped = 0
+        # Those of them that no line has told yet, by level.
+        self._untold: dict[str, int] = {}
+
+    def offer(self, line: str, level: int) -> None:
+        """Take a line where there is room for one of its level; else count it."""
+        with self._changed:
+            if self._ended or not self._has_room(len(line), level):
+                self._count(level)
+                return
+            self._lines.append(line)
+            self._size += len(line)
+            self._changed.notify()
+
+    def drop(self, level: int) -> None:
+        """Count a record that has no line."""
+        with self._changed:
+            self._count(level)
+
+    def _has_room(self, size: int, level: int) -> bool:
+        share = next(share for least, share in _SHARES if level >= least)
+        return len(self._lines) < self._records * share and self._size + size <= self._most * share
+
+    def _count(self, level: int) -> None:
+        self.dropped += 1
+        name = logging.getLevelName(level)
+        self._untold[name] = self._untold.get(name, 0) + 1
+
+    def take(self) -> str | None:
+        """Return the next line, once there is one; None at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._lines or self._ended)
+            if not self._lines:
+                return None
+            line = self._lines.popleft()
+            self._size -= len(line)
+            return line
+
+    def take_dropped(self) -> dict[str, int]:
+        """Return how many lines of each level were dropped and not told yet, once there is room
+        for every level again; else nothing."""
+        with self._changed:
+            if not self._untold or not self._has_room(0, 0):
+                return {}
+            untold, self._untold = self._untold, {}
+            return untold
+
+    def end(self) -> None:
+        """Take no more lines; :meth:`take` ends once all are taken."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def abandon(self) -> None:
+        """Count what is left, and give it up."""
+        with self._changed:
+            self.dropped += len(self._lines)
+            self._lines.clear()
+            self._size = 0
 
 
 class LogFormat(StrEnum):

@@ -13,11 +13,9 @@ from pillion_sidecar.config.resources import Protocol
 from pillion_sidecar.delivery.handler import RELAY
 from pillion_sidecar.indication import Unreached
 from pillion_sidecar.telemetry import definitions
-from pillion_sidecar.telemetry.connections import ConnectionMetrics
 from pillion_sidecar.telemetry.destinations import destination_samples
-from pillion_sidecar.telemetry.door import DoorMetrics
-from pillion_sidecar.telemetry.histogram import Histogram
-from pillion_sidecar.telemetry.journal import JournalMetrics
+from pillion_sidecar.telemetry.door import DoorMetrics, GivenUp
+from pillion_sidecar.telemetry.exposition import Histogram
 from pillion_sidecar.telemetry.ports import (
     DestinationQueue,
     DuplicateMemory,
@@ -25,6 +23,8 @@ from pillion_sidecar.telemetry.ports import (
     MessageGroups,
 )
 
+#: Seconds. From a disk that only pretends to one that is shared with too many.
+COMMIT_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5)
 #: Seconds. An attempt ends with its destination's time-out, 30 s unless a resource says otherwise.
 ATTEMPT_BOUNDS = (
     0.0005,
@@ -61,6 +61,87 @@ END_TO_END_BOUNDS = (
     7200,
     86400,
 )
+
+
+class ListenerConnections:
+    """What one listener counts (``door.entrance.AcceptorObserver``)."""
+
+    def __init__(self) -> None:
+        self.given_up = Counter(dict.fromkeys(GivenUp, 0))
+        self._connections: Callable[[], tuple[int, int, int]] | None = None
+
+    @property
+    def open(self) -> int:
+        """How many connections there are."""
+        return 0 if self._connections is None else sum(self._connections())
+
+    def connection_given_up(self, reason: GivenUp) -> None:
+        """A connection was closed, or not taken up."""
+        self.given_up[reason] += 1
+
+    def watch(self, connections: Callable[[], tuple[int, int, int]]) -> None:
+        """Ask here how many connections are in each stage."""
+        self._connections = connections
+
+
+class ConnectionMetrics:
+    """All plain listeners of a deliverer."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[str, ListenerConnections] = {}
+
+    def listener(self, name: str) -> ListenerConnections:
+        """Return where a listener counts."""
+        return self._listeners.setdefault(name, ListenerConnections())
+
+    def samples(self) -> Iterator[str]:
+        """Yield the metrics' text."""
+        yield definitions.LISTENER_CONNECTIONS.header
+        for name, listener in self._listeners.items():
+            yield definitions.LISTENER_CONNECTIONS.sample(listener.open, name)
+        yield definitions.LISTENER_CONNECTIONS_GIVEN_UP.header
+        for name, listener in self._listeners.items():
+            for reason, count in listener.given_up.items():
+                yield definitions.LISTENER_CONNECTIONS_GIVEN_UP.sample(count, name, reason)
+
+
+class JournalMetrics:
+    """What is counted of a journal, and read from it."""
+
+    def __init__(self) -> None:
+        self.journal: Journal | None = None
+        self._commits = Histogram(
+            definitions.JOURNAL_COMMIT_DURATION,
+            bounds=COMMIT_BOUNDS,
+            known=("Disk", "StateOnly"),
+        )
+
+    def committed(self, seconds: float) -> None:
+        """A commit, written and synced, took ``seconds``."""
+        if self.journal is not None:
+            self._commits.observe(str(self.journal.durability), seconds)
+
+    def samples(self) -> Iterator[str]:
+        """Yield the metrics' text; nothing where there is no journal."""
+        if self.journal is None:
+            return
+        now = self.journal.statistics
+        for metric, value in (
+            (definitions.JOURNAL_BYTES, now.total_bytes),
+            (definitions.JOURNAL_LIVE_BYTES, now.live_bytes),
+            (definitions.JOURNAL_LIVE_LIMIT_BYTES, now.live_bound),
+            (definitions.JOURNAL_IDENTITY_BYTES, now.identity_bytes),
+            (definitions.JOURNAL_SEGMENTS, now.segments),
+            (definitions.JOURNAL_WRITTEN_BYTES, now.appended_bytes),
+            (definitions.JOURNAL_DAMAGED_RECORDS, now.damaged),
+            (definitions.JOURNAL_TORN_WRITES, now.torn),
+            (definitions.JOURNAL_FULL, int(now.is_full)),
+            (definitions.JOURNAL_WAITING, now.pending_barriers),
+        ):
+            yield metric.header
+            yield metric.sample(value)
+        yield self._commits.metric.header
+        yield from self._commits.lines()
 
 
 class IntakeKind(StrEnum):

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 
 from pillion_sidecar.telemetry.definitions import METRICS
 from pillion_sidecar.telemetry.events import EVENTS
-from pillion_sidecar.telemetry.journal import COMMIT_BOUNDS
-from pillion_sidecar.telemetry.metrics import ATTEMPT_BOUNDS, END_TO_END_BOUNDS
+from pillion_sidecar.telemetry.metrics import ATTEMPT_BOUNDS, COMMIT_BOUNDS, END_TO_END_BOUNDS
 
 _METRICS_INTRODUCTION = """\
 # Metrics

@@ -28,10 +28,9 @@ from pillion_operator.names import SERVICE_LABEL
 from pillion_operator.reconciling.serving import ServingCertificates
 from pillion_operator.reconciling.wanted import Wanted
 from pillion_operator.store import Change, Key, key_of
+from pillion_sidecar.auth.tokens import BadToken, TokenKeys, parse_keys, verify
 from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.rendered import pack, render
-from pillion_sidecar.door.keys import TokenKeys, parse_keys
-from pillion_sidecar.door.tokens import BadToken, verify
 from support.desired import DEFAULTS
 from support.operator_time import FakeClock
 

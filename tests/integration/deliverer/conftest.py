@@ -43,6 +43,6 @@ def journal(tmp_path: Path) -> Path:
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[SystemDisk]:
     """The disk of every journal that is opened, which does what a test says."""
     made = SystemDisk()
-    monkeypatch.setattr("pillion_sidecar.journaling.SystemFiles", made.files)
+    monkeypatch.setattr("pillion_sidecar.journal_runtime.SystemFiles", made.files)
     yield made
     made.go_on()

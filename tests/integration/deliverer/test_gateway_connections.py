@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pillion_sidecar.door.places import Limits
+from pillion_sidecar.auth.acceptor import Limits
 from support.gateway_door import Connection, Gateway, running_without_listener
 
 LIMITS = Limits()

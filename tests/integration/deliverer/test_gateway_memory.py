@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pillion_sidecar.door.places import Limits
+from pillion_sidecar.auth.acceptor import Limits
 from support.descriptors import many_descriptors
 from support.gateway_door import Gateway, running_without_listener
 from support.memory import MIB, memory_limit, peak_memory

@@ -14,7 +14,7 @@ from pillion_sidecar.journal.discards import read_discards
 from pillion_sidecar.journal.files import LOCK_NAME
 from pillion_sidecar.journal.ports import DiscardQuery
 from pillion_sidecar.journal.segments import segment_name
-from pillion_sidecar.journaling import JournalFailed
+from pillion_sidecar.journal_runtime import JournalFailed
 from pillion_sidecar.testing import FakeTime
 from support.chaos import small_disk
 from support.listening import listening

@@ -9,7 +9,7 @@ import pytest
 from pillion_sidecar.handlers.gateway import SILENCE, GatewayConnector
 from pillion_sidecar.handlers.http.channel import ConnectError
 from pillion_sidecar.handlers.http.exchange import Failure, Headers
-from pillion_sidecar.handlers.http.shared import SharedParts
+from pillion_sidecar.handlers.http.sender import SharedParts
 from pillion_sidecar.handlers.http.target import parse_target
 from pillion_sidecar.handlers.http.wire import Wire
 from pillion_sidecar.handlers.resolver import Resolver

@@ -11,9 +11,9 @@ from pillion_cim.schema import load_schema
 from pillion_sidecar.config.resources import Credentials
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
 from pillion_sidecar.handlers.cimxml import CIMXMLHandler
-from pillion_sidecar.handlers.discretion import DiscreetHandler
-from pillion_sidecar.handlers.http.fields import authorization
+from pillion_sidecar.handlers.http.exchange import authorization
 from pillion_sidecar.handlers.http.target import parse_target
+from pillion_sidecar.handlers.redaction import DiscreetHandler
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.testing import FakeTime
 from support.handlers import FakeSender, delivery, indication

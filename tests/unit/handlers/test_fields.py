@@ -6,8 +6,12 @@ from hypothesis import strategies as st
 
 from pillion_sidecar.config.resources import Credentials
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
-from pillion_sidecar.handlers.http.fields import RETRY_AFTER_LIMIT, authorization, retry_after
-from pillion_sidecar.handlers.http.outcome import status_outcome
+from pillion_sidecar.handlers.http.exchange import (
+    RETRY_AFTER_LIMIT,
+    authorization,
+    retry_after,
+    status_outcome,
+)
 from pillion_sidecar.handlers.http.target import InvalidDestinationError
 from pillion_sidecar.testing import FakeTime
 

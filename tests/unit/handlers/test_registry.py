@@ -14,9 +14,9 @@ from pillion_sidecar.config.resources import Credentials, ListenerDestination, P
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler, HoldCause
 from pillion_sidecar.handlers.cimxml import CIMXMLHandler
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler
-from pillion_sidecar.handlers.discretion import DiscreetHandler
+from pillion_sidecar.handlers.http.connector import TLSContexts, build_context
 from pillion_sidecar.handlers.http.target import InvalidDestinationError
-from pillion_sidecar.handlers.http.tls import TLSContexts, build_context
+from pillion_sidecar.handlers.redaction import DiscreetHandler
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.relay import RelayHandler
 from pillion_sidecar.settings import GatewayAccess

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
-from pillion_sidecar.handlers.followed import FollowedFile, UnreadableFile
 from pillion_sidecar.handlers.gateway import relay_target
-from pillion_sidecar.handlers.gatewaytoken import GatewayToken
+from pillion_sidecar.handlers.gateway_token import FollowedFile, GatewayToken, UnreadableFile
 from pillion_sidecar.handlers.http.exchange import Failure
 from pillion_sidecar.handlers.http.target import InvalidDestinationError, parse_target
 from pillion_sidecar.handlers.relay import (
@@ -19,9 +18,9 @@ from pillion_sidecar.handlers.relay import (
     MOST_BYTES,
     MOST_LINES,
     RelayHandler,
+    line_outcomes,
+    render_line,
 )
-from pillion_sidecar.handlers.relayanswer import line_outcomes
-from pillion_sidecar.handlers.relayline import render_line
 from pillion_sidecar.indication import GroupMember
 from pillion_sidecar.testing import FakeTime
 from support.handlers import BODY, FakeSender, delivery, indication

@@ -54,8 +54,7 @@ PORTS = {
 }
 CONNECTING = {
     "pillion_sidecar.app",
-    "pillion_sidecar.journaling",
-    "pillion_sidecar.refusals",
+    "pillion_sidecar.journal_runtime",
     "pillion_sidecar.revisions",
 }
 #: What these modules, and the vocabulary, may speak of.

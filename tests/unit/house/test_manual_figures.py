@@ -11,6 +11,7 @@ from pillion_cim.filters.syntax import Function
 from pillion_cim.jsonform.decode import MAX_DEPTH as INSTANCE_DEPTH
 from pillion_cim.schema import load_schema
 from pillion_sidecar.app import TELEMETRY_HEAD_BYTES
+from pillion_sidecar.auth.acceptor import HANDSHAKE_SECONDS, HEAD_BYTES, PROOF_SECONDS, Limits
 from pillion_sidecar.config.durability import (
     QUEUE_SIZE_IN_MEMORY,
     QUEUE_SIZE_ON_DISK,
@@ -38,10 +39,9 @@ from pillion_sidecar.descriptors import (
     MOST_DESCRIPTORS,
     SMALL_CONNECTIONS,
 )
-from pillion_sidecar.door.entrance import HANDSHAKE_SECONDS, HEAD_BYTES, PROOF_SECONDS
-from pillion_sidecar.door.places import Limits
 from pillion_sidecar.handlers.http.exchange import BODY_LIMIT, HEAD_LIMIT
 from pillion_sidecar.handlers.http.sender import IDLE_SECONDS
+from pillion_sidecar.http_server import MAXIMUM_HEADERS
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.intake.acknowledgement import CALLBACK_DISCARDS
 from pillion_sidecar.intake.bodies import GRACE_SECONDS, MOST_BODY_BYTES, IntakeLimits
@@ -60,8 +60,7 @@ from pillion_sidecar.journal.limits import (
     OVER,
     JournalSettings,
 )
-from pillion_sidecar.journaling import DEFAULT_BYTES, VOLUME_SHARE
-from pillion_sidecar.listening import MAXIMUM_HEADERS
+from pillion_sidecar.journal_runtime import DEFAULT_BYTES, VOLUME_SHARE
 from pillion_sidecar.memory import (
     BASE_BYTES,
     PLAIN_CONNECTION_BYTES,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_sidecar.door.principal import Principal
+from pillion_sidecar.auth.principal import Principal
 from pillion_sidecar.intake.gate import IntakeGate, Share, Visit
 from support.intake import Door, alert, lines
 

@@ -9,8 +9,12 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from pillion_sidecar.config.resources import Durability
-from pillion_sidecar.telemetry.administration import Administration
-from pillion_sidecar.telemetry.bearer import MOST_TOKEN_BYTES, TokenFile, add_operator_route
+from pillion_sidecar.telemetry.administration import (
+    MOST_TOKEN_BYTES,
+    Administration,
+    TokenFile,
+    add_operator_route,
+)
 from pillion_sidecar.testing import FakeTime
 from support.queues import StillDelivery, StillQueue
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pillion_operator.injection import webhook
-from pillion_sidecar import listening
-from pillion_sidecar.telemetry.bounding import (
+from pillion_sidecar import http_server
+from pillion_sidecar.telemetry.logs import (
     FROM_OUTSIDE,
     MOST_KINDS,
     MOST_LINES,
@@ -110,7 +110,7 @@ def test_a_kind_is_told_by_what_is_said_and_of_which_error_and_not_by_whom() -> 
 
 
 def test_those_who_speak_of_requests_are_known_by_their_names() -> None:
-    names = {listening.logger.name, webhook.logger.name, asyncio.log.logger.name}
+    names = {http_server.logger.name, webhook.logger.name, asyncio.log.logger.name}
     assert names < FROM_OUTSIDE
 
 

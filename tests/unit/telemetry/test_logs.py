@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_sidecar.telemetry.bounding import MOST_LINES, SECONDS
 from pillion_sidecar.telemetry.logs import (
     MAXIMUM_FIELD,
     MAXIMUM_LINE,
+    MOST_LINES,
+    SECONDS,
     LogFormat,
     LogOutput,
     StructuredFormatter,

@@ -4,17 +4,26 @@ No time-out of its own: whoever asks cancels, so one deadline covers all of it.
 """
 
 import asyncio
+import contextlib
 import errno
 import os
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
+from pillion_sidecar.config.certificates import (
+    UnusableCertificate,
+    load_authorities,
+    load_client_certificate,
+)
+from pillion_sidecar.config.resources import TLSOptions
 from pillion_sidecar.delivery.handler import HoldCause
 from pillion_sidecar.handlers.http.channel import ConnectError, NoDescriptor
-from pillion_sidecar.handlers.http.pace import OpeningPace
-from pillion_sidecar.handlers.http.target import HTTPTarget
+from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError
 from pillion_sidecar.handlers.http.wire import Wire
 from pillion_sidecar.handlers.resolver import ResolutionError
 
@@ -28,6 +37,87 @@ _NOT_VALID_FOR = ", certificate is not valid for"
 _HOST = "its host"
 #: What to do about a certificate that is made out to another name.
 NAME_ADVICE = "its subjectAltName must hold the name"
+
+
+class TLSContexts:
+    """The contexts in use, by their options."""
+
+    def __init__(self) -> None:
+        self._contexts: weakref.WeakValueDictionary[TLSOptions, ssl.SSLContext] = (
+            weakref.WeakValueDictionary()
+        )
+
+    def context(self, options: TLSOptions) -> ssl.SSLContext:
+        """The context for ``options``. The server name is not part of it.
+
+        Raises:
+            InvalidDestinationError: the PEM data cannot be used.
+        """
+        key = replace(options, server_name=None)
+        context = self._contexts.get(key)
+        if context is None:
+            context = self._contexts[key] = build_context(key)
+        return context
+
+
+def build_context(options: TLSOptions) -> ssl.SSLContext:
+    """A client's context: TLS 1.2 or later, verifying unless the options say otherwise.
+
+    Raises:
+        InvalidDestinationError: the PEM data cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # RFC 9525 6.3: a name counts in subjectAltName only. OpenSSL looks into the subject, too, where
+    # there is none.
+    context.hostname_checks_common_name = options.allow_common_name
+    if not options.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif options.ca_certificates is not None:
+        with _blaming("tls.caCertificates"):
+            load_authorities(context, options.ca_certificates)
+    else:
+        context.load_default_certs()
+    if options.client_certificate is not None:
+        with _blaming("tls.clientCertificate"):
+            load_client_certificate(context, options.client_certificate, options.client_key)
+    return context
+
+
+@contextlib.contextmanager
+def _blaming(part: str) -> Iterator[None]:
+    try:
+        yield
+    except UnusableCertificate as error:
+        message = f"{part} cannot be used: {error}"
+        raise InvalidDestinationError(message, cause=HoldCause.CERTIFICATES) from None
+
+
+class OpeningPace:
+    """Lets those in who are about to open a connection, one at a time, in order."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def turn(self) -> None:
+        """Wait for one's turn."""
+        loop = asyncio.get_running_loop()
+        mine = loop.create_future()
+        self._waiting.append(mine)
+        if len(self._waiting) == 1:
+            loop.call_soon(self._let_in)
+        await mine
+
+    def _let_in(self) -> None:
+        # Those who gave up meanwhile (a time-out) take no turn.
+        while self._waiting:
+            first = self._waiting.popleft()
+            if not first.done():
+                first.set_result(None)
+                break
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._let_in)
 
 
 class AddressCheck(Protocol):

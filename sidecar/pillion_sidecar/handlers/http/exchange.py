@@ -1,20 +1,37 @@
 """One request and what comes of it: the words that the sender and the handlers share."""
 
-from collections.abc import Sequence
+import asyncio
+import base64
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from typing import Protocol, TypeAlias
+from urllib.parse import unquote
 
-from pillion_sidecar.delivery.handler import DeliveryResult, HoldCause
+from pillion_cim.values import is_language_tag
+from pillion_sidecar.clock import Clock
+from pillion_sidecar.config.credentials import is_bearer_token
+from pillion_sidecar.config.resources import Credentials
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
+from pillion_sidecar.handlers.http.target import InvalidDestinationError
 
 #: The answer's header fields as they came: names in any case, values without white space around.
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
-
 #: Bytes of an answer's head (S "bounded response bodies"): beyond, the connection is closed.
 HEAD_LIMIT = 16 * 1024
 #: Bytes of an answer's body.
 BODY_LIMIT = 64 * 1024
 #: Bytes of an answer in all, with interim answers, chunk sizes and trailers: so many bodies.
 ANSWER_BODIES = 8
+#: The longest that a Retry-After is believed, in seconds.
+RETRY_AFTER_LIMIT = 86_400.0
+#: Statuses that say what is wrong with the request, and nothing of the next one: bad request,
+#: content too large, unsupported media type, unprocessable content.
+INDICATION_REFUSED = frozenset((400, 413, 415, 422))
+_DETAIL_LIMIT = 200
+#: Fields in which listeners say what was wrong (DSP0200; OpenPegasus; pywbem).
+_REASONS = (b"cimerror", b"pgerrordetail", b"cimerrordetails")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +100,119 @@ def field(headers: Headers, name: bytes) -> bytes | None:
         if candidate.lower() == name:
             return value
     return None
+
+
+def authorization(credentials: Credentials | None) -> bytes:
+    """The Authorization line with its CRLF; empty without credentials.
+
+    Raises:
+        InvalidDestinationError: they cannot be written into a header.
+    """
+    if credentials is None:
+        return b""
+    if credentials.bearer_token is not None:
+        token = credentials.bearer_token.strip()
+        if not is_bearer_token(token):
+            raise InvalidDestinationError(
+                "the bearer token has characters that no token has", cause=HoldCause.CREDENTIALS
+            )
+        return b"Authorization: Bearer " + token.encode("ascii") + b"\r\n"
+    username, password = credentials.username, credentials.password
+    if username is None:
+        return b""
+    if ":" in username:
+        raise InvalidDestinationError(
+            "the username must not hold a colon (RFC 7617)", cause=HoldCause.CREDENTIALS
+        )
+    if not (username and password and (username + password).isprintable()):
+        raise InvalidDestinationError(
+            "the username or the password is empty, or holds control characters (RFC 7617)",
+            cause=HoldCause.CREDENTIALS,
+        )
+    pair = f"{username}:{password}".encode()
+    return b"Authorization: Basic " + base64.b64encode(pair) + b"\r\n"
+
+
+def content_language(languages: Sequence[str]) -> bytes:
+    """The Content-Language line with its CRLF; empty without languages (S0.21).
+
+    Raises:
+        ValueError: one of them is no language tag.
+    """
+    if not languages:
+        return b""
+    for tag in languages:
+        if not is_language_tag(tag):
+            raise ValueError(f"not a language tag: {tag[:40]!r}")
+    return f"Content-Language: {', '.join(languages)}\r\n".encode("ascii")
+
+
+def retry_after(headers: Headers, now: float) -> float | None:
+    """Seconds that Retry-After asks for, 0 to RETRY_AFTER_LIMIT; ``now`` is the epoch time.
+
+    None where it is missing or is neither seconds nor a date (RFC 9110 10.2.3).
+    """
+    value = field(headers, b"retry-after")
+    if value is None:
+        return None
+    text = value.decode("latin-1").strip()
+    if text.isascii() and text.isdigit():
+        # Longer is beyond the limit anyway, and int() of a very long text is slow.
+        return min(float(text[:9]), RETRY_AFTER_LIMIT)
+    try:
+        date = parsedate_to_datetime(text)
+    except (TypeError, ValueError):
+        return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return min(max(date.timestamp() - now, 0.0), RETRY_AFTER_LIMIT)
+
+
+def failure_outcome(failure: Failure) -> DeliveryOutcome:
+    """The outcome of an attempt without an answer."""
+    return DeliveryOutcome(
+        failure.result,
+        failure.detail,
+        failure.status,
+        spends_attempt=not failure.gave_way,
+        gave_way=failure.gave_way,
+        hold=failure.hold,
+    )
+
+
+def status_outcome(status: int, headers: Headers, clock: Clock) -> DeliveryOutcome:
+    """The outcome of an attempt answered with a status other than 2xx: all are worth a retry, and
+    ``INDICATION_REFUSED`` are about the indication."""
+    detail = f"HTTP {status}"
+    if 300 <= status < 400:
+        location = field(headers, b"location")
+        if location is not None:
+            detail += f", a redirect to {_shown(location)}, which is not followed"
+    reasons = [_shown(value) for name in _REASONS if (value := field(headers, name)) is not None]
+    if reasons:
+        detail += ": " + ", ".join(reasons)
+    wait = retry_after(headers, clock.time()) if status in (429, 503) else None
+    return DeliveryOutcome(
+        DeliveryResult.ERROR,
+        detail,
+        status,
+        wait,
+        refuses_indication=status in INDICATION_REFUSED,
+    )
+
+
+def _shown(value: bytes) -> str:
+    text = unquote(value[: 2 * _DETAIL_LIMIT].decode("utf-8", "replace"))
+    return "".join(c if c.isprintable() else " " for c in text)[:_DETAIL_LIMIT]
+
+
+def later(
+    done: Callable[[DeliveryOutcome], None],
+    result: DeliveryResult,
+    detail: str,
+    *,
+    hold: HoldCause | None = None,
+) -> None:
+    """Tell an outcome that is known at once, but not from within ``deliver``: whoever delivers is
+    still in the middle of its own turn."""
+    asyncio.get_running_loop().call_soon(done, DeliveryOutcome(result, detail, hold=hold))

@@ -17,11 +17,10 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from pillion_sidecar.door import entrance as entrance_module
-from pillion_sidecar.door.entrance import Entrance
-from pillion_sidecar.door.following import Unusable
-from pillion_sidecar.door.serving import ServingTLS, read_certificate
-from pillion_sidecar.listening import Listeners
+from pillion_sidecar.auth import acceptor
+from pillion_sidecar.auth.acceptor import ConnectionAcceptor
+from pillion_sidecar.auth.tls import ServingTLS, Unusable, read_certificate
+from pillion_sidecar.http_server import Listeners
 from pillion_sidecar.settings import Address, TLSFiles
 from pillion_sidecar.telemetry.door import DoorMetrics
 from pillion_sidecar.testing import FakeTime
@@ -103,7 +102,7 @@ async def served(tls: ServingTLS) -> AsyncIterator[int]:
     app.router.add_get("/", hello)
     listeners = Listeners()
     time = FakeTime()
-    entrance = Entrance(
+    entrance = ConnectionAcceptor(
         clock=time, timers=time, observer=DoorMetrics(), tls=tls.context, asks_for_tokens=False
     )
     url = await listeners.serve(app, Address("127.0.0.1", 0), entrance=entrance)
@@ -187,7 +186,7 @@ def test_older_versions_of_tls_are_refused(authority: trustme.CA, files: TLSFile
 async def test_whoever_says_nothing_or_no_tls_keeps_nobody_waiting(
     authority: trustme.CA, files: TLSFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(entrance_module, "HANDSHAKE_SECONDS", 0.2)
+    monkeypatch.setattr(acceptor, "HANDSHAKE_SECONDS", 0.2)
     issue(authority, files)
     tls = ServingTLS()
     await renew(tls, files)

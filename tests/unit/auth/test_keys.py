@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pillion_sidecar.door.following import Unusable
-from pillion_sidecar.door.keys import MAXIMUM_BYTES, MAXIMUM_KEYS, parse_keys, read_keys
+from pillion_sidecar.auth.tls import Unusable
+from pillion_sidecar.auth.tokens import MAXIMUM_BYTES, MAXIMUM_KEYS, parse_keys, read_keys
 from support.token_issuer import ISSUER, TokenIssuer
 
 

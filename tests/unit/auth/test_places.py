@@ -3,19 +3,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_sidecar.door.places import Limits, Places
+from pillion_sidecar.auth.acceptor import ConnectionLimiter, Limits
 
 LIMITS = Limits(handshakes=2, unproven=3, total=5, grace_seconds=10.0)
 
 
 def test_of_too_many_in_the_handshake_the_oldest_goes() -> None:
-    places: Places[str] = Places(LIMITS)
+    places: ConnectionLimiter[str] = ConnectionLimiter(LIMITS)
     assert [places.arrive(name, now=0.0) for name in "abcd"] == [None, None, "a", "b"]
     assert places.counts() == (2, 0, 0)
 
 
 def test_of_too_many_that_have_shown_nothing_the_oldest_goes() -> None:
-    places: Places[str] = Places(LIMITS)
+    places: ConnectionLimiter[str] = ConnectionLimiter(LIMITS)
     leaving = []
     for name in "abcde":
         leaving.append(places.arrive(name, now=0.0))
@@ -25,7 +25,7 @@ def test_of_too_many_that_have_shown_nothing_the_oldest_goes() -> None:
 
 
 def test_whoever_has_been_in_one_stage_for_longest_is_the_oldest() -> None:
-    places: Places[str] = Places(LIMITS)
+    places: ConnectionLimiter[str] = ConnectionLimiter(LIMITS)
     places.arrive("a", now=0.0)
     places.arrive("b", now=1.0)
     places.greet("a", now=5.0)
@@ -37,7 +37,7 @@ def test_whoever_has_been_in_one_stage_for_longest_is_the_oldest() -> None:
     assert places.counts() == (2, 1, 0)
 
 
-def prove(places: Places[str], names: str) -> None:
+def prove(places: ConnectionLimiter[str], names: str) -> None:
     for name in names:
         assert places.arrive(name, now=0.0) is None
         places.greet(name, now=0.0)
@@ -45,7 +45,7 @@ def prove(places: Places[str], names: str) -> None:
 
 
 def test_a_publisher_stays_whoever_comes() -> None:
-    places: Places[str] = Places(LIMITS)
+    places: ConnectionLimiter[str] = ConnectionLimiter(LIMITS)
     prove(places, "abc")
     for name in "defgh":
         leaving = places.arrive(name, now=0.0)
@@ -55,7 +55,7 @@ def test_a_publisher_stays_whoever_comes() -> None:
 
 
 def test_beyond_all_places_whoever_has_shown_nothing_gives_way() -> None:
-    places: Places[str] = Places(LIMITS)
+    places: ConnectionLimiter[str] = ConnectionLimiter(LIMITS)
     prove(places, "abcd")
     assert places.arrive("e", now=2.0) is None
     assert places.arrive("f", now=4.0) == "e"
@@ -65,7 +65,7 @@ def test_beyond_all_places_whoever_has_shown_nothing_gives_way() -> None:
 
 
 def test_a_newcomer_waits_until_the_oldest_had_its_time() -> None:
-    places: Places[str] = Places(LIMITS)
+    places: ConnectionLimiter[str] = ConnectionLimiter(LIMITS)
     assert places.wait(now=0.0) == 0.0
     places.arrive("a", now=1.0)
     assert places.wait(now=1.0) == 0.0
@@ -78,7 +78,7 @@ def test_a_newcomer_waits_until_the_oldest_had_its_time() -> None:
 
 
 def test_where_publishers_have_all_places_nobody_waits_to_be_told() -> None:
-    places: Places[str] = Places(LIMITS)
+    places: ConnectionLimiter[str] = ConnectionLimiter(LIMITS)
     prove(places, "abcd")
     places.arrive("e", now=0.0)
     assert places.wait(now=0.0) == 10.0
@@ -90,7 +90,7 @@ def test_where_publishers_have_all_places_nobody_waits_to_be_told() -> None:
 
 
 def test_a_newcomer_is_refused_where_publishers_have_all_places() -> None:
-    places: Places[str] = Places(LIMITS)
+    places: ConnectionLimiter[str] = ConnectionLimiter(LIMITS)
     prove(places, "abcde")
     assert places.arrive("f", now=0.0) == "f"
     assert places.counts() == (0, 0, 5)
@@ -100,7 +100,7 @@ def test_a_newcomer_is_refused_where_publishers_have_all_places() -> None:
 
 
 def test_a_place_is_free_again_whatever_it_was() -> None:
-    places: Places[str] = Places(LIMITS)
+    places: ConnectionLimiter[str] = ConnectionLimiter(LIMITS)
     prove(places, "a")
     places.arrive("b", now=0.0)
     places.greet("b", now=0.0)
@@ -118,7 +118,7 @@ def test_a_place_is_free_again_whatever_it_was() -> None:
     )
 )
 def test_no_bound_is_passed_and_no_publisher_pushed_out(steps: list[tuple[str, int]]) -> None:
-    places: Places[int] = Places(LIMITS)
+    places: ConnectionLimiter[int] = ConnectionLimiter(LIMITS)
     stage: dict[int, str] = {}
     before = {"arrive": None, "greet": "arrive", "prove": "greet"}
     for step, guest in steps:
@@ -147,7 +147,7 @@ def test_no_bound_is_passed_and_no_publisher_pushed_out(steps: list[tuple[str, i
 
 def test_where_anybody_may_come_the_longest_idle_gives_way_and_no_request_does() -> None:
     idle = {"a": None, "b": 7.0, "c": 3.0}
-    places: Places[str] = Places(Limits.of_plain(3), idle_since=idle.get)
+    places: ConnectionLimiter[str] = ConnectionLimiter(Limits.of_plain(3), idle_since=idle.get)
     for name in "abc":
         assert places.arrive(name, now=0.0) is None
         places.greet(name, now=0.0)
@@ -159,7 +159,9 @@ def test_where_anybody_may_come_the_longest_idle_gives_way_and_no_request_does()
 
 
 def test_one_owner_leaves_places_to_others() -> None:
-    places: Places[int] = Places(Limits(handshakes=8, unproven=8, total=8), idle_since=float)
+    places: ConnectionLimiter[int] = ConnectionLimiter(
+        Limits(handshakes=8, unproven=8, total=8), idle_since=float
+    )
     leaving = []
     for guest in range(10):
         assert places.arrive(guest, now=0.0) is None

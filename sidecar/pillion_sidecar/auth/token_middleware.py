@@ -3,20 +3,22 @@ among ``publishers``. Asked before anything of a body is read."""
 
 import re
 from asyncio import BaseProtocol
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from typing import Protocol
 
 from aiohttp import HttpVersion11, StreamReader, hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
+from pillion_sidecar.auth.principal import IS_OF_GATEWAY, PRINCIPAL, Principal
+from pillion_sidecar.auth.tokens import BadToken, TokenKeys, Verified, verify
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import AllowedPublisher
-from pillion_sidecar.door.keys import TokenKeys
-from pillion_sidecar.door.principal import IS_OF_GATEWAY, PRINCIPAL, Principal
-from pillion_sidecar.door.remembering import Remembered
-from pillion_sidecar.door.tokens import BadToken, verify
 from pillion_sidecar.telemetry.door import Turned
 
+#: Tokens that are remembered. A pod has one, and gets another each hour.
+MAXIMUM_TOKENS = 10_000
 #: What a publisher that comes before the keys is told to wait, in seconds.
 NO_KEYS_RETRY_AFTER = 5
 #: Of the body of a request that was turned away, so much is taken and thrown away, for so long in
@@ -25,14 +27,52 @@ UNREAD_BYTES = 1 << 20
 UNREAD_SECONDS = 5.0
 #: Requests for which that is done at a time.
 UNREAD_REQUESTS = 64
-
 #: RFC 6750, 2.1.
 _BEARER = re.compile(r"bearer +(?P<token>[A-Za-z0-9\-._~+/]+=*) *", re.IGNORECASE)
 #: What a quoted string of a challenge cannot carry as it is (RFC 6750, 3).
 _UNQUOTABLE = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")
 
 
-class DoorObserver(Protocol):
+class Remembered:
+    """Bounded: the token that was shown least recently gives way."""
+
+    def __init__(self, *, maximum: int = MAXIMUM_TOKENS) -> None:
+        self._maximum = maximum
+        # By digest: whoever reads this memory finds no token in it.
+        self._tokens: OrderedDict[bytes, Verified] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def find(self, header: str, *, now: float) -> Verified | None:
+        """Return what is known of a header whose token is still good; ``now`` in seconds since the
+        epoch."""
+        digest = _digest(header)
+        found = self._tokens.get(digest)
+        if found is None:
+            return None
+        if now > found.until:
+            del self._tokens[digest]
+            return None
+        self._tokens.move_to_end(digest)
+        return found
+
+    def keep(self, header: str, verified: Verified) -> None:
+        """Remember a header whose token is good."""
+        self._tokens[_digest(header)] = verified
+        if len(self._tokens) > self._maximum:
+            self._tokens.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget all: the keys have changed."""
+        self._tokens.clear()
+
+
+def _digest(header: str) -> bytes:
+    return blake2b(header.encode("utf-8", "surrogatepass"), digest_size=32).digest()
+
+
+class TokenObserver(Protocol):
     """Counts who was turned away (telemetry's metrics)."""
 
     def turned_away(self, reason: Turned) -> None:
@@ -43,7 +83,7 @@ class _TurnedAway(TimeoutError):
     """Nobody reads the rest of this body. (aiohttp takes no other exception for the end of it.)"""
 
 
-class Guard:
+class TokenMiddleware:
     """Stands before every route of an application."""
 
     def __init__(
@@ -52,7 +92,7 @@ class Guard:
         clock: Clock,
         timers: Timers,
         publishers: Callable[[], Sequence[AllowedPublisher]],
-        observer: DoorObserver,
+        observer: TokenObserver,
         proven: Callable[[BaseProtocol, Principal], None],
         has_proven: Callable[[BaseProtocol], bool],
     ) -> None:

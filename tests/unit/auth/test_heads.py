@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from pillion_sidecar.door.entrance import HEAD_BYTES, Entrance
-from pillion_sidecar.listening import MAXIMUM_HEADERS, Listeners
+from pillion_sidecar.auth.acceptor import HEAD_BYTES, ConnectionAcceptor
+from pillion_sidecar.http_server import MAXIMUM_HEADERS, Listeners
 from pillion_sidecar.settings import Address
 from pillion_sidecar.telemetry.door import DoorMetrics
 from pillion_sidecar.testing import FakeTime
@@ -58,7 +58,7 @@ async def listening(head_bytes: int = HEAD_BYTES) -> AsyncIterator[tuple[int, Do
     app = web.Application()
     app.router.add_route("*", "/", hello)
     time, metrics = FakeTime(), DoorMetrics()
-    entrance = Entrance(
+    entrance = ConnectionAcceptor(
         clock=time,
         timers=time,
         observer=metrics,

@@ -9,13 +9,16 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from pillion_sidecar.auth import token_middleware
+from pillion_sidecar.auth.principal import Principal
+from pillion_sidecar.auth.token_middleware import (
+    UNREAD_BYTES,
+    UNREAD_SECONDS,
+    Remembered,
+    TokenMiddleware,
+)
+from pillion_sidecar.auth.tokens import LEEWAY, Verified, parse_keys, verify
 from pillion_sidecar.config.resources import AllowedPublisher
-from pillion_sidecar.door import guard as guard_module
-from pillion_sidecar.door.guard import UNREAD_BYTES, UNREAD_SECONDS, Guard
-from pillion_sidecar.door.keys import parse_keys
-from pillion_sidecar.door.principal import Principal
-from pillion_sidecar.door.remembering import Remembered
-from pillion_sidecar.door.tokens import LEEWAY, Verified, verify
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.telemetry.door import DoorMetrics, Turned
 from pillion_sidecar.testing import FakeTime
@@ -34,12 +37,12 @@ class Gateway:
         self.metrics = DoorMetrics()
         #: The connections of requests that were let in.
         self.proven: list[asyncio.BaseProtocol] = []
-        self.guard: Guard
+        self.guard: TokenMiddleware
         self.door = Door(guarding=self._guard)
         self.renew()
 
-    def _guard(self, time: FakeTime) -> Guard:
-        self.guard = Guard(
+    def _guard(self, time: FakeTime) -> TokenMiddleware:
+        self.guard = TokenMiddleware(
             clock=time,
             timers=time,
             publishers=lambda: self.publishers,
@@ -274,7 +277,7 @@ class Unwanted(web.Response):
 async def test_whoever_does_not_wait_for_the_answer_is_no_error_of_ours(
     gateway: Gateway, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard_module, "_answer", lambda *_: Unwanted())
+    monkeypatch.setattr(token_middleware, "_answer", lambda *_: Unwanted())
     async with gateway.door.open() as door:
         with pytest.raises(aiohttp.ServerDisconnectedError):
             await door.post(LINES)
@@ -289,8 +292,8 @@ async def test_before_the_keys_everybody_is_told_to_come_again() -> None:
     metrics = DoorMetrics()
     proven: list[asyncio.BaseProtocol] = []
 
-    def guarding(time: FakeTime) -> Guard:
-        return Guard(
+    def guarding(time: FakeTime) -> TokenMiddleware:
+        return TokenMiddleware(
             clock=time,
             timers=time,
             publishers=tuple,
@@ -341,7 +344,7 @@ async def test_a_token_is_verified_once_and_remembered_until_it_expires(
         verified.append(now)
         return verify(token, keys, now=now)
 
-    monkeypatch.setattr(guard_module, "verify", counted)
+    monkeypatch.setattr(token_middleware, "verify", counted)
     bearer = gateway.bearer()
     async with gateway.door.open() as door:
         for _ in range(3):
@@ -457,7 +460,7 @@ async def test_a_publisher_that_is_let_in_no_more_gives_back_its_place(gateway: 
 async def test_too_many_unread_bodies_are_cut_off_at_once(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard_module, "UNREAD_REQUESTS", 1)
+    monkeypatch.setattr(token_middleware, "UNREAD_REQUESTS", 1)
     async with gateway.door.open() as door:
         reader, waiting = await _head(gateway, "Content-Length: 1000")
         await _answer(reader)

@@ -13,15 +13,15 @@ import pytest
 import trustme
 from aiohttp import web
 
-from pillion_sidecar.door import entrance as entrance_module
-from pillion_sidecar.door.entrance import (
+from pillion_sidecar.auth import acceptor
+from pillion_sidecar.auth.acceptor import (
     PAUSE_SECONDS,
     PROOF_SECONDS,
     QUIET_SECONDS,
-    Entrance,
+    ConnectionAcceptor,
+    Limits,
 )
-from pillion_sidecar.door.places import Limits
-from pillion_sidecar.listening import Listeners
+from pillion_sidecar.http_server import Listeners
 from pillion_sidecar.settings import Address
 from pillion_sidecar.telemetry.door import DoorMetrics
 from pillion_sidecar.testing import FakeTime
@@ -64,7 +64,7 @@ class House:
         authority.configure_trust(self._client)
         self.time = FakeTime()
         self.metrics = DoorMetrics()
-        self.entrance = Entrance(
+        self.entrance = ConnectionAcceptor(
             clock=self.time,
             timers=self.time,
             observer=self.metrics,
@@ -268,7 +268,7 @@ async def test_there_is_a_time_to_show_a_token(house: House) -> None:
 async def test_a_handshake_that_takes_too_long_ends(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(entrance_module, "HANDSHAKE_SECONDS", 0.1)
+    monkeypatch.setattr(acceptor, "HANDSHAKE_SECONDS", 0.1)
     silent = await house.connect(tls=False)
     assert await silent.ends()
     await house.counted(handshake_failed=1)
@@ -313,7 +313,7 @@ async def test_one_that_says_goodbye_for_long_gives_way(
     house: House, *, twice: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server has closed it, and waits for the client to do so too, which reads nothing."""
-    monkeypatch.setattr(entrance_module, "GOODBYE_SECONDS", 3600.0)
+    monkeypatch.setattr(acceptor, "GOODBYE_SECONDS", 3600.0)
     client = await asyncio.to_thread(house.ask_and_read_no_more)
     await until(lambda: bool(house.taken))
     protocol = house.taken[0]
@@ -421,7 +421,7 @@ async def test_without_descriptors_it_waits_and_goes_on(
 class Last(socket.socket):
     """Of which the first connection is the last: the entrance is closed at once."""
 
-    entrance: Entrance
+    entrance: ConnectionAcceptor
     closing: asyncio.Task[None]
 
     def accept(self) -> tuple[socket.socket, object]:

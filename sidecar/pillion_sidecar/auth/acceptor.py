@@ -5,12 +5,15 @@ its own."""
 import asyncio
 import errno
 import logging
+import math
 import socket
 import ssl
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
-from typing import Any, Protocol, cast
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from aiohttp import EMPTY_PAYLOAD, StreamReader
 from aiohttp.http import RawRequestMessage
@@ -19,9 +22,15 @@ from aiohttp.web_protocol import _ErrInfo
 
 from pillion_sidecar.clock import Clock, Timer, Timers
 from pillion_sidecar.connections import Connection
-from pillion_sidecar.door.places import Limits, Places
 from pillion_sidecar.telemetry.door import GivenUp
 
+Guest = TypeVar("Guest", bound=Hashable)
+#: A gateway's connections in the TLS handshake, these with those that have shown nothing, and all.
+MOST_HANDSHAKES = 96
+MOST_UNPROVEN = 128
+MOST_CONNECTIONS = 1000
+#: Of what is free, a principal may have so many times as much: one alone three quarters of all.
+OWNER_FACTOR = 3
 #: Seconds that a TLS handshake may take, and the goodbye at the end.
 HANDSHAKE_SECONDS = 10.0
 GOODBYE_SECONDS = 2.0
@@ -34,13 +43,142 @@ HEAD_BYTES = 32 * 1024
 PAUSE_SECONDS = 1.0
 #: Seconds between two records that connections are given up for want of places.
 QUIET_SECONDS = 60.0
-
 _HEAD_TOO_LONG = b"HTTP/1.1 431 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-
 logger = logging.getLogger("pillion.door")
 
 
-class EntranceObserver(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How many connections a listener has, of a gateway by default.
+
+    All of a gateway's take 300 MB where they are idle, those that have shown nothing 40 MB; a
+    deliverer's memory limit is 384 MiB by default, and it takes 64 MB
+    without any."""
+
+    #: Those whose TLS handshake is not done.
+    handshakes: int = MOST_HANDSHAKES
+    #: These and those that have not shown a token that lets them in.
+    unproven: int = MOST_UNPROVEN
+    #: These and those of publishers.
+    total: int = MOST_CONNECTIONS
+    #: Seconds that one has before another may take its place. Without them, publishers that come
+    #: all at once, as after a restart, would push out each other.
+    grace_seconds: float = 0.5
+    #: Whether one that has proven itself, and asks for nothing now, gives way to a newcomer. Not
+    #: where newcomers may be strangers and those who have proven themselves are publishers.
+    idle_gives_way: bool = False
+
+    @classmethod
+    def of_gateway(cls, connections: int) -> "Limits":
+        """Limits of a listener that asks for tokens or TLS, with so many connections."""
+        return cls(
+            handshakes=min(MOST_HANDSHAKES, max(1, connections // 4)),
+            unproven=min(MOST_UNPROVEN, max(1, connections // 3)),
+            total=connections,
+        )
+
+    @classmethod
+    def of_plain(cls, connections: int) -> "Limits":
+        """Limits of a listener for anybody: a head comes at once, so there is little grace."""
+        half = max(1, connections // 2)
+        return cls(
+            handshakes=half,
+            unproven=half,
+            total=connections,
+            grace_seconds=0.05,
+            idle_gives_way=True,
+        )
+
+
+class ConnectionLimiter(Generic[Guest]):
+    """Where there is no place left, whoever has shown nothing for longest goes first; whoever has
+    proven who it is only while it asks for nothing, where the limits say so."""
+
+    def __init__(
+        self, limits: Limits, *, idle_since: Callable[[Guest], float | None] = lambda _: None
+    ) -> None:
+        """``idle_since``: since when one that has proven itself has asked for nothing, on a clock
+        of its own; None while it asks."""
+        self._limits = limits
+        self._idle_since = idle_since
+        # Each in the order in which they came to be there, with the time, on a monotonic clock.
+        self._handshakes: OrderedDict[Guest, float] = OrderedDict()
+        self._unproven: OrderedDict[Guest, float] = OrderedDict()
+        # With whose they are.
+        self._proven: dict[Guest, Hashable] = {}
+
+    def __len__(self) -> int:
+        return len(self._handshakes) + len(self._unproven) + len(self._proven)
+
+    def counts(self) -> tuple[int, int, int]:
+        """Return how many are in the handshake, unproven, and proven."""
+        return len(self._handshakes), len(self._unproven), len(self._proven)
+
+    def wait(self, *, now: float) -> float:
+        """Return how many seconds a newcomer has to wait until it may ask for a place."""
+        crowd = self._crowd()
+        return max(0.0, _oldest(crowd) + self._limits.grace_seconds - now) if crowd else 0.0
+
+    def arrive(self, guest: Guest, *, now: float) -> Guest | None:
+        """Give a newcomer a place. Return who has to go for it: nobody, somebody else, or the
+        newcomer, where all places are taken by those who have proven who they are."""
+        leaving: Guest | None = None
+        crowd = self._crowd()
+        if crowd:
+            leaving, _ = crowd.popitem(last=False)
+        elif crowd is not None:
+            leaving = self._longest_idle(self._proven) if self._limits.idle_gives_way else None
+            if leaving is None:
+                return guest
+            del self._proven[leaving]
+        self._handshakes[guest] = now
+        return leaving
+
+    def greet(self, guest: Guest, *, now: float) -> None:
+        """Its handshake is done."""
+        self._handshakes.pop(guest, None)
+        self._unproven[guest] = now
+
+    def prove(self, guest: Guest, owner: Hashable = None) -> Guest | None:
+        """It has proven whose it is, and keeps its place. Return another of the same owner's that
+        goes for it, where the owner has more than its part."""
+        self._unproven.pop(guest, None)
+        self._proven[guest] = owner
+        if owner is None:
+            return None
+        owned = [one for one, whose in self._proven.items() if whose == owner]
+        free = self._limits.total - len(self._proven)
+        leaving = self._longest_idle(owned) if len(owned) > OWNER_FACTOR * free else None
+        if leaving is not None:
+            del self._proven[leaving]
+        return leaving
+
+    def leave(self, guest: Guest) -> None:
+        """Its place is free again. Asked twice, or of somebody who had none, it is none."""
+        self._handshakes.pop(guest, None)
+        self._unproven.pop(guest, None)
+        self._proven.pop(guest, None)
+
+    def _longest_idle(self, guests: Iterable[Guest]) -> Guest | None:
+        idle = [(since, one) for one in guests if (since := self._idle_since(one)) is not None]
+        return min(idle, key=itemgetter(0))[1] if idle else None
+
+    def _crowd(self) -> OrderedDict[Guest, float] | None:
+        """Return those whose oldest goes for a newcomer; None where nobody has to."""
+        if len(self._handshakes) >= self._limits.handshakes:
+            return self._handshakes
+        unproven = len(self._handshakes) + len(self._unproven)
+        if unproven >= self._limits.unproven or len(self) >= self._limits.total:
+            return min(self._handshakes, self._unproven, key=_oldest)
+        return None
+
+
+def _oldest(crowd: OrderedDict[Guest, float]) -> float:
+    """Return since when the first of them has been there."""
+    return next(iter(crowd.values()), math.inf)
+
+
+class AcceptorObserver(Protocol):
     """Counts connections (telemetry's metrics)."""
 
     def connection_given_up(self, reason: GivenUp) -> None:
@@ -50,7 +188,7 @@ class EntranceObserver(Protocol):
         """Ask here how many connections are in the handshake, unproven, and proven."""
 
 
-class Entrance:
+class ConnectionAcceptor:
     """The connections of one listener."""
 
     def __init__(
@@ -58,7 +196,7 @@ class Entrance:
         *,
         clock: Clock,
         timers: Timers,
-        observer: EntranceObserver,
+        observer: AcceptorObserver,
         tls: ssl.SSLContext | None,
         asks_for_tokens: bool,
         limits: Limits | None = None,
@@ -74,8 +212,10 @@ class Entrance:
         self._timers = timers
         self._observer = observer
         self._asks_for_tokens = asks_for_tokens
-        self._places: Places[_Visitor] = Places(limits or Limits(), idle_since=_idle_since)
-        self._unproven: dict[asyncio.BaseProtocol, _Visitor] = {}
+        self._places: ConnectionLimiter[_PendingConnection] = ConnectionLimiter(
+            limits or Limits(), idle_since=_idle_since
+        )
+        self._unproven: dict[asyncio.BaseProtocol, _PendingConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._listening: list[socket.socket] = []
         # Those that are not looked at, since there is no place yet for whoever comes.
@@ -108,12 +248,12 @@ class Entrance:
                 self._count(GivenUp.IDLE)
                 self._end(leaving)
 
-    def heard(self, visitor: "_Visitor") -> None:
+    def heard(self, visitor: "_PendingConnection") -> None:
         """The head of a request is whole."""
         if not self._asks_for_tokens:
             self.prove(visitor.handler)
 
-    def refuse_head(self, visitor: "_Visitor") -> None:
+    def refuse_head(self, visitor: "_PendingConnection") -> None:
         """The head of a request is too long before it is whole."""
         self._observer.connection_given_up(GivenUp.HEAD_TOO_LONG)
         assert visitor.transport is not None
@@ -173,7 +313,7 @@ class Entrance:
             self._pause(listening, error)
             return
         connection.setblocking(False)
-        visitor = _Visitor(self, connection)
+        visitor = _PendingConnection(self, connection)
         leaving = self._places.arrive(visitor, now=self._clock.monotonic())
         if leaving is visitor:
             connection.close()
@@ -216,7 +356,7 @@ class Entrance:
             },
         )
 
-    async def _shake_hands(self, visitor: "_Visitor") -> None:
+    async def _shake_hands(self, visitor: "_PendingConnection") -> None:
         encrypted = self.tls is not None
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
@@ -233,7 +373,7 @@ class Entrance:
             error.__traceback__ = None
             self._observer.connection_given_up(GivenUp.HANDSHAKE_FAILED)
 
-    def _shaken(self, task: asyncio.Task[None], visitor: "_Visitor") -> None:
+    def _shaken(self, task: asyncio.Task[None], visitor: "_PendingConnection") -> None:
         self._tasks.discard(task)
         visitor.shaking = None
         self._release()
@@ -247,7 +387,7 @@ class Entrance:
 
     # ------------------------------------------------------------------ staying
 
-    def greet(self, visitor: "_Visitor") -> asyncio.Protocol:
+    def greet(self, visitor: "_PendingConnection") -> asyncio.Protocol:
         """The handshake of a visitor is done. Return what handles its requests."""
         handler = self._factory()
         self._places.greet(visitor, now=self._clock.monotonic())
@@ -255,7 +395,7 @@ class Entrance:
         visitor.limit = self._timers.call_later(PROOF_SECONDS, lambda: self._expire(visitor))
         return handler
 
-    def leave(self, visitor: "_Visitor") -> None:
+    def leave(self, visitor: "_PendingConnection") -> None:
         """A visitor's connection has ended."""
         visitor.limit.cancel()
         self._unproven.pop(visitor.handler, None)
@@ -264,7 +404,7 @@ class Entrance:
 
     # ------------------------------------------------------------------ going
 
-    def _give_up(self, visitor: "_Visitor") -> None:
+    def _give_up(self, visitor: "_PendingConnection") -> None:
         """Close the connection of somebody whose place another takes."""
         if visitor.transport is None:
             self._count(GivenUp.HANDSHAKE_CROWDED)
@@ -275,12 +415,12 @@ class Entrance:
             self._count(GivenUp.UNPROVEN_CROWDED if is_unproven else GivenUp.IDLE)
             self._end(visitor)
 
-    def _expire(self, visitor: "_Visitor") -> None:
+    def _expire(self, visitor: "_PendingConnection") -> None:
         self._observer.connection_given_up(GivenUp.UNPROVEN_LATE)
         self._places.leave(visitor)
         self._end(visitor)
 
-    def _end(self, visitor: "_Visitor") -> None:
+    def _end(self, visitor: "_PendingConnection") -> None:
         visitor.limit.cancel()
         self._unproven.pop(visitor.handler, None)
         assert visitor.transport is not None
@@ -329,8 +469,8 @@ def _awaits_request(handler: asyncio.Protocol) -> bool:
     return waiter is not None and not waiter.done()
 
 
-def _idle_since(visitor: "_Visitor") -> float | None:
-    """See ``Places``. aiohttp keeps a connection for the same time after each request."""
+def _idle_since(visitor: "_PendingConnection") -> float | None:
+    """Return since when a connection awaits a request; aiohttp keeps it as long after each."""
     if not _awaits_request(visitor.handler):
         return None
     return float(getattr(visitor.handler, "_next_keepalive_close_time", 0.0))
@@ -349,7 +489,7 @@ def _ignore(_data: bytes) -> None:
     """Nothing is received any more."""
 
 
-class _Visitor(Connection):
+class _PendingConnection(Connection):
     """One connection."""
 
     __slots__ = (
@@ -365,7 +505,7 @@ class _Visitor(Connection):
 
     limit: Timer
 
-    def __init__(self, entrance: Entrance, connection: socket.socket) -> None:
+    def __init__(self, entrance: ConnectionAcceptor, connection: socket.socket) -> None:
         self._entrance = entrance
         self._head = 0
         #: Bytes before these in which the head may have begun, while another request was there.

@@ -8,12 +8,11 @@ from contextlib import ExitStack
 
 from aiohttp import web
 
+from pillion_sidecar.auth.acceptor import ConnectionAcceptor, Limits
 from pillion_sidecar.clock import LoopTimers, SystemClock
 from pillion_sidecar.connections import HTTPLog, handlers
-from pillion_sidecar.door.entrance import Entrance
-from pillion_sidecar.door.places import Limits
 from pillion_sidecar.settings import Address
-from pillion_sidecar.telemetry.connections import ListenerConnections
+from pillion_sidecar.telemetry.metrics import ListenerConnections
 
 #: Seconds that a publisher's connection is kept without a request.
 KEEPALIVE_SECONDS = 75.0
@@ -40,7 +39,7 @@ class Listeners:
 
     def __init__(self) -> None:
         self._runners: list[web.AppRunner] = []
-        self._entrances: list[Entrance] = []
+        self._entrances: list[ConnectionAcceptor] = []
 
     async def serve(
         self,
@@ -48,7 +47,7 @@ class Listeners:
         address: Address,
         *,
         option: str | None = None,
-        entrance: Entrance | None = None,
+        entrance: ConnectionAcceptor | None = None,
     ) -> str:
         """Listen; return the URL. ``option`` of the command line says where to listen. Connections
         are taken up by the entrance, by default a plain one of a few hundred connections.
@@ -90,8 +89,8 @@ class Listeners:
             await runner.cleanup()
 
 
-def _plain_entrance() -> Entrance:
-    return Entrance(
+def _plain_entrance() -> ConnectionAcceptor:
+    return ConnectionAcceptor(
         clock=SystemClock(),
         timers=LoopTimers(loop=asyncio.get_running_loop()),
         observer=ListenerConnections(),

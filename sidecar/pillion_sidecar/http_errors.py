@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-from pillion_sidecar.queryparameters import MOST_SHOWN, suggest
+from pillion_sidecar.query_parameters import MOST_SHOWN, suggest
 
 _ANY = "*"
 

@@ -10,9 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_sidecar.door.keys import TokenKeys, parse_keys
-from pillion_sidecar.door.principal import Principal
-from pillion_sidecar.door.tokens import LEEWAY, MAXIMUM_TOKEN, BadToken, verify
+from pillion_sidecar.auth.principal import Principal
+from pillion_sidecar.auth.tokens import (
+    LEEWAY,
+    MAXIMUM_TOKEN,
+    BadToken,
+    TokenKeys,
+    parse_keys,
+    verify,
+)
 from pillion_sidecar.telemetry.door import Turned
 from support.token_issuer import NOW, TokenIssuer, part
 
