@@ -16,21 +16,21 @@ from kubernetes.aio.client import ApiClient, Configuration
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from pillion_cim.schema import load_schema
+from pillion_operator.certificates.tls import KeyPair, ReloadingTLS
+from pillion_operator.certificates.webhook_material import expiry
+from pillion_operator.certificates.webhook_rotation import CertificateFolder, CertificateKeeper
 from pillion_operator.clock import Clock, SystemClock
 from pillion_operator.cluster.api import FAILURES, Api
 from pillion_operator.cluster.connecting import connect
 from pillion_operator.cluster.types import OURS, Object
+from pillion_operator.controllers.admission import Admission
 from pillion_operator.definitions import Definitions
 from pillion_operator.evaluation.judging import Judge
 from pillion_operator.evaluation.namespace import Services
 from pillion_operator.evaluation.parsing import Parsing
-from pillion_operator.injection.certificates import expiry
-from pillion_operator.injection.keeper import CertificateFolder, CertificateKeeper
-from pillion_operator.injection.tls import KeyPair, ReloadingTLS
 from pillion_operator.injection.webhook import InjectingWebhook
 from pillion_operator.leadership import Leadership
 from pillion_operator.leading import Leader
-from pillion_operator.reconciling.admission import Admission
 from pillion_operator.resync import Resync
 from pillion_operator.settings import Address, OperatorSettings, WebhookSettings
 from pillion_operator.store import Store, key_of, version_of

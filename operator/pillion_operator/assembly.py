@@ -6,6 +6,33 @@ from pillion_cim.schema import load_schema
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import Api
 from pillion_operator.cluster.applier import Applier
+from pillion_operator.controllers.acceptance import Acceptance
+from pillion_operator.controllers.common import Common
+from pillion_operator.controllers.destination import DestinationReconciler
+from pillion_operator.controllers.filter_and_subscription import (
+    FilterReconciler,
+    Patience,
+    SubscriptionReconciler,
+    Subscriptions,
+)
+from pillion_operator.controllers.gateway_serving import ServingCertificates
+from pillion_operator.controllers.ports import (
+    Authority,
+    Deliverers,
+    Issuer,
+    Missed,
+    Poker,
+    Recorder,
+)
+from pillion_operator.controllers.readiness import Readiness
+from pillion_operator.controllers.relay_retention import Lingering
+from pillion_operator.controllers.selector_overlap import Overlaps
+from pillion_operator.controllers.service import ConfigurationReconciler, Wanted
+from pillion_operator.controllers.service_status import ServiceStatusReconciler
+from pillion_operator.controllers.states import ServiceStates
+from pillion_operator.controllers.status_writer import StatusWriter
+from pillion_operator.controllers.triggers import SERVICE_STATUS
+from pillion_operator.controllers.worker import Engine, WorkQueue
 from pillion_operator.evaluation.judging import Judge
 from pillion_operator.evaluation.parsing import Parsing
 from pillion_operator.evaluation.references import (
@@ -15,38 +42,9 @@ from pillion_operator.evaluation.references import (
     SUBSCRIPTION,
     References,
 )
-from pillion_operator.reconciling.common import Common
-from pillion_operator.reconciling.configuration import ConfigurationReconciler
-from pillion_operator.reconciling.destinations import DestinationReconciler
-from pillion_operator.reconciling.engine import Engine
-from pillion_operator.reconciling.judged import Acceptance
-from pillion_operator.reconciling.lingering import Lingering
-from pillion_operator.reconciling.overlaps import Overlaps
-from pillion_operator.reconciling.patience import Patience
-from pillion_operator.reconciling.ports import (
-    Authority,
-    Deliverers,
-    Issuer,
-    Missed,
-    Poker,
-    Recorder,
-)
-from pillion_operator.reconciling.readiness import Readiness
-from pillion_operator.reconciling.resources import (
-    FilterReconciler,
-    SubscriptionReconciler,
-    Subscriptions,
-)
-from pillion_operator.reconciling.service_status import ServiceStatusReconciler
-from pillion_operator.reconciling.serving import ServingCertificates
-from pillion_operator.reconciling.states import ServiceStates
-from pillion_operator.reconciling.statuses import StatusWriter
-from pillion_operator.reconciling.triggers import SERVICE_STATUS
-from pillion_operator.reconciling.wanted import Wanted
 from pillion_operator.settings import OperatorSettings
 from pillion_operator.store import Key, Store
 from pillion_operator.telemetry.metrics import Metrics
-from pillion_operator.workqueue import WorkQueue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

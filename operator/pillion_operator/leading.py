@@ -8,9 +8,16 @@ from collections.abc import Iterator
 from prometheus_client.core import GaugeMetricFamily
 
 from pillion_operator.assembly import Assembly
+from pillion_operator.certificates.gateway_ca import GatewayAuthority
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import FAILURES, Api, ApiError
 from pillion_operator.cluster.applier import Applier, Repair
+from pillion_operator.controllers.delivery_changes import DeliveryNews
+from pillion_operator.controllers.lost_deliveries import Losses
+from pillion_operator.controllers.readiness import deliverer_pods, ending_pods
+from pillion_operator.controllers.states import ServiceStates
+from pillion_operator.controllers.triggers import labelled, status_of, triggered
+from pillion_operator.controllers.worker import Engine, WorkQueue
 from pillion_operator.desired.configuration import operator_token
 from pillion_operator.evaluation.identity import recall
 from pillion_operator.evaluation.namespace import Services
@@ -27,23 +34,15 @@ from pillion_operator.gathering.client import DelivererClient
 from pillion_operator.gathering.gatherer import Asks, Gatherer
 from pillion_operator.gathering.issuing import IssuerKeeper
 from pillion_operator.gathering.targets import has_ended
-from pillion_operator.injection.gateways import GatewayAuthority
 from pillion_operator.injection.repair import Repair as Evictions
 from pillion_operator.injection.search import MissedInjections
 from pillion_operator.names import DELIVERER_LABEL
-from pillion_operator.poking import PodPoker
-from pillion_operator.reconciling.engine import Engine
-from pillion_operator.reconciling.losses import Losses
-from pillion_operator.reconciling.news import DeliveryNews
-from pillion_operator.reconciling.readiness import deliverer_pods, ending_pods
-from pillion_operator.reconciling.states import ServiceStates
-from pillion_operator.reconciling.triggers import labelled, status_of, triggered
+from pillion_operator.refresh import PodPoker
 from pillion_operator.resync import Resync
 from pillion_operator.settings import OperatorSettings
 from pillion_operator.store import Change, Key, Store, key_of, uid_of
 from pillion_operator.telemetry.metrics import Family, Metrics
 from pillion_operator.tokens import token_key
-from pillion_operator.workqueue import WorkQueue
 
 logger = logging.getLogger("pillion.operator")
 

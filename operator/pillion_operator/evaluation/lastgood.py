@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from pillion_operator.certificates.secret_store import decoded
 from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.parsing import Parsed, parse
 from pillion_operator.evaluation.references import FILTER
-from pillion_operator.injection.kept import decoded
 from pillion_operator.store import Key, identity_of
 from pillion_sidecar.config.rendered import CorruptRevision, item_text, items, unpack
 

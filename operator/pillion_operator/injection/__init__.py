@@ -1,1 +1,1 @@
-"""Pods get their deliverer: whose, what is added, the webhook, its certificates, what it missed."""
+"""Pods get their deliverer: whose, what is added, the webhook, what it missed."""

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from pillion_operator.certificates.authority import CERTIFICATE, KEY
 from pillion_operator.cluster.types import Object
-from pillion_operator.injection.authority import CERTIFICATE, KEY
 from pillion_operator.names import (
     CONFIGURATION_PARTS,
     CONFIGURATION_PATH,

@@ -13,7 +13,7 @@ from jwt import PyJWK, PyJWS
 from jwt.exceptions import PyJWTError
 
 from pillion_sidecar.auth.principal import Principal
-from pillion_sidecar.auth.tls import Unusable, read_bounded
+from pillion_sidecar.filewatch import Unusable, read_bounded
 from pillion_sidecar.telemetry.door import Turned
 
 #: Signatures with a private key that the issuer alone has: none by a shared secret (HS256) or by

@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import Counter, Gauge
 
-from pillion_operator.cluster.api import Api
-from pillion_operator.cluster.applier import Applied, Applier, Repair
-from pillion_operator.cluster.types import CONFIG_MAP, SECRET, SERVICE_ACCOUNT, Object, our_type
-from pillion_operator.desired.trust import hosts
-from pillion_operator.gathering.issuing import IssuerKeeper
-from pillion_operator.injection.authority import (
+from pillion_operator.certificates.authority import (
     CA_SECONDS,
     OVERLAP,
     SERVING_SECONDS,
@@ -22,11 +17,16 @@ from pillion_operator.injection.authority import (
     must_be_signed,
     not_after,
 )
-from pillion_operator.injection.gateways import GatewayAuthority
-from pillion_operator.injection.tls import KeyPair
+from pillion_operator.certificates.gateway_ca import GatewayAuthority
+from pillion_operator.certificates.tls import KeyPair
+from pillion_operator.cluster.api import Api
+from pillion_operator.cluster.applier import Applied, Applier, Repair
+from pillion_operator.cluster.types import CONFIG_MAP, SECRET, SERVICE_ACCOUNT, Object, our_type
+from pillion_operator.controllers.gateway_serving import ServingCertificates
+from pillion_operator.controllers.service import Wanted
+from pillion_operator.desired.trust import hosts
+from pillion_operator.gathering.issuing import IssuerKeeper
 from pillion_operator.names import SERVICE_LABEL
-from pillion_operator.reconciling.serving import ServingCertificates
-from pillion_operator.reconciling.wanted import Wanted
 from pillion_operator.store import Change, Key, key_of
 from pillion_sidecar.auth.tokens import BadToken, TokenKeys, parse_keys, verify
 from pillion_sidecar.config.levels import LEVEL

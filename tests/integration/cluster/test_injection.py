@@ -19,6 +19,10 @@ from cluster.webhooks import (
     pods_until,
     serving,
 )
+from pillion_operator.certificates.authority import CA_SECONDS, OVERLAP
+from pillion_operator.certificates.tls import KeyPair, ReloadingTLS
+from pillion_operator.certificates.webhook_material import Material, renewed
+from pillion_operator.certificates.webhook_rotation import CertificateKeeper
 from pillion_operator.clock import SystemClock
 from pillion_operator.cluster.api import Api, ApiError
 from pillion_operator.cluster.types import (
@@ -31,12 +35,8 @@ from pillion_operator.cluster.types import (
     ResourceType,
 )
 from pillion_operator.events import EventRecorder
-from pillion_operator.injection.authority import CA_SECONDS, OVERLAP
-from pillion_operator.injection.certificates import Material, renewed
-from pillion_operator.injection.keeper import CertificateKeeper
 from pillion_operator.injection.repair import Repair
 from pillion_operator.injection.search import MissedInjections
-from pillion_operator.injection.tls import KeyPair, ReloadingTLS
 from pillion_operator.injection.webhook import InjectingWebhook
 from pillion_operator.settings import DelivererDefaults, WebhookSettings
 from pillion_operator.store import Key

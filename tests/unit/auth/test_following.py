@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pillion_sidecar.auth.tls import LOOK_SECONDS, Following, Unusable, look_again
+from pillion_sidecar.filewatch import LOOK_SECONDS, Following, Unusable, look_again
 from pillion_sidecar.testing import FakeTime
 
 

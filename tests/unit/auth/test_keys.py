@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pillion_sidecar.auth.tls import Unusable
 from pillion_sidecar.auth.tokens import MAXIMUM_BYTES, MAXIMUM_KEYS, parse_keys, read_keys
+from pillion_sidecar.filewatch import Unusable
 from support.token_issuer import ISSUER, TokenIssuer
 
 

@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives.serialization import (
 
 from pillion_sidecar.auth import acceptor
 from pillion_sidecar.auth.acceptor import ConnectionAcceptor
-from pillion_sidecar.auth.tls import ServingTLS, Unusable, read_certificate
+from pillion_sidecar.auth.tls import ServingTLS, read_certificate
+from pillion_sidecar.filewatch import Unusable
 from pillion_sidecar.http_server import Listeners
 from pillion_sidecar.settings import Address, TLSFiles
 from pillion_sidecar.telemetry.door import DoorMetrics

@@ -2,9 +2,9 @@
 
 from benchmarks import bench_operator, operator_changes, operator_webhook
 from cluster import population
-from pillion_operator.reconciling.patience import LONGEST, QUIET
-from pillion_operator.reconciling.readiness import GRACE
-from pillion_operator.reconciling.triggers import SETTLE
+from pillion_operator.controllers.filter_and_subscription import LONGEST, QUIET
+from pillion_operator.controllers.readiness import GRACE
+from pillion_operator.controllers.triggers import SETTLE
 from support.manual import table, text_of
 
 PAGE = "performance.md"

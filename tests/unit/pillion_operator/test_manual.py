@@ -9,13 +9,14 @@ import pytest
 
 from pillion_operator.cluster import applier
 from pillion_operator.cluster.repairs import FIRST_WAIT, MOST_WAIT
+from pillion_operator.controllers.destination import LONGEST_DRAIN, SHORTEST_DRAIN
+from pillion_operator.controllers.filter_and_subscription import LONGEST, QUIET
+from pillion_operator.controllers.status_writer import transitions
+from pillion_operator.controllers.triggers import SETTLE
+from pillion_operator.controllers.worker import FIRST_BACKOFF, MOST_BACKOFF
 from pillion_operator.gathering.pace import CALM, RATE, calm, fair_share
 from pillion_operator.leadership import LeaseTimes
 from pillion_operator.names import CONFIGURATION_PARTS, DRAIN_FINALIZER
-from pillion_operator.reconciling.destinations import LONGEST_DRAIN, SHORTEST_DRAIN
-from pillion_operator.reconciling.patience import LONGEST, QUIET
-from pillion_operator.reconciling.transitions import transitions
-from pillion_operator.reconciling.triggers import SETTLE
 from pillion_operator.settings import DelivererDefaults, OperatorSettings
 from pillion_operator.status.backlog import FULL, FULL_NO_MORE, LEAST_AGE
 from pillion_operator.status.conditions import OUR_TYPES
@@ -24,14 +25,13 @@ from pillion_operator.status.writing import SLOW_INTERVAL
 from pillion_operator.store import MOST_SECRET
 from pillion_operator.telemetry.health import STALLED_AFTER
 from pillion_operator.watching import SERVER_TIMEOUT
-from pillion_operator.workqueue import FIRST_BACKOFF, MOST_BACKOFF
 from support.house import ROOT
 from support.manual import codes, table, text_of
 
 PAGE = "operator.md"
 ROOMS = [
     ROOT / "operator" / "pillion_operator" / room
-    for room in ("evaluation", "reconciling", "status")
+    for room in ("evaluation", "controllers", "status")
 ]
 #: Reasons that come from the deliverer's own judgement of a resource.
 JUDGED = {

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from pillion_operator.workqueue import FIRST_BACKOFF, MOST_BACKOFF, WorkQueue
+from pillion_operator.controllers.worker import FIRST_BACKOFF, MOST_BACKOFF, WorkQueue
 from support.operator_fakes import run_virtually
 
 

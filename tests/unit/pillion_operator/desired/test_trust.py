@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from cryptography import x509
 
+from pillion_operator.certificates.authority import new_ca, serving_certificate
+from pillion_operator.certificates.tls import KeyPair
 from pillion_operator.cluster.ownership import belongs
 from pillion_operator.desired.objects import desired_objects
 from pillion_operator.desired.trust import NOTHING, Trust, hosts, standing
-from pillion_operator.injection.authority import new_ca, serving_certificate
-from pillion_operator.injection.tls import KeyPair
 from pillion_sidecar.config.rendered import pack, render
 from support.desired import DEFAULTS, indication_service
 

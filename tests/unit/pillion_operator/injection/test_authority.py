@@ -9,7 +9,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
 
-from pillion_operator.injection.authority import (
+from pillion_operator.certificates.authority import (
     CA_SECONDS,
     MOST_CA_BYTES,
     OVERLAP,
@@ -28,7 +28,7 @@ from pillion_operator.injection.authority import (
     replaced_authority,
     serving_certificate,
 )
-from pillion_operator.injection.tls import KeyPair
+from pillion_operator.certificates.tls import KeyPair
 from support.certificates import authority_of
 
 NOW = 1_800_000_000.0

@@ -9,7 +9,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from pillion_operator.injection.authority import (
+from pillion_operator.certificates.authority import (
     CA_SECONDS,
     OVERLAP,
     SERVING_SECONDS,
@@ -17,14 +17,14 @@ from pillion_operator.injection.authority import (
     BadMaterial,
     serving_certificate,
 )
-from pillion_operator.injection.certificates import (
+from pillion_operator.certificates.tls import KeyPair
+from pillion_operator.certificates.webhook_material import (
     Material,
     expiry,
     from_data,
     renewed,
     to_data,
 )
-from pillion_operator.injection.tls import KeyPair
 
 HOSTS = ("pillion-webhook.pillion-system.svc", "127.0.0.1")
 NOW = 1_800_000_000.0

@@ -8,9 +8,7 @@ import pytest
 from cryptography import x509
 from prometheus_client import Gauge
 
-from pillion_operator.cluster.api import ApiError
-from pillion_operator.cluster.types import SECRET
-from pillion_operator.injection.authority import (
+from pillion_operator.certificates.authority import (
     CA_SECONDS,
     OVERLAP,
     SERVING_SECONDS,
@@ -21,9 +19,11 @@ from pillion_operator.injection.authority import (
     new_ca,
     not_after,
 )
-from pillion_operator.injection.gateways import INTERVAL, RETRY, GatewayAuthority
-from pillion_operator.injection.kept import decoded, encoded
-from pillion_operator.injection.tls import KeyPair
+from pillion_operator.certificates.gateway_ca import INTERVAL, RETRY, GatewayAuthority
+from pillion_operator.certificates.secret_store import decoded, encoded
+from pillion_operator.certificates.tls import KeyPair
+from pillion_operator.cluster.api import ApiError
+from pillion_operator.cluster.types import SECRET
 from support.in_background import in_background
 from support.injection import MemoryApi
 from support.operator_time import FakeClock

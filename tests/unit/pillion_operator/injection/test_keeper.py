@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from pillion_operator.cluster.api import ApiError
-from pillion_operator.cluster.types import MUTATING_WEBHOOK, SECRET, VALIDATING_WEBHOOK
-from pillion_operator.injection.authority import CA_SECONDS, OVERLAP, SERVING_SECONDS
-from pillion_operator.injection.certificates import from_data, renewed, to_data
-from pillion_operator.injection.keeper import (
+from pillion_operator.certificates.authority import CA_SECONDS, OVERLAP, SERVING_SECONDS
+from pillion_operator.certificates.tls import BadKeyPair, KeyPair
+from pillion_operator.certificates.webhook_material import from_data, renewed, to_data
+from pillion_operator.certificates.webhook_rotation import (
     EAGER_INTERVAL,
     GRACE,
     INTERVAL,
@@ -22,7 +21,8 @@ from pillion_operator.injection.keeper import (
     CertificateKeeper,
     bundle_patch,
 )
-from pillion_operator.injection.tls import BadKeyPair, KeyPair
+from pillion_operator.cluster.api import ApiError
+from pillion_operator.cluster.types import MUTATING_WEBHOOK, SECRET, VALIDATING_WEBHOOK
 from pillion_operator.settings import WebhookSettings
 from support.in_background import in_background
 from support.injection import MemoryApi

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pillion_operator.injection.authority import CA_SECONDS, OVERLAP, SERVING_SECONDS
+from pillion_operator.certificates.authority import CA_SECONDS, OVERLAP, SERVING_SECONDS
 from pillion_operator.injection.container import (
     DRAIN_SECONDS,
     INTAKE_PORT,

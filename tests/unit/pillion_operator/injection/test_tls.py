@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 from cryptography import x509
 
-from pillion_operator.injection.certificates import renewed
-from pillion_operator.injection.tls import BadKeyPair, KeyPair, ReloadingTLS
+from pillion_operator.certificates.tls import BadKeyPair, KeyPair, ReloadingTLS
+from pillion_operator.certificates.webhook_material import renewed
 
 
 def material() -> Any:

@@ -1,0 +1,360 @@
+"""A certificate authority of the operator's own, or one that it was given. Pure.
+
+A new CA is first only trusted, and signs after ``OVERLAP``; the old one stays trusted until it
+expires. So whichever certificate a server shows, and whichever bundle a client still has, they fit.
+One that is given up, since others may have its key, goes the same way in two steps of ``STEP``.
+"""
+
+import datetime
+import ipaddress
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from pillion_operator.certificates.tls import KeyPair
+
+#: Seconds for which a CA and a certificate are valid.
+CA_SECONDS = 10 * 365 * 86_400
+SERVING_SECONDS = 365 * 86_400
+#: Seconds by which clocks may differ.
+SKEW = 300
+#: Seconds for which a new CA is trusted before it signs.
+OVERLAP = 3600
+#: Seconds for which the next CA is trusted before it signs, and the one that is given up
+#: afterwards: several times what a kubelet takes to bring a Secret that has changed.
+STEP = 300
+#: Bytes of a CA that is given, with those that lead to it: three of them go into one Secret.
+MOST_CA_BYTES = 16 * 1024
+#: The keys of a Secret. ``SINCE`` is when the next CA came, in whole seconds since the epoch.
+CERTIFICATE, KEY, CA_CERTIFICATE, CA_KEY = "tls.crt", "tls.key", "ca.crt", "ca.key"
+NEXT_CERTIFICATE, NEXT_KEY, PREVIOUS_CERTIFICATE = "next-ca.crt", "next-ca.key", "previous-ca.crt"
+SINCE = "next-ca.since"
+#: Until when a CA that is given up is trusted, in whole seconds since the epoch.
+UNTIL = "previous-ca.until"
+
+_PEM = serialization.Encoding.PEM
+_SigningKey: TypeAlias = (
+    ec.EllipticCurvePrivateKey
+    | rsa.RSAPrivateKey
+    | ed25519.Ed25519PrivateKey
+    | ed448.Ed448PrivateKey
+)
+
+
+class BadMaterial(ValueError):
+    """A Secret does not hold what it should; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Authority:
+    """The CA that signs, and those that are trusted besides. Each may come with further
+    certificates that lead to it, behind its own."""
+
+    ca: KeyPair
+    #: The CA that is trusted already and signs soon.
+    next_ca: KeyPair | None = None
+    #: Since when it is trusted, in seconds since the epoch.
+    since: int = 0
+    #: The certificate of the CA that signed before.
+    previous_ca: bytes | None = None
+    #: Until when a CA that is given up is trusted, in seconds since the epoch; 0: none is.
+    until: int = 0
+
+    def bundle(self) -> bytes:
+        """The CAs to trust, in PEM."""
+        following = None if self.next_ca is None else self.next_ca.certificate
+        return b"".join(one for one in (self.ca.certificate, following, self.previous_ca) if one)
+
+
+def renewed_authority(
+    authority: Authority | None, *, name: str, now: float, given: KeyPair | None = None
+) -> Authority:
+    """The authority as it should be at ``now``, seconds since the epoch; the same object where
+    nothing is due.
+
+    ``given`` is the CA that somebody else keeps; without one it is made here, under a name that
+    begins with ``name``, and renewed at two thirds of its life.
+    """
+    if authority is None or not_after(authority.ca.certificate) <= now:
+        return Authority(ca=given or new_ca(name=name, now=now))
+    if authority.previous_ca is not None and _is_over(authority, now=now):
+        authority = replace(authority, previous_ca=None)
+    authority = _with_next(authority, name=name, now=now, given=given)
+    if authority.until and authority.next_ca is None and authority.previous_ca is None:
+        authority = replace(authority, until=0)
+    overlap = STEP if authority.until else OVERLAP
+    if authority.next_ca is None or now < authority.since + overlap:
+        return authority
+    return Authority(
+        ca=authority.next_ca,
+        previous_ca=authority.ca.certificate,
+        # Counted anew: nobody may have led at the moment when it was due.
+        until=math.ceil(now) + STEP if authority.until else 0,
+    )
+
+
+def replaced_authority(
+    authority: Authority, *, name: str, now: float, given: KeyPair | None = None
+) -> Authority:
+    """The authority after it was given up at ``now``: others may have its key.
+
+    Another CA takes its place, and it is trusted for two steps more. Where it was being given up
+    already, nothing of it is trusted from now on. One that was ``given`` is replaced by whoever
+    gives it; what was trusted besides goes.
+    """
+    if authority.until or not_after(authority.ca.certificate) <= now:
+        return Authority(ca=given or new_ca(name=name, now=now))
+    start = math.ceil(now)
+    if given == authority.ca:
+        until = 0 if authority.previous_ca is None else start + STEP
+        return replace(authority, next_ca=None, since=0, until=until)
+    # Not one that was to be the next: its key lay beside the other.
+    following = given or new_ca(name=name, now=now)
+    return replace(authority, next_ca=following, since=start, until=start + 2 * STEP)
+
+
+def _is_over(authority: Authority, *, now: float) -> bool:
+    """Whether the previous CA need not be trusted any more."""
+    assert authority.previous_ca is not None
+    return 0 < authority.until <= now or not_after(authority.previous_ca) <= now
+
+
+def _with_next(authority: Authority, *, name: str, now: float, given: KeyPair | None) -> Authority:
+    since = math.ceil(now)
+    if given is not None:
+        following = None if given == authority.ca else given
+        if following == authority.next_ca:
+            return authority
+        return replace(authority, next_ca=following, since=since if following else 0)
+    foreign = not _made_here(authority.ca, name=name)
+    if authority.next_ca is None and (foreign or is_due(authority.ca, now=now)):
+        return replace(authority, next_ca=new_ca(name=name, now=now), since=since)
+    return authority
+
+
+def _made_here(ca: KeyPair, *, name: str) -> bool:
+    names = parsed(ca.certificate).subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+    return any(str(one.value).startswith(f"{name}-") for one in names)
+
+
+def new_ca(*, name: str, now: float) -> KeyPair:
+    """A CA that signs servers' certificates and no further CA."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    # Two CAs of one name would have to be told apart by their keys' identifiers alone.
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"{name}-{int(now)}")])
+    certificate = (
+        _builder(subject, issuer=subject, key=key, start=now - SKEW, end=now + CA_SECONDS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return _pair([certificate], key)
+
+
+def given_ca(data: Mapping[str, bytes], *, now: float) -> KeyPair:
+    """The CA in a Secret of somebody else's (``tls.crt``, ``tls.key``, and ``ca.crt`` if there is
+    one, as cert-manager writes them); raises BadMaterial where it cannot sign."""
+    missing = [key for key in (CERTIFICATE, KEY) if key not in data]
+    if missing:
+        raise BadMaterial(f"it has no {missing[0]}")
+    certificates = dict.fromkeys(
+        one.public_bytes(_PEM)
+        for key in (CERTIFICATE, CA_CERTIFICATE)
+        for one in _all(data.get(key, b""), key)
+    )
+    chain = b"".join(certificates)
+    if len(chain) > MOST_CA_BYTES:
+        raise BadMaterial(f"its certificates take more than {MOST_CA_BYTES} bytes")
+    try:
+        pair = checked(chain, data[KEY])
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise BadMaterial(f"tls.crt and tls.key cannot be used: {error}") from error
+    if not _may_sign(parsed(chain)):
+        raise BadMaterial("tls.crt is not the certificate of a certificate authority")
+    if not_after(chain) <= now:
+        raise BadMaterial("the authority's certificate has expired")
+    return pair
+
+
+def _all(pem: bytes, key: str) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(pem) if pem.strip() else []
+    except ValueError as error:
+        raise BadMaterial(f"{key} holds no certificates in PEM") from error
+
+
+def _may_sign(certificate: x509.Certificate) -> bool:
+    try:
+        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+    except (ValueError, x509.ExtensionNotFound):
+        return False
+    return constraints.value.ca
+
+
+def serving_certificate(ca: KeyPair, *, name: str, hosts: Sequence[str], now: float) -> KeyPair:
+    """A certificate for a server of these names and addresses, with what leads to the authority."""
+    issuer, signing = parsed(ca.certificate), _private_key(ca.key)
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name[:64])])
+    # No certificate outlives the CA that signed it.
+    end = min(now + SERVING_SECONDS, issuer.not_valid_after_utc.timestamp())
+    hashed = not isinstance(signing, ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey)
+    certificate = (
+        _builder(subject, issuer=issuer.subject, key=key, start=now - SKEW, end=end)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(_alternatives(hosts)), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()),
+            critical=False,
+        )
+        .sign(signing, hashes.SHA256() if hashed else None)
+    )
+    between = [one for one in _all(ca.certificate, CERTIFICATE) if one.subject != one.issuer]
+    return _pair([certificate, *between], key)
+
+
+def must_be_signed(serving: KeyPair, ca: KeyPair, *, hosts: Sequence[str], now: float) -> bool:
+    """Whether a certificate is another's, for other hosts, or at two thirds of its life."""
+    certificate = parsed(serving.certificate)
+    try:
+        certificate.verify_directly_issued_by(parsed(ca.certificate))
+        shown = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+        return True
+    return is_due(serving, now=now) or list(shown) != _alternatives(hosts)
+
+
+def authority_to_data(authority: Authority) -> dict[str, bytes]:
+    """The authority as a Secret's data, not yet in base64."""
+    data = {CA_CERTIFICATE: authority.ca.certificate, CA_KEY: authority.ca.key}
+    if authority.next_ca is not None:
+        data |= {NEXT_CERTIFICATE: authority.next_ca.certificate, NEXT_KEY: authority.next_ca.key}
+        data[SINCE] = str(authority.since).encode()
+    if authority.previous_ca is not None:
+        data[PREVIOUS_CERTIFICATE] = authority.previous_ca
+    if authority.until:
+        data[UNTIL] = str(authority.until).encode()
+    return data
+
+
+def authority_from_data(data: Mapping[str, bytes]) -> Authority:
+    """The reverse of ``authority_to_data``; raises BadMaterial where something is missing or
+    unreadable."""
+    try:
+        following, since = None, 0
+        if NEXT_CERTIFICATE in data:
+            following = checked(data[NEXT_CERTIFICATE], data[NEXT_KEY])
+            # One that was written before there was a time in it has been trusted for long.
+            since = int(data.get(SINCE, b"0"))
+        previous = data.get(PREVIOUS_CERTIFICATE)
+        if previous is not None:
+            parsed(previous)
+        return Authority(
+            ca=checked(data[CA_CERTIFICATE], data[CA_KEY]),
+            next_ca=following,
+            since=since,
+            previous_ca=previous,
+            until=int(data.get(UNTIL, b"0")),
+        )
+    except KeyError as error:
+        raise BadMaterial(f"the Secret has no {error}") from error
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise BadMaterial(f"the Secret cannot be read: {error}") from error
+
+
+def checked(certificate: bytes, key: bytes) -> KeyPair:
+    """The pair of a certificate and its key; raises ValueError, TypeError or UnsupportedAlgorithm
+    where they are none."""
+    if _private_key(key).public_key() != parsed(certificate).public_key():
+        raise ValueError("a certificate and its key do not belong together")
+    return KeyPair(certificate=certificate, key=key)
+
+
+def is_due(pair: KeyPair, *, now: float) -> bool:
+    """Whether a certificate has come to two thirds of its life."""
+    return now >= due(pair)
+
+
+def due(pair: KeyPair) -> float:
+    """When a certificate comes to two thirds of its life, in seconds since the epoch."""
+    start = parsed(pair.certificate).not_valid_before_utc.timestamp()
+    return start + 2 / 3 * (not_after(pair.certificate) - start)
+
+
+def not_after(certificate: bytes) -> float:
+    """When a certificate ends, in seconds since the epoch; raises ValueError for no PEM."""
+    return parsed(certificate).not_valid_after_utc.timestamp()
+
+
+def parsed(certificate: bytes) -> x509.Certificate:
+    """The first certificate of a PEM; raises ValueError for none."""
+    return x509.load_pem_x509_certificate(certificate)
+
+
+def _private_key(key: bytes) -> _SigningKey:
+    loaded = serialization.load_pem_private_key(key, None)
+    if not isinstance(loaded, _SigningKey):
+        raise TypeError("a key is none that certificates are signed with")
+    return loaded
+
+
+def _pair(chain: Sequence[x509.Certificate], key: ec.EllipticCurvePrivateKey) -> KeyPair:
+    private = key.private_bytes(
+        _PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return KeyPair(certificate=b"".join(one.public_bytes(_PEM) for one in chain), key=private)
+
+
+def _builder(
+    subject: x509.Name,
+    *,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    start: float,
+    end: float,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder(issuer_name=issuer, subject_name=subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(_moment(start))
+        .not_valid_after(_moment(end))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _alternatives(hosts: Sequence[str]) -> list[x509.GeneralName]:
+    names: list[x509.GeneralName] = []
+    for host in hosts:
+        try:
+            names.append(x509.IPAddress(ipaddress.ip_address(host)))
+        except ValueError:
+            names.append(x509.DNSName(host))
+    return names
+
+
+def _moment(seconds: float) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(seconds, tz=datetime.UTC)

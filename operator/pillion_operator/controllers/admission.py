@@ -1,0 +1,217 @@
+"""What is wrong with a resource that is about to be stored, and what is only strange.
+
+Refused is what no later change elsewhere can mend: a query, an address, the classes of a service.
+What may be on its way, such as a missing reference, is a warning; conditions say it later, too.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pillion_operator.cluster.types import Object
+from pillion_operator.controllers.selector_overlap import pod_selector
+from pillion_operator.evaluation.judging import Judge, Judgement
+from pillion_operator.evaluation.mof import (
+    MOFRefused,
+    rendered,
+    with_mof,
+    with_sources,
+    without_mof_from,
+)
+from pillion_operator.evaluation.namespace import Namespace
+from pillion_operator.evaluation.parsing import Parsed, Parsing, describe, parse
+from pillion_operator.evaluation.references import (
+    DESTINATION,
+    FILTER,
+    OF_SECRETS,
+    SERVICE,
+    SUBSCRIPTION,
+    secrets_of,
+    service_of,
+)
+from pillion_operator.evaluation.relaying import gateways_named
+from pillion_operator.evaluation.service import missing
+from pillion_operator.evaluation.verdict import refused
+from pillion_operator.injection.selectors import covers
+from pillion_operator.status.retry import retry_condition
+from pillion_operator.store import Store
+from pillion_sidecar.config.parsing import Resource
+from pillion_sidecar.config.problems import INTERNAL_ERROR, Problem
+from pillion_sidecar.config.resolving import DEFAULT_SERVICE
+
+#: Services with which a filter is tried, subscriptions that are looked at for a destination, and
+#: services that are compared with one: whoever applies waits for it.
+_MOST_SERVICES = 20
+_MOST_SUBSCRIPTIONS = 1_000
+#: Where the classes of ConfigMaps are complained of, beside a service's own.
+_OF_CLASSES = ("spec.mof", "spec.classes")
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """What is said of a resource."""
+
+    #: Why it must not be stored; empty: it may be.
+    refusal: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+class Admission:
+    """Says of a resource whether it may be stored. Never waits."""
+
+    def __init__(self, *, store: Store, parsing: Parsing, judge: Judge) -> None:
+        self._store = store
+        self._parsing = parsing
+        self._judge = judge
+
+    def of(self, body: Object, *, namespace: str) -> Opinion:
+        """The opinion on a resource of one of our kinds; it has a name."""
+        around = Namespace(namespace, store=self._store, parsing=self._parsing)
+        parsed = parse(body)
+        if parsed.problems or parsed.resource is None:
+            return _sorted_out(parsed.problems)
+        match body["kind"]:
+            case "IndicationFilter":
+                return self._of_filter(parsed.resource, around)
+            case "ListenerDestination":
+                return self._of_destination(body, parsed.resource, around)
+            case "IndicationSubscription":
+                return Opinion(warnings=tuple(_missing_references(body, around)))
+            case _:
+                return self._of_service(body, parsed, around)
+
+    def _of_filter(self, resource: Resource, around: Namespace) -> Opinion:
+        """Right is what one of the services takes: its classes may be declared there."""
+        judgements = [
+            self._judge.judge([resource], secrets={}),
+            *(
+                self._judge.judge([service, resource], secrets={}, service=service.name)
+                for service in _services(around)
+            ),
+        ]
+        problems = [_about(resource, one) for one in judgements]
+        if all(problems):
+            return _sorted_out(problems[0])
+        unknown = [
+            one.unknown_classes.get(resource.name)
+            for one, wrong in zip(judgements, problems, strict=True)
+            if not wrong
+        ]
+        return Opinion(warnings=(unknown[0],) if unknown[0] and all(unknown) else ())
+
+    def _of_destination(self, body: Object, resource: Resource, around: Namespace) -> Opinion:
+        found = around.secrets(secrets_of(resource.spec))
+        secrets = {name: secret for name, (secret, _) in found.items()}
+        opinion = _sorted_out(self._judge.judge([resource], secrets=secrets).problems)
+        names = set(_serving(body["metadata"]["name"], around)) or {DEFAULT_SERVICE}
+        services = {name: (around.body(SERVICE, name) or {}).get("spec") or {} for name in names}
+        return _with(opinion, _short_retry(body.get("spec") or {}, services))
+
+    def _of_service(self, body: Object, parsed: Parsed, around: Namespace) -> Opinion:
+        assert parsed.resource is not None
+        name = parsed.resource.name
+        opinion = self._of_its_classes(body, parsed.resource, around)
+        # One that is not there yet is no other.
+        gateways = gateways_named(body, namespace=around).values()
+        wrong = (one.message for one in gateways if not one.accepted)
+        opinion = _with(opinion, *wrong, *_overlaps(body, around))
+        return _with(opinion, _short_retry({}, {name: body.get("spec") or {}}))
+
+    def _of_its_classes(self, body: Object, resource: Resource, around: Namespace) -> Opinion:
+        """Of a service by itself, with the classes of the ConfigMaps that it names."""
+        spec = resource.spec
+        elsewhere = bool(spec["mofFrom"])
+        lacking = None
+        if elsewhere:
+            try:
+                parsed = parse(rendered(body, spec, namespace=around))
+            except MOFRefused as error:
+                parsed, lacking = parse(without_mof_from(body)), error.verdict.message
+            if parsed.resource is None:
+                return _sorted_out(parsed.problems)
+            resource = parsed.resource
+        judged = self._judge.judge([resource], secrets={}, service=resource.name)
+        opinion = _sorted_out(_about(resource, judged), soft=_OF_CLASSES if elsewhere else ())
+        opinion = _with(opinion, lacking)
+        if not elsewhere:
+            return opinion
+        told = tuple(with_sources(warning, spec) for warning in opinion.warnings)
+        return Opinion(opinion.refusal, told)
+
+
+def _services(around: Namespace) -> Iterator[Resource]:
+    """The services of a namespace that declare classes, as they stand with their MOF."""
+    for name in sorted(around.bodies(SERVICE))[:_MOST_SERVICES]:
+        parsed = around.parsed(SERVICE, name)
+        if parsed is None or parsed.resource is None or parsed.problems:
+            continue
+        try:
+            if parsed.resource.spec["mofFrom"]:
+                parsed = with_mof(name, parsed.resource.spec, namespace=around)
+        except MOFRefused:
+            continue
+        if parsed.resource is not None and not parsed.problems:
+            yield parsed.resource
+
+
+def _about(resource: Resource, judgement: Judgement) -> list[Problem]:
+    named = f"{resource.kind.name}/{resource.name}"
+    return [problem for problem in judgement.problems if problem.resource == named]
+
+
+def _sorted_out(
+    problems: tuple[Problem, ...] | list[Problem], *, soft: tuple[str, ...] = ()
+) -> Opinion:
+    """What may be mended elsewhere, or is our own fault, is no reason to refuse.
+
+    ``soft`` is what further fields begin with that may be mended elsewhere.
+    """
+    mendable = [
+        problem
+        for problem in problems
+        if problem.reason == INTERNAL_ERROR or problem.field.startswith((*OF_SECRETS, *soft))
+    ]
+    hard = [problem for problem in problems if problem not in mendable]
+    return Opinion(describe(hard), tuple(refused([problem]).message for problem in mendable))
+
+
+def _with(opinion: Opinion, *warnings: str | None) -> Opinion:
+    return Opinion(opinion.refusal, (*opinion.warnings, *filter(None, warnings)))
+
+
+def _missing_references(body: Object, around: Namespace) -> Iterator[str]:
+    spec: dict[str, Any] = body["spec"]
+    named = (
+        (FILTER, spec["filterRef"]["name"]),
+        (DESTINATION, spec["destinationRef"]["name"]),
+        (SERVICE, service_of(body)),
+    )
+    for kind, name in named:
+        if around.body(kind, name) is None:
+            yield missing(kind, name).message
+
+
+def _serving(destination: str, around: Namespace) -> Iterator[str]:
+    """The services whose subscriptions lead to a destination."""
+    for subscription in list(around.bodies(SUBSCRIPTION).values())[:_MOST_SUBSCRIPTIONS]:
+        if subscription["spec"]["destinationRef"]["name"] == destination:
+            yield service_of(subscription)
+
+
+def _short_retry(destination: Object, services: dict[str, Object]) -> str | None:
+    condition = retry_condition(destination, services)
+    short = condition is not None and condition.reason == "ShorterThanAlert"
+    return condition.message if condition is not None and short else None
+
+
+def _overlaps(body: Object, around: Namespace) -> Iterator[str]:
+    own = pod_selector(body)
+    for name, other in list(around.bodies(SERVICE).items())[:_MOST_SUBSCRIPTIONS]:
+        theirs = pod_selector(other)
+        if own is None or theirs is None or name == body["metadata"]["name"]:
+            continue
+        if covers(own, theirs) or covers(theirs, own):
+            yield (
+                f"spec.deliverer.podSelector selects what that of IndicationService {name} does. "
+                "The oldest service's deliverer is injected. Make the selectors exclusive."
+            )

@@ -1,0 +1,258 @@
+"""The reconcile of destinations: their status, and the finalizer that lets them drain."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pillion_operator.cluster.api import Api, NotFound
+from pillion_operator.cluster.types import Object, our_type
+from pillion_operator.controllers.common import LONGEST_TIMER, Common
+from pillion_operator.controllers.ports import Recorder
+from pillion_operator.controllers.states import ServiceStates
+from pillion_operator.evaluation.namespace import being_deleted, being_drained
+from pillion_operator.evaluation.references import DESTINATION, SERVICE
+from pillion_operator.gathering.aggregate import combined, delivery_of
+from pillion_operator.gathering.reports import Unreachable
+from pillion_operator.names import DRAIN_FINALIZER
+from pillion_operator.status.conditions import Condition, seconds_of
+from pillion_operator.status.delivery import DeliveryVerdict, DestinationFacts, judge_delivery
+from pillion_operator.status.relaying import same_place_condition, shared_condition
+from pillion_operator.status.retry import retry_condition
+from pillion_operator.store import Key, key_of
+from pillion_sidecar.config.resources import SequenceIdentifiers
+
+#: Seconds that a destination is held at most while its queues drain: retry and lifetime end all
+#: waiting sooner, unless they are set to last longer.
+LONGEST_DRAIN = 86_400.0
+#: Seconds that it is held for at least, however short its indications' lifetime.
+SHORTEST_DRAIN = 60.0
+
+#: Fields of a destination's status that only deliverers can tell.
+_TOLD = (
+    "depth",
+    "highWater",
+    "oldestIndicationTime",
+    "lastResult",
+    "nextAttemptTime",
+    "firstLossDueTime",
+    "discarded",
+    "lastDiscardTime",
+    "deliverers",
+    "relays",
+)
+_TOLD_CONDITIONS = ("Delivering", "Backlogged", "ListenerUnreachable", "RelayFailing")
+
+
+class DestinationReconciler:
+    """ListenerDestination."""
+
+    def __init__(
+        self, common: Common, *, api: Api, states: ServiceStates, recorder: Recorder
+    ) -> None:
+        self._common = common
+        self._api = api
+        self._states = states
+        self._recorder = recorder
+
+    async def reconcile(self, key: Key) -> None:
+        """Keep the finalizer as removalPolicy wants it, and have the status tell the truth."""
+        body = self._common.store.get(key)
+        if body is None:
+            return
+        services = self._common.readiness.services_of(key)
+        delivery = self._judge(body, services)
+        if not await self._hold(body, drained=delivery.drained):
+            return
+        body = self._common.store.get(key)
+        verdict = self._common.acceptance.of(body, services) if body is not None else None
+        if body is None or verdict is None:
+            return
+        conditions = self._common.conditions(body, verdict, services)
+        if conditions is None:
+            return
+        if delivery.due_again is not None:
+            self._common.come_again(key, min(delivery.due_again, LONGEST_TIMER))
+        await self._common.statuses.write(
+            body,
+            [
+                *conditions,
+                *delivery.conditions,
+                *self._identifiers(body),
+                *self._same_place(key, services),
+                *self._retry(body, services, accepted=verdict.accepted),
+            ],
+            delivery.fields,
+        )
+
+    # ------------------------------------------------------------------ delivery
+
+    def _judge(self, body: Object, services: Sequence[Key]) -> DeliveryVerdict:
+        key = key_of(body)
+        draining = being_drained(body)
+        if draining:
+            # The subscriptions that led to its services may be gone already.
+            names = self._common.store.all(SERVICE, key.namespace)
+            services = [Key(SERVICE, key.namespace, name) for name in sorted(names)]
+        answers = [self._common.readiness.answers(service) for service in services]
+        delivery = combined(delivery_of(key.name, told) for told in answers)
+        asked = self._common.readiness.gathered(services)
+        verdict = judge_delivery(
+            delivery,
+            DestinationFacts(
+                suspended=bool((body.get("spec") or {}).get("suspended")),
+                held=next(filter(None, (self._held(key, one) for one in services)), None),
+                retry_interval=self._retry_interval(body, services),
+                draining=draining,
+                removed_everywhere=draining and asked and self._removed(key, services),
+            ),
+            live_conditions=_status(body).get("conditions"),
+            now=self._common.clock.time(),
+        )
+        return verdict if asked else _as_told_before(body, verdict)
+
+    def _held(self, key: Key, service: Key) -> str | None:
+        """Why it is rendered suspended though its user has not suspended it."""
+        state = self._states.get(service)
+        return None if state is None else state.evaluation.held.get(key.name)
+
+    def _identifiers(self, body: Object) -> list[Condition]:
+        """What is to be said where identifiers are sent because the user says so."""
+        if (body.get("spec") or {}).get("sequenceIdentifiers") != SequenceIdentifiers.SEND:
+            return []
+        return [shared_condition(self._common.readiness.shared_by(body))]
+
+    def _same_place(self, key: Key, services: Sequence[Key]) -> list[Condition]:
+        """What is to be said where its host may be another name of a listener."""
+        states = [self._states.get(service) for service in services]
+        others = {
+            other
+            for state in states
+            if state is not None
+            for other in state.evaluation.same_places.get(key.name, ())
+        }
+        return [same_place_condition(sorted(others))] if others else []
+
+    def _retry(self, body: Object, services: Sequence[Key], *, accepted: bool) -> list[Condition]:
+        """What is to be said where the retry that is written leaves little time to act."""
+        if not accepted:
+            return []
+        found = {service.name: self._common.store.get(service) for service in services}
+        specs = {name: one.get("spec") or {} for name, one in found.items() if one is not None}
+        condition = retry_condition(body.get("spec") or {}, specs)
+        return [] if condition is None else [condition]
+
+    def _removed(self, key: Key, services: Sequence[Key]) -> bool:
+        """Whether every deliverer that can be asked runs on a revision without the destination."""
+        for service in services:
+            state, found = self._states.get(service), self._common.store.get(service)
+            # One that is being deleted is rendered no more: its deliverers are told nothing.
+            told = found is None or not being_deleted(found)
+            if state is None or (told and key in state.rollout):
+                return False
+            revisions = (None, state.rollout.revision)
+            for answer in self._common.readiness.answers(service):
+                if isinstance(answer, Unreachable):
+                    # It may be back in a moment, with what it held.
+                    if key.name in answer.held:
+                        return False
+                elif told and answer.revision not in revisions:
+                    return False
+        return True
+
+    def _retry_interval(self, body: Object, services: Sequence[Key]) -> float:
+        retry = (body.get("spec") or {}).get("retry") or {}
+        if "intervalSeconds" in retry:
+            return float(retry["intervalSeconds"])
+        found = [self._common.store.get(service) for service in services]
+        intervals = [
+            float((service.get("spec") or {}).get("deliveryRetryIntervalSeconds", 30))
+            for service in found
+            if service is not None
+        ]
+        return max(intervals, default=30.0)
+
+    # ------------------------------------------------------------------ the finalizer
+
+    async def _hold(self, body: Object, *, drained: bool) -> bool:
+        """Put the finalizer on or take it off; False where the resource is gone by that."""
+        finalizers = _finalizers(body)
+        held = DRAIN_FINALIZER in finalizers
+        wanted = (body.get("spec") or {}).get("removalPolicy") == "Drain"
+        if being_deleted(body):
+            if not held:
+                return True
+            overdue = self._overdue(body)
+            if wanted and not drained and overdue is None:
+                return True
+            if wanted and not drained and overdue is not None:
+                self._recorder.publish(
+                    body,
+                    type="Warning",
+                    reason="DrainAbandoned",
+                    note=overdue,
+                    action="Reconcile",
+                )
+            await self._finalize(body, [name for name in finalizers if name != DRAIN_FINALIZER])
+            return False
+        if wanted and not held:
+            await self._finalize(body, [*finalizers, DRAIN_FINALIZER])
+        elif held and not wanted:
+            await self._finalize(body, [name for name in finalizers if name != DRAIN_FINALIZER])
+        return True
+
+    def _overdue(self, body: Object) -> str | None:
+        """Why the resource is held no longer; None where it still may be."""
+        began = seconds_of(body["metadata"]["deletionTimestamp"]) or 0.0
+        lifetime = (body.get("spec") or {}).get("indicationLifetimeSeconds")
+        patience = min(float(lifetime), LONGEST_DRAIN) if lifetime else LONGEST_DRAIN
+        remaining = began + max(patience, SHORTEST_DRAIN) - self._common.clock.time()
+        if remaining > 0:
+            self._common.come_again(key_of(body), min(remaining, LONGEST_TIMER))
+            return None
+        return (
+            f"It was held for {max(patience, SHORTEST_DRAIN):g} s to be drained, and is not. "
+            "Deliverers go on with what they hold."
+        )
+
+    async def _finalize(self, body: Object, finalizers: list[str]) -> None:
+        metadata = body["metadata"]
+        # With its version, so that a finalizer that somebody else sets meanwhile is not lost.
+        patch = {
+            "metadata": {"finalizers": finalizers, "resourceVersion": metadata["resourceVersion"]}
+        }
+        key = key_of(body)
+        try:
+            answer = await self._api.patch(our_type(DESTINATION), key.namespace, key.name, patch)
+        except NotFound:
+            self._common.store.remove(key)
+            return
+        self._common.store.put(answer)
+
+
+def _finalizers(body: Object) -> list[str]:
+    return list(body["metadata"].get("finalizers") or ())
+
+
+def _status(body: Object) -> Mapping[str, Any]:
+    status: Mapping[str, Any] = body.get("status") or {}
+    return status
+
+
+def _as_told_before(body: Object, verdict: DeliveryVerdict) -> DeliveryVerdict:
+    """What the status says already of what nobody could be asked about yet."""
+    status = _status(body)
+    before = [
+        Condition(one["type"], one["status"], one["reason"], one["message"])
+        for one in status.get("conditions") or ()
+        if one.get("type") in _TOLD_CONDITIONS
+    ]
+    if not before:
+        return verdict
+    told = {condition.type for condition in before}
+    rest = [condition for condition in verdict.conditions if condition.type not in told]
+    return replace(
+        verdict,
+        conditions=(*before, *rest),
+        fields={name: status[name] for name in _TOLD if name in status},
+        drained=False,
+    )

@@ -1,0 +1,234 @@
+"""The reconciles of filters, subscriptions and destinations: what their status says."""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pillion_operator.clock import Clock
+from pillion_operator.cluster.types import OURS, Object
+from pillion_operator.controllers.acceptance import accepted_condition, gateway_of
+from pillion_operator.controllers.common import LONGEST_TIMER, Common
+from pillion_operator.controllers.readiness import Readiness
+from pillion_operator.controllers.states import ServiceStates
+from pillion_operator.evaluation.parsing import Parsing
+from pillion_operator.evaluation.references import DESTINATION, SERVICE, service_of
+from pillion_operator.evaluation.relaying import GATEWAY_NOT_FOUND
+from pillion_operator.evaluation.verdict import Verdict
+from pillion_operator.gathering.reports import DelivererReport, EndedSubscription
+from pillion_operator.status.conditions import Condition
+from pillion_operator.status.delivery import failing_since
+from pillion_operator.status.subscription import (
+    RemovalRule,
+    State,
+    SubscriptionVerdict,
+    begins_anew,
+    judge_subscription,
+)
+from pillion_operator.store import Change, Key, Store, key_of
+
+#: Seconds for which nothing new must have come in a namespace before something is called missing.
+QUIET = 1.0
+#: Seconds after which it is called so, whatever comes.
+LONGEST = 10.0
+_KINDS = frozenset(kind.kind for kind in OURS)
+_MISSING = frozenset(
+    {"ServiceNotFound", "FilterNotFound", "DestinationNotFound", GATEWAY_NOT_FOUND}
+)
+
+
+class Patience:
+    """Says how long to wait until a subscription is told that something is missing."""
+
+    def __init__(self, *, clock: Clock) -> None:
+        self._clock = clock
+        #: Since when (monotonic) each subscription lacks something.
+        self._since: dict[Key, float] = {}
+        #: When something last came in each namespace, where that is not long ago; oldest first.
+        self._newest: OrderedDict[str, float] = OrderedDict()
+
+    def follow(self, change: Change) -> None:
+        """Take a change of the store into account."""
+        if change.after is None:
+            self._since.pop(change.key, None)
+        elif change.before is None and change.key.kind in _KINDS:
+            now = self._clock.monotonic()
+            self._newest[change.key.namespace] = now
+            self._newest.move_to_end(change.key.namespace)
+            while self._newest and next(iter(self._newest.values())) + QUIET <= now:
+                self._newest.popitem(last=False)
+
+    def wait(self, subscription: Key, verdict: Verdict) -> float:
+        """Seconds until ``verdict`` may be told; 0 where it may be now."""
+        if verdict.reason not in _MISSING:
+            self._since.pop(subscription, None)
+            return 0.0
+        now = self._clock.monotonic()
+        since = self._since.setdefault(subscription, now)
+        newest = max(since, self._newest.get(subscription.namespace, since))
+        return max(0.0, min(newest + QUIET, since + LONGEST) - now)
+
+
+class FilterReconciler:
+    """IndicationFilter."""
+
+    def __init__(self, common: Common, *, states: ServiceStates) -> None:
+        self._common = common
+        self._states = states
+
+    async def reconcile(self, key: Key) -> None:
+        """Have the filter's status say whether it is accepted, and in force."""
+        body = self._common.store.get(key)
+        if body is None:
+            return
+        services = self._common.readiness.services_of(key)
+        verdict = self._common.acceptance.of(body, services)
+        conditions = verdict and self._common.conditions(body, verdict, services)
+        if conditions:
+            conditions = [*conditions, *self._kept(key, services), *self._unknown(key, services)]
+            await self._common.statuses.write(body, conditions, {})
+
+    def _kept(self, key: Key, services: Iterable[Key]) -> list[Condition]:
+        """Which generation is in force, where the present one is not accepted."""
+        found = {
+            service.name: state.evaluation.kept[key.name]
+            for service in services
+            if (state := self._states.get(service)) is not None
+            and key.name in state.evaluation.kept
+        }
+        if not found:
+            return []
+        told = [
+            f"{'an earlier generation' if generation is None else f'generation {generation}'}"
+            f" in the service {name}"
+            for name, generation in sorted(found.items())
+        ]
+        message = f"In force stays {', '.join(told)}, until the filter is mended."
+        return [Condition("EarlierGenerationInForce", "True", "EditNotAccepted", message)]
+
+    def _unknown(self, key: Key, services: Iterable[Key]) -> list[Condition]:
+        """Which classes of its query the services do not know."""
+        told = [
+            f"In the service {service.name}: {state.evaluation.unknown_classes[key.name]}"
+            for service in services
+            if (state := self._states.get(service)) is not None
+            and key.name in state.evaluation.unknown_classes
+        ]
+        return [Condition("ClassUnknown", "True", "NotDeclared", " ".join(told))] if told else []
+
+
+class Subscriptions:
+    """What has become of subscriptions, by their spec, their listener, and time."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        parsing: Parsing,
+        states: ServiceStates,
+        readiness: Readiness,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._parsing = parsing
+        self._states = states
+        self._readiness = readiness
+        self._clock = clock
+        #: When subscriptions have begun anew after an end, in seconds since the epoch, and by
+        #: which generation of their spec.
+        self._begun: dict[Key, tuple[int, float]] = {}
+
+    def forget(self, key: Key) -> None:
+        """A subscription is gone."""
+        self._begun.pop(key, None)
+
+    def verdict(self, body: Object) -> SubscriptionVerdict:
+        """Judge a subscription."""
+        namespace = body["metadata"]["namespace"]
+        service = Key(SERVICE, namespace, service_of(body))
+        return judge_subscription(
+            body,
+            removal=self._removal(body, service),
+            ended=self._ended(service, gateway_of(body, store=self._store)),
+            now=self._clock.time(),
+        )
+
+    def is_over(self, key: Key) -> bool:
+        """Whether nothing is delivered for it: by its spec, by time, or by its status.
+
+        What a listener has brought about counts once the status holds it. Left out before, nobody
+        would report it any more, and it would come back.
+        """
+        body = self._store.get(key)
+        if body is None:
+            return False
+        verdict = judge_subscription(body, removal=RemovalRule(), now=self._clock.time())
+        return verdict.state is not State.ENABLED
+
+    def _removal(self, body: Object, service: Key) -> RemovalRule:
+        served_by = self._store.get(service)
+        resource = self._parsing.parse(served_by).resource if served_by is not None else None
+        if resource is None or not resource.valid:
+            return RemovalRule()
+        name = ((body.get("spec") or {}).get("destinationRef") or {}).get("name", "")
+        destination = self._store.get(Key(DESTINATION, service.namespace, name)) or {}
+        status: Mapping[str, Any] = destination.get("status") or {}
+        return RemovalRule(
+            action=resource.spec["subscriptionRemovalAction"],
+            interval=resource.spec["subscriptionRemovalTimeIntervalSeconds"],
+            failing_since=failing_since(status.get("conditions")),
+            begun_anew=self._begun_anew(body),
+        )
+
+    def _begun_anew(self, body: Object) -> float | None:
+        key, generation = key_of(body), body["metadata"]["generation"]
+        before = self._begun.get(key)
+        if begins_anew(body) and (before is None or before[0] != generation):
+            before = self._begun[key] = (generation, self._clock.time())
+        return None if before is None else before[1]
+
+    def _ended(self, *services: Key | None) -> list[EndedSubscription]:
+        # One that runs on an older revision may still hold what was mended meanwhile.
+        return [
+            ended
+            for service in services
+            if service is not None and (state := self._states.get(service)) is not None
+            for answer in self._readiness.answers(service)
+            if isinstance(answer, DelivererReport) and answer.revision == state.rollout.revision
+            for ended in answer.ended
+        ]
+
+
+class SubscriptionReconciler:
+    """IndicationSubscription."""
+
+    def __init__(self, common: Common, *, subscriptions: Subscriptions, patience: Patience) -> None:
+        self._common = common
+        self._subscriptions = subscriptions
+        self._patience = patience
+
+    async def reconcile(self, key: Key) -> None:
+        """Have the subscription's status say whether it is accepted, in force, and its state."""
+        body = self._common.store.get(key)
+        if body is None:
+            self._subscriptions.forget(key)
+            return
+        service = Key(SERVICE, key.namespace, service_of(body))
+        verdict = self._common.acceptance.of(body, [service])
+        if verdict is None:
+            return
+        if (wait := self._patience.wait(key, verdict)) > 0:
+            self._common.come_again(key, wait)
+            return
+        over = self._subscriptions.verdict(body)
+        if over.due_again is not None:
+            self._common.come_again(key, min(over.due_again, LONGEST_TIMER))
+        if verdict.accepted and over.state is not State.ENABLED:
+            ready = Condition("Ready", "False", over.reason, over.message)
+            conditions: list[Condition] | None = [accepted_condition(verdict), ready]
+        else:
+            gateway = gateway_of(body, store=self._common.store)
+            services = [service] if gateway is None else [service, gateway]
+            conditions = self._common.conditions(body, verdict, services)
+        if conditions is not None:
+            fields = {"subscriptionState": over.state.value}
+            await self._common.statuses.write(body, conditions, fields)

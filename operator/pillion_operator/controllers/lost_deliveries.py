@@ -1,0 +1,137 @@
+"""What went with the volume of a deliverer that ended: never silently.
+
+A sidecar's journal lies in a volume that goes with its pod. What is known of its end is, in this
+order: what the deliverer left behind in its termination message, which is exact; what it was last
+seen to hold, which may be some seconds older than its end (it may have delivered, handed over or
+taken more since); nothing, where it never answered this leader.
+"""
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any, TypeGuard
+
+from pillion_operator.clock import Clock
+from pillion_operator.cluster.types import Object
+from pillion_operator.controllers.ports import Recorder
+from pillion_operator.gathering.known import Departure
+from pillion_operator.store import Key, Store
+from pillion_operator.telemetry.metrics import Metrics
+
+logger = logging.getLogger("pillion.operator")
+
+#: Destinations that an Event names.
+_MOST_NAMES = 5
+#: Characters of a termination message, as the kubelet bounds it, and the largest count.
+_LONGEST_MESSAGE = 4096
+_LARGEST_COUNT = 2**53
+#: Names that an Event may show.
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}")
+
+
+class Losses:
+    """Says what ended together with a deliverer."""
+
+    def __init__(self, *, store: Store, recorder: Recorder, metrics: Metrics, clock: Clock) -> None:
+        self._store = store
+        self._recorder = recorder
+        self._metrics = metrics
+        self._clock = clock
+
+    def tell(self, service: Key, departure: Departure, *, pod: Object | None) -> None:
+        """A deliverer of a service is gone. ``pod`` is the last that is known of its pod."""
+        if pod is not None and outlives(pod):
+            return
+        found = None if pod is None else left_behind(pod)
+        left = None if found is None else found[0]
+        lost = sum(departure.pending.values()) if left is None else left
+        if not lost:
+            return
+        self._metrics.lost_pending.labels(service.namespace, service.name).inc(lost)
+        places = {} if found is None else found[1]
+        note = self._note(departure, left=left, places=places, lost=lost)
+        logger.warning(
+            "%s %s: %s",
+            service,
+            departure.pod,
+            note,
+            extra={
+                "event": "deliverer-lost-pending",
+                "namespace": service.namespace,
+                "service": service.name,
+                "pod": departure.pod,
+                "pending": lost,
+                "exact": left is not None,
+            },
+        )
+        body = self._store.get(service)
+        if body is not None:
+            self._recorder.publish(
+                body,
+                type="Warning",
+                reason="DelivererLost",
+                note=note,
+                action="Observe",
+            )
+
+    def _note(
+        self, departure: Departure, *, left: int | None, places: Mapping[str, int], lost: int
+    ) -> str:
+        where = _named(departure.pending)
+        if left is not None:
+            told = f"Pod {departure.pod} ended, and its volume with it, with {lost} indication(s) "
+            told += "neither delivered nor handed over, as its deliverer said at its end."
+            if places:
+                return f"{told} They are for {_named(places)}."
+            return told + (f" Last seen: {where}." if where else "")
+        age = 0.0 if departure.heard is None else max(0.0, self._clock.time() - departure.heard)
+        return (
+            f"Pod {departure.pod} ended, and its volume with it. When its deliverer last answered, "
+            f"{age:.0f} s before, {lost} indication(s) waited: {where}. What it delivered or "
+            "handed over after that, or took, is not known here."
+        )
+
+
+def outlives(pod: Object) -> bool:
+    """Whether the deliverer's journal outlives the pod: it lies in a claim."""
+    return bool((pod.get("spec") or {}).get("volumes"))
+
+
+def _named(places: Mapping[str, int]) -> str:
+    """The destinations with the most indications, each with its number."""
+    named = sorted(places.items(), key=lambda item: (-item[1], item[0]))
+    where = ", ".join(f"{name} {depth}" for name, depth in named[:_MOST_NAMES])
+    return where + (", …" if len(named) > _MOST_NAMES else "")
+
+
+def left_behind(pod: Object) -> tuple[int, Mapping[str, int]] | None:
+    """How many indications the deliverer said that it had left when it ended, in all and for each
+    destination that it named; None: it did not say."""
+    status: Mapping[str, Any] = pod.get("status") or {}
+    for field in ("initContainerStatuses", "containerStatuses"):
+        for container in status.get(field) or ():
+            ended = (container.get("state") or {}).get("terminated") or {}
+            return _read(ended.get("message"))
+    return None
+
+
+def _read(message: object) -> tuple[int, Mapping[str, int]] | None:
+    if not isinstance(message, str) or len(message) > _LONGEST_MESSAGE:
+        return None
+    try:
+        document = json.loads(message)
+    except (ValueError, RecursionError):
+        # The end of its log, where it failed.
+        return None
+    left = document.get("left") if isinstance(document, dict) else None
+    if not _is_count(left):
+        return None
+    # A deliverer of the first version names none.
+    named = document.get("destinations")
+    places = named if isinstance(named, dict) else {}
+    return left, {name: n for name, n in places.items() if _NAME.fullmatch(name) and _is_count(n)}
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value <= _LARGEST_COUNT

@@ -1,0 +1,413 @@
+"""An IndicationService becomes the objects that its deliverers need: the reconcile of that kind."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+
+from pillion_operator.clock import Clock
+from pillion_operator.cluster.api import FAILURES, ApiError
+from pillion_operator.cluster.applier import Applied, Applier
+from pillion_operator.cluster.scaling import scaler
+from pillion_operator.cluster.types import STATEFUL_SET, Object
+from pillion_operator.controllers.gateway_serving import ServingCertificates
+from pillion_operator.controllers.ports import Authority, Deliverers, Issuer, Poker
+from pillion_operator.controllers.readiness import deliverer_pods, level_known
+from pillion_operator.controllers.relay_retention import Lingering
+from pillion_operator.controllers.states import ServiceState, ServiceStates
+from pillion_operator.controllers.triggers import status_of
+from pillion_operator.desired.configuration import operator_token
+from pillion_operator.desired.objects import desired_objects
+from pillion_operator.desired.trust import Trust, standing
+from pillion_operator.evaluation.judging import Judge
+from pillion_operator.evaluation.lastgood import LastGood, filters_in
+from pillion_operator.evaluation.namespace import Namespace, being_deleted, draining
+from pillion_operator.evaluation.parsing import Parsing
+from pillion_operator.evaluation.references import (
+    DESTINATION,
+    FILTER,
+    SERVICE,
+    SUBSCRIPTION,
+    References,
+    is_gateway,
+)
+from pillion_operator.evaluation.relaying import delivered_alone, gateways_named, relayed_to
+from pillion_operator.evaluation.service import (
+    ServiceEvaluation,
+    Surroundings,
+    evaluate_service,
+)
+from pillion_operator.evaluation.skew import fitted
+from pillion_operator.evaluation.verdict import Verdict
+from pillion_operator.names import SERVICE_LABEL
+from pillion_operator.settings import DelivererDefaults
+from pillion_operator.store import Change, Key, Store, key_of
+from pillion_operator.watching import CHILDREN
+from pillion_sidecar.config.rendered import Rendered, TooLarge, pack, render_items
+
+#: Seconds from one revision of a service to the next: whoever changes an object a hundred times a
+#: second makes a few revisions of it, each of which every deliverer loads.
+PAUSE = 0.25
+#: How much longer than it took a service is not evaluated again: one with tens of thousands of
+#: objects, which takes a second, leaves time for all others.
+REST = 3.0
+#: Seconds after which an object that could not be made is tried again.
+REFUSED_AGAIN = 30.0
+#: Seconds for which writing may fail before statuses speak of it. What is forbidden (by a quota, a
+#: policy, for want of a right) they tell at once.
+FAILING_FOR = 10.0
+FORBIDDEN = 403
+#: Characters of configuration beyond which it is packed in a thread.
+LARGE = 200_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desired:
+    """The desired objects of one service, in the order in which they are to be made."""
+
+    objects: tuple[Object, ...]
+    #: Of what deliverers go by beside their configuration: the same for the same.
+    mark: str
+    #: Seconds after which to ask again though nothing has changed; None: never.
+    again: float | None
+
+
+class Wanted:
+    """Works out the objects of services."""
+
+    def __init__(
+        self,
+        *,
+        token_key: bytes,
+        defaults: DelivererDefaults,
+        authority: Authority,
+        issuer: Issuer,
+        certificates: ServingCertificates,
+    ) -> None:
+        self._token_key = token_key
+        self._defaults = defaults
+        self._authority = authority
+        self._issuer = issuer
+        self._certificates = certificates
+
+    def of(
+        self,
+        service: Key,
+        body: Object,
+        *,
+        rendered: Rendered,
+        level: int,
+        live: Sequence[Object],
+    ) -> Desired:
+        """What should be there for ``body``, of which ``live`` are the objects that are.
+
+        ``level``: that of the schema that ``rendered`` is written in.
+        """
+        trust, again = self._trust(service, body, live)
+        objects = desired_objects(
+            body,
+            rendered,
+            token=operator_token(self._token_key, service.namespace, service.name),
+            defaults=self._defaults,
+            trust=trust,
+            level=level,
+            scaled=any(scaler(one) for one in live if one["kind"] == STATEFUL_SET.kind),
+        )
+        return Desired(objects=objects, mark=trust.mark, again=again)
+
+    def follow(self, change: Change) -> Key | None:
+        """Take a change of the store into account; return the service that it makes do anew."""
+        return self._certificates.follow(change)
+
+    def forget(self, service: Key) -> None:
+        """The service is gone."""
+        self._certificates.forget(service)
+
+    def _trust(
+        self, service: Key, body: Object, live: Sequence[Object]
+    ) -> tuple[Trust, float | None]:
+        # What is not known at this moment stays as it stands there: a leader that has just begun
+        # may not have been answered yet.
+        there = standing(body, live)
+        trust = Trust(gateway_ca=self._authority.bundle() or there.gateway_ca)
+        if not is_gateway(body):
+            self._certificates.forget(service)
+            return trust, None
+        serving = self._certificates.of(service, body, there.serving)
+        keys = self._issuer.token_keys(service.namespace) or there.token_keys
+        return replace(trust, token_keys=keys, serving=serving.pair), serving.again
+
+
+class ConfigurationReconciler:
+    """Renders the configuration of services, and keeps their objects as they should be."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        references: References,
+        parsing: Parsing,
+        judge: Judge,
+        states: ServiceStates,
+        applier: Applier,
+        deliverers: Deliverers,
+        poker: Poker,
+        wanted: Wanted,
+        clock: Clock,
+        enqueue: Callable[[Key], None],
+        come_again: Callable[[Key, float], None],
+        ended: Callable[[Key], bool],
+        lingering: Lingering,
+    ) -> None:
+        """``ended`` says of a subscription whether nothing more is delivered for it."""
+        self._store = store
+        self._references = references
+        self._parsing = parsing
+        self._judge = judge
+        self._states = states
+        self._applier = applier
+        self._deliverers = deliverers
+        self._poker = poker
+        self._wanted = wanted
+        self._clock = clock
+        self._enqueue = enqueue
+        self._come_again = come_again
+        self._ended = ended
+        self._lingering = lingering
+        #: Services that are named and not there, as everybody concerned knows already.
+        self._absent: set[Key] = set()
+
+    def follow(self, change: Change) -> None:
+        """Take a change of the store into account."""
+        self._absent.discard(change.key)
+        service = self._wanted.follow(change)
+        if service is not None:
+            self._enqueue(service)
+
+    async def reconcile(self, service: Key) -> None:
+        """Bring one service's objects up to date, and ask for the statuses that follow."""
+        body = self._store.get(service)
+        if body is None:
+            # Who comes to name it sees for himself: telling all others each time would take the
+            # square of their number.
+            if service not in self._absent or not self._references.naming(service):
+                self._forget(service)
+            return
+        known = self._states.get(service)
+        began = self._clock.monotonic()
+        pause = 0.0 if known is None else known.rests_until - began
+        if pause > 0:
+            self._come_again(service, pause)
+            return
+        before = known.evaluation if known is not None else None
+        level = level_known(self._store, self._deliverers, service)
+        evaluation, left_out = fitted(self._evaluate(service, body), level=level)
+        state = self._states.put(body, evaluation)
+        state.level, state.left_out = level, left_out
+        ended = self._clock.monotonic()
+        state.rests_until = max(state.rests_until, ended + REST * (ended - began))
+        changed = judged_otherwise(before, evaluation, service.namespace)
+        if before is None or before.verdict != evaluation.verdict:
+            changed |= self._references.served_by(service)
+        try:
+            # What is made for one that is being deleted goes with it, and its namespace may take
+            # nothing new.
+            if evaluation.verdict.accepted and not being_deleted(body):
+                changed |= await self._roll_out(service, body, state)
+        except FAILURES as error:
+            changed |= self._failed(state, error)
+            raise
+        finally:
+            # After a failure too: what was evaluated is not found to have changed a second time.
+            # Not the service itself, which is in its own configuration: that would have no end.
+            # Nor the others in a gateway's.
+            concerned = changed | draining(self._store, service.namespace)
+            for key in sorted(key for key in concerned if key.kind != SERVICE):
+                self._enqueue(key)
+            self._enqueue(status_of(service))
+
+    def _forget(self, service: Key) -> None:
+        """Its objects go with it: they are owned by it."""
+        state = self._states.forget(service)
+        self._deliverers.service_gone(service.namespace, service.name)
+        self._applier.forget(service.namespace, service.name)
+        self._lingering.forget(service)
+        self._wanted.forget(service)
+        served = self._references.served_by(service)
+        rendered = state.rollout.keys if state is not None else frozenset()
+        for key in sorted(served | rendered | draining(self._store, service.namespace)):
+            self._enqueue(key)
+        (self._absent.add if served else self._absent.discard)(service)
+
+    def _evaluate(self, service: Key, body: Object) -> ServiceEvaluation:
+        subscriptions = sorted(key.name for key in self._references.subscriptions_to(service))
+        namespace = Namespace(service.namespace, store=self._store, parsing=self._parsing)
+        surroundings = replace(
+            self._surroundings(service, body, namespace), last_good=self._last_good(service)
+        )
+        ended = {
+            name
+            for name in (*subscriptions, *surroundings.relayed)
+            if self._ended(Key(SUBSCRIPTION, service.namespace, name))
+        }
+        return evaluate_service(
+            service.name,
+            namespace=namespace,
+            judge=self._judge,
+            subscriptions=subscriptions,
+            ended=ended,
+            surroundings=surroundings,
+        )
+
+    def _last_good(self, service: Key) -> LastGood:
+        known = self._states.get(service)
+        if known is not None and known.evaluation.content:
+            return LastGood(known.evaluation.content)
+        # The first look after a start, or at a service that was not accepted until now.
+        rendered = [body for body in self._live(service) if body["kind"] == "Secret"]
+        return LastGood(filters_in(rendered, namespace=service.namespace))
+
+    def _surroundings(self, service: Key, body: Object, namespace: Namespace) -> Surroundings:
+        if not is_gateway(body):
+            return Surroundings(gateways=gateways_named(body, namespace=namespace))
+        relayed = relayed_to(service, namespace=namespace, references=self._references)
+        left = self._lingering.of(service, relayed=relayed)
+        drains = self._lingering.draining(service)
+        again = self._lingering.again(service, kept=bool(left or drains))
+        if again is not None:
+            self._come_again(service, again)
+        return Surroundings(
+            relayed=relayed | left,
+            draining=drains,
+            # Once for each URL: very many destinations may lead to one.
+            alone=cache(
+                partial(
+                    delivered_alone, service.name, namespace=namespace, references=self._references
+                )
+            ),
+        )
+
+    async def _roll_out(self, service: Key, body: Object, state: ServiceState) -> set[Key]:
+        """Write the configuration; return the objects of which it now says something else."""
+        content = state.evaluation.content
+        try:
+            rendered = await packed(content.values())
+        except TooLarge as error:
+            # What is in force stays in force.
+            state.unwritten = Verdict(False, "ConfigurationTooLarge", f"{error}.")
+            return content.keys() | state.rollout.keys
+        live = self._live(service)
+        desired = self._wanted.of(service, body, rendered=rendered, level=state.level, live=live)
+        applied = await self._applier.sync(body, desired=desired.objects, live=live)
+        state.rival = applied.rival
+        for pause in (applied.retry_after, applied.rival_for, desired.again):
+            if pause is not None:
+                self._come_again(service, pause)
+        if applied.refused:
+            # What is in the way may be out of sight, such as a Secret of that name without a label.
+            self._come_again(service, REFUSED_AGAIN)
+            told = " ".join(str(refused) for refused in applied.refused)
+            state.unwritten = Verdict(False, type(applied.refused[0]).__name__, told)
+            return content.keys() | state.rollout.keys
+        return self._written(service, state, rendered, desired, applied)
+
+    def _written(
+        self,
+        service: Key,
+        state: ServiceState,
+        rendered: Rendered,
+        desired: Desired,
+        applied: Applied,
+    ) -> set[Key]:
+        content = state.evaluation.content
+        was_unwritten = state.unwritten is not None
+        state.unwritten = None
+        state.failing_since = None
+        state.written = True
+        first = state.rollout.revision is None
+        changed = state.rollout.advance(rendered.revision, content)
+        pending = (state.pending | changed) & state.rollout.keys
+        state.pending = {key for key in pending if key.kind != SERVICE}
+        if changed:
+            self._deliverers.rendered(service.namespace, service.name, rendered.revision)
+        # What an earlier leader has rolled out is not told again. What this one has may have been
+        # written by an attempt that failed afterwards.
+        if changed and (applied.written or not first):
+            state.rolled_out_at = self._clock.monotonic()
+            state.rests_until = max(state.rests_until, state.rolled_out_at + PAUSE)
+            self._poker.poke(self._pods(service), rendered.revision)
+        elif not first and desired.mark != state.mark:
+            # Authorities, keys or a certificate, at the same revision: the kubelet looks only where
+            # the annotation is another one.
+            self._poker.poke(self._pods(service), f"{rendered.revision}.{desired.mark}")
+        state.mark = desired.mark
+        # A deliverer may have had the revision before it was known here that it is written: then
+        # whatever was judged in between hears nothing more.
+        told = changed | state.pending if changed else changed
+        return set(content) | told if was_unwritten else told
+
+    def _failed(self, state: ServiceState, error: Exception) -> set[Key]:
+        """An attempt to write has failed; return the objects whose statuses have to tell of it."""
+        now = self._clock.monotonic()
+        if state.failing_since is None:
+            state.failing_since = now
+        forbidden = isinstance(error, ApiError) and error.status == FORBIDDEN
+        if not forbidden and now - state.failing_since < FAILING_FOR:
+            return set()
+        verdict = not_written(error)
+        if state.unwritten == verdict:
+            return set()
+        state.unwritten = verdict
+        return state.evaluation.content.keys() | state.rollout.keys
+
+    def _live(self, service: Key) -> list[Object]:
+        return [
+            body
+            for kind in CHILDREN
+            for body in self._store.all(kind, service.namespace).values()
+            if (body["metadata"].get("labels") or {}).get(SERVICE_LABEL) == service.name
+        ]
+
+    def _pods(self, service: Key) -> list[Key]:
+        """The pods that were there before the revision: later ones start with it."""
+        return [key_of(pod) for pod in deliverer_pods(self._store, service)]
+
+
+def judged_otherwise(
+    before: ServiceEvaluation | None, after: ServiceEvaluation, namespace: str
+) -> set[Key]:
+    """The subscriptions and destinations of which two evaluations say different things."""
+    return {
+        Key(kind, namespace, name)
+        for kind, old, new in (
+            (SUBSCRIPTION, before.subscriptions if before else {}, after.subscriptions),
+            (SUBSCRIPTION, before.relayed if before else {}, after.relayed),
+            (DESTINATION, before.destinations if before else {}, after.destinations),
+            (DESTINATION, before.held if before else {}, after.held),
+            (FILTER, before.kept if before else {}, after.kept),
+            (FILTER, before.unknown_classes if before else {}, after.unknown_classes),
+            (DESTINATION, before.same_places if before else {}, after.same_places),
+        )
+        for name in old.keys() | new.keys()
+        if old.get(name) != new.get(name)
+    }
+
+
+def not_written(error: Exception) -> Verdict:
+    """What statuses say of a configuration that cannot be written; it is tried again."""
+    if not isinstance(error, ApiError):
+        why = "the API server does not answer. It is tried again"
+    elif error.status == FORBIDDEN:
+        why = f"the API server forbids it: {error.message}. Lift what forbids it"
+    else:
+        # Its text may quote what it refuses, and that may be secret.
+        why = f"the API server answers {error.status} {error.reason}. It is tried again"
+    return Verdict(False, "NotWritten", f"The configuration cannot be written: {why}.")
+
+
+async def packed(items: Iterable[str]) -> Rendered:
+    """The configuration, packed; raises TooLarge."""
+    text = render_items(list(items))
+    if len(text) > LARGE:
+        return await asyncio.to_thread(pack, text)
+    return pack(text)

@@ -1,0 +1,178 @@
+"""Which reconciles a change of the cluster asks for. Pure, but for what the references remember."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from pillion_operator.cluster.scaling import scaler
+from pillion_operator.cluster.types import STATEFUL_SET, Object
+from pillion_operator.controllers.selector_overlap import pod_selector
+from pillion_operator.evaluation.references import (
+    CONFIG_MAP,
+    DESTINATION,
+    FILTER,
+    SECRET,
+    SERVICE,
+    SUBSCRIPTION,
+    References,
+    named_by,
+    url_of,
+)
+from pillion_operator.injection.selectors import selects
+from pillion_operator.names import DELIVERER_LABEL, SERVICE_LABEL
+from pillion_operator.status.delivery import failing_since
+from pillion_operator.store import Change, Key, key_of
+from pillion_sidecar.config.schema import CREDENTIALS_LABEL
+
+#: The status of a service alone: deliverers came or went, its configuration is as it was.
+SERVICE_STATUS = "IndicationService/status"
+
+#: Seconds that a service waits for more changes before it is rendered: those of one
+#: ``kubectl apply`` shall be one revision.
+SETTLE = 0.05
+#: The same for pods, which report several changes in a row when they start.
+POD_SETTLE = 0.2
+
+
+def status_of(service: Key) -> Key:
+    """The key under which a service's status is reconciled."""
+    return Key(SERVICE_STATUS, service.namespace, service.name)
+
+
+def triggered(
+    change: Change, references: References, *, services: Callable[[str], Iterable[Object]]
+) -> Iterator[tuple[Key, float]]:
+    """The keys to reconcile, each with how many seconds it may wait for more changes.
+
+    ``services`` has the IndicationServices of a namespace.
+    """
+    key = change.key
+    if key.kind in (SERVICE, DESTINATION, FILTER, SUBSCRIPTION):
+        yield from _of_ours(change, references)
+        if key.kind == SERVICE and _means_something_else(change):
+            # Its selector may overlap with those of others now, or no longer.
+            others = services(key.namespace)
+            yield from ((status_of(key_of(other)), 2 * SETTLE) for other in others)
+    elif key.kind == SECRET:
+        yield from _of_a_secret(change, references)
+    elif key.kind == CONFIG_MAP:
+        concerned = labelled(change, SERVICE_LABEL) | references.services_using(key)
+        yield from ((service, SETTLE) for service in sorted(concerned))
+    else:
+        label = DELIVERER_LABEL if key.kind == "Pod" else SERVICE_LABEL
+        for service in sorted(labelled(change, label)):
+            if key.kind == "Pod":
+                yield status_of(service), POD_SETTLE
+            else:
+                yield service, SETTLE
+            if key.kind == STATEFUL_SET.kind and _scaled_otherwise(change):
+                # A gateway of several pods is none that sidecars may relay to.
+                yield from ((guest, SETTLE) for guest in sorted(references.guests(service)))
+        if key.kind == "Pod":
+            yield from _of_selectors(change, services(key.namespace))
+
+
+def _scaled_otherwise(change: Change) -> bool:
+    before, after = (
+        (scaler(body), ((body or {}).get("spec") or {}).get("replicas"))
+        for body in (change.before, change.after)
+    )
+    return before != after and bool(before[0] or after[0])
+
+
+def _of_selectors(change: Change, services: Iterable[Object]) -> Iterator[tuple[Key, float]]:
+    """Other services may select the pod too."""
+    before, after = _labels(change.before), _labels(change.after)
+    if before == after:
+        return
+    for service in services:
+        selector = pod_selector(service)
+        if selects(selector, before) or selects(selector, after):
+            yield status_of(key_of(service)), POD_SETTLE
+
+
+def _of_ours(change: Change, references: References) -> Iterator[tuple[Key, float]]:
+    key = change.key
+    if key.kind == SERVICE:
+        # Reconciled whole only where it may be rendered otherwise: its status is our own doing.
+        yield (key, SETTLE) if _means_something_else(change) else (status_of(key), SETTLE)
+    else:
+        # They wait for the services that render them.
+        yield key, 2 * SETTLE
+    if key.kind == DESTINATION and _failing_since(change.before) != _failing_since(change.after):
+        # subscriptionRemovalAction counts from then.
+        yield from ((subscription, 2 * SETTLE) for subscription in references.naming(key))
+    if _means_something_else(change):
+        yield from _of_those_concerned(change, references)
+
+
+def _of_those_concerned(change: Change, references: References) -> Iterator[tuple[Key, float]]:
+    """Whatever else one of ours is rendered or judged with."""
+    key = change.key
+    if key.kind != FILTER:
+        # What they take over from others depends on it, and who else delivers where they do.
+        yield from ((gateway, SETTLE) for gateway in sorted(references.gateways(key.namespace)))
+    if key.kind == SERVICE:
+        yield from ((guest, SETTLE) for guest in sorted(references.guests(key)))
+        # Its settings are what they are judged by.
+        for served in references.served_by(key):
+            yield served, 2 * SETTLE
+            yield from _beside(served, references)
+        return
+    if key.kind != SUBSCRIPTION:
+        yield from ((service, SETTLE) for service in references.services_using(key))
+    for body in (change.before, change.after):
+        if body is not None and key.kind == SUBSCRIPTION:
+            # Its service may be none that renders anything, and so say nothing of the others.
+            for named in named_by(body):
+                yield named, SETTLE if named.kind == SERVICE else 2 * SETTLE
+                yield from _beside(named, references)
+        elif body is not None and key.kind == DESTINATION:
+            senders = references.senders_at(key.namespace, url_of(body))
+            yield from ((sender, 2 * SETTLE) for sender in sorted(senders))
+
+
+def _beside(destination: Key, references: References) -> Iterator[tuple[Key, float]]:
+    """Those that are told whether they alone send sequence identifiers to a URL."""
+    senders = sorted(references.senders_beside(destination))
+    yield from ((sender, 2 * SETTLE) for sender in senders)
+
+
+def _of_a_secret(change: Change, references: References) -> Iterator[tuple[Key, float]]:
+    for service in sorted(labelled(change, SERVICE_LABEL)):
+        yield service, SETTLE
+    if any(_label(body, CREDENTIALS_LABEL) == "true" for body in (change.before, change.after)):
+        yield from ((user, 2 * SETTLE) for user in references.naming(change.key))
+        yield from ((service, SETTLE) for service in references.services_using(change.key))
+
+
+def labelled(change: Change, label: str) -> set[Key]:
+    """The services that a label of the object names, or named."""
+    names = {_label(body, label) for body in (change.before, change.after)}
+    return {Key(SERVICE, change.key.namespace, name) for name in names if name}
+
+
+def _label(body: Object | None, label: str) -> str | None:
+    value = _labels(body).get(label)
+    return None if value is None else str(value)
+
+
+def _labels(body: Object | None) -> Object:
+    return {} if body is None else body["metadata"].get("labels") or {}
+
+
+def _means_something_else(change: Change) -> bool:
+    """Whether more than status, labels or annotations has changed."""
+    if change.before is None or change.after is None:
+        return True
+    before, after = change.before["metadata"], change.after["metadata"]
+    return any(
+        before.get(name) != after.get(name) for name in ("uid", "generation", "deletionTimestamp")
+    ) or _ended(change.before) != _ended(change.after)
+
+
+def _failing_since(body: Object | None) -> float | None:
+    return failing_since(((body or {}).get("status") or {}).get("conditions"))
+
+
+def _ended(body: Object) -> object:
+    """What a subscription's status says of whether it is delivered for."""
+    return (body.get("status") or {}).get("subscriptionState")

@@ -1,0 +1,216 @@
+"""The workers: each takes a key, reconciles it, and comes back to what has failed."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from typing import Generic, Protocol, TypeVar
+
+from pillion_operator.clock import Clock
+from pillion_operator.cluster.api import FAILURES, ApiError, Conflict
+from pillion_operator.store import Key
+from pillion_operator.telemetry.metrics import Metrics, Result
+
+#: Seconds to the first repetition after a failure, and the most: after an outage of the API server,
+#: everything is tried again within that time.
+FIRST_BACKOFF = 0.25
+MOST_BACKOFF = 60.0
+K = TypeVar("K", bound=Hashable)
+logger = logging.getLogger("pillion.operator")
+#: Keys that are worked on at once.
+WORKERS = 8
+#: Has the status of an object say that its reconcile has failed, and takes note of its success.
+Failed = Callable[[Key, Exception], Awaitable[None]]
+Succeeded = Callable[[Key], None]
+#: Reconciles one key. It may raise; it is then called again later.
+Reconcile = Callable[[Key], Awaitable[None]]
+
+
+class Cancellable(Protocol):
+    """A timer that can be called off."""
+
+    def cancel(self) -> None: ...
+
+
+#: Calls back after so many seconds.
+CallLater = Callable[[float, Callable[[], None]], Cancellable]
+
+
+class WorkQueue(Generic[K]):
+    """De-duplicating, delaying, with exponential backoff for keys that fail."""
+
+    def __init__(self, *, call_later: CallLater, time: Callable[[], float]) -> None:
+        """``time`` is the clock that ``call_later`` runs by, in seconds."""
+        self._call_later = call_later
+        self._time = time
+        self._waiting: deque[K] = deque()
+        self._dirty: set[K] = set()
+        self._working: set[K] = set()
+        self._delayed: dict[K, tuple[float, Cancellable]] = {}
+        self._failures: dict[K, int] = {}
+        self._filled = asyncio.Event()
+
+    def add(self, key: K, *, delay: float = 0.0) -> None:
+        """Have ``key`` worked on, after ``delay`` seconds or earlier where somebody asks for it."""
+        if delay > 0:
+            self._add_later(key, delay)
+            return
+        self._undelay(key)
+        if key in self._dirty:
+            return
+        self._dirty.add(key)
+        if key not in self._working:
+            self._waiting.append(key)
+            self._filled.set()
+
+    def _add_later(self, key: K, delay: float) -> None:
+        if key in self._dirty:
+            return
+        due = self._time() + delay
+        known = self._delayed.get(key)
+        if known is not None and known[0] <= due:
+            return
+        self._undelay(key)
+        self._delayed[key] = (due, self._call_later(delay, lambda: self.add(key)))
+
+    def _undelay(self, key: K) -> None:
+        delayed = self._delayed.pop(key, None)
+        if delayed is not None:
+            delayed[1].cancel()
+
+    async def get(self) -> K:
+        """The next key; whoever takes it calls ``done`` with it."""
+        while not self._waiting:
+            self._filled.clear()
+            await self._filled.wait()
+        key = self._waiting.popleft()
+        self._dirty.discard(key)
+        self._working.add(key)
+        return key
+
+    def done(self, key: K) -> None:
+        """The key was worked on, well or not."""
+        self._working.discard(key)
+        if key in self._dirty:
+            self._waiting.append(key)
+            self._filled.set()
+
+    def succeeded(self, key: K) -> None:
+        """Forget the failures of a key."""
+        self._failures.pop(key, None)
+
+    def failed(self, key: K, *, at_least: float = 0.0) -> float:
+        """Have a key worked on again after its backoff; return how many seconds that is."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        delay = max(at_least, min(MOST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(failures, 20)))
+        self.add(key, delay=delay)
+        return delay
+
+    def close(self) -> None:
+        """Call off what is delayed."""
+        for key in list(self._delayed):
+            self._undelay(key)
+
+    @property
+    def depth(self) -> int:
+        """Keys that wait for a worker."""
+        return len(self._waiting)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits, now or later, and nothing is worked on."""
+        return not (self._waiting or self._working or self._dirty or self._delayed)
+
+
+class Engine:
+    """Works on the queue until it is cancelled."""
+
+    def __init__(
+        self,
+        *,
+        queue: WorkQueue[Key],
+        reconciles: Mapping[str, Reconcile],
+        metrics: Metrics,
+        clock: Clock,
+        failed: Failed,
+        succeeded: Succeeded,
+    ) -> None:
+        """``reconciles``: by kind of key; keys of other kinds are passed over. ``failed`` is called
+        after an error of the operator itself."""
+        self._failed = failed
+        self._succeeded = succeeded
+        self._queue = queue
+        self._reconciles = reconciles
+        self._metrics = metrics
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Work, with ``WORKERS`` workers."""
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(WORKERS):
+                workers.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.get()
+            try:
+                await self._once(key)
+            finally:
+                self._queue.done(key)
+            # Many that have nothing to wait for must not keep all else waiting, the lease first.
+            await asyncio.sleep(0)
+
+    async def _once(self, key: Key) -> None:
+        reconcile = self._reconciles.get(key.kind)
+        if reconcile is None:
+            return
+        began = self._clock.monotonic()
+        result = Result.SUCCESS
+        try:
+            await reconcile(key)
+        except FAILURES as error:
+            result = Result.RETRY
+            self._put_off(key, error)
+        except Exception as error:
+            # Whatever is wrong with one object must not end the work for all others: it is told
+            # with its trace, counted for an alert, and tried again ever more rarely.
+            result = Result.FAILED
+            delay = self._queue.failed(key)
+            logger.exception(
+                "the reconcile of %s failed; again in %.1f s",
+                key,
+                delay,
+                extra={"event": "reconcile-failed", "object": str(key)},
+            )
+            await self._tell(key, error)
+        else:
+            self._succeeded(key)
+            self._queue.succeeded(key)
+        self._metrics.reconciles.labels(key.kind, result.value).inc()
+        self._metrics.reconcile_seconds.labels(key.kind).observe(self._clock.monotonic() - began)
+
+    async def _tell(self, key: Key, error: Exception) -> None:
+        try:
+            await self._failed(key, error)
+        except Exception as untold:  # noqa: BLE001 - the worker has other objects to serve
+            # It comes again with the key.
+            logger.warning(
+                "the status of %s cannot say that its reconcile failed: %s",
+                key,
+                type(untold).__name__,
+                extra={"event": "failure-untold", "object": str(key)},
+            )
+
+    def _put_off(self, key: Key, error: Exception) -> None:
+        if isinstance(error, Conflict):
+            self._metrics.conflicts.inc()
+        wanted = error.retry_after if isinstance(error, ApiError) else None
+        delay = self._queue.failed(key, at_least=wanted or 0.0)
+        logger.warning(
+            "the reconcile of %s is put off for %.1f s: %s",
+            key,
+            delay,
+            str(error) or type(error).__name__,
+            extra={"event": "reconcile-put-off", "object": str(key)},
+        )
