@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from importlib.metadata import version
 
 from aiohttp import web
@@ -49,7 +50,12 @@ from pillion_sidecar.journal.disk import DiskJournal
 from pillion_sidecar.journal.files import JournalError
 from pillion_sidecar.journal.memory import MemoryJournal
 from pillion_sidecar.journal.ports import Recovered
-from pillion_sidecar.journal_runtime import JournalFolder, go_on, wanted_durability
+from pillion_sidecar.journal_runtime import (
+    JournalFolder,
+    fail,
+    restore_groups,
+    wanted_durability,
+)
 from pillion_sidecar.memory import container_limit, tls_connections
 from pillion_sidecar.origins import OriginPolicy
 from pillion_sidecar.reliability.callbacks import Callbacks
@@ -470,14 +476,18 @@ class Deliverer:
         found, self._recovered = self._recovered, None
         if found is None:
             return
-        go_on(
-            *found,
-            folder=self._settings.journal,
-            delivery=self.delivery.answers,
-            groups=self._groups,
-            memory=self._memory,
+        journal, recovered = found
+        restore_groups(self._groups, recovered, offset=journal.offset)
+        # The first segment says what the queues and the groups are by now; what follows from it is
+        # written behind that.
+        journal.attach(
+            self.delivery.journal_listener(
+                groups=self._groups.snapshot,
+                identity=self._memory.ended,
+                failed=partial(fail, self._settings.journal),
+            )
         )
-        self._metrics.watch(journal=found[0])
+        self._metrics.watch(journal=journal)
         self._groups.resume()
 
     def _publishers(self) -> Sequence[AllowedPublisher]:

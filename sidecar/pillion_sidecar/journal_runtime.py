@@ -4,17 +4,15 @@ import asyncio
 import ctypes
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.durability import assumed_durability
 from pillion_sidecar.config.problems import ConfigurationError, Problem
 from pillion_sidecar.config.resources import Durability, IndicationService
 from pillion_sidecar.delivery import events
-from pillion_sidecar.delivery.service import JournalAnswers
-from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.discards import (
     DiscardFiles,
     DiscardRecorder,
@@ -27,14 +25,10 @@ from pillion_sidecar.journal.limits import MINIMUM_BYTES, JournalSettings
 from pillion_sidecar.journal.ports import (
     Discard,
     IdentitySink,
-    Place,
-    QueueState,
     Recovered,
-    SubscriptionRecord,
 )
 from pillion_sidecar.journal.segments import segment_numbers
 from pillion_sidecar.journal.workers import ThreadWorker
-from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.supervision import PartFailed
 
@@ -58,59 +52,6 @@ def _give_back_memory() -> None:
 
 class JournalFailed(PartFailed):
     """The disk failed for good: nothing that is accepted would be safe any more."""
-
-
-class GroupSnapshots(Protocol):
-    """The message groups, as far as the journal asks."""
-
-    def snapshot(self) -> bytes: ...
-
-
-class Owner:
-    """Those whom a journal asks and tells: delivery, the message groups, the identities."""
-
-    def __init__(
-        self,
-        *,
-        folder: Path | None,
-        delivery: JournalAnswers,
-        groups: GroupSnapshots,
-        memory: DuplicateMemory,
-    ) -> None:
-        self._folder = folder
-        self._delivery = delivery
-        self._groups = groups
-        self._memory = memory
-
-    def committed(self, through: int) -> None:
-        self._delivery.committed(through)
-
-    def pending(self, indication_id: int, places: Sequence[Place]) -> Sequence[Place]:
-        return self._delivery.pending(indication_id, places)
-
-    def moved(self, indication_id: int, places: Sequence[Place], position: int, size: int) -> None:
-        self._delivery.moved(indication_id, places, position, size)
-
-    def queue_states(self) -> Sequence[QueueState]:
-        return self._delivery.queue_states()
-
-    def subscription_records(self) -> Sequence[SubscriptionRecord]:
-        return self._delivery.subscription_records()
-
-    def groups(self) -> bytes:
-        return self._groups.snapshot()
-
-    def identity(self, digest: bytes) -> tuple[DiscardReason | None, str] | None:
-        return self._memory.ended(digest)
-
-    def failed(self, error: OSError) -> None:
-        self._delivery.failed()
-        where = error.filename or self._folder
-        # From a callback of the event loop, whose supervisor ends the run.
-        raise JournalFailed(
-            f"the journal's disk failed: {where}: {error.strerror or error}; see to the disk, and "
-            "start the deliverer again"
-        ) from error
 
 
 class JournalFolder:
@@ -282,25 +223,24 @@ def wanted_durability(service: IndicationService, *, folder: Path | None) -> Dur
     )
 
 
-def go_on(
-    journal: DiskJournal,
-    recovered: Recovered,
-    *,
-    folder: Path | None,
-    delivery: JournalAnswers,
-    groups: Groups,
-    memory: DuplicateMemory,
-) -> None:
-    """Have the message groups go on where the run before stopped, and the journal with them."""
+def restore_groups(groups: Groups, recovered: Recovered, *, offset: float) -> None:
+    """Let the message groups continue where the run before stopped; ``offset`` is the journal's."""
     held = [indication for indication, _ in recovered.held]
     snapshot, members = recovered.groups, recovered.members
     if recovered.lost:
         # A member that was lost must be let in again, whatever is forgotten with it (S3.9).
         snapshot, members = None, []
-    groups.restore(snapshot, members, held, offset=journal.offset)
-    # The first segment says what the queues and the groups are by now; what follows from it is
-    # written behind that.
-    journal.attach(Owner(folder=folder, delivery=delivery, groups=groups, memory=memory))
+    groups.restore(snapshot, members, held, offset=offset)
+
+
+def fail(folder: Path | None, error: OSError) -> NoReturn:
+    """Raise :class:`JournalFailed`; ``folder`` is the journal's."""
+    where = error.filename or folder
+    # From a callback of the event loop, whose supervisor ends the run.
+    raise JournalFailed(
+        f"the journal's disk failed: {where}: {error.strerror or error}; see to the disk, and "
+        "start the deliverer again"
+    ) from error
 
 
 def journal_settings(

@@ -6,7 +6,7 @@ then: a crash at an operation knows what the world had been told.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -26,7 +26,7 @@ from pillion_sidecar.delivery.service import DeliveryService
 from pillion_sidecar.indication import DiscardReason, Indication, Target
 from pillion_sidecar.journal.disk import DiskJournal, open_journal
 from pillion_sidecar.journal.limits import JournalSettings
-from pillion_sidecar.journal.ports import Place, QueueState, Recovered, SubscriptionRecord
+from pillion_sidecar.journal.ports import Recovered
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.identity import identity_digest
 from pillion_sidecar.testing import FakeTime
@@ -177,8 +177,17 @@ class Core:
             assert ids == sorted(ids), f"{queue.name}: not in the order of acceptance: {ids}"
         service.keep_in(journal, recovered)
         service.apply(configuration(self._revision))
-        journal.attach(Owner(self, service))
+        journal.attach(
+            service.journal_listener(groups=bytes, identity=self._identity, failed=self._failed)
+        )
         return service, recovered, journal
+
+    def _identity(self, digest: bytes) -> tuple[DiscardReason | None, str] | None:
+        found = self.memory.find(digest)
+        return None if found is None else (found.reason, found.destination or "")
+
+    def _failed(self, error: OSError) -> None:
+        self.failure = error
 
     def tell(self, what: str, *given: Any) -> None:
         """The world is told something."""
@@ -336,39 +345,6 @@ class Core:
                 return
             self.advance(RETRY.interval_seconds)
         raise AssertionError(f"{self.service.pending} entries are never delivered")
-
-
-class Owner:
-    """What the journal asks and tells."""
-
-    def __init__(self, core: Core, service: DeliveryService) -> None:
-        self._core = core
-        self._answers = service.answers
-
-    def committed(self, through: int) -> None:
-        self._answers.committed(through)
-
-    def pending(self, indication_id: int, places: Sequence[Place]) -> Sequence[Place]:
-        return self._answers.pending(indication_id, places)
-
-    def moved(self, indication_id: int, places: Sequence[Place], position: int, size: int) -> None:
-        self._answers.moved(indication_id, places, position, size)
-
-    def queue_states(self) -> Sequence[QueueState]:
-        return self._answers.queue_states()
-
-    def subscription_records(self) -> Sequence[SubscriptionRecord]:
-        return self._answers.subscription_records()
-
-    def groups(self) -> bytes:
-        return b""
-
-    def identity(self, digest: bytes) -> tuple[DiscardReason | None, str] | None:
-        found = self._core.memory.find(digest)
-        return None if found is None else (found.reason, found.destination or "")
-
-    def failed(self, error: OSError) -> None:
-        self._core.failure = error
 
 
 def _targets(names: list[str]) -> list[Target]:

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 from pillion_sidecar.config.resources import (
     Configuration,
@@ -127,6 +127,7 @@ class Deliverer:
         self.settlements = Settlements()
         self.turns = 0
         self._soon: deque[Callable[[], None]] = deque()
+        self.failure: OSError | None = None
         self.service = DeliveryService(
             clock=self.time,
             timers=self.time,
@@ -143,8 +144,18 @@ class Deliverer:
             assert journal is not None
             self.service.keep_in(journal, recovered)
         if journal is not None:
-            journal.attach(cast(JournalOwner, self.service.answers))
+            journal.attach(self.journal_listener())
         self.configuration = Configuration(revision="0")
+
+    def journal_listener(self) -> JournalOwner:
+        """Whom the journal asks, where no groups and no identities are."""
+        return self.service.journal_listener(
+            groups=bytes, identity=lambda _: None, failed=self.journal_failed
+        )
+
+    def journal_failed(self, error: OSError) -> None:
+        """The journal's disk has failed."""
+        self.failure = error
 
     def _create_handler(self, resource: ListenerDestination) -> ScriptedHandler:
         handler = ScriptedHandler(self.answer)

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from pillion_sidecar.config.resources import Durability, IndicationSubscription, ListenerDestination
-from pillion_sidecar.indication import DiscardReason, Indication, Refusal, Target
+from pillion_sidecar.indication import Indication, Refusal, Target
 from pillion_sidecar.journal.disk import DiskJournal, open_journal
 from pillion_sidecar.journal.files import Files
 from pillion_sidecar.journal.limits import JournalSettings
-from pillion_sidecar.journal.ports import Place, QueueState, SubscriptionRecord
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.testing import FakeTime
 from support.delivery import Deliverer
@@ -40,7 +39,6 @@ class OnDisk(Deliverer):
             journal_id=bytes(range(16)),
         )
         self.service.keep_in(self.journal, self.recovered)
-        self.failure: OSError | None = None
         self._attached = False
 
     def apply(
@@ -52,7 +50,11 @@ class OnDisk(Deliverer):
         super().apply(destinations, subscriptions, **service)
         if not self._attached:
             self._attached = True
-            self.journal.attach(self)
+            self.journal.attach(
+                self.service.journal_listener(
+                    groups=bytes, identity=self.memory.ended, failed=self.journal_failed
+                )
+            )
             self.run()
 
     def run(self) -> None:
@@ -92,29 +94,3 @@ class OnDisk(Deliverer):
             )
             for name in names or tuple(known)
         ]
-
-    # ------------------------------------------------------------------ JournalOwner
-
-    def committed(self, through: int) -> None:
-        self.service.answers.committed(through)
-
-    def pending(self, indication_id: int, places: Sequence[Place]) -> Sequence[Place]:
-        return self.service.answers.pending(indication_id, places)
-
-    def moved(self, indication_id: int, places: Sequence[Place], position: int, size: int) -> None:
-        self.service.answers.moved(indication_id, places, position, size)
-
-    def queue_states(self) -> Sequence[QueueState]:
-        return self.service.answers.queue_states()
-
-    def subscription_records(self) -> Sequence[SubscriptionRecord]:
-        return self.service.answers.subscription_records()
-
-    def groups(self) -> bytes:
-        return b""
-
-    def identity(self, digest: bytes) -> tuple[DiscardReason | None, str] | None:
-        return self.memory.ended(digest)
-
-    def failed(self, error: OSError) -> None:
-        self.failure = error

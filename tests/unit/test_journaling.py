@@ -4,15 +4,14 @@ import asyncio
 import logging
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from pillion_sidecar.clock import LoopTimers, SystemClock
 from pillion_sidecar.config.problems import ConfigurationError
 from pillion_sidecar.config.resources import Durability, IndicationService
-from pillion_sidecar.indication import DiscardReason, Indication
+from pillion_sidecar.indication import Indication
 from pillion_sidecar.journal.discards import DiscardRecorder, read_discards
 from pillion_sidecar.journal.files import LockedError
 from pillion_sidecar.journal.limits import MIB, MINIMUM_BYTES, JournalSettings
@@ -21,7 +20,7 @@ from pillion_sidecar.journal_runtime import (
     DEFAULT_BYTES,
     JournalFailed,
     JournalFolder,
-    Owner,
+    fail,
     journal_settings,
     wanted_durability,
 )
@@ -235,34 +234,11 @@ async def test_another_durability_is_told_of_and_not_taken_over(
 # ---------------------------------------------------------------------- whom it asks
 
 
-def test_each_question_goes_to_who_can_answer_it() -> None:
-    asked: list[object] = []
-    place, state = Place(1, 2, 3), object()
-    delivery = SimpleNamespace(
-        committed=lambda through: asked.append(("committed", through)),
-        pending=lambda one, places: [*places, one],
-        moved=lambda *what: asked.append(("moved", *what)),
-        failed=lambda: asked.append("failed"),
-        queue_states=lambda: [state],
-    )
-    owner = Owner(
-        folder=Path("/journal"),
-        delivery=cast(Any, delivery),
-        groups=SimpleNamespace(snapshot=lambda: b"groups"),
-        memory=cast(Any, SimpleNamespace(ended=lambda digest: (DiscardReason.PURGED, "south"))),
-    )
-    owner.committed(9)
-    owner.moved(7, [place], 70, 700)
-    assert asked == [("committed", 9), ("moved", 7, [place], 70, 700)]
-    assert list(owner.pending(7, [place])) == [place, 7]
-    assert list(owner.queue_states()) == [state]
-    assert owner.groups() == b"groups"
-    assert owner.identity(b"d" * 16) == (DiscardReason.PURGED, "south")
+def test_a_failed_disk_is_told_by_its_folder_and_its_cause() -> None:
     error = OSError(5, "Input/output error")
     with pytest.raises(JournalFailed) as failed:
-        owner.failed(error)
+        fail(Path("/journal"), error)
     assert failed.value.__cause__ is error
-    assert asked[-1] == "failed"
     assert str(failed.value) == (
         "the journal's disk failed: /journal: Input/output error; see to the disk, and start the "
         "deliverer again"

@@ -121,15 +121,27 @@ class DeliveryService:
             shutdown=self._shutdown,
             triggers=self._triggers,
         )
-        #: Delivery's part of the ``JournalOwner``.
-        self.answers = JournalAnswers(
+        self._table.keep_in(journal, recovered, packing=self._staging, draw=self._draw)
+        self._recovered: Recovered | None = recovered
+
+    def journal_listener(
+        self,
+        *,
+        groups: Callable[[], bytes],
+        identity: Callable[[bytes], tuple[DiscardReason | None, str] | None],
+        failed: Callable[[OSError], None],
+    ) -> "JournalListener":
+        """Return whom the journal asks: delivery, and for message groups, for how an identity ended
+        and for a failed disk those that are given here (see ``JournalOwner``)."""
+        return JournalListener(
             table=self._table,
             staging=self._staging,
             settlements=self._settlements,
             admission=self._admission,
+            groups=groups,
+            identity=identity,
+            failed=failed,
         )
-        self._table.keep_in(journal, recovered, packing=self._staging, draw=self._draw)
-        self._recovered: Recovered | None = recovered
 
     # ------------------------------------------------------------------ configuration
 
@@ -410,8 +422,8 @@ class DeliveryService:
         self._reports.count()
 
 
-class JournalAnswers:
-    """Delivery's part of a ``JournalOwner``."""
+class JournalListener:
+    """What a journal asks and tells; implements ``JournalOwner``."""
 
     def __init__(
         self,
@@ -420,15 +432,30 @@ class JournalAnswers:
         staging: CommitStaging,
         settlements: Settlements,
         admission: Admission,
+        groups: Callable[[], bytes],
+        identity: Callable[[bytes], tuple[DiscardReason | None, str] | None],
+        failed: Callable[[OSError], None],
     ) -> None:
         self._table = table
         self._staging = staging
         self._settlements = settlements
         self._admission = admission
+        self._groups = groups
+        self._identity = identity
+        self._failed = failed
 
-    def failed(self) -> None:
-        """What the journal has is not known any more."""
+    def groups(self) -> bytes:
+        """See ``JournalOwner``."""
+        return self._groups()
+
+    def identity(self, digest: bytes) -> tuple[DiscardReason | None, str] | None:
+        """See ``JournalOwner``."""
+        return self._identity(digest)
+
+    def failed(self, error: OSError) -> None:
+        """See ``JournalOwner``: what the journal has is not known any more."""
         self._staging.failed = True
+        self._failed(error)
 
     def committed(self, through: int) -> None:
         """See ``JournalOwner``."""

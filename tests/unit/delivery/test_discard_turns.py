@@ -28,9 +28,10 @@ def test_what_is_read_back_at_the_end_is_still_the_journals_to_ask_for() -> None
     deliverer.service.purge("ops")
     deliverer.run()
     deliverer.service.close()
+    listener = deliverer.journal_listener()
     # A commit that was under way brings copies of the compaction before the read comes back.
-    assert deliverer.service.answers.pending(place.number + 1, [place]) == [place]
-    deliverer.service.answers.moved(place.number + 1, [place], 77, 10)
+    assert listener.pending(place.number + 1, [place]) == [place]
+    listener.moved(place.number + 1, [place], 77, 10)
     journal.finish_loads()
     assert deliverer.service.pending == 0
     assert len(deliverer.settlements.discarded(DiscardReason.PURGED)) == FRONT_ENTRIES + 3

@@ -376,7 +376,7 @@ def test_a_record_that_is_copied_forward_is_found_where_it_is(deliverer, journal
     deliverer.advance(31)
     settle_loads(deliverer, journal)
     assert deliverer.service.pending == 0
-    assert not deliverer.service.answers.pending(moved, journal.records[moved][1])
+    assert not deliverer.journal_listener().pending(moved, journal.records[moved][1])
 
 
 def test_a_record_that_is_copied_forward_while_it_is_read_is_found_where_it_is(deliverer, journal):

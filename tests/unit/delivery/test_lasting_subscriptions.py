@@ -118,7 +118,7 @@ def test_nothing_is_kept_of_what_a_restart_finds_in_the_resource(deliverer: OnDi
         ],
     )
     deliverer.rest()
-    assert list(deliverer.subscription_records()) == []
+    assert list(deliverer.journal_listener().subscription_records()) == []
 
 
 def test_a_digest_knows_no_field_that_says_its_default() -> None:
