@@ -109,7 +109,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with exit code 2 and a line that tells why."""
-        from pillion_sidecar.config.escaping import escape_controls  # for this alone
+        from pillion_sidecar.config.problems import escape_controls  # for this alone
 
         shown = message if len(message) <= _LONGEST_ERROR else f"{message[:_LONGEST_ERROR]}…"
         line = escape_controls(f"{self.prog}: {shown}; {self.prog} --help tells more")

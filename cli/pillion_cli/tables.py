@@ -3,7 +3,7 @@
 import sys
 from typing import TYPE_CHECKING
 
-from pillion_sidecar.config.escaping import escape_controls
+from pillion_sidecar.config.problems import escape_controls
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -10,9 +10,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from pillion_cim.cimxml.headers import find_header
-from pillion_cim.cimxml.parser import Element, XMLRefusedError, declared_encoding, parse_xml
-from pillion_cim.cimxml.reader import read_instance
-from pillion_cim.cimxml.structure import StructureError, attribute, children, only_child
+from pillion_cim.cimxml.reader import (
+    Element,
+    StructureError,
+    XMLRefusedError,
+    attribute,
+    children,
+    declared_encoding,
+    only_child,
+    parse_xml,
+    read_instance,
+)
 from pillion_cim.model import CIMInstance
 from pillion_cim.schema import Schema
 

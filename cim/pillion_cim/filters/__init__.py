@@ -3,8 +3,8 @@
 Only :func:`compile_filter`, what it returns and the length of a query are needed from outside.
 """
 
-from pillion_cim.filters.demand import Demand
-from pillion_cim.filters.errors import FilterError
+from pillion_cim.filters.compiler import Demand
+from pillion_cim.filters.dialect import FilterError
 from pillion_cim.filters.filter import Filter, compile_filter
 from pillion_cim.filters.parser import MAX_QUERY_LENGTH
 

@@ -1,7 +1,8 @@
 """A tree to closures, with all that can be checked before there is an indication."""
 
+from dataclasses import dataclass
+
 from pillion_cim.datetimes import CIMDateTime
-from pillion_cim.filters.demand import Demand
 from pillion_cim.filters.evaluation import (
     Test,
     all_of,
@@ -41,6 +42,18 @@ from pillion_cim.filters.values import (
     parse_datetime,
 )
 from pillion_cim.model import CIMInstance, CIMInstanceName, CIMValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """A property that must have a value: ``EventID = 'gust'``, alone or ANDed with more.
+
+    An instance whose ``values`` have another value *of the same type* under ``column`` does not
+    meet the condition. One that has none there, or one of another type, has to be evaluated.
+    """
+
+    column: str
+    value: str | int
 
 
 class Compiler:

@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 
-from pillion_cim.filters.compiler import Compiler
-from pillion_cim.filters.demand import Demand
-from pillion_cim.filters.dialect import CQL, WQL, find_dialect
-from pillion_cim.filters.errors import FilterError
+from pillion_cim.filters.compiler import Compiler, Demand
+from pillion_cim.filters.dialect import CQL, WQL, FilterError, find_dialect
 from pillion_cim.filters.evaluation import Test
 from pillion_cim.filters.parser import parse
 from pillion_cim.filters.scope import ClassTest, Scope

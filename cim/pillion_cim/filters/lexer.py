@@ -5,8 +5,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from pillion_cim.filters.dialect import Dialect
-from pillion_cim.filters.errors import FilterError
+from pillion_cim.filters.dialect import Dialect, FilterError
 
 _SPACE = re.compile(r"\s*")
 _NAME = re.compile(r"[^\W\d]\w*")

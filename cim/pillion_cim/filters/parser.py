@@ -7,8 +7,7 @@ AND and OR are flat, however long.
 from collections.abc import Callable
 from typing import TypeVar
 
-from pillion_cim.filters.dialect import Dialect
-from pillion_cim.filters.errors import FilterError
+from pillion_cim.filters.dialect import Dialect, FilterError
 from pillion_cim.filters.lexer import (
     LONGEST_SHOWN,
     Token,

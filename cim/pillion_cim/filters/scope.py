@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pillion_cim.filters.errors import FilterError
+from pillion_cim.filters.dialect import FilterError
 from pillion_cim.filters.syntax import Path, Query, Step
 from pillion_cim.filters.values import Kind, declared_kind
 from pillion_cim.model import CIMInstance, CIMValue

@@ -11,8 +11,7 @@ array. Values are written so:
 - a reference as ``{"class": …, "keys": {…}, "namespace": …, "host": …}``.
 """
 
-from pillion_cim.jsonform.decode import decode_instance
+from pillion_cim.jsonform.decode import InstanceError, Problem, decode_instance
 from pillion_cim.jsonform.encode import encode_instance
-from pillion_cim.jsonform.problems import InstanceError, Problem
 
 __all__ = ["InstanceError", "Problem", "decode_instance", "encode_instance"]

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pillion_cli.exits import CommandFailed, Exit
-from pillion_cli.journal.exporting import Export
-from pillion_cli.journal.overview import Overview
+from pillion_cli.journal.overview import Export, Overview
 from pillion_cli.journal.reading import JournalReader
 from pillion_cli.journal.snapshot import Snapshot
 from pillion_cli.tables import plain, show, table

@@ -17,8 +17,13 @@ from pillion_cli.durations import DAY, seconds_from
 from pillion_cli.exits import CommandFailed, Exit
 from pillion_cli.group_publisher import GroupPublisher, SystemTime
 from pillion_cli.indications import batches, kind_of
-from pillion_cli.publisher import Publisher, PublishOptions, Summary
-from pillion_cli.publisher_report import summary_document, summary_lines
+from pillion_cli.publisher import (
+    Publisher,
+    PublishOptions,
+    Summary,
+    summary_document,
+    summary_lines,
+)
 from pillion_cli.sender_group import SenderGroup
 
 HELP = """

@@ -12,7 +12,7 @@ from pillion_cli.client import Answer, DelivererClient, Refused
 from pillion_cli.deliverer_arguments import add_deliverer_arguments, add_output_argument
 from pillion_cli.exits import CommandFailed, Exit
 from pillion_cli.tables import plain, show, table
-from pillion_sidecar.config.escaping import escape_controls
+from pillion_sidecar.config.problems import escape_controls
 
 if TYPE_CHECKING:
     from rich.table import Table

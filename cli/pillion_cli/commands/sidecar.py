@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pillion_cli.collecting import uncollected
-from pillion_cli.ending import leave_word
 from pillion_cli.exits import CommandFailed, Exit
 from pillion_cli.gateways import add_gateway_arguments, gateway_access, intake_tls, token_keys
 from pillion_cli.serving import (
     add_logging_arguments,
     heed_signals,
     host_and_port,
+    leave_word,
     start_logging,
 )
 from pillion_sidecar.app import Deliverer, StartFailed

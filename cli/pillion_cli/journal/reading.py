@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -23,6 +24,12 @@ from pillion_sidecar.journal.segments import segment_name, walk
 #: How often a folder is looked at until what is wrong with it is the same twice.
 _LOOKS = 5
 _INDICATION = int(Kind.INDICATION)
+
+
+def rfc_3339(seconds: float) -> str:
+    """Return seconds since the epoch as RFC 3339 in UTC: 2026-11-21T13:30:00.25Z."""
+    text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
+    return text.rstrip("0").rstrip(".") + "Z"
 
 
 class State(StrEnum):

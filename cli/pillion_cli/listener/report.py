@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from pillion_cli.listener.arrival import Arrival
 from pillion_cli.listener.sequence import Outcome, Verdict
-from pillion_sidecar.config.escaping import escape_controls
+from pillion_sidecar.config.problems import escape_controls
 
 #: Characters of a value that a line for people shows.
 _SHOWN = 60

@@ -13,10 +13,16 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from pillion_cim.schema import Schema
-from pillion_cli.listener.arrival import Arrival, ArrivalError, read_cloud_event
+from pillion_cli.listener.arrival import (
+    Arrival,
+    ArrivalError,
+    Export,
+    ExportRefusedError,
+    read_cloud_event,
+    read_export,
+)
 from pillion_cli.listener.arrivals import MOST_AT_ONCE, Arrivals
 from pillion_cli.listener.behaviour import Behaviour, BehaviourError
-from pillion_cli.listener.export import Export, ExportRefusedError, read_export
 from pillion_cli.listener.report import Reporter, Summary
 from pillion_cli.listener.sequence import Outcome, Sequencer
 from pillion_sidecar.clock import Clock, Timer, Timers

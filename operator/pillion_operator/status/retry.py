@@ -5,8 +5,13 @@ from typing import Any
 
 from pillion_operator.status.conditions import Condition
 from pillion_sidecar.config.building import written_retry
-from pillion_sidecar.config.durability import LIFETIME_FACTOR, RETRY_ON_DISK
-from pillion_sidecar.config.retry import ALERT_SECONDS, first_loss_after, retry_span
+from pillion_sidecar.config.durability import (
+    ALERT_SECONDS,
+    LIFETIME_FACTOR,
+    RETRY_ON_DISK,
+    first_loss_after,
+    retry_span,
+)
 
 #: Seconds: with less nobody can act before the first loss.
 TIME_TO_ACT = 600.0

@@ -11,12 +11,13 @@ from pillion_sidecar.config.resources import (
     ListenerDestination,
     RetryPolicy,
 )
-from pillion_sidecar.config.retry import ALERT_SECONDS, first_loss_after, retry_span
 
+#: Seconds after the first failure by which the alert PillionListenerUnreachable has fired, where
+#: deliverers are scraped at least once a minute.
+ALERT_SECONDS = 75.0
 #: queueSize where neither the destination nor its service names one.
 QUEUE_SIZE_ON_DISK = 1_000_000
 QUEUE_SIZE_IN_MEMORY = 10_000
-
 #: The retry on disk where neither the destination nor its service writes any field of it: nothing
 #: is lost before somebody could act. In memory it is DSP1054's.
 RETRY_ON_DISK = RetryPolicy(
@@ -30,14 +31,52 @@ RETRY_ON_DISK = RetryPolicy(
 LIFETIME_WITHOUT_LIMIT = 86_400.0
 #: A lifetime is ten times the time that all retries take (DSP1054 1.1.0 7.10).
 LIFETIME_FACTOR = 10
-
 #: duplicateWindowSeconds where the service names none is at least a day; and this much longer than
 #: the longest lifetime, so that no indication outlives its identity.
 LEAST_DUPLICATE_WINDOW = 86_400.0
 DUPLICATE_WINDOW_MARGIN = 3600.0
-
 #: Destinations that a warning names.
 _MOST_NAMES = 10
+
+
+def interval_after(policy: RetryPolicy, failures: int) -> float:
+    """Return the seconds between a failed attempt and the next one, before jitter (S0.5).
+
+    ``failures`` counts the failed attempts since the last success, at least 1.
+    """
+    if policy.backoff is Backoff.FIXED:
+        return policy.interval_seconds
+    # The exponent is bounded so that a long outage cannot overflow a float.
+    doubled = policy.interval_seconds * 2.0 ** min(failures - 1, 64)
+    return min(doubled, policy.maximum_interval_seconds)
+
+
+def waits(policy: RetryPolicy, *, failures: int, count: int) -> float:
+    """Return the sum of ``count`` waits, before jitter, the first one after ``failures`` failed
+    attempts."""
+    total = 0.0
+    for number in range(failures, failures + count):
+        wait = interval_after(policy, number)
+        if wait == interval_after(policy, number + 1):
+            # It grows no more.
+            return total + wait * (failures + count - number)
+        total += wait
+    return total
+
+
+def retry_span(policy: RetryPolicy) -> float | None:
+    """Return the seconds from the original attempt to the last one, before jitter; None: attempts
+    have no limit."""
+    if policy.attempts is None:
+        return None
+    return waits(policy, failures=1, count=policy.attempts)
+
+
+def first_loss_after(policy: RetryPolicy, *, lifetime: float) -> float | None:
+    """Return the seconds from the first failed attempt to the first discard, before jitter; None:
+    nothing is discarded. ``lifetime`` 0: none."""
+    ends = [end for end in (retry_span(policy), lifetime or None) if end is not None]
+    return min(ends, default=None)
 
 
 def assumed_durability(service: IndicationService, *, has_journal: bool) -> Durability:

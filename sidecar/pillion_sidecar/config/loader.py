@@ -14,7 +14,6 @@ from typing import Any
 from pillion_cim.schema import Schema, load_schema
 from pillion_sidecar.config import rendered
 from pillion_sidecar.config.addresses import AddressPolicy
-from pillion_sidecar.config.escaping import escape_controls
 from pillion_sidecar.config.looking import SHORTAGES
 from pillion_sidecar.config.parsing import Document, Resources, parse_documents
 from pillion_sidecar.config.problems import (
@@ -22,6 +21,7 @@ from pillion_sidecar.config.problems import (
     INCOMPLETE,
     ConfigurationError,
     Problem,
+    escape_controls,
 )
 from pillion_sidecar.config.queries import Queries
 from pillion_sidecar.config.resolving import resolve

@@ -1,18 +1,42 @@
 """What is wrong with a configuration: every complaint at once, each with its place and remedy."""
 
+import re
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pillion_sidecar.config.escaping import escape_controls
-
+#: What may be no printable character; the rest is ASCII that is.
+_SUSPECT = re.compile(r"[^ -~]")
+_LAST_OF_PLANE = 0xFFFF
 #: The reason where a rendered configuration's files are not all there: it may still be written.
 INCOMPLETE = "Incomplete"
 #: The reason where a folder holds nothing to read.
 EMPTY = "Empty"
 #: The reason where a URL names a host that the deliverer does not allow.
 ADDRESS_NOT_PERMITTED = "AddressNotPermitted"
+
+
+def escape_controls(text: str) -> str:
+    """Return ``text`` with each character that is not printable written as JSON writes it:
+    ``\\u202e``.
+
+    These are the control characters C0, DEL and C1, the line ends NEL, LS and PS, the marks of
+    writing direction and all other format characters, surrogates, and what Unicode has not
+    assigned.
+    """
+    return text if text.isprintable() else _SUSPECT.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    letter = found[0]
+    if letter.isprintable():
+        return letter
+    code = ord(letter)
+    if code <= _LAST_OF_PLANE:
+        return f"\\u{code:04x}"
+    pair = letter.encode("utf-16-be").hex()
+    return f"\\u{pair[:4]}\\u{pair[4:]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

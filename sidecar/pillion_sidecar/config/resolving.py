@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from pillion_cim.declarations import ClassDeclaration, DeclarationError
+from pillion_cim.mof import MOFError, parse_mof
 from pillion_sidecar.config.addresses import AddressPolicy, host_of, parse_host
 from pillion_sidecar.config.building import (
     build_destination,
@@ -17,7 +18,6 @@ from pillion_sidecar.config.building import (
     build_subscription,
 )
 from pillion_sidecar.config.credentials import SecretReader
-from pillion_sidecar.config.declaring import DeclaredClasses
 from pillion_sidecar.config.durability import loses_before_alert
 from pillion_sidecar.config.faults import hold_faulty, may_be_built
 from pillion_sidecar.config.listeneraddress import same_port_and_path
@@ -41,12 +41,67 @@ from pillion_sidecar.config.resources import (
 from pillion_sidecar.config.schema import API_VERSION
 from pillion_sidecar.config.validation import Path
 
+CLASSES, MOF, MOF_FROM = "classes", "mof", "mofFrom"
 #: The service of a subscription that names none, and of a deliverer that is told none.
 DEFAULT_SERVICE = "default"
 #: Filters that are warned of one by one.
 MOST_WARNINGS = 20
 #: Names that a wrong one is compared with.
 MOST_COMPARED = 1000
+
+
+class DeclaredClasses:
+    """The declarations, and where each stands."""
+
+    def __init__(self, service: Resource | None, files: Mapping[str, str]) -> None:
+        self.problems: list[Problem] = []
+        self._service = service
+        self._places: list[tuple[ClassDeclaration, str, Path]] = []
+        if service is not None:
+            self._add_spec(service)
+        for name, text in sorted(files.items()):
+            self._add_mof(text, file=name)
+
+    @property
+    def declarations(self) -> tuple[ClassDeclaration, ...]:
+        """Every class."""
+        return tuple(declaration for declaration, _, _ in self._places)
+
+    def _add_spec(self, service: Resource) -> None:
+        if service.sound(CLASSES):
+            for number, given in enumerate(service.spec[CLASSES]):
+                declaration = ClassDeclaration(given["name"], given.get("superclass"))
+                self._places.append((declaration, "", ("spec", CLASSES, number)))
+        if service.sound(MOF):
+            self._add_mof(service.spec[MOF])
+        if service.sound(MOF_FROM) and service.spec[MOF_FROM]:
+            # The operator renders their text as mof.
+            named = service.spec[MOF_FROM][0]["configMapRef"]["name"]
+            message = "only the operator reads ConfigMaps"
+            remedy = "Put the MOF into a file *.mof of this folder, or into spec.mof."
+            path = ("spec", MOF_FROM)
+            self.problems.append(self._problem("", path, named, message, remedy))
+
+    def _add_mof(self, text: str, *, file: str = "") -> None:
+        try:
+            declared = parse_mof(text)
+        except MOFError as error:
+            message = f"line {error.line} of the MOF: {error.message}"
+            self.problems.append(self._problem(file, ("spec", MOF), None, message, error.remedy))
+            return
+        self._places += [(one, file, ("spec", MOF)) for one in declared]
+
+    def problem(self, class_name: str, message: str, remedy: str) -> Problem:
+        """A complaint about a class."""
+        found = [place for place in self._places if place[0].name == class_name]
+        # The last is the one that is there twice.
+        _, file, path = found[-1] if found else (None, "", ("spec", CLASSES))
+        return self._problem(file, path, class_name, f"{class_name[:80]}: {message}", remedy)
+
+    def _problem(self, file: str, path: Path, value: Any, message: str, remedy: str) -> Problem:
+        if file or self._service is None:
+            return Problem(reason="Invalid", message=message, remedy=remedy, file=file)
+        return self._service.place.problem("Invalid", path, value, message, remedy)
 
 
 def resolve(

@@ -5,8 +5,8 @@ attempt fails, or the queue is full and its oldest indication gives way."""
 
 from collections.abc import Iterable
 
+from pillion_sidecar.config.durability import interval_after, waits
 from pillion_sidecar.config.resources import RetryPolicy
-from pillion_sidecar.config.retry import interval_after, waits
 
 #: Seconds: what is further away than a year is no forecast.
 HORIZON = 365 * 86_400.0

@@ -10,8 +10,7 @@ from collections.abc import Callable
 
 from pillion_cim.cimxml.export import ExportTemplate
 from pillion_cim.cimxml.headers import EXPORT_HEADERS
-from pillion_cim.cimxml.recognised import ResponseChecker
-from pillion_cim.cimxml.response import ExportResponseError
+from pillion_cim.cimxml.response import ExportResponseError, ResponseChecker
 from pillion_cim.jsonform import decode_instance
 from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Clock

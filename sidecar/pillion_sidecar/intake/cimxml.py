@@ -19,7 +19,7 @@ from pillion_cim.cimxml.request import (
 )
 from pillion_cim.cimxml.response import render_export_error, render_export_response
 from pillion_cim.schema import Schema
-from pillion_sidecar.config.escaping import escape_controls
+from pillion_sidecar.config.problems import escape_controls
 from pillion_sidecar.intake.decoding import decoded_instance
 from pillion_sidecar.intake.submission import WRONG, Submission
 from pillion_sidecar.reliability.receipts import Receipt

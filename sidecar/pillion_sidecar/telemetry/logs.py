@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, TextIO
 
 from pillion_sidecar.clock import Clock, SystemClock
-from pillion_sidecar.config.escaping import escape_controls
+from pillion_sidecar.config.problems import escape_controls
 from pillion_sidecar.telemetry.rolling import LogFile, RollingHandler
 
 #: Lines of one kind that are written within so many seconds.

@@ -11,9 +11,13 @@ import yaml
 
 import generate_chart_reference as reference
 from pillion_operator.telemetry.metrics import Metrics
-from pillion_sidecar.config.durability import effective_lifetime, effective_retry
+from pillion_sidecar.config.durability import (
+    ALERT_SECONDS,
+    effective_lifetime,
+    effective_retry,
+    first_loss_after,
+)
 from pillion_sidecar.config.resources import Durability, ListenerDestination, Protocol
-from pillion_sidecar.config.retry import ALERT_SECONDS, first_loss_after
 from pillion_sidecar.telemetry.definitions import METRICS
 from support.house import ROOT
 from support.manual import DOCS, blocks, codes, table, text_of

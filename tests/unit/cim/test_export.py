@@ -7,8 +7,7 @@ from hypothesis import given
 from lxml import etree
 from pywbem import _tupleparse, _tupletree
 
-from pillion_cim.cimxml.escape import escape
-from pillion_cim.cimxml.export import ExportTemplate
+from pillion_cim.cimxml.export import ExportTemplate, escape
 from pillion_cim.cimxml.headers import export_headers, find_header
 from pillion_cim.datetimes import CIMDateTime
 from pillion_cim.model import CIMInstance, CIMInstanceName, CIMValue

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_cim.cimxml.recognised import ResponseChecker
 from pillion_cim.cimxml.response import (
     ExportResponseError,
+    ResponseChecker,
     ResponseFailure,
     check_export_response,
     render_export_error,

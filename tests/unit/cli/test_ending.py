@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pillion_cli.ending import MOST_BYTES, leave_word, termination_message
+from pillion_cli.serving import MOST_BYTES, leave_word, termination_message
 
 
 @pytest.mark.parametrize("left", [0, 7])

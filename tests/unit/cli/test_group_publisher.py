@@ -13,8 +13,7 @@ from pillion_cli.client import Answer, DelivererClient, Unreachable
 from pillion_cli.exits import CommandFailed, Exit
 from pillion_cli.group_publisher import GroupPublisher, with_members
 from pillion_cli.indications import Kind, batches
-from pillion_cli.publisher import Publisher, PublishOptions
-from pillion_cli.publisher_report import summary_document, summary_lines
+from pillion_cli.publisher import Publisher, PublishOptions, summary_document, summary_lines
 from pillion_cli.sender_group import Moment, SenderGroup
 from pillion_sidecar.testing import FakeTime
 

@@ -10,8 +10,7 @@ import pytest
 from pillion_cli.client import Answer, DelivererClient, Unreachable
 from pillion_cli.exits import Exit
 from pillion_cli.indications import Kind, batches
-from pillion_cli.publisher import Publisher, PublishOptions
-from pillion_cli.publisher_report import summary_document, summary_lines
+from pillion_cli.publisher import Publisher, PublishOptions, summary_document, summary_lines
 from pillion_sidecar.testing import FakeTime
 
 

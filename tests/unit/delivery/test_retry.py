@@ -7,6 +7,9 @@ from pillion_sidecar.config.durability import (
     duplicate_window,
     effective_lifetime,
     effective_retry,
+    interval_after,
+    retry_span,
+    waits,
 )
 from pillion_sidecar.config.resources import (
     Backoff,
@@ -15,7 +18,6 @@ from pillion_sidecar.config.resources import (
     IndicationService,
     RetryPolicy,
 )
-from pillion_sidecar.config.retry import interval_after, retry_span, waits
 from pillion_sidecar.delivery.retry import retry_wait
 from support.delivery import destination
 

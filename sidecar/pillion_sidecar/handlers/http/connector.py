@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from pillion_sidecar.config.certificates import (
+from pillion_sidecar.config.credentials import (
     UnusableCertificate,
     load_authorities,
     load_client_certificate,
