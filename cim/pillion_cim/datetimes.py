@@ -6,7 +6,7 @@ taken apart only when someone compares or converts it.
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from functools import lru_cache
 
 _POINT = re.compile(
@@ -82,7 +82,7 @@ class CIMDateTime:
         text = self.text
         if self.is_interval or not self.is_exact or text.startswith("0000"):
             return None
-        return datetime.fromisoformat(f"{text[:8]}T{text[8:21]}{_iso_offset(text[21:])}")
+        return _local(text).replace(tzinfo=timezone(_offset(text)))
 
     def to_timedelta(self) -> timedelta | None:
         """Return the length of an interval; None for a point in time or asterisks."""
@@ -129,22 +129,24 @@ def to_rfc3339(text: str) -> str | None:
     if len(text) != _LENGTH or "*" in text or _POINT.fullmatch(text) is None:
         return None
     try:
-        moment = datetime.fromisoformat(f"{text[:8]}T{text[8:21]}") - _offset(text[21:])
+        moment = _local(text) - _offset(text)
     except (ValueError, OverflowError):
         return None
     return f"{moment.isoformat()}Z"
 
 
+def _local(text: str) -> datetime:
+    """The point in time by its own clock, without its offset."""
+    return datetime.fromisoformat(f"{text[:8]}T{text[8:21]}")
+
+
+def _offset(text: str) -> timedelta:
+    return _minutes(text[21:])
+
+
 @lru_cache(maxsize=64)
-def _offset(offset: str) -> timedelta:
+def _minutes(offset: str) -> timedelta:
     return timedelta(minutes=int(offset))
-
-
-@lru_cache(maxsize=64)
-def _iso_offset(offset: str) -> str:
-    """``+060`` (minutes) as ``+01:00``."""
-    hours, minutes = divmod(int(offset[1:]), 60)
-    return f"{offset[0]}{hours:02d}:{minutes:02d}"
 
 
 def parse_rfc3339(text: str) -> CIMDateTime:

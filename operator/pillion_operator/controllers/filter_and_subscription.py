@@ -37,7 +37,11 @@ _MISSING = frozenset(
 
 
 class Patience:
-    """Says how long to wait until a subscription is told that something is missing."""
+    """Says how long to wait until a subscription is told that something is missing.
+
+    Who applies a folder often applies subscriptions before what they name: to say at once that it
+    is missing would cost two writes and two Events for each.
+    """
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock

@@ -37,7 +37,11 @@ CallLater = Callable[[float, Callable[[], None]], Cancellable]
 
 
 class WorkQueue(Generic[K]):
-    """De-duplicating, delaying, with exponential backoff for keys that fail."""
+    """De-duplicating, delaying, with exponential backoff for keys that fail.
+
+    Each key is in it at most once, and never with two workers: one that is added while it is worked
+    on comes again afterwards.
+    """
 
     def __init__(self, *, call_later: CallLater, time: Callable[[], float]) -> None:
         """``time`` is the clock that ``call_later`` runs by, in seconds."""

@@ -34,7 +34,11 @@ _UNQUOTABLE = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")
 
 
 class Remembered:
-    """Bounded: the token that was shown least recently gives way."""
+    """Bounded: the token that was shown least recently gives way.
+
+    Headers whose tokens were found good, by their digests and until these expire: the next request
+    with the same one needs no look at its signature.
+    """
 
     def __init__(self, *, maximum: int = MAXIMUM_TOKENS) -> None:
         self._maximum = maximum

@@ -24,6 +24,9 @@ def escape_controls(text: str) -> str:
     These are the control characters C0, DEL and C1, the line ends NEL, LS and PS, the marks of
     writing direction and all other format characters, surrogates, and what Unicode has not
     assigned.
+
+    So text of others in a line for people, or for a log, moves no cursor, begins no line and does
+    not turn the direction of writing.
     """
     return text if text.isprintable() else _SUSPECT.sub(_escaped, text)
 

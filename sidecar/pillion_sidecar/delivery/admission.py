@@ -36,7 +36,11 @@ Resolved: TypeAlias = tuple[Target, Subscription, DestinationQueue]
 
 
 class Parted:
-    """Follows both parts of an indication, and tells its followers of the whole."""
+    """Follows both parts of an indication, and tells its followers of the whole.
+
+    The targets that are relayed go to their gateways at once, the others wait for the predecessors
+    (S1.5).
+    """
 
     __slots__ = ("_whole",)
 

@@ -6,6 +6,9 @@ round to everybody's sockets. An empty or waiting queue costs nothing but its pl
 
 A queue that has just delivered goes on at once. Its listener's answer came from the event loop,
 which brings one answer of each listener before it brings another, so this is as fair as the round.
+
+What the outcome of an attempt means for its entry, its queue and its subscription is here, too
+(S0.4, S0.7, S0.8).
 """
 
 from collections import deque

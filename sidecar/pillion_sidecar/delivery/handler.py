@@ -95,7 +95,11 @@ class Handler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Why a queue is held, and since when."""
+    """Why a queue is held, and since when.
+
+    What is wrong with the destination itself stops its queue, and costs no indication anything
+    (S0.8, docs/decisions/0022).
+    """
 
     cause: HoldCause
     #: One line for people.

@@ -139,7 +139,10 @@ class _Batch:
 
 
 class DiscardTurns:
-    """What is being discarded, first come first: it is in no queue any more, but not settled."""
+    """What is being discarded, first come first: it is in no queue any more, but not settled.
+
+    In turns of the event loop: a large purge does not hold it up.
+    """
 
     def __init__(
         self,

@@ -44,7 +44,13 @@ class _Course:
 
 
 class HandOver:
-    """Hands the queues of a deliverer that ends over to one gateway."""
+    """Hands the queues of a deliverer that ends over to one gateway.
+
+    A queue that is suspended is handed over at once. Every other one is tried once, and is handed
+    over when that fails; one that delivers goes on until half of the time is over. What the gateway
+    does not take of a queue whose listener took something until then goes to that listener: once,
+    so that two that fail are not tried in turns.
+    """
 
     def __init__(
         self,

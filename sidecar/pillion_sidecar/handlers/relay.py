@@ -53,6 +53,10 @@ def render_line(delivery: Delivery, *, epoch: float, in_group: bool) -> bytes:
 
     Raises:
         ValueError: a text that UTF-8 cannot carry.
+
+    It is a line of ``POST /v1/indications`` with ``relay`` beside it: the subscription's uid, when
+    the indication was accepted first (seconds since the epoch), and the relay queue's context and
+    number, the identity of what has no other. The body's bytes are spliced in as they are.
     """
     indication = delivery.indication
     return b'%b%b,"relay":{"subscription":%b,"acceptedAt":%.6f,"context":%b,"number":%d}}\n' % (
@@ -137,6 +141,9 @@ def line_outcomes(
 
     In order: what was taken or is refused for good comes first, and from the first line on that is
     refused for now all come back.
+
+    Every doubt is decided against loss: only what the answer says was taken, and is on the
+    gateway's disk, was. What comes back is sent again, and the gateway knows it by its identity.
     """
     answer = _parsed(body)
     wait = retry_after(headers, clock.time())

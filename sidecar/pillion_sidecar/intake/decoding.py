@@ -300,7 +300,11 @@ def _text_member(obj: Mapping[str, Any], name: str) -> str | None:
 
 
 def parse_json(text: bytes) -> Any:
-    """Return the value. Raises :class:`InvalidLine` that says what is wrong and where."""
+    """Return the value. Raises :class:`InvalidLine` that says what is wrong and where.
+
+    Strict, bounded in depth, every member once: Python's parser, told to refuse what it would let
+    pass (duplicate members, NaN and Infinity, text that is not UTF-8).
+    """
     try:
         decoded = text.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -41,7 +41,10 @@ KINDS = {
 
 
 class LineSplitter:
-    """Cuts chunks into lines. A line that is too long is skipped without being held."""
+    """Cuts chunks into lines. A line that is too long is skipped without being held.
+
+    No more than one line is held back.
+    """
 
     def __init__(self, *, maximum_line_bytes: int = MAXIMUM_LINE_BYTES) -> None:
         self._maximum = maximum_line_bytes

@@ -136,7 +136,11 @@ class UnreachedIndications:
 
 
 class UndeclaredClasses:
-    """Counts the indications of undeclared classes."""
+    """Counts the indications of undeclared classes.
+
+    They are in neither the CIM schema nor the service, and are accepted: only a filter on
+    CIM_Indication or on that very class selects them.
+    """
 
     def __init__(self, *, timers: Timers, schema: Callable[[], Schema]) -> None:
         """``schema`` gives the classes in force."""

@@ -130,7 +130,10 @@ class RelayFastPath:
 
 
 def decode_relayed(obj: Any, *, schema: Schema) -> Decoded:
-    """Decode one JSON object, the complete way. Raises :class:`InvalidLine`."""
+    """Decode one JSON object, the complete way. Raises :class:`InvalidLine`.
+
+    What a sidecar has validated is validated again: whoever has its token could send anything.
+    """
     if not isinstance(obj, dict):
         raise InvalidLine('not an object; write {"class": …, "properties": {…}, "relay": {…}}')
     ordinary = dict(obj)

@@ -24,7 +24,10 @@ _MAXIMUM_HOLDER = 32
 
 
 class JournalError(Exception):
-    """The journal's folder cannot be used as it is."""
+    """The journal's folder cannot be used as it is.
+
+    Each message names the folder or file and the remedy.
+    """
 
 
 class FolderError(JournalError):
@@ -313,7 +316,11 @@ class SystemFiles:
 
 
 class FolderLock:
-    """The lock, held."""
+    """The lock, held.
+
+    One process at a time has a journal open: held until it is released or the process ends, however
+    it ends.
+    """
 
     __slots__ = ("_descriptor",)
 

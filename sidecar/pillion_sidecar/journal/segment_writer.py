@@ -35,7 +35,10 @@ class Written(NamedTuple):
 
 
 class SegmentWriter:
-    """Blocks. Each call may be made again after it failed, with the same effect."""
+    """Blocks. Each call may be made again after it failed, with the same effect.
+
+    Nothing else touches the segment that is written, and the file that becomes the next one.
+    """
 
     def __init__(self, files: Files, marks: MarksFile) -> None:
         self._files = files

@@ -46,6 +46,10 @@ class PackedTable:
 
     Holds at least the last ``capacity`` records with all but certainty, and at most three quarters
     as many again: buckets fill unevenly, so each has room for three standard deviations more.
+
+    Small buckets of fixed records in order of arrival: one that is full forgets its oldest. So
+    nothing is ever moved or swept as a whole, and neither growth nor expiry stalls the event loop.
+    docs/decisions/0005-duplicate-memory.md has the measurements.
     """
 
     def __init__(self, capacity: int) -> None:

@@ -328,7 +328,11 @@ def _shortened(text: str | None) -> str | None:
 
 
 class Faults:
-    """The faults of all publishers, in the order in which they happened."""
+    """The faults of all publishers, in the order in which they happened.
+
+    The reliable messaging faults that a sender polls for (S1.4, S1.9). Bounded for each publisher
+    and over all; the oldest give way, and a publisher is told how many.
+    """
 
     def __init__(
         self, *, maximum: int = MAXIMUM_FAULTS, maximum_of_all: int = MAXIMUM_FAULTS_OF_ALL

@@ -329,6 +329,9 @@ def add_operator_route(
 
     ``token`` is asked in a thread for each request, one at a time, and answers nothing where
     nobody may come in; ``refused`` is told of each request that was not let in.
+
+    It is on the pod's address, so for the bearer of a token alone: who has none learns nothing, not
+    even whether there is one.
     """
     one_at_a_time = asyncio.Lock()
 

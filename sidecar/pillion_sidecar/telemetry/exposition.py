@@ -81,6 +81,8 @@ class Histogram:
 
     ``known`` lists the label's values: each has a row from the start, and there is no other, so
     that the label is bounded. Any other value is counted under ``other``.
+
+    The delivery path cannot afford a general one: an observation takes 0.6 us.
     """
 
     def __init__(self, metric: Metric, *, bounds: Sequence[float], known: Sequence[str]) -> None:

@@ -93,7 +93,12 @@ class _Written:
 
 
 class LineBound:
-    """Says which lines are written. Times are those of ``Clock.monotonic()``."""
+    """Says which lines are written. Times are those of ``Clock.monotonic()``.
+
+    Who sends what is no HTTP, or leaves before the answer, over and over, gets a few lines a
+    minute, and a count of the rest. All other lines are written, however many they are: each says
+    what became of something (S0.11). Pure.
+    """
 
     def __init__(self) -> None:
         # In the order in which their times began, so that they end in it too.

@@ -43,7 +43,9 @@ def ended(world: World, kubectl: Kubectl, state: str, reason: str) -> None:
     world.becomes(*SUBSCRIPTION, "Ready", "False", reason)
     assert generation(world) == 1
     assert state_column(kubectl) == state
-    assert SUBSCRIPTION not in (world.content() or {})
+    world.until(
+        lambda: SUBSCRIPTION not in (world.content() or {}), "it is out of the configuration"
+    )
     world.until(lambda: f"Subscription{state}" in world.reasons(), "an Event")
 
 
@@ -129,5 +131,6 @@ def test_a_listener_that_fails_for_too_long_ends_the_subscriptions_that_lead_to_
     ended(world, kubectl, "Removed", "ListenerFailing")
     listener.behave()
     begun_anew(world, onFatalErrorPolicy="Disable")
+    world.converges()
     publish(url)
     assert len(listener.record()) == 1

@@ -40,7 +40,11 @@ NAME_ADVICE = "its subjectAltName must hold the name"
 
 
 class TLSContexts:
-    """The contexts in use, by their options."""
+    """The contexts in use, by their options.
+
+    Built once for each set of options, never for an attempt: reading the system's certificate
+    authorities takes milliseconds, and a thousand destinations mostly ask for the same.
+    """
 
     def __init__(self) -> None:
         self._contexts: weakref.WeakValueDictionary[TLSOptions, ssl.SSLContext] = (
@@ -95,7 +99,11 @@ def _blaming(part: str) -> Iterator[None]:
 
 
 class OpeningPace:
-    """Lets those in who are about to open a connection, one at a time, in order."""
+    """Lets those in who are about to open a connection, one at a time, in order.
+
+    Opening costs more than anything else that a destination can ask for, a TLS handshake most of
+    all: when hundreds are tried again at one moment, the others get their turns in between.
+    """
 
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
