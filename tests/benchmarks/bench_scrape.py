@@ -58,14 +58,14 @@ def queue(number: int, load: Load) -> DestinationQueue:
         created_at=0.0,
         waiting=Backlog(packing=in_memory, loaded=nothing),
     )
-    made.last_success_at = 5.0
+    made.statistics.last_success_at = 5.0
     if load.backlogged:
         entry = SimpleNamespace(indication=SimpleNamespace(accepted_at=4.0))
         made.waiting.append(cast(Any, entry))
-        made.next_attempt_at = 9.0
-        made.delivered = made.attempts[DeliveryResult.SUCCESS] = 1234
+        made.health.next_attempt_at = 9.0
+        made.statistics.delivered = made.statistics.attempts[DeliveryResult.SUCCESS] = 1234
     if load.discarding:
-        made.discarded[DiscardReason.QUEUE_FULL] = 56
+        made.statistics.discarded[DiscardReason.QUEUE_FULL] = 56
     return made
 
 

@@ -2,30 +2,84 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from pillion_sidecar.config.resources import RetryPolicy
-from pillion_sidecar.delivery.entries import Subscription
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Hold
+from pillion_sidecar.config.resources import (
+    ListenerDestination,
+    Protocol,
+    QueueFullPolicy,
+    RetryPolicy,
+)
+from pillion_sidecar.delivery.entries import QueueEntry, Subscription
+from pillion_sidecar.delivery.handler import DeliveryResult
+from pillion_sidecar.delivery.health import ListenerHealth
+from pillion_sidecar.delivery.statistics import AttemptRecord, QueueStatistics
 from pillion_sidecar.indication import DiscardReason
 
 
-@dataclass(frozen=True)
-class StillAttempt:
-    """An attempt record."""
+def attempt_record(**values: Any) -> AttemptRecord:
+    """An attempt that succeeded, but for ``values``."""
+    return AttemptRecord(
+        **{
+            "at": 1_700_000_000.5,
+            "identifier": "id-1",
+            "sequence_number": 0,
+            "attempt": 1,
+            "result": DeliveryResult.SUCCESS,
+            "detail": "",
+            "status": 200,
+            "seconds": 0.25,
+            **values,
+        }
+    )
 
-    at: float = 1_700_000_000.5
-    identifier: str | None = "id-1"
-    sequence_number: int | None = 0
-    attempt: int = 1
-    result: DeliveryResult = DeliveryResult.SUCCESS
-    detail: str = ""
-    status: int | None = 200
-    seconds: float = 0.25
+
+class StillStatistics(QueueStatistics):
+    """Statistics with attempts that a test names."""
+
+    def __init__(self, recent: Sequence[AttemptRecord], **values: Any) -> None:
+        super().__init__()
+        self._named = list(recent)
+        for name, value in values.items():
+            setattr(self, name, value)
+
+    @property
+    def recent(self) -> list[AttemptRecord]:
+        return self._named
+
+
+class StillHealth(ListenerHealth):
+    """A health that a test names."""
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__()
+        for name, value in values.items():
+            setattr(self, name, value)
+
+
+class Nothing:
+    """A backlog without entries."""
+
+    def first(self) -> None:
+        return None
+
+
+_HEALTH = {"next_attempt_at", "failing_since", "hold"}
+_STATISTICS = {
+    "high_water",
+    "delivered",
+    "suppressed",
+    "handed_over",
+    "last_success_at",
+    "last_discard_at",
+    "last_attempt_at",
+    "last_outcome",
+}
 
 
 @dataclass
-class StillQueue:
-    """A destination queue in which nothing moves unless a test moves it."""
+class Still:
+    """The values of a :class:`StillQueue`."""
 
     name: str = "siem"
     uid: str = "0c5f"
@@ -33,42 +87,51 @@ class StillQueue:
     depth: int = 0
     held: int = 0
     capacity: int = 10_000
-    high_water: int = 0
     in_flight: int = 0
     oldest_accepted_at: float | None = None
-    delivered: int = 0
-    suppressed: int = 0
     relay_to: str | None = None
-    handed_over: int = 0
-    attempts: dict[DeliveryResult, int] = field(
-        default_factory=lambda: dict.fromkeys(DeliveryResult, 0)
-    )
-    discarded: dict[DiscardReason, int] = field(
-        default_factory=lambda: dict.fromkeys(DiscardReason, 0)
-    )
-    next_attempt_at: float | None = None
-    last_success_at: float | None = None
-    last_discard_at: float | None = None
-    last_attempt_at: float | None = None
-    last_outcome: DeliveryOutcome | None = None
     created_at: float = 1_700_000_000.0
-    failing_since: float | None = None
-    loss_due: float | None = None
     retry: RetryPolicy = field(default_factory=RetryPolicy)
-    lifetime: float = 900.0
+    lifetime: float = 0.0
     suspended: bool = False
-    hold: Hold | None = None
     draining: bool = False
     sequence_context: str | None = None
     next_sequence_number: int = 0
-    recent: tuple[StillAttempt, ...] = ()
+    flying: tuple[QueueEntry, ...] = ()
+    waiting: Nothing = field(default_factory=Nothing)
 
     @property
     def front_identifiers(self) -> list[str | None]:
         return [f"{self.name}-first"]
 
-    def first_loss_due(self, now: float) -> float | None:
-        return self.loss_due
+    @property
+    def free_places(self) -> int:
+        return self.capacity - self.depth
+
+    @property
+    def destination(self) -> ListenerDestination:
+        return ListenerDestination(
+            name=self.name,
+            uid=self.uid,
+            destination="https://listener.example.com/",
+            protocol=Protocol.CIM_XML,
+            queue_full_policy=QueueFullPolicy.REJECT,
+        )
+
+    def gives_way(self, *, now: float) -> bool:
+        return False
+
+
+class StillQueue(Still):
+    """A destination queue in which nothing moves unless a test moves it. It loses something only
+    at the end of a ``lifetime``."""
+
+    def __init__(self, *, recent: Sequence[AttemptRecord] = (), **values: Any) -> None:
+        health = {name: values.pop(name) for name in _HEALTH & values.keys()}
+        statistics = {name: values.pop(name) for name in _STATISTICS & values.keys()}
+        super().__init__(**values)
+        self.health = StillHealth(**health)
+        self.statistics = StillStatistics(recent, **statistics)
 
 
 class StillDelivery:
@@ -101,5 +164,5 @@ class StillDelivery:
         queue = self.table[name]
         count = min(at_most, queue.depth)
         queue.depth -= count
-        queue.discarded[DiscardReason.PURGED] += count
+        queue.statistics.discarded[DiscardReason.PURGED] += count
         return count

@@ -201,11 +201,11 @@ class Running:
 
     async def delivered(self, name: str, count: int) -> None:
         """Wait until so many have been delivered to a destination."""
-        await self.until(lambda: self.queue(name).delivered >= count)
+        await self.until(lambda: self.queue(name).statistics.delivered >= count)
 
     async def failed(self, name: str, times: int) -> None:
         """Wait until so many attempts in a row have failed."""
-        await self.until(lambda: self.queue(name).failures >= times)
+        await self.until(lambda: self.queue(name).health.failures >= times)
 
     async def settled(self) -> None:
         """Wait until nothing is pending."""
@@ -213,7 +213,7 @@ class Running:
 
     def retry(self, name: str) -> None:
         """Let time pass until a failing destination's next attempt is due."""
-        due = self.queue(name).next_attempt_at
+        due = self.queue(name).health.next_attempt_at
         assert due is not None
         self.time.advance(max(0.0, due - self.time.monotonic()))
 

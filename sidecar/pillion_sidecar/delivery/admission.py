@@ -371,13 +371,13 @@ class Admission:
             ):
                 entries.append((queue, QueueEntry(indication, subscription, NO_NUMBER)))
             else:
-                queue.suppressed += 1
+                queue.statistics.suppress()
         indication.unsettled = len(entries)
         self._settlements.pending += len(entries)
         return entries
 
     def _enqueue(self, queue: DestinationQueue, entry: QueueEntry) -> None:
-        evicted = queue.insert_back(entry, clock=self._clock)
+        evicted = queue.insert_back(entry, now=self._clock.monotonic())
         if evicted is not None:
             self._settlements.discard_evicted(queue, evicted, DiscardReason.QUEUE_FULL)
         if queue.waiting.count == 1 or queue.max_in_flight > 1:

@@ -11,73 +11,152 @@ What the outcome of an attempt means for its entry, its queue and its subscripti
 (S0.4, S0.7, S0.8).
 """
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
-from pillion_sidecar.clock import Clock
+from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.entries import MOST_REFUSALS, QueueEntry
-from pillion_sidecar.delivery.failure_triggers import FailureTriggers
 from pillion_sidecar.delivery.handler import (
     HOLD_RETRY_SECONDS,
     Delivery,
     DeliveryOutcome,
     DeliveryResult,
-    Hold,
 )
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.retry import retry_wait
 from pillion_sidecar.delivery.settlement import Settlements
 from pillion_sidecar.delivery.shutdown import Shutdown
+from pillion_sidecar.delivery.subscription_table import FailureTriggers
 from pillion_sidecar.delivery.table import AttemptObserver, DestinationTable
 from pillion_sidecar.indication import DiscardReason
 
 #: Attempts started before the event loop gets its turn.
 ATTEMPTS_PER_TURN = 4
-
-
-class Settling(Protocol):
-    """What the dispatcher leaves to the delivery service."""
-
-    def expire(self, queue: DestinationQueue, now: float) -> bool:
-        """Discard waiting entries whose lifetime has ended at ``now`` (monotonic); return whether
-        there may be more, so that nothing is attempted yet."""
-
-    def conclude(
-        self, queue: DestinationQueue, entry: QueueEntry, outcome: DeliveryOutcome, seconds: float
-    ) -> None:
-        """Settle an entry after its attempt, or put it back."""
+#: Entries whose lifetime has ended that one turn of the event loop takes from a queue.
+EXPIRED_PER_TURN = 256
 
 
 class Dispatcher:
-    """Starts the attempts of all destination queues."""
+    """Starts the attempts of all destination queues, and concludes them."""
 
     def __init__(
         self,
         *,
         clock: Clock,
+        timers: Timers,
         call_soon: Callable[[Callable[[], None]], object],
-        settling: Settling,
+        table: DestinationTable,
+        settlements: Settlements,
+        observer: AttemptObserver,
+        draw: Callable[[], float],
+        shutdown: Shutdown,
+        triggers: FailureTriggers,
     ) -> None:
-        """``call_soon`` is that of the event loop."""
+        """``call_soon`` is that of the event loop; ``draw`` gives jitter; ``shutdown`` is called
+        for each attempt that may be repeated, ``triggers`` for each that failed."""
         self._clock = clock
+        self._timers = timers
         self._call_soon = call_soon
-        self._settling = settling
-        self._round: deque[DestinationQueue] = deque()
+        self._table = table
+        self._settlements = settlements
+        self._observer = observer
+        self._draw = draw
+        self._shutdown = shutdown
+        self._triggers = triggers
+        # Who has something to attempt, in order.
+        self._round: OrderedDict[DestinationQueue, None] = OrderedDict()
         self._scheduled = False
         # What an answer from within ``deliver`` finds under way.
         self._turning = self._continuing = False
+        # Queues of which more may have expired than one turn takes.
+        self._expiring: set[DestinationQueue] = set()
         #: Whether failed attempts are marked in CorrelatedIndications (S0.9).
         self.marks_retries = False
 
-    def ready(self, queue: DestinationQueue) -> None:
-        """Give a queue its place in the round."""
-        if queue.ready:
+    # ------------------------------------------------------------------ what happens next
+
+    def arrange(self, queue: DestinationQueue) -> None:
+        """Make sure that the queue's next event will happen: an attempt, or a timer for one."""
+        queue.schedule(None)
+        if queue.removed or queue.suspended:
             return
-        queue.ready = True
-        self._round.append(queue)
+        if not queue.waiting.front:
+            if not queue.depth:
+                # What comes next is tried at once (S0.2): a wait is one for what is queued.
+                queue.health.retry_now()
+            # Arranged again once some are loaded.
+            queue.waiting.refill()
+            return
+        due = queue.health.next_attempt_at
+        if due is None:
+            if queue.in_flight < queue.max_in_flight:
+                self._join_round(queue)
+            return
+        expiry = queue.expiry()
+        wake_at = due if expiry is None else min(due, expiry)
+        queue.schedule(self._timers.call_at(wake_at, lambda: self._wake(queue)))
+
+    def _wake(self, queue: DestinationQueue) -> None:
+        queue.schedule(None)
+        now = self._clock.monotonic()
+        due = queue.health.next_attempt_at
+        if due is not None and now >= due:
+            queue.health.retry_now()
+        self._expiring.discard(queue)
+        if not self._expire(queue, now):
+            self.arrange(queue)
+
+    def _expire(self, queue: DestinationQueue, now: float) -> bool:
+        """Discard the waiting entries whose lifetime has ended at ``now`` (D.2), and those that are
+        behind a gap of their group (S1.5); a bounded number of them, then others get their turn.
+
+        Returns whether there may be more. Then this goes on by itself, and nothing is attempted.
+        """
+        if queue.suspended:
+            return False
+        if _ended_by(queue, now) is not None:
+            self._discard_ended(queue, now)
+        return queue in self._expiring
+
+    def _discard_ended(self, queue: DestinationQueue, now: float) -> None:
+        taken: dict[DiscardReason, list[QueueEntry]] = {}
+        left = EXPIRED_PER_TURN
+        while (reason := _ended_by(queue, now)) is not None:
+            if not left:
+                self._go_on_expiring(queue)
+                break
+            left -= 1
+            entry = queue.waiting.popleft()
+            if reason is DiscardReason.DAMAGED:
+                self._settlements.discard(queue, entry, reason)
+                continue
+            if reason is DiscardReason.LIFETIME_EXPIRED:
+                # At once: what is behind it is looked at next.
+                self._settlements.lose(queue, entry.indication)
+            taken.setdefault(reason, []).append(entry)
+        for reason, entries in taken.items():
+            self._settlements.discard_many(queue, entries, reason)
+        self.retire_if_drained(queue)
+
+    def _go_on_expiring(self, queue: DestinationQueue) -> None:
+        if queue not in self._expiring:
+            self._expiring.add(queue)
+            self._call_soon(partial(self._wake, queue))
+
+    def retire_if_drained(self, queue: DestinationQueue) -> None:
+        """Take a queue that drains out of the table once it is empty."""
+        # Not twice: an answer may find the rest expired before what it tells is settled.
+        if queue.draining and not (queue.depth or queue.reserved or queue.removed):
+            self._table.retire(queue)
+
+    # ------------------------------------------------------------------ attempts
+
+    def _join_round(self, queue: DestinationQueue) -> None:
+        if queue in self._round:
+            return
+        self._round[queue] = None
         if not self._scheduled:
             self._scheduled = True
             self._call_soon(self._turn)
@@ -85,8 +164,7 @@ class Dispatcher:
     def _turn(self) -> None:
         self._turning = True
         for _ in range(min(len(self._round), ATTEMPTS_PER_TURN)):
-            queue = self._round.popleft()
-            queue.ready = False
+            queue, _ = self._round.popitem(last=False)
             self._attempt(queue)
         self._turning = False
         if self._round:
@@ -96,14 +174,13 @@ class Dispatcher:
 
     def _attempt(self, queue: DestinationQueue) -> None:
         now = self._clock.monotonic()
-        if self._settling.expire(queue, now):
+        if self._expire(queue, now):
             return
-        if queue.removed or queue.suspended or queue.next_attempt_at is not None:
+        if queue.removed or queue.suspended or queue.health.next_attempt_at is not None:
             return
-        entry = queue.take()
+        entry = queue.take(now=now)
         if entry is None:
             return
-        queue.last_attempt_at = now
         attempts = entry.attempts
         delivery = Delivery(
             indication=entry.indication,
@@ -118,7 +195,7 @@ class Dispatcher:
         )
         queue.handler.deliver(delivery, partial(self._done, queue, entry, now))
         if queue.in_flight < queue.max_in_flight and queue.waiting:
-            self.ready(queue)
+            self._join_round(queue)
 
     def _done(
         self, queue: DestinationQueue, entry: QueueEntry, began: float, outcome: DeliveryOutcome
@@ -131,50 +208,25 @@ class Dispatcher:
             return
         seconds = self._clock.monotonic() - began
         if outcome.result is DeliveryResult.SUCCESS and not self._turning:
-            # Before the books are written: meanwhile the listener works on the next one.
+            # Before anything is counted: meanwhile the listener works on the next one.
             self._continuing = True
             try:
                 self._attempt(queue)
             finally:
                 self._continuing = False
-        self._settling.conclude(queue, entry, outcome, seconds)
+        self._conclude(queue, entry, outcome, seconds)
+        self.arrange(queue)
+        self.retire_if_drained(queue)
         following = queue.waiting.first() if queue.flying else None
         if following is not None:
             queue.handler.prepare(following.indication)
 
-
-class Concluding:
-    """Concludes attempts."""
-
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        table: DestinationTable,
-        settlements: Settlements,
-        observer: AttemptObserver,
-        draw: Callable[[], float],
-        shutdown: Shutdown,
-        triggers: FailureTriggers,
-    ) -> None:
-        """``draw`` gives jitter; ``shutdown`` is called for each attempt that may be repeated,
-        ``triggers`` for each that failed."""
-        self._clock = clock
-        self._table = table
-        self._settlements = settlements
-        self._observer = observer
-        self._draw = draw
-        self._shutdown = shutdown
-        self._triggers = triggers
-
-    def conclude(
+    def _conclude(
         self, queue: DestinationQueue, entry: QueueEntry, outcome: DeliveryOutcome, seconds: float
     ) -> None:
         """Settle an entry after its attempt, or put it back for another (S0.4, S0.7)."""
         queue.record(entry, outcome, at=self._clock.time() - seconds, seconds=seconds)
-        condemned = entry in queue.condemned
-        if condemned:
-            queue.condemned.remove(entry)
+        condemned = bool(queue.condemned) and queue.pardon(entry)
         if outcome.gave_way:
             # It is next again, and waits for its turn to have a connection.
             self._put_back(queue, entry, condemned=condemned)
@@ -196,22 +248,19 @@ class Concluding:
 
     def _succeed(self, queue: DestinationQueue, entry: QueueEntry) -> None:
         now = self._clock.monotonic()
-        if queue.troubled_since is not None:
+        if queue.health.troubled_since is not None:
             self._recover(queue, now)
-        if queue.hands_over:
-            queue.handed_over += 1
-        else:
-            queue.delivered += 1
-        queue.last_success_at = now
+        queue.statistics.succeed(hands_over=queue.hands_over, now=now)
         self._observer.delivered(queue.protocol, now - entry.indication.accepted_at)
         self._settlements.settle(queue, entry, None)
 
     def _recover(self, queue: DestinationQueue, now: float) -> None:
         self._release(queue, now)
-        if queue.failing_since is not None:
-            events.delivery_resumed(queue, seconds=now - queue.failing_since)
-        queue.begin_anew()
-        queue.next_attempt_at = None
+        health = queue.health
+        if health.failing_since is not None:
+            events.delivery_resumed(queue, seconds=now - health.failing_since)
+        health.reset()
+        health.retry_now()
         self._table.note(queue)
 
     def _release(self, queue: DestinationQueue, now: float) -> None:
@@ -233,15 +282,14 @@ class Concluding:
         assert outcome.hold is not None
         now = self._clock.monotonic()
         self._put_back(queue, entry, condemned=condemned)
-        before = queue.hold
-        since = now if before is None else before.since
-        queue.hold = Hold(outcome.hold, outcome.detail, since)
-        if before is None or before.cause is not outcome.hold:
-            events.destination_held(queue, queue.hold)
+        before = queue.health.hold
+        hold = queue.health.hold_for(outcome.hold, outcome.detail, now)
+        if before is None or before.cause is not hold.cause:
+            events.destination_held(queue, hold)
         queue.pause_or_go_on(now)
-        queue.next_attempt_at = now + HOLD_RETRY_SECONDS
-        self._note_trouble(queue, now)
-        if before != queue.hold:
+        queue.health.wait_until(now + HOLD_RETRY_SECONDS)
+        self._triggers.watch(queue)
+        if before != hold:
             self._table.note(queue)
 
     def _put_back(self, queue: DestinationQueue, entry: QueueEntry, *, condemned: bool) -> None:
@@ -268,12 +316,9 @@ class Concluding:
         if outcome.refuses_indication:
             entry.refuse()
         # What comes back from the way to a gateway comes back together, and is one failure.
-        if counts := outcome.spends_attempt or queue.next_attempt_at is None:
-            self._count(queue, entry, outcome, began_at=began_at, now=now)
-            self._wait_to_retry(queue, outcome, now)
-        reason: DiscardReason | None = DiscardReason.PURGED
-        if not condemned:
-            reason = self._reason_to_give_up(queue, entry, outcome)
+        if counts := outcome.spends_attempt or queue.health.next_attempt_at is None:
+            self._back_off(queue, entry, outcome, began_at=began_at, now=now)
+        reason = _reason_to_give_up(queue, entry, outcome, condemned=condemned)
         if reason is DiscardReason.ATTEMPTS_EXCEEDED and self._shutdown.is_draining:
             # An attempt that a drain has brought forward is not its last.
             entry.attempts, reason = before, None
@@ -287,12 +332,14 @@ class Concluding:
             self._settlements.discard(queue, entry, DiscardReason.QUEUE_FULL)
         if reason is DiscardReason.FATAL_ERROR and entry.attempts > 1:
             # The waits between its own attempts were enough; the next one may be taken.
-            queue.next_attempt_at = None
-        self._note_failure(queue, outcome, now)
+            queue.health.retry_now()
+        if queue.health.begin_failing(now):
+            events.delivery_failed(queue, outcome)
+        self._triggers.watch(queue)
         if counts:
             self._table.note(queue)
 
-    def _count(
+    def _back_off(
         self,
         queue: DestinationQueue,
         entry: QueueEntry,
@@ -301,38 +348,45 @@ class Concluding:
         began_at: float,
         now: float,
     ) -> None:
-        """Count a failure of the listener. Attempts that were under way at the last one failed
-        with it; and all attempts at an indication that is refused are one."""
-        failed_at = queue.failed_at
-        is_retry = failed_at is None or began_at >= failed_at
-        if is_retry and not (outcome.refuses_indication and entry.refusals > 1):
-            queue.failures += 1
-            queue.failed_at = now
-
-    def _wait_to_retry(self, queue: DestinationQueue, outcome: DeliveryOutcome, now: float) -> None:
-        queue.next_attempt_at = now + retry_wait(
-            queue.retry, failures=queue.failures, retry_after=outcome.retry_after, draw=self._draw()
+        """Count a failure of the listener, and wait for the retry interval."""
+        # All attempts at an indication that is refused are one failure.
+        if not (outcome.refuses_indication and entry.refusals > 1):
+            queue.health.count_failure(began_at=began_at, now=now)
+        wait = retry_wait(
+            queue.retry,
+            failures=queue.health.failures,
+            retry_after=outcome.retry_after,
+            draw=self._draw(),
         )
+        queue.health.wait_until(now + wait)
 
-    def _reason_to_give_up(
-        self, queue: DestinationQueue, entry: QueueEntry, outcome: DeliveryOutcome
-    ) -> DiscardReason | None:
-        if not entry.subscription.active and not queue.draining:
-            return DiscardReason.SUBSCRIPTION_NOT_ACTIVE
-        limit = queue.retry.attempts
-        is_last = limit is not None and entry.attempts > limit
-        if outcome.refuses_indication and (is_last or entry.refusals >= MOST_REFUSALS):
-            return DiscardReason.FATAL_ERROR
-        return DiscardReason.ATTEMPTS_EXCEEDED if is_last else None
 
-    def _note_trouble(self, queue: DestinationQueue, now: float) -> None:
-        """Note that nothing gets through."""
-        if queue.troubled_since is None:
-            queue.troubled_since = now
-        self._triggers.watch(queue)
+def _reason_to_give_up(
+    queue: DestinationQueue, entry: QueueEntry, outcome: DeliveryOutcome, *, condemned: bool
+) -> DiscardReason | None:
+    if condemned:
+        return DiscardReason.PURGED
+    if not entry.subscription.active and not queue.draining:
+        return DiscardReason.SUBSCRIPTION_NOT_ACTIVE
+    limit = queue.retry.attempts
+    is_last = limit is not None and entry.attempts > limit
+    if outcome.refuses_indication and (is_last or entry.refusals >= MOST_REFUSALS):
+        return DiscardReason.FATAL_ERROR
+    return DiscardReason.ATTEMPTS_EXCEEDED if is_last else None
 
-    def _note_failure(self, queue: DestinationQueue, outcome: DeliveryOutcome, now: float) -> None:
-        if queue.failing_since is None:
-            queue.failing_since = now
-            events.delivery_failed(queue, outcome)
-        self._note_trouble(queue, now)
+
+def _ended_by(queue: DestinationQueue, now: float) -> DiscardReason | None:
+    """Return why the first entry is not attempted any more; None where it is, or none is
+    loaded."""
+    first = queue.waiting.first()
+    if first is None:
+        return None
+    indication = first.indication
+    if not indication.body:
+        return DiscardReason.DAMAGED
+    expiry = queue.expiry()
+    if expiry is not None and expiry <= now:
+        return DiscardReason.LIFETIME_EXPIRED
+    if indication.member is None or queue.passes_gaps or not queue.gaps.is_behind(indication):
+        return None
+    return DiscardReason.OUT_OF_ORDER

@@ -198,7 +198,7 @@ def handed_over(queue: DestinationQueue, gateway: str, *, delivered: int, second
     """What became of a destination's indications at the end of the deliverer (S0.14)."""
     logger.info(
         "%d indications for %s handed over to %s, %d delivered, %d left, in %.1f s",
-        queue.handed_over,
+        queue.statistics.handed_over,
         queue.name,
         gateway,
         delivered,
@@ -209,7 +209,7 @@ def handed_over(queue: DestinationQueue, gateway: str, *, delivered: int, second
             "destination": queue.name,
             "gateway": gateway,
             "delivered": delivered,
-            "handed_over": queue.handed_over,
+            "handed_over": queue.statistics.handed_over,
             "left": queue.depth,
             "seconds": round(seconds, 3),
         },

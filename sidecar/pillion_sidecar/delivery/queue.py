@@ -9,7 +9,7 @@ from collections.abc import Container
 from itertools import islice
 from typing import TypeAlias
 
-from pillion_sidecar.clock import Clock, Timer
+from pillion_sidecar.clock import Timer
 from pillion_sidecar.config.durability import (
     effective_lifetime,
     effective_retry,
@@ -23,17 +23,15 @@ from pillion_sidecar.config.resources import (
     Ordering,
     QueueFullPolicy,
 )
-from pillion_sidecar.delivery.attempts import AttemptRecord, RecentAttempts
 from pillion_sidecar.delivery.backlog import Backlog, CompactEntries
-from pillion_sidecar.delivery.entries import MOST_REFUSALS, QueueEntry, Subscription
+from pillion_sidecar.delivery.entries import QueueEntry, Subscription
 from pillion_sidecar.delivery.gaps import GroupGaps, run_of
-from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler, Hold
-from pillion_sidecar.delivery.pauses import Pauses
+from pillion_sidecar.delivery.handler import DeliveryOutcome, Handler, Hold
+from pillion_sidecar.delivery.health import ListenerHealth
 from pillion_sidecar.delivery.relay import listener_of, protocol_of
-from pillion_sidecar.delivery.retiring import RetiringHandlers
-from pillion_sidecar.delivery.retry import earliest, full_at, last_attempt_at
 from pillion_sidecar.delivery.sequence import SequenceIdentifiers
-from pillion_sidecar.indication import DiscardReason, Indication
+from pillion_sidecar.delivery.statistics import QueueStatistics
+from pillion_sidecar.indication import Indication
 
 #: How far ``ordering: Group`` looks for an indication of another group.
 GROUP_SEARCH = 256
@@ -91,52 +89,20 @@ class DestinationQueue:
         self._disordered = False
         #: Entries in flight that an administrator gave up: discarded unless they arrive.
         self.condemned: list[QueueEntry] = []
-        #: Handlers from before a change of the destination.
-        self.retiring = RetiringHandlers()
-        self.pauses = Pauses()
+        # Handlers from before a change of the destination, with their attempts under way.
+        self._retiring: list[tuple[Handler, list[QueueEntry]]] = []
         #: The ordered groups that have ended here (S1.5).
         self.gaps = GroupGaps()
-        #: Batches of this queue that are being discarded and not read yet: nobody knows which
-        #: groups they are of.
-        self.unread_discards = 0
-        #: Whether it stands in the dispatcher's round.
-        self.ready = False
+        # Batches of this queue that are being discarded and not read yet: nobody knows which
+        # groups they are of.
+        self._unread_discards = 0
         self.timer: Timer | None = None
-        #: Monotonic; no attempt before it, after a failure (S0.5).
-        self.next_attempt_at: float | None = None
-        #: Attempts and retries that failed since the last success, and when (monotonic) the first
-        #: and the last of them did.
-        self.failures = 0
-        self.failing_since: float | None = None
-        self.failed_at: float | None = None
-        #: What is wrong with the destination itself: see ``DeliveryOutcome.hold``.
-        self.hold: Hold | None = None
-        #: When (monotonic) it began to fail or was held, without a success since.
-        self.troubled_since: float | None = None
+        self.health = ListenerHealth()
+        self.statistics = QueueStatistics()
         self.removed = False
         #: Removed with ``removalPolicy: Drain``: delivers what it holds and takes nothing more.
         self.draining = False
-        self._open_books()
         self.configure(destination, sends_identifiers=True)
-
-    def _open_books(self) -> None:
-        self.high_water = 0
-        self._start_counters()
-        self.last_success_at: float | None = None
-        self.last_attempt_at: float | None = None
-        self.last_outcome: DeliveryOutcome | None = None
-        self._recent = RecentAttempts()
-
-    def _start_counters(self) -> None:
-        self.delivered = 0
-        #: Indications that a repeat notification policy kept from it.
-        self.suppressed = 0
-        #: What a gateway took at the end, instead of the listener.
-        self.handed_over = 0
-        self.attempts: dict[DeliveryResult, int] = dict.fromkeys(DeliveryResult, 0)
-        self.discarded: dict[DiscardReason, int] = dict.fromkeys(DiscardReason, 0)
-        #: ``Clock.monotonic()``.
-        self.last_discard_at: float | None = None
 
     def configure(self, destination: ListenerDestination, *, sends_identifiers: bool) -> None:
         """Take over a changed resource; what is queued stays queued."""
@@ -208,11 +174,6 @@ class DestinationQueue:
         front = self.flying or ([] if first is None else [first])
         return [entry.indication.identifier for entry in front]
 
-    @property
-    def recent(self) -> list[AttemptRecord]:
-        """The last attempts, oldest first."""
-        return self._recent.records()
-
     def refuses(self, places: int, *, now: float) -> bool:
         """Whether a publisher must be refused ``places`` more entries (the design's "Full queue"):
         they do not fit, and the oldest entries do not give way to them.
@@ -224,6 +185,16 @@ class DestinationQueue:
         if taken + min(places, self.capacity) <= self.capacity:
             return False
         return not self.gives_way(now=now)
+
+    def stage(self) -> None:
+        """Reserve a place of an entry that has its number and is not on disk."""
+        self.reserved += 1
+        self.staged += 1
+
+    def unstage(self) -> None:
+        """Reserve it no longer."""
+        self.reserved -= 1
+        self.staged -= 1
 
     def hold_place(self, indication: Indication) -> None:
         """Reserve a place of a member whose predecessors are missing."""
@@ -265,15 +236,16 @@ class DestinationQueue:
         policy = self.destination.queue_full_policy
         if policy is not QueueFullPolicy.ADAPTIVE:
             return policy is QueueFullPolicy.DISCARD_OLDEST
-        if self.suspended or self.hold is not None:
+        if self.suspended or self.health.hold is not None:
             return True
-        if self.failures < FAILURES_OF_A_FAILING_LISTENER or self.failing_since is None:
+        health = self.health
+        if health.failures < FAILURES_OF_A_FAILING_LISTENER or health.failing_since is None:
             return False
         # A gateway is asked again after a second: two of its failures say little.
         patience = self.retry.maximum_interval_seconds
-        return self.relay_to is None or now - self.failing_since > patience
+        return self.relay_to is None or now - health.failing_since > patience
 
-    def insert_back(self, entry: QueueEntry, *, clock: Clock) -> QueueEntry | CompactEntries | None:
+    def insert_back(self, entry: QueueEntry, *, now: float) -> QueueEntry | CompactEntries | None:
         """Append a new entry; return the oldest one where that gave way to it (S0.4).
 
         A queue that pushes back had a place for it; what was in flight may have come back
@@ -281,7 +253,7 @@ class DestinationQueue:
         displace each other.
         """
         is_full = self.waiting.count >= self.capacity
-        evicted = self.evict(entry) if is_full and self.gives_way(now=clock.monotonic()) else None
+        evicted = self.evict(entry) if is_full and self.gives_way(now=now) else None
         self.waiting.append(entry)
         self.note_depth()
         return evicted
@@ -317,9 +289,7 @@ class DestinationQueue:
 
     def note_depth(self) -> None:
         """Keep the high-water mark."""
-        depth = self.waiting.count + len(self.flying)
-        if depth > self.high_water:
-            self.high_water = depth
+        self.statistics.note_depth(self.waiting.count + len(self.flying))
 
     def insert_front(self, entry: QueueEntry) -> bool:
         """Put a failed entry back before all others; False where a queue with ``DiscardOldest`` is
@@ -335,14 +305,14 @@ class DestinationQueue:
         self.waiting.put_back(entry)
         return True
 
-    def take(self) -> QueueEntry | None:
-        """Take the entry to attempt next; None where order allows none."""
+    def take(self, *, now: float) -> QueueEntry | None:
+        """Take the entry to attempt at ``now`` (monotonic); None where order allows none."""
         if not self.waiting.front or len(self.flying) >= self.max_in_flight:
             return None
         if (
             self._in_order
             and self.flying
-            and (self.retiring.under_way or self.troubled_since is not None)
+            and (self._retiring or self.health.troubled_since is not None)
         ):
             # What another handler began may come back, and is before all that waits; and one is
             # enough to see whether a gateway takes anything again.
@@ -359,6 +329,7 @@ class DestinationQueue:
             return None
         self._disordered |= bool(self.flying) and entry.number < self.flying[-1].number
         self.flying.append(entry)
+        self.statistics.begin_attempt(now)
         return entry
 
     def _take_free(self, *, by_name: bool) -> QueueEntry | None:
@@ -381,7 +352,7 @@ class DestinationQueue:
         if not _is_ordered(indication) or self.passes_gaps:
             return True
         return (
-            not self.unread_discards
+            not self._unread_discards
             and run_of(indication) not in busy
             and not self.gaps.is_behind(indication)
         )
@@ -405,63 +376,15 @@ class DestinationQueue:
         """When (monotonic) the first loaded entry's lifetime ends; None without one, or while it
         does not count (D.2)."""
         first = self.waiting.first()
-        if first is None or not self.lifetime or self.hold is not None:
+        if first is None or not self.lifetime or self.health.hold is not None:
             return None
         accepted_at = first.indication.accepted_at
-        return accepted_at + self.lifetime + self.pauses.since(accepted_at)
+        return accepted_at + self.lifetime + self.health.pauses.since(accepted_at)
 
-    def first_loss_due(self, now: float) -> float | None:
-        """When (monotonic) the first indication is discarded if nothing more is delivered; None:
-        none is due.
-
-        While the destination is suspended or held, neither lifetimes nor attempts run: then a queue
-        loses something only where it is full. When a queue is full is a forecast, by the rate of
-        arrivals since the oldest indication was accepted. The journal's own bound is not in it.
-        """
-        oldest = self.oldest_accepted_at
-        if oldest is None:
-            return None
-        due = self._full_at(oldest, now)
-        if self.pauses.began is None:
-            lifetime = self.lifetime + self.pauses.since(oldest) if self.lifetime else None
-            ends = None if lifetime is None else oldest + lifetime
-            due = earliest((due, ends, self._attempts_end(now)))
-        return None if due is None else max(now, due)
-
-    def _full_at(self, oldest: float, now: float) -> float | None:
-        if self.draining:
-            return None
-        begins = now if self.gives_way(now=now) else self._gives_way_at(now)
-        if begins is None:
-            return None
-        room = self.capacity - self.waiting.count - (self.reserved - self.held)
-        full = full_at(room=room, depth=self.depth, age=now - oldest, now=now)
-        return None if full is None else max(full, begins)
-
-    def _gives_way_at(self, now: float) -> float | None:
-        """When (monotonic) another failed attempt would have it give way; None where none would."""
-        adaptive = self.destination.queue_full_policy is QueueFullPolicy.ADAPTIVE
-        if not adaptive or self.failing_since is None or self.relay_to is not None:
-            return None
-        return now if self.next_attempt_at is None else self.next_attempt_at
-
-    def _attempts_end(self, now: float) -> float | None:
-        """When the attempts of the first entries end, while the listener fails."""
-        if self.failing_since is None:
-            return None
-        next_attempt_at = now if self.next_attempt_at is None else self.next_attempt_at
-        first = self.waiting.first()
-        entries = self.flying if first is None else [*self.flying, first]
-        return earliest(
-            last_attempt_at(
-                self.retry,
-                made=entry.attempts,
-                failures=self.failures,
-                next_attempt_at=next_attempt_at,
-                refusals_left=MOST_REFUSALS - entry.refusals if entry.refusals else None,
-            )
-            for entry in entries
-        )
+    @property
+    def free_places(self) -> int:
+        """How many entries fit; below 0 where more came back than fit."""
+        return self.capacity - self.waiting.count - (self.reserved - self.held)
 
     def remove_subscription(
         self, subscription: Subscription
@@ -494,6 +417,22 @@ class DestinationQueue:
         following = self.sequence.next_number - self.staged
         self.sequence.renew(from_number=min(oldest, default=following))
 
+    def follow(self, before: "DestinationQueue") -> None:
+        """Take over the ``index`` of another queue. The journal knows what is settled by number, so
+        no number is given twice."""
+        self.sequence.continue_from(before.sequence.next_number)
+        self.renumber()
+        self.shares_index = before.shares_index = before.draining
+
+    def own_index(self) -> None:
+        """Have its ``index`` for itself again."""
+        self.shares_index = False
+
+    def remember_listener(self, listener: str) -> None:
+        """Know who listened in the run before, where the resource does not say who listens."""
+        if not self.listener:
+            self.listener = listener
+
     def holds(self, number: int) -> bool:
         """Whether the entry with this number is here."""
         return self.waiting.holds(number) or any(one.number == number for one in self.flying)
@@ -506,10 +445,19 @@ class DestinationQueue:
                 return True
         return self.waiting.move(number, position, size)
 
+    # ------------------------------------------------------------------ handlers and attempts
+
+    @property
+    def handlers(self) -> list[Handler]:
+        """The handler in use, and those that were replaced and have attempts under way."""
+        return [self.handler, *(handler for handler, _ in self._retiring)]
+
     def replace_handler(self, handler: Handler) -> None:
-        """Use another handler from now on; attempts under way end with the one they began with."""
+        """Use another handler from now on. The old one is closed once its attempts under way have
+        ended."""
         if self.flying:
-            self.retiring.add(self.handler, self.flying)
+            # Those that began with an older handler wait for their end in both lists.
+            self._retiring.append((self.handler, list(self.flying)))
         else:
             self.handler.close()
         self.handler = handler
@@ -520,51 +468,96 @@ class DestinationQueue:
             return False
         self.flying.remove(entry)
         self._disordered &= bool(self.flying)
-        if self.retiring.under_way:
-            self.retiring.land(entry)
+        if self._retiring:
+            self._land_retired(entry)
         return True
 
+    def _land_retired(self, entry: QueueEntry) -> None:
+        for handler, flying in self._retiring:
+            if entry in flying:
+                flying.remove(entry)
+                if not flying:
+                    handler.close()
+        self._retiring = [pair for pair in self._retiring if pair[1]]
+
     def ground(self) -> list[QueueEntry]:
-        """Abandon the attempts under way, and their handlers; return what was in flight."""
+        """Abandon the attempts under way, and their handlers; return what was in flight, but for
+        what an administrator gave up: see :meth:`pardon`."""
         flying, self.flying = self.flying, []
         self._disordered = False
         self.close_handlers()
-        return flying
+        return [entry for entry in flying if entry not in self.condemned]
 
     def close_handlers(self) -> None:
         """Release all connections; attempts under way are abandoned."""
-        self.handler.close()
-        self.retiring.close()
+        for handler in self.handlers:
+            handler.close()
+        self._retiring.clear()
+
+    def condemn(self) -> None:
+        """Discard what is in flight unless it arrives."""
+        self.condemned = list(self.flying)
+
+    def pardon(self, entry: QueueEntry) -> bool:
+        """Condemn an entry no longer; return whether it was condemned."""
+        if entry not in self.condemned:
+            return False
+        self.condemned.remove(entry)
+        return True
+
+    def end_condemned(self) -> list[QueueEntry]:
+        """Return what was condemned, which is to be discarded now."""
+        condemned, self.condemned = self.condemned, []
+        return condemned
+
+    def schedule(self, timer: Timer | None) -> None:
+        """Wake it by this timer, and by no other."""
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer = timer
+
+    # ------------------------------------------------------------------ holds and the end
 
     def pause_or_go_on(self, now: float) -> None:
         """Have lifetimes count, or not, by whether it is suspended or held now."""
-        if self.suspended or self.hold is not None:
-            self.pauses.begin(now)
+        pauses = self.health.pauses
+        if self.suspended or self.health.hold is not None:
+            pauses.begin(now)
         else:
-            self.pauses.finish(now)
+            pauses.finish(now)
 
     def release(self, now: float) -> Hold | None:
         """End a hold; return the one that there was."""
-        hold, self.hold = self.hold, None
+        hold = self.health.release()
         if hold is not None:
             self.pause_or_go_on(now)
         return hold
 
-    def begin_anew(self) -> None:
-        """Forget what failed: nothing of it says anything of the next attempt."""
-        self.failures = 0
-        self.failing_since = self.failed_at = self.troubled_since = None
+    def begin_reading_discards(self) -> None:
+        """Note that a batch of it is discarded that is not read yet."""
+        self._unread_discards += 1
+
+    def end_reading_discards(self) -> bool:
+        """Note that a batch is read; return whether it was the last one."""
+        self._unread_discards -= 1
+        return not self._unread_discards
+
+    def drain(self) -> None:
+        """Take nothing more, and deliver what is here."""
+        self.draining = True
+
+    def remove(self) -> None:
+        """Attempt nothing more."""
+        self.removed = True
+        self.schedule(None)
+        self.close_handlers()
 
     def record(
         self, entry: QueueEntry, outcome: DeliveryOutcome, *, at: float, seconds: float
     ) -> None:
-        """Enter an attempt into the books; ``at`` is in seconds since the epoch. One that gave way
-        is shown and not counted."""
-        if not outcome.gave_way:
-            self.attempts[outcome.result] += 1
-            self.last_outcome = outcome
+        """Count an attempt that has ended; ``at``: when it began, in seconds since the epoch."""
         number = self.sequence.sequence_number(entry.number)
-        self._recent.add(entry, outcome, number=number, at=at, seconds=seconds)
+        self.statistics.record(entry, outcome, number=number, at=at, seconds=seconds)
 
     def surrender(self) -> tuple[list[QueueEntry], CompactEntries]:
         """Give up and return all entries, in flight first."""

@@ -1,4 +1,4 @@
-"""When an attempt is repeated, and when an indication is lost. Pure; times are monotonic.
+"""When an attempt is repeated, and when an indication is lost. Times are monotonic.
 
 The first loss is the earliest of three: the lifetime of the oldest indication ends, its last
 attempt fails, or the queue is full and its oldest indication gives way."""
@@ -6,7 +6,9 @@ attempt fails, or the queue is full and its oldest indication gives way."""
 from collections.abc import Iterable
 
 from pillion_sidecar.config.durability import interval_after, waits
-from pillion_sidecar.config.resources import RetryPolicy
+from pillion_sidecar.config.resources import QueueFullPolicy, RetryPolicy
+from pillion_sidecar.delivery.entries import MOST_REFUSALS
+from pillion_sidecar.delivery.queue import DestinationQueue
 
 #: Seconds: what is further away than a year is no forecast.
 HORIZON = 365 * 86_400.0
@@ -32,6 +34,65 @@ def retry_wait(
     if policy.respect_retry_after and retry_after is not None:
         wait = max(wait, min(retry_after, policy.maximum_interval_seconds))
     return wait
+
+
+def first_loss_due(queue: DestinationQueue, now: float) -> float | None:
+    """Return when the first indication is discarded if nothing more is delivered; None: none is
+    due.
+
+    While the destination is suspended or held, neither lifetimes nor attempts run: then a queue
+    loses something only where it is full. When a queue is full is a forecast, by the rate of
+    arrivals since the oldest indication was accepted. The journal's own bound is not in it.
+    """
+    oldest, pauses = queue.oldest_accepted_at, queue.health.pauses
+    if oldest is None:
+        return None
+    due = _loss_by_full_queue(queue, oldest, now)
+    if pauses.began is None:
+        ends = oldest + queue.lifetime + pauses.since(oldest) if queue.lifetime else None
+        due = earliest((due, ends, _loss_by_attempts(queue, now)))
+    return None if due is None else max(now, due)
+
+
+def _loss_by_full_queue(queue: DestinationQueue, oldest: float, now: float) -> float | None:
+    if queue.draining:
+        return None
+    begins = now if queue.gives_way(now=now) else _gives_way_at(queue, now)
+    if begins is None:
+        return None
+    full = full_at(room=queue.free_places, depth=queue.depth, age=now - oldest, now=now)
+    return None if full is None else max(full, begins)
+
+
+def _gives_way_at(queue: DestinationQueue, now: float) -> float | None:
+    """When another failed attempt would have it give way; None where none would."""
+    adaptive = queue.destination.queue_full_policy is QueueFullPolicy.ADAPTIVE
+    if not adaptive or queue.health.failing_since is None or queue.relay_to is not None:
+        return None
+    return _next_attempt_at(queue, now)
+
+
+def _loss_by_attempts(queue: DestinationQueue, now: float) -> float | None:
+    """When the attempts of the first entries end, while the listener fails."""
+    if queue.health.failing_since is None:
+        return None
+    first = queue.waiting.first()
+    entries = queue.flying if first is None else [*queue.flying, first]
+    return earliest(
+        last_attempt_at(
+            queue.retry,
+            made=entry.attempts,
+            failures=queue.health.failures,
+            next_attempt_at=_next_attempt_at(queue, now),
+            refusals_left=MOST_REFUSALS - entry.refusals if entry.refusals else None,
+        )
+        for entry in entries
+    )
+
+
+def _next_attempt_at(queue: DestinationQueue, now: float) -> float:
+    due = queue.health.next_attempt_at
+    return now if due is None else due
 
 
 def last_attempt_at(

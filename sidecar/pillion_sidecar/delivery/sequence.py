@@ -32,6 +32,10 @@ class SequenceIdentifiers:
         self.next_number = number + 1
         return number
 
+    def continue_from(self, number: int) -> None:
+        """Give no entry a number below this one."""
+        self.next_number = number
+
     def sequence_number(self, number: int) -> int:
         """Return the SequenceNumber of the entry with this number."""
         return (number - self.base) % SEQUENCE_LIMIT

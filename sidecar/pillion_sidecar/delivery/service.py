@@ -6,20 +6,18 @@ settles them. All on one event loop, so nothing here is locked.
 
 import random
 from collections.abc import Callable, Iterable, Sequence, Set
-from functools import partial
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.delivery.admission import Admission
-from pillion_sidecar.delivery.dispatcher import Concluding, Dispatcher
-from pillion_sidecar.delivery.entries import QueueEntry, Subscription
-from pillion_sidecar.delivery.failure_triggers import FailureTriggers
-from pillion_sidecar.delivery.handler import DeliveryOutcome
+from pillion_sidecar.delivery.dispatcher import Dispatcher
+from pillion_sidecar.delivery.entries import Subscription
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.queue_state import queue_state
 from pillion_sidecar.delivery.settlement import DiscardReports, NoDiscardList, Settlements
 from pillion_sidecar.delivery.shutdown import Shutdown
 from pillion_sidecar.delivery.staging import CommitStaging
+from pillion_sidecar.delivery.subscription_table import FailureTriggers
 from pillion_sidecar.delivery.table import (
     AttemptObserver,
     DestinationTable,
@@ -35,9 +33,6 @@ from pillion_sidecar.journal.ports import (
     Recovered,
     SubscriptionRecord,
 )
-
-#: Entries whose lifetime has ended that one turn of the event loop takes from a queue.
-EXPIRED_PER_TURN = 256
 
 
 class DeliveryService:
@@ -64,21 +59,23 @@ class DeliveryService:
         self._observer = observer
         self._maximum_destinations = maximum_destinations
         self._draw = draw
-        self._dispatcher = Dispatcher(clock=clock, call_soon=call_soon, settling=self)
         self._table = DestinationTable(
             clock=clock,
             timers=timers,
             create_handler=create_handler,
             actions=self,
         )
-        self._triggers = FailureTriggers(clock=clock, timers=timers, table=self._table)
+        self._triggers = FailureTriggers(
+            clock=clock,
+            timers=timers,
+            subscriptions=self._table.subscriptions,
+            queue=self._table.queue,
+        )
         self._followers = followers
         self._reports = DiscardReports(
             clock=clock, timers=timers, discards=discards or NoDiscardList()
         )
         self._call_soon = call_soon
-        # Queues of which more may have expired than one turn takes.
-        self._expiring: set[DestinationQueue] = set()
         self.keep_in(journal, Recovered())
 
     def keep_in(self, journal: Journal, recovered: Recovered) -> None:
@@ -112,8 +109,10 @@ class DeliveryService:
             hasten=self.hasten,
             arrange=self.arrange,
         )
-        self._concluding = Concluding(
+        self._dispatcher = Dispatcher(
             clock=self._clock,
+            timers=self._timers,
+            call_soon=self._call_soon,
             table=self._table,
             settlements=self._settlements,
             observer=self._observer,
@@ -222,103 +221,8 @@ class DeliveryService:
     # ------------------------------------------------------------------ attempts
 
     def arrange(self, queue: DestinationQueue) -> None:
-        """Make sure that the queue's next event will happen: an attempt, or a timer for one."""
-        if queue.timer is not None:
-            queue.timer.cancel()
-            queue.timer = None
-        if queue.removed or queue.suspended:
-            return
-        if not queue.waiting.front:
-            if not queue.depth:
-                # What comes next is tried at once (S0.2): a wait is one for what is queued.
-                queue.next_attempt_at = None
-            # Arranged again once some are loaded.
-            queue.waiting.refill()
-            return
-        due = queue.next_attempt_at
-        if due is None:
-            if queue.in_flight < queue.max_in_flight:
-                self._dispatcher.ready(queue)
-            return
-        expiry = queue.expiry()
-        wake_at = due if expiry is None else min(due, expiry)
-        queue.timer = self._timers.call_at(wake_at, lambda: self._wake(queue))
-
-    def _wake(self, queue: DestinationQueue) -> None:
-        queue.timer = None
-        now = self._clock.monotonic()
-        due = queue.next_attempt_at
-        if due is not None and now >= due:
-            queue.next_attempt_at = None
-        self._expiring.discard(queue)
-        if not self.expire(queue, now):
-            self.arrange(queue)
-
-    def expire(self, queue: DestinationQueue, now: float) -> bool:
-        """Discard the waiting entries whose lifetime has ended at ``now`` (D.2), and those that are
-        behind a gap of their group (S1.5); a bounded number of them, then others get their turn.
-
-        Returns whether there may be more. Then this goes on by itself, and nothing is attempted.
-        """
-        if queue.suspended:
-            return False
-        if self._ended_by(queue, now) is not None:
-            self._discard_ended(queue, now)
-        return queue in self._expiring
-
-    def _discard_ended(self, queue: DestinationQueue, now: float) -> None:
-        taken: dict[DiscardReason, list[QueueEntry]] = {}
-        left = EXPIRED_PER_TURN
-        while (reason := self._ended_by(queue, now)) is not None:
-            if not left:
-                self._go_on_expiring(queue)
-                break
-            left -= 1
-            entry = queue.waiting.popleft()
-            if reason is DiscardReason.DAMAGED:
-                self._settlements.discard(queue, entry, reason)
-                continue
-            if reason is DiscardReason.LIFETIME_EXPIRED:
-                # At once: what is behind it is looked at next.
-                self._settlements.lose(queue, entry.indication)
-            taken.setdefault(reason, []).append(entry)
-        for reason, entries in taken.items():
-            self._settlements.discard_many(queue, entries, reason)
-        self._retire_if_drained(queue)
-
-    def _ended_by(self, queue: DestinationQueue, now: float) -> DiscardReason | None:
-        """Return why the first entry is not attempted any more; None where it is, or none is
-        loaded."""
-        first = queue.waiting.first()
-        if first is None:
-            return None
-        indication = first.indication
-        if not indication.body:
-            return DiscardReason.DAMAGED
-        expiry = queue.expiry()
-        if expiry is not None and expiry <= now:
-            return DiscardReason.LIFETIME_EXPIRED
-        if indication.member is None or queue.passes_gaps or not queue.gaps.is_behind(indication):
-            return None
-        return DiscardReason.OUT_OF_ORDER
-
-    def _go_on_expiring(self, queue: DestinationQueue) -> None:
-        if queue not in self._expiring:
-            self._expiring.add(queue)
-            self._call_soon(partial(self._wake, queue))
-
-    def _retire_if_drained(self, queue: DestinationQueue) -> None:
-        # Not twice: an answer may find the rest expired before what it tells is settled.
-        if queue.draining and not (queue.depth or queue.reserved or queue.removed):
-            self._table.retire(queue)
-
-    def conclude(
-        self, queue: DestinationQueue, entry: QueueEntry, outcome: DeliveryOutcome, seconds: float
-    ) -> None:
-        """See ``dispatcher.Settling``."""
-        self._concluding.conclude(queue, entry, outcome, seconds)
-        self.arrange(queue)
-        self._retire_if_drained(queue)
+        """See :class:`Dispatcher`."""
+        self._dispatcher.arrange(queue)
 
     # ------------------------------------------------------------------ settlement
 
@@ -367,30 +271,30 @@ class DeliveryService:
         if (queue := self._table.queue(name)) is None or not queue.depth:
             return False
         if queue.flying:
-            queue.condemned = list(queue.flying)
+            queue.condemn()
         elif (first := queue.evict()) is not None:
             self._settlements.discard_evicted(queue, first, DiscardReason.PURGED)
-        queue.next_attempt_at = None
+        queue.health.retry_now()
         self.arrange(queue)
-        self._retire_if_drained(queue)
+        self._dispatcher.retire_if_drained(queue)
         return True
 
     def purge(self, name: str) -> int | None:
         """Discard all that waits in a queue; return how many, None without such a queue."""
         if (queue := self._table.queue(name)) is None:
             return None
-        queue.condemned = list(queue.flying)
+        queue.condemn()
         purged, packed = queue.waiting.surrender()
         count = len(purged) + len(packed)
         self._settlements.discard_many(queue, purged, DiscardReason.PURGED, packed=packed)
         self.arrange(queue)
-        self._retire_if_drained(queue)
+        self._dispatcher.retire_if_drained(queue)
         return count
 
     def hasten(self) -> None:
         """Attempt at once whatever waits for a retry interval."""
         for queue in self._table.all_queues():
-            queue.next_attempt_at = None
+            queue.health.retry_now()
             self.arrange(queue)
 
     # ------------------------------------------------------------------ the end

@@ -54,8 +54,8 @@ class DiscardReports:
         self._at_the_end: dict[str, list[str | None]] = {}
 
     def tell(self, queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason) -> None:
-        """An indication is being discarded."""
-        queue.last_discard_at = self._clock.monotonic()
+        """Count, list and log one discard."""
+        queue.statistics.discard(reason, now=self._clock.monotonic())
         kind = queue.name, reason.value
         number = None if entry.number == NO_NUMBER else entry.number
         sequence_number = None if number is None else queue.sequence.sequence_number(number)
@@ -135,7 +135,7 @@ class _Batch:
     def will_read(self) -> None:
         if len(self.packed) and not self.reads:
             self.reads = True
-            self.queue.unread_discards += 1
+            self.queue.begin_reading_discards()
 
 
 class DiscardTurns:
@@ -269,10 +269,8 @@ class DiscardTurns:
         of_index.remove(batch)
         if not of_index:
             del self._of[batch.queue.index]
-        if batch.reads:
-            batch.queue.unread_discards -= 1
-            if not batch.queue.unread_discards:
-                self._finished(batch.queue)
+        if batch.reads and batch.queue.end_reading_discards():
+            self._finished(batch.queue)
 
     def _load(self, batch: _Batch) -> None:
         self._loading_of = batch
@@ -341,7 +339,6 @@ class Settlements:
         """
         if entry.indication.member is not None:
             self.lose(queue, entry.indication)
-        queue.discarded[reason] += 1
         self._reports.tell(queue, entry, reason)
         self.settle(queue, entry, reason)
 
@@ -415,7 +412,6 @@ class Settlements:
         left = len(entries)
         for queue, entry in entries:
             left -= 1
-            queue.discarded[reason] += 1
             self._reports.tell(queue, entry, reason)
             self._tell(queue, indication, reason, left=left)
 

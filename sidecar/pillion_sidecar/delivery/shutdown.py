@@ -77,7 +77,7 @@ class HandOver:
             holds = queue.depth or queue.reserved
             if holds and queue.relay_to is None and not queue.draining:
                 self._courses[queue] = _Course(
-                    queue.destination, queue.sends_identifiers, queue.delivered
+                    queue.destination, queue.sends_identifiers, queue.statistics.delivered
                 )
         for queue in list(self._courses):
             if queue.suspended:
@@ -115,7 +115,7 @@ class HandOver:
         self._half.cancel()
         seconds = self._clock.monotonic() - self._began
         for queue, course in self._courses.items():
-            delivered = queue.delivered - course.delivered
+            delivered = queue.statistics.delivered - course.delivered
             events.handed_over(queue, self._gateway, delivered=delivered, seconds=seconds)
 
 
@@ -254,7 +254,7 @@ class Shutdown:
         for queue in list(self._table.all_queues()):
             self._table.retire(queue)
             if not self._staging.packs:
-                if left := queue.discarded[DiscardReason.SHUTDOWN]:
+                if left := queue.statistics.discarded[DiscardReason.SHUTDOWN]:
                     events.left_at_shutdown(queue, left)
             elif left := queue.depth + queue.reserved:
                 is_kept = not self._staging.failed
@@ -279,8 +279,8 @@ def _is_stuck(queue: DestinationQueue, deadline: float, *, is_last: bool) -> boo
         return False
     if queue.suspended:
         return True
-    due = queue.next_attempt_at
+    due = queue.health.next_attempt_at
     if due is not None:
         # A hold ends with a change of the configuration, and a deliverer that ends takes none over.
-        return is_last or due >= deadline or queue.hold is not None
+        return is_last or due >= deadline or queue.health.hold is not None
     return not (queue.waiting.count or queue.staged)

@@ -50,8 +50,7 @@ class CommitStaging:
         self.journal.append(indication, places, held=held)
         if entries:
             for queue, _ in entries:
-                queue.reserved += 1
-                queue.staged += 1
+                queue.stage()
             self._staged.append((indication.id, entries))
 
     def committed(self, through: int) -> list[Queued]:
@@ -59,8 +58,7 @@ class CommitStaging:
         staged, ready = self._staged, []
         while staged and staged[0][0] <= through:
             for queue, entry in staged.popleft()[1]:
-                queue.reserved -= 1
-                queue.staged -= 1
+                queue.unstage()
                 ready.append((queue, entry))
         return ready
 

@@ -20,7 +20,7 @@ from pillion_sidecar.config.resources import (
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.backlog import Backlog, Packing
 from pillion_sidecar.delivery.entries import QueueEntry, Subscription
-from pillion_sidecar.delivery.handler import RELAY, Handler, Hold
+from pillion_sidecar.delivery.handler import RELAY, Handler
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.queue_state import (
     NoHandler,
@@ -235,10 +235,7 @@ class DestinationTable:
         )
         before = self._queue_at.get(index)
         if before is not None:
-            # The journal knows what it settles by number, so none is given twice.
-            queue.sequence.next_number = before.sequence.next_number
-            queue.renumber()
-            queue.shares_index = before.shares_index = before.draining
+            queue.follow(before)
         self._queue_at[index] = queue
         return queue
 
@@ -259,7 +256,7 @@ class DestinationTable:
             queue = self._make_queue(
                 gone_destination(found), index=found.index, service="", handler=NoHandler()
             )
-            queue.removed = True
+            queue.remove()
             self._restore(queue, found)
             orphans.append(queue)
         self._recovered.queues = {}
@@ -283,18 +280,17 @@ class DestinationTable:
             return
         begins_to_send = sends and not queue.sends_identifiers
         now = self._clock.monotonic()
-        if queue.suspended and not destination.suspended and queue.troubled_since is not None:
+        if queue.suspended and not destination.suspended:
             # Nothing was tried meanwhile.
-            queue.troubled_since = now
+            queue.health.restart_trouble(now)
         queue.configure(destination, sends_identifiers=sends)
         if handler is not None:
             queue.replace_handler(handler)
             # Another listener, or this one met in another way: worth an attempt at once.
-            queue.next_attempt_at = None
+            queue.health.retry_now()
             if not queue.depth:
-                # No attempt will say whether the hold is over.
                 self._release(queue, now)
-                queue.troubled_since = queue.failing_since
+                queue.health.forget_trouble_of_hold()
             self._hold_for_fault(queue)
         moved = not same_listener(listener, queue.listener)
         if moved or begins_to_send:
@@ -306,14 +302,11 @@ class DestinationTable:
 
     def _hold_for_fault(self, queue: DestinationQueue) -> None:
         """Hold a queue whose destination is faulty at once: an attempt may come much later."""
-        fault, before = queue.destination.fault, queue.hold
-        if fault is None or (before is not None and before.cause is fault.cause):
+        fault, health = queue.destination.fault, queue.health
+        if fault is None or (health.hold is not None and health.hold.cause is fault.cause):
             return
-        now = self._clock.monotonic()
-        queue.hold = Hold(fault.cause, fault.message, now)
-        if queue.troubled_since is None:
-            queue.troubled_since = now
-        events.destination_held(queue, queue.hold)
+        hold = health.hold_for(fault.cause, fault.message, self._clock.monotonic())
+        events.destination_held(queue, hold)
 
     def _release(self, queue: DestinationQueue, now: float) -> None:
         hold = queue.release(now)
@@ -328,26 +321,24 @@ class DestinationTable:
         Return those of the latter that an administrator has given up.
         """
         handler = self._create_handler(destination)
-        condemned, queue.condemned = queue.condemned, []
         for entry in queue.ground():
-            if entry not in condemned:
-                queue.waiting.put_back(entry)
+            queue.waiting.put_back(entry)
         self._release(queue, self._clock.monotonic())
-        queue.begin_anew()
+        queue.health.reset()
         self._change(queue, destination, sends=sends, handler=handler)
-        return condemned
+        return queue.end_condemned()
 
     def _remove(self, queue: DestinationQueue) -> None:
         drains = queue.destination.removal_policy is RemovalPolicy.DRAIN
         # One that is suspended could never be resumed.
         if (queue.depth or queue.reserved) and drains and not queue.suspended:
             del self._queues[queue.name]
-            queue.draining = True
+            queue.drain()
             self._draining.append(queue)
-            if queue.hold is not None:
+            if queue.health.hold is not None:
                 # It could never end: the listener is tried now, and by its retry policy from then.
                 self._release(queue, self._clock.monotonic())
-                queue.next_attempt_at = None
+                queue.health.retry_now()
                 self._actions.arrange(queue)
             return
         self.retire(queue)
@@ -355,15 +346,12 @@ class DestinationTable:
 
     def retire(self, queue: DestinationQueue) -> None:
         """Take a queue out of the table; no further attempt is made."""
-        queue.removed = True
-        if queue.timer is not None:
-            queue.timer.cancel()
-        queue.close_handlers()
+        queue.remove()
         if queue.draining:
             self._draining.remove(queue)
             queues = self.queues_at(queue.index)
             if len(queues) == 1:
-                queues[0].shares_index = False
+                queues[0].own_index()
         else:
             del self._queues[queue.name]
 

@@ -22,12 +22,14 @@ from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.connections import ended_with_client
+from pillion_sidecar.delivery.queue import DestinationQueue
+from pillion_sidecar.delivery.service import DeliveryService
 from pillion_sidecar.http_errors import refuse
 from pillion_sidecar.indication import DiscardReason
+from pillion_sidecar.journal.discards import DiscardRecorder
 from pillion_sidecar.journal.ports import Discard, DiscardQuery
 from pillion_sidecar.origins import OriginPolicy
 from pillion_sidecar.query_parameters import MOST_SHOWN, refuse_parameters, suggest
-from pillion_sidecar.telemetry.ports import DeliveryService, DestinationQueue, DiscardFinder
 from pillion_sidecar.telemetry.status import (
     attempt_status,
     queue_status,
@@ -73,7 +75,7 @@ class Administration:
     #: Which requests come from a web page of another origin; None: tokens are asked for.
     origins: OriginPolicy | None = None
     #: The list of discards; None: there is none to show.
-    discards: DiscardFinder | None = None
+    discards: DiscardRecorder | None = None
 
 
 def add_administration_routes(app: web.Application, administration: Administration) -> None:
@@ -162,7 +164,7 @@ class _Routes:
     async def show_queue(self, request: web.Request) -> web.Response:
         """One queue with its last attempts, the latest first."""
         queue = self._found(request)
-        attempts = [attempt_status(record) for record in queue.recent]
+        attempts = [attempt_status(record) for record in queue.statistics.recent]
         attempts.reverse()
         status = queue_status(queue, clock=self._clock)
         return web.json_response({**status, **retry_status(queue), "attempts": attempts})

@@ -10,10 +10,11 @@ from typing import TypeAlias
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import DeliveryResult
+from pillion_sidecar.delivery.queue import DestinationQueue
+from pillion_sidecar.delivery.retry import first_loss_due
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.telemetry import definitions
 from pillion_sidecar.telemetry.exposition import Metric, all_escaped
-from pillion_sidecar.telemetry.ports import DestinationQueue
 
 #: Destinations to a piece: some 0.3 ms of work.
 PIECE = 250
@@ -42,25 +43,26 @@ def _writers(clock: Clock) -> Iterator[tuple[Metric, Write]]:
         (definitions.QUEUE_DEPTH, attrgetter("depth")),
         (definitions.QUEUE_HELD, attrgetter("held")),
         (definitions.QUEUE_CAPACITY, attrgetter("capacity")),
-        (definitions.QUEUE_HIGH_WATER, attrgetter("high_water")),
+        (definitions.QUEUE_HIGH_WATER, attrgetter("statistics.high_water")),
         (definitions.IN_FLIGHT, attrgetter("in_flight")),
         (definitions.SUSPENDED, lambda queue: 1 if queue.suspended else 0),
         (definitions.RELAYED, lambda queue: 0 if queue.relay_to is None else 1),
-        (definitions.DELIVERED, attrgetter("delivered")),
-        (definitions.SUPPRESSED, attrgetter("suppressed")),
-        (definitions.HANDED_OVER, attrgetter("handed_over")),
+        (definitions.DELIVERED, attrgetter("statistics.delivered")),
+        (definitions.SUPPRESSED, attrgetter("statistics.suppressed")),
+        (definitions.HANDED_OVER, attrgetter("statistics.handed_over")),
     ):
         yield metric, _plain(metric, value)
     yield definitions.HELD, _held
     yield definitions.OLDEST_AGE, _ages(definitions.OLDEST_AGE, now)
     for metric, moment in (
-        (definitions.NEXT_ATTEMPT, attrgetter("next_attempt_at")),
-        (definitions.LAST_SUCCESS, attrgetter("last_success_at")),
-        (definitions.FAILING_SINCE, attrgetter("failing_since")),
-        (definitions.FIRST_LOSS_DUE, lambda queue: queue.first_loss_due(now)),
+        (definitions.NEXT_ATTEMPT, attrgetter("health.next_attempt_at")),
+        (definitions.LAST_SUCCESS, attrgetter("statistics.last_success_at")),
+        (definitions.FAILING_SINCE, attrgetter("health.failing_since")),
+        (definitions.FIRST_LOSS_DUE, lambda queue: first_loss_due(queue, now)),
     ):
         yield metric, _timestamps(metric, moment, epoch)
-    attempts, discarded = attrgetter("attempts"), attrgetter("discarded")
+    attempts = attrgetter("statistics.attempts")
+    discarded = attrgetter("statistics.discarded")
     yield definitions.ATTEMPTS, _counted(definitions.ATTEMPTS, tuple(DeliveryResult), attempts)
     yield definitions.DISCARDED, _counted(definitions.DISCARDED, tuple(DiscardReason), discarded)
 
@@ -77,7 +79,7 @@ def _plain(metric: Metric, value: Callable[[DestinationQueue], object]) -> Write
 
 def _held(names: Names, queues: Queues) -> str:
     """A sample for each queue that is held."""
-    pairs = zip(names, map(attrgetter("hold"), queues), strict=True)
+    pairs = zip(names, map(attrgetter("health.hold"), queues), strict=True)
     rests = [f'{name}",cause="{hold.cause}"}} 1' for name, hold in pairs if hold is not None]
     return _lines(definitions.HELD, rests)
 

@@ -11,17 +11,15 @@ from enum import StrEnum
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.resources import Protocol
 from pillion_sidecar.delivery.handler import RELAY
+from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.indication import Unreached
+from pillion_sidecar.journal.disk import DiskJournal
+from pillion_sidecar.reliability.duplicates import DuplicateMemory
+from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.telemetry import definitions
 from pillion_sidecar.telemetry.destinations import destination_samples
 from pillion_sidecar.telemetry.door import DoorMetrics, GivenUp
 from pillion_sidecar.telemetry.exposition import Histogram
-from pillion_sidecar.telemetry.ports import (
-    DestinationQueue,
-    DuplicateMemory,
-    Journal,
-    MessageGroups,
-)
 
 #: Seconds. From a disk that only pretends to one that is shared with too many.
 COMMIT_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5)
@@ -109,7 +107,7 @@ class JournalMetrics:
     """What is counted of a journal, and read from it."""
 
     def __init__(self) -> None:
-        self.journal: Journal | None = None
+        self.journal: DiskJournal | None = None
         self._commits = Histogram(
             definitions.JOURNAL_COMMIT_DURATION,
             bounds=COMMIT_BOUNDS,
@@ -186,7 +184,7 @@ class Metrics:
         self._started_at = clock.time()
         self._queues = queues
         self._duplicates = duplicates
-        self._groups: MessageGroups | None = None
+        self._groups: Groups | None = None
         self._undeclared: Callable[[], int] = int
         self._unreached: Mapping[Unreached, int] = dict.fromkeys(Unreached, 0)
         self._journal = JournalMetrics()
@@ -225,8 +223,8 @@ class Metrics:
         *,
         queues: Callable[[], Iterable[DestinationQueue]] | None = None,
         duplicates: DuplicateMemory | None = None,
-        groups: MessageGroups | None = None,
-        journal: Journal | None = None,
+        groups: Groups | None = None,
+        journal: DiskJournal | None = None,
         unreached: Mapping[Unreached, int] | None = None,
         undeclared: Callable[[], int] | None = None,
     ) -> None:
@@ -333,7 +331,7 @@ class Metrics:
             yield definitions.LAST_RELOAD_SUCCESS.sample(round(self._revision[1], 3))
 
 
-def _group_samples(groups: MessageGroups) -> Iterator[str]:
+def _group_samples(groups: Groups) -> Iterator[str]:
     for metric, value in (
         (definitions.GROUPS_ACTIVE, groups.active),
         (definitions.GROUPS_REMEMBERED, groups.remembered),

@@ -7,14 +7,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.delivery.handler import DeliveryOutcome
-from pillion_sidecar.telemetry.ports import AttemptRecord, DestinationQueue, EndedSubscription, Hold
+from pillion_sidecar.delivery.entries import Subscription
+from pillion_sidecar.delivery.handler import DeliveryOutcome, Hold
+from pillion_sidecar.delivery.queue import DestinationQueue
+from pillion_sidecar.delivery.retry import first_loss_due
+from pillion_sidecar.delivery.statistics import AttemptRecord
 
 
 def queue_status(queue: DestinationQueue, *, clock: Clock) -> dict[str, Any]:
     """What ``GET /v1/queues`` says of one queue."""
     now = clock.monotonic()
     epoch = clock.time() - now
+    health, statistics = queue.health, queue.statistics
     accepted_at = queue.oldest_accepted_at
     return {
         "name": queue.name,
@@ -22,28 +26,30 @@ def queue_status(queue: DestinationQueue, *, clock: Clock) -> dict[str, Any]:
         "protocol": queue.protocol,
         "relayTo": queue.relay_to,
         "suspended": queue.suspended,
-        "hold": _hold(queue.hold, epoch),
+        "hold": _hold(health.hold, epoch),
         "draining": queue.draining,
         "depth": queue.depth,
         "held": queue.held,
         "capacity": queue.capacity,
-        "highWater": queue.high_water,
+        "highWater": statistics.high_water,
         "inFlight": queue.in_flight,
         "oldestIndicationAgeSeconds": None if accepted_at is None else round(now - accepted_at, 3),
         "oldestIndicationTime": _moment(accepted_at, epoch),
         "creationTime": timestamp(queue.created_at),
-        "delivered": queue.delivered,
-        "suppressed": queue.suppressed,
-        "handedOver": queue.handed_over,
-        "attemptsByResult": {key.value: count for key, count in queue.attempts.items() if count},
-        "discarded": {key.value: count for key, count in queue.discarded.items() if count},
-        "lastDiscardTime": _moment(queue.last_discard_at, epoch),
-        "lastAttemptTime": _moment(queue.last_attempt_at, epoch),
-        "lastSuccessTime": _moment(queue.last_success_at, epoch),
-        "lastResult": _outcome(queue.last_outcome),
-        "failingSince": _moment(queue.failing_since, epoch),
-        "nextAttemptTime": _moment(queue.next_attempt_at, epoch),
-        "firstLossDueTime": _moment(queue.first_loss_due(now), epoch),
+        "delivered": statistics.delivered,
+        "suppressed": statistics.suppressed,
+        "handedOver": statistics.handed_over,
+        "attemptsByResult": {
+            key.value: count for key, count in statistics.attempts.items() if count
+        },
+        "discarded": {key.value: count for key, count in statistics.discarded.items() if count},
+        "lastDiscardTime": _moment(statistics.last_discard_at, epoch),
+        "lastAttemptTime": _moment(statistics.last_attempt_at, epoch),
+        "lastSuccessTime": _moment(statistics.last_success_at, epoch),
+        "lastResult": _outcome(statistics.last_outcome),
+        "failingSince": _moment(health.failing_since, epoch),
+        "nextAttemptTime": _moment(health.next_attempt_at, epoch),
+        "firstLossDueTime": _moment(first_loss_due(queue, now), epoch),
         "sequenceContext": queue.sequence_context,
         "nextSequenceNumber": queue.next_sequence_number,
     }
@@ -65,7 +71,7 @@ def retry_status(queue: DestinationQueue) -> dict[str, Any]:
     }
 
 
-def subscription_end(subscription: EndedSubscription) -> dict[str, Any]:
+def subscription_end(subscription: Subscription) -> dict[str, Any]:
     """What ``GET /v1/queues`` says of a subscription that ended by itself."""
     states = {"Removed": "Removed", "Expired": "Expired"}
     return {

@@ -19,7 +19,7 @@ from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Ho
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.telemetry.administration import Administration, add_administration_routes
 from pillion_sidecar.testing import FakeTime
-from support.queues import StillAttempt, StillDelivery, StillQueue
+from support.queues import StillDelivery, StillQueue, attempt_record
 from support.resources import alert_filter, destination, service, subscription, write
 from support.sidecar import sidecar
 
@@ -35,11 +35,11 @@ def queue(fake_time: FakeTime) -> StillQueue:
         delivered=35,
         oldest_accepted_at=fake_time.monotonic() - 200,
         next_attempt_at=fake_time.monotonic() + 30,
-        loss_due=fake_time.monotonic() + 3 * 3600 + 5,
+        lifetime=200.0 + 3 * 3600 + 5,
         last_outcome=DeliveryOutcome(DeliveryResult.ERROR, "connection [refused]\x1b"),
-        recent=(StillAttempt(identifier="id-9", attempt=2, status=503),),
+        recent=(attempt_record(identifier="id-9", attempt=2, status=503),),
     )
-    queue.discarded[DiscardReason.QUEUE_FULL] = 17
+    queue.statistics.discarded[DiscardReason.QUEUE_FULL] = 17
     return queue
 
 
@@ -94,7 +94,10 @@ async def test_json_has_all_pages_of_queues(run: Run, capsys: pytest.CaptureFixt
     assert "next" not in document
 
 
-async def test_one_queue_shows_its_attempts(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_one_queue_shows_its_attempts(
+    run: Run, queue: StillQueue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue.lifetime = 900.0
     assert await run("siem") == Exit.OK
     shown = capsys.readouterr().out
     assert "retry: 3 retries, 30 s apart; lifetime 15 min\n" in shown
@@ -106,7 +109,7 @@ async def test_one_queue_shows_its_attempts(run: Run, capsys: pytest.CaptureFixt
 async def test_a_queue_that_is_held_says_for_what(
     run: Run, queue: StillQueue, fake_time: FakeTime, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    queue.hold = Hold(HoldCause.CERTIFICATES, "no key\x1b", fake_time.monotonic())
+    queue.health.hold = Hold(HoldCause.CERTIFICATES, "no key\x1b", fake_time.monotonic())
     assert await run("siem") == Exit.OK
     shown = capsys.readouterr().out
     assert "held: invalid-certificates" in shown
@@ -132,7 +135,7 @@ async def test_the_table_shows_in_what_time_the_first_loss_is_due(
     fake_time: FakeTime,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    queue.loss_due = None if seconds is None else fake_time.monotonic() + seconds
+    queue.lifetime = 0.0 if seconds is None else 200.0 + seconds
     assert await run() == Exit.OK
     shown = capsys.readouterr().out
     assert ("first loss" in shown) == (cell is not None)

@@ -83,7 +83,9 @@ async def test_whatever_a_listener_answers_badly_all_arrive_once_it_answers_well
             bad.behave()
             run.retry("bad")
             await run.settled()
-            assert run.queue("bad").discarded == dict.fromkeys(run.queue("bad").discarded, 0)
+            assert run.queue("bad").statistics.discarded == dict.fromkeys(
+                run.queue("bad").statistics.discarded, 0
+            )
         assert bad.identifiers == good.identifiers == ["0", "1", "2", "3", "4"]
 
 
@@ -92,7 +94,7 @@ async def test_a_listener_may_ask_for_time(tmp_path: Path) -> None:
         async with running(tmp_path, *resources(listener("busy", busy.url))) as run:
             await run.publish(*alerts(0, 1))
             await run.failed("busy", 1)
-            due = run.queue("busy").next_attempt_at
+            due = run.queue("busy").health.next_attempt_at
             assert due == run.time.monotonic() + 600.0
             busy.behave()
             run.retry("busy")
@@ -178,7 +180,7 @@ async def test_a_certificate_of_nobody_known_is_refused_until_its_authority_is_g
             known = (*resources(secure(https.url, tls=CA)), authority_secret(authority))
             await run.reload(*known)
             await run.settled()
-            assert run.queue("secure").delivered == 2
+            assert run.queue("secure").statistics.delivered == 2
     assert len(seen) == 2
 
 
@@ -211,7 +213,7 @@ async def test_a_certificate_with_a_common_name_alone_is_refused_until_that_is_a
             allowed = {**CA, "allowCommonName": True}
             await run.reload(*resources(secure(https.url, tls=allowed)), known)
             await run.settled()
-            assert run.queue("secure").delivered == 1
+            assert run.queue("secure").statistics.delivered == 1
 
 
 async def test_a_client_certificate_from_a_secret_opens_a_door_that_wants_one(
@@ -234,7 +236,7 @@ async def test_a_client_certificate_from_a_secret_opens_a_door_that_wants_one(
             showing = (*resources(secure(https.url, tls=own)), known, secret("own", pair))
             await run.reload(*showing)
             await run.settled()
-            assert run.queue("secure").delivered == 1
+            assert run.queue("secure").statistics.delivered == 1
     assert len(seen) == 1
 
 
@@ -271,7 +273,7 @@ async def test_credentials_come_from_a_secret_and_arrive(
         documents = (*resources(to), authority_secret(authority), secret("who", texts))
         async with running(tmp_path, *documents) as run:
             await run.publish(*alerts(0, 1))
-            await run.until(lambda: sum(run.queue("ops").attempts.values()) == 1)
+            await run.until(lambda: sum(run.queue("ops").statistics.attempts.values()) == 1)
     (head,) = seen
     (line,) = [line for line in head.split(b"\r\n") if line.lower().startswith(b"authorization:")]
     assert line.partition(b": ")[2] == expected
@@ -311,9 +313,9 @@ async def test_a_name_that_leads_to_this_machine_is_refused_after_resolution(
         ) as run:
             await run.publish(*alerts(0, 1))
             queue = run.queue("ops")
-            await run.until(lambda: queue.hold is not None)
-            assert queue.hold is not None
-            assert queue.hold.cause is HoldCause.ADDRESS
+            await run.until(lambda: queue.health.hold is not None)
+            assert queue.health.hold is not None
+            assert queue.health.hold.cause is HoldCause.ADDRESS
             attempt = await last_attempt(run, "ops")
             assert (queue.depth, queue.waiting.front[0].attempts) == (1, 0)
     assert attempt["detail"] == ("127.0.0.1 is a loopback address, and those are not allowed here")

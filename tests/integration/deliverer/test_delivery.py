@@ -33,7 +33,7 @@ async def test_all_that_waited_arrive_before_the_attempts_of_the_first_are_used_
         await run.settled()
         assert await run.books("pywbem") == {"depth": 0, "delivered": count, "discarded": 0}
         # As soon as it is back, they go one after the other without any wait.
-        attempts = sum(run.queue("pywbem").attempts.values())
+        attempts = sum(run.queue("pywbem").statistics.attempts.values())
         assert attempts == 3 + count
     record = await pywbem.record()
     assert [received.identifier for received in record] == [str(n) for n in range(count)]
@@ -141,7 +141,7 @@ async def test_without_order_many_are_under_way_at_once_and_none_is_numbered(
             assert (run.queue("wide").in_flight, len(seen)) == (8, 8)
             held.set()
             await run.settled()
-            assert run.queue("wide").delivered == 20
+            assert run.queue("wide").statistics.delivered == 20
         assert wide.connections == 8
     assert sorted(seen, key=int) == [str(number) for number in range(20)]
 

@@ -60,7 +60,9 @@ def events(caplog: pytest.LogCaptureFixture, name: str) -> list[Any]:
 
 async def is_held(run: Running) -> None:
     queue = run.queue("siem")
-    await run.until(lambda: queue.hold is not None and queue.next_attempt_at is not None)
+    await run.until(
+        lambda: queue.health.hold is not None and queue.health.next_attempt_at is not None
+    )
 
 
 async def test_a_wrong_key_at_a_start_costs_nothing_in_an_hour_and_once_mended_all_arrive_in_order(
@@ -86,15 +88,15 @@ async def test_a_wrong_key_at_a_start_costs_nothing_in_an_hour_and_once_mended_a
                 again.time.advance(HOUR / 12)
                 await is_held(again)
             queue = again.queue("siem")
-            assert queue.hold is not None
-            assert queue.hold.cause is HoldCause.CERTIFICATES
+            assert queue.health.hold is not None
+            assert queue.health.hold.cause is HoldCause.CERTIFICATES
             assert queue.depth == COUNT
-            assert not sum(queue.discarded.values())
+            assert not sum(queue.statistics.discarded.values())
             assert siem.identifiers == []
         # A hold's pause survives a restart as a suspension's does.
         async with running(config, *wrong, journal=journal, time=later(again.time, 1)) as third:
             await is_held(third)
-            assert third.queue("siem").pauses.spells == []
+            assert third.queue("siem").health.pauses.spells == []
             await third.reload(*good)
             await third.settled()
     assert siem.identifiers == [str(number) for number in range(COUNT)]
@@ -280,7 +282,7 @@ async def test_a_fault_of_one_destination_at_a_start_holds_it_and_no_other(
             await again.reload(*resources(make(siem.url), changed), *secrets)
             assert events(caplog, "configuration-refused") == []
             assert again.queue("siem").depth == COUNT
-            assert not sum(again.queue("siem").discarded.values())
+            assert not sum(again.queue("siem").statistics.discarded.values())
             await again.reload(*right)
             await again.settled()
     assert siem.identifiers == [str(number) for number in range(COUNT)]
@@ -337,6 +339,6 @@ async def test_another_fault_is_told_in_place_of_the_first(config: Path) -> None
             await is_held(run)
             await run.reload(*resources(at(siem.url, credentials=BEARER)), UNLABELLED)
             await is_held(run)
-            hold = run.queue("siem").hold
+            hold = run.queue("siem").health.hold
             assert hold is not None
             assert "may not be used by destinations" in hold.message

@@ -114,17 +114,17 @@ async def test_attempts_due_time_and_the_beginning_of_the_failure_survive(
             await run.kept()
             offset = run.time.time() - run.time.monotonic()
             queue = run.queue("ops")
-            assert queue.next_attempt_at is not None
-            assert queue.failing_since is not None
-            due, since = queue.next_attempt_at + offset, queue.failing_since + offset
+            assert queue.health.next_attempt_at is not None
+            assert queue.health.failing_since is not None
+            due, since = queue.health.next_attempt_at + offset, queue.health.failing_since + offset
             await run.kill()
         async with running(config, journal=journal, time=later(run.time, 10)) as again:
             offset = again.time.time() - again.time.monotonic()
             queue = again.queue("ops")
-            assert queue.next_attempt_at is not None
-            assert queue.failing_since is not None
-            assert queue.next_attempt_at + offset == pytest.approx(due, abs=1e-3)
-            assert queue.failing_since + offset == pytest.approx(since, abs=1e-3)
+            assert queue.health.next_attempt_at is not None
+            assert queue.health.failing_since is not None
+            assert queue.health.next_attempt_at + offset == pytest.approx(due, abs=1e-3)
+            assert queue.health.failing_since + offset == pytest.approx(since, abs=1e-3)
             # Not one moment before.
             asked = len(ops.bad_answers)
             assert (await again.get("/v1/queues/ops")).document["depth"] == 1

@@ -180,6 +180,6 @@ async def test_content_languages_travel_from_publisher_to_listener(
         running(tmp_path, *resources(listener("raw", raw.url, protocol=protocol))) as run,
     ):
         await publish(run)
-        await run.until(lambda: sum(run.queue("raw").attempts.values()) == 1)
+        await run.until(lambda: sum(run.queue("raw").statistics.attempts.values()) == 1)
     (head,) = seen
     assert b"\r\nContent-Language: de-CH, en\r\n" in head

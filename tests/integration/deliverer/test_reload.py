@@ -60,7 +60,7 @@ async def test_reloads_leave_the_others_queues_and_connections_alone(tmp_path: P
                 assert run.queue("kept").sequence_context == context
             await run.publish(*alerts(6, 2))
             await run.settled()
-            assert run.queue("kept").delivered == 8
+            assert run.queue("kept").statistics.delivered == 8
         assert healthy.connections == 1
         assert other.identifiers == ["2", "3", "4", "5"]
 
@@ -189,7 +189,7 @@ async def test_a_wrong_revision_is_reported_and_the_last_good_one_stays(
             # Put right again by the very files from before: nothing is failing any more.
             await run.reload(*good)
             assert await run.metric("pillion_configuration_last_reload_successful") == 1
-            assert run.queue("ops").delivered == 2
+            assert run.queue("ops").statistics.delivered == 2
         assert ops.identifiers == ["0", "1"]
 
 

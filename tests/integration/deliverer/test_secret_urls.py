@@ -78,7 +78,7 @@ async def detail_of_failure(
         if wait is not None:
             await wait(run)
         queue = run.queue("ops")
-        await run.until(lambda: bool(queue.failures) or queue.hold is not None)
+        await run.until(lambda: bool(queue.health.failures) or queue.health.hold is not None)
         told = (await run.get("/v1/queues/ops")).document["attempts"][0]["detail"]
         port = urlsplit(url).port
         for text in await shown(run, log):

@@ -57,7 +57,7 @@ def in_order(record: list[Received], *, uncertain: int) -> list[str]:
 async def outage(run: Running, pywbem: PywbemPeer, publishing: Publishing) -> None:
     """Stop pywbem in the middle, for longer than two retry intervals, while publishing goes on."""
     share = COUNT // (OUTAGES * SHARES)
-    before = run.queue("pywbem").delivered
+    before = run.queue("pywbem").statistics.delivered
     await publishing.go_on(share)
     # In the middle of what it is given.
     await run.delivered("pywbem", before + share // 2)
@@ -71,7 +71,7 @@ async def outage(run: Running, pywbem: PywbemPeer, publishing: Publishing) -> No
     run.time.advance(1.0)
     await pywbem.start()
     run.retry("pywbem")
-    await run.until(lambda: run.queue("pywbem").failures == 0)
+    await run.until(lambda: run.queue("pywbem").health.failures == 0)
 
 
 @pytest.mark.timeout(60 if COUNT == 2_000 else 300)
@@ -89,7 +89,7 @@ async def test_all_arrive_in_order_at_a_listener_that_is_stopped_three_times(
         await publishing.go_on(COUNT - publishing.published)
         await run.settled()
         assert await run.books("pywbem") == {"depth": 0, "delivered": COUNT, "discarded": 0}
-        uncertain = run.queue("pywbem").attempts[DeliveryResult.POST_DELIVERY_ERROR]
+        uncertain = run.queue("pywbem").statistics.attempts[DeliveryResult.POST_DELIVERY_ERROR]
         record = await pywbem.record()
         assert in_order(record, uncertain=uncertain) == [str(n) for n in range(COUNT)]
 
@@ -120,7 +120,7 @@ async def test_two_subscriptions_to_one_destination_are_two_deliveries_of_each(
         run.retry("pywbem")
         await run.settled()
         assert await run.books("pywbem") == {"depth": 0, "delivered": 2 * count, "discarded": 0}
-        uncertain = run.queue("pywbem").attempts[DeliveryResult.POST_DELIVERY_ERROR]
+        uncertain = run.queue("pywbem").statistics.attempts[DeliveryResult.POST_DELIVERY_ERROR]
         record = await pywbem.record()
     for name in ("alerts", "severe"):
         mine = [received for received in record if received.filter_name == name]
@@ -188,7 +188,7 @@ async def test_a_full_queue_that_delivers_pushes_back_and_nothing_is_lost(
             if refused:
                 refusals += 1
                 assert float(answer.headers["Retry-After"]) > 0
-                half = run.queue("pywbem").delivered + room // 2
+                half = run.queue("pywbem").statistics.delivered + room // 2
                 await run.delivered("pywbem", half)
         assert refusals >= (count - 1) // room - 1
         await run.settled()
@@ -240,5 +240,5 @@ async def test_a_listener_that_hangs_refuses_nobody_once_its_retry_has_hung_too(
             assert late.document["accepted"] == 20
             await run.delivered("healthy", taken + 20)
             # What was in flight had its place back, one more than there are.
-            full = run.queue("hung").discarded[DiscardReason.QUEUE_FULL]
+            full = run.queue("hung").statistics.discarded[DiscardReason.QUEUE_FULL]
             assert full == taken + 20 - (room + 1)

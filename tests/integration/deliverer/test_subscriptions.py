@@ -179,7 +179,7 @@ async def test_suppress_sends_the_first_few_repeats_of_an_event_in_an_interval(
             # What was suppressed has no target, and so nothing to wait for.
             assert (told.document["accepted"], told.document["pending"]) == (5, 0)
             assert told.document["suppressed"] == 2
-            assert run.queue("ops").suppressed == 2
+            assert run.queue("ops").statistics.suppressed == 2
             run.time.advance(60.0)
             await run.publish(alert("hot-4", EventID="hot"))
             await run.settled()
@@ -317,10 +317,10 @@ async def test_pillion_listen_sees_neither_gap_nor_repeat(tmp_path: Path) -> Non
         await run.settled()
         # It takes the next one and hangs up: the outcome is uncertain, so it is sent again.
         for behaviour in ({"close": True, "fail": 1}, {"status": 503, "fail": 1}):
-            failures = run.queue("ops").failures
+            failures = run.queue("ops").health.failures
             async with session.post(f"{url}/-/behaviour", json=behaviour) as response:
                 assert response.status == 200
-            await run.publish(*alerts(run.queue("ops").delivered, 5))
+            await run.publish(*alerts(run.queue("ops").statistics.delivered, 5))
             await run.failed("ops", failures + 1)
             run.retry("ops")
             await run.settled()

@@ -553,7 +553,7 @@ def test_a_destination_that_works_again_is_told_once(deliverer, caplog):
         "delivery-failing",
         "delivery-resumed",
     ]
-    assert deliverer.queue("ops").failing_since is None
+    assert deliverer.queue("ops").health.failing_since is None
 
 
 def test_a_removed_queue_that_still_stands_in_the_round_gets_no_attempt(deliverer):

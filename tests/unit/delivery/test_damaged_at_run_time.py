@@ -66,7 +66,7 @@ def test_an_older_segment_that_is_deleted_costs_what_is_read_back_from_it_and_en
     deliverer.handlers["ops"].answer = SUCCESS
     deliverer.advance(31.0)
     delivered = len(deliverer.settlements.delivered)
-    damaged = deliverer.queue("ops").discarded[DiscardReason.DAMAGED]
+    damaged = deliverer.queue("ops").statistics.discarded[DiscardReason.DAMAGED]
     assert 0 < damaged == count - delivered
     told = [one for one in caplog.records if getattr(one, "event", None) == "journal-damaged"]
     assert len(told) == damaged

@@ -362,16 +362,16 @@ def test_the_queue_keeps_the_books_that_an_administrator_asks_for(deliverer):
         deliverer.publish(identifier)
     deliverer.run()
     queue = deliverer.queue("ops")
-    assert (queue.depth, queue.high_water, queue.delivered) == (3, 3, 0)
-    assert queue.attempts[DeliveryResult.ERROR] == 1
-    assert queue.next_attempt_at == 1030
+    assert (queue.depth, queue.statistics.high_water, queue.statistics.delivered) == (3, 3, 0)
+    assert queue.statistics.attempts[DeliveryResult.ERROR] == 1
+    assert queue.health.next_attempt_at == 1030
     assert queue.oldest_accepted_at == 1000
-    assert queue.last_outcome == ERROR
-    assert [(record.identifier, record.attempt) for record in queue.recent] == [("a", 1)]
+    assert queue.statistics.last_outcome == ERROR
+    assert [(record.identifier, record.attempt) for record in queue.statistics.recent] == [("a", 1)]
     deliverer.handlers["ops"].answer = SUCCESS
     deliverer.advance(30)
-    assert (queue.depth, queue.high_water, queue.delivered) == (0, 3, 3)
-    assert queue.last_success_at == 1030
+    assert (queue.depth, queue.statistics.high_water, queue.statistics.delivered) == (0, 3, 3)
+    assert queue.statistics.last_success_at == 1030
     assert queue.oldest_accepted_at is None
 
 
@@ -380,7 +380,7 @@ def test_only_the_last_twenty_attempts_are_remembered(deliverer):
     for number in range(30):
         deliverer.publish(str(number))
     deliverer.run()
-    recent = [record.identifier for record in deliverer.queue("ops").recent]
+    recent = [record.identifier for record in deliverer.queue("ops").statistics.recent]
     assert recent == [str(number) for number in range(10, 30)]
 
 
@@ -407,7 +407,7 @@ def test_all_that_was_raised_while_the_listener_was_down_arrives_when_it_starts(
     deliverer.handlers["ops"].answer = SUCCESS
     deliverer.advance(15)
     assert deliverer.settlements.delivered == identifiers
-    assert deliverer.queue("ops").attempts[DeliveryResult.ERROR] == 3
+    assert deliverer.queue("ops").statistics.attempts[DeliveryResult.ERROR] == 3
 
 
 def test_what_does_not_fit_while_the_listener_is_down_is_discarded_oldest_first(deliverer):

@@ -41,7 +41,7 @@ async def test_an_end_discards_nothing_for_lack_of_attempts(attempts, policy, in
         assert deliverer.publish(str(number)) is None
     await drained(deliverer)
     queue = deliverer.queue("ops")
-    assert sum(queue.discarded.values()) == 0
+    assert sum(queue.statistics.discarded.values()) == 0
     assert deliverer.service.left() == {"ops": 5}
     tried = len(deliverer.handlers["ops"].attempts)
     assert tried <= (attempts + 1) * in_flight or attempts == 10_000
@@ -101,4 +101,4 @@ async def test_an_end_over_a_journal_discards_nothing_and_the_next_run_delivers_
     again.apply([ops])
     again.advance(5.0)
     assert again.handlers["ops"].identifiers == [str(number) for number in range(20)]
-    assert sum(again.queue("ops").discarded.values()) == 0
+    assert sum(again.queue("ops").statistics.discarded.values()) == 0

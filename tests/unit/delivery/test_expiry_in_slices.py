@@ -1,7 +1,7 @@
 """Mass expiry takes turns with everybody else (S0.15)."""
 
 from pillion_sidecar.delivery.backlog import FRONT_ENTRIES
-from pillion_sidecar.delivery.service import EXPIRED_PER_TURN
+from pillion_sidecar.delivery.dispatcher import EXPIRED_PER_TURN
 from pillion_sidecar.indication import DiscardReason
 from support.delivery import SUCCESS, Deliverer, destination
 from support.fake_journal import FakeJournal

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pillion_sidecar.config.resources import Backoff, QueueFullPolicy, RemovalPolicy, RetryPolicy
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
-from pillion_sidecar.delivery.retry import HORIZON, full_at, last_attempt_at
+from pillion_sidecar.delivery.retry import HORIZON, first_loss_due, full_at, last_attempt_at
 from pillion_sidecar.indication import DiscardReason
 from support.delivery import ERROR, HELD, SUCCESS, Deliverer, destination
 from support.fake_journal import FakeJournal
@@ -32,7 +32,7 @@ def failing(**changes: object) -> Deliverer:
 def due(made: Deliverer) -> float | None:
     """In how many seconds the first loss is due."""
     now = made.time.monotonic()
-    at = made.queue("ops").first_loss_due(now)
+    at = first_loss_due(made.queue("ops"), now)
     return None if at is None else at - now
 
 

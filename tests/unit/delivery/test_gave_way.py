@@ -31,9 +31,13 @@ def deliverer() -> Deliverer:
 def test_it_fails_nothing_and_is_next_again_at_once(deliverer, caplog):
     deliverer.answer_held("ops", GAVE_WAY)
     queue = deliverer.queue("ops")
-    assert sum(queue.attempts.values()) == queue.failures == 0
-    assert (queue.failing_since, queue.troubled_since, queue.last_outcome) == (None, None, None)
-    assert [one.detail for one in queue.recent] == [GAVE_WAY.detail]
+    assert sum(queue.statistics.attempts.values()) == queue.health.failures == 0
+    assert (
+        queue.health.failing_since,
+        queue.health.troubled_since,
+        queue.statistics.last_outcome,
+    ) == (None, None, None)
+    assert [one.detail for one in queue.statistics.recent] == [GAVE_WAY.detail]
     assert not caplog.records
     handler = deliverer.handlers["ops"]
     assert handler.identifiers == ["a", "a"]
@@ -41,7 +45,7 @@ def test_it_fails_nothing_and_is_next_again_at_once(deliverer, caplog):
     deliverer.answer_held("ops", SUCCESS)
     deliverer.answer_held("ops", SUCCESS)
     assert deliverer.settlements.delivered == ["a", "b"]
-    assert not any(queue.discarded.values())
+    assert not any(queue.statistics.discarded.values())
 
 
 def test_one_that_was_purged_meanwhile_does_not_come_back(deliverer):

@@ -61,7 +61,7 @@ def test_a_group_ends_where_a_member_is_lost_and_goes_on_elsewhere() -> None:
     assert deliverer.settlements.discarded(DiscardReason.ATTEMPTS_EXCEEDED) == ["0"]
     # Each is told: to its publisher, in the log, in the metrics.
     assert deliverer.settlements.discarded(OUT_OF_ORDER) == ["1", "2", "3"]
-    assert deliverer.queue("dead").discarded[OUT_OF_ORDER] == 3
+    assert deliverer.queue("dead").statistics.discarded[OUT_OF_ORDER] == 3
 
 
 def test_the_end_of_a_group_at_a_destination_is_logged_once(
@@ -112,7 +112,7 @@ def test_a_member_whose_lifetime_ends_holds_back_the_younger_ones_behind_it() ->
     deliverer.publish("single")
     deliverer.handlers["ops"].answer = SUCCESS
     deliverer.handlers["ops"].attempts.clear()
-    deliverer.queue("ops").next_attempt_at = deliverer.time.monotonic() + 30
+    deliverer.queue("ops").health.next_attempt_at = deliverer.time.monotonic() + 30
     deliverer.advance(31)
     assert deliverer.handlers["ops"].identifiers == ["single"]
     assert deliverer.settlements.discarded(DiscardReason.LIFETIME_EXPIRED) == ["0"]

@@ -67,7 +67,7 @@ async def test_a_queue_that_fails_is_tried_once_and_handed_over(
     assert (dead.delivered, dead.handed_over, dead.left, dead.gateway) == (0, 3, 0, "shared")
     assert (well.delivered, well.handed_over, well.left) == (3, 0, 0)
     queue = deliverer.queue("dead")
-    assert (queue.delivered, queue.handed_over) == (0, 3)
+    assert (queue.statistics.delivered, queue.statistics.handed_over) == (0, 3)
     assert sorted(deliverer.settlements.delivered) == ["0", "0", "1", "1", "2", "2"]
 
 
@@ -101,7 +101,7 @@ async def test_what_hangs_is_abandoned_at_half_of_the_time_and_handed_over(
         assert await draining == 0
         # An answer that comes after all changes nothing.
         deliverer.answer_held("hung", SUCCESS)
-    assert deliverer.queue("hung").delivered == 0
+    assert deliverer.queue("hung").statistics.delivered == 0
 
 
 async def test_what_several_attempts_had_begun_with_goes_in_its_order(
@@ -120,13 +120,13 @@ async def test_a_held_queue_is_tried_once_and_handed_over(deliverer: RelayingDel
     deliverer.apply([destination("ops")])
     publish(deliverer, 0, 1)
     deliverer.answer_held("ops", HELD)
-    assert deliverer.queue("ops").hold is not None
+    assert deliverer.queue("ops").health.hold is not None
     async with ending(deliverer) as draining:
         deliverer.answer_held("ops", HELD)
         deliverer.answer_all()
         assert deliverer.gateway.identifiers == ["0", "1"]
         assert await draining == 0
-    assert sum(deliverer.queue("ops").discarded.values()) == 0
+    assert sum(deliverer.queue("ops").statistics.discarded.values()) == 0
 
 
 @pytest.mark.parametrize("attempts", [0, 1])
@@ -143,7 +143,7 @@ async def test_what_has_no_attempt_left_is_handed_over_too(
         deliverer.answer_all()
         assert deliverer.gateway.identifiers == ["0", "1", "2"]
         assert await draining == 0
-    assert sum(deliverer.queue("ops").discarded.values()) == 0
+    assert sum(deliverer.queue("ops").statistics.discarded.values()) == 0
 
 
 async def test_a_suspended_queue_waits_at_the_gateway_then(deliverer: RelayingDeliverer) -> None:
@@ -192,7 +192,7 @@ async def test_a_listener_gets_on_what_the_gateway_does_not_take(
     assert again.identifiers == ["1", "2", "3"]
     assert again.attempts[0].sequence_number is not None
     queue = deliverer.queue("slow")
-    assert (queue.delivered, queue.handed_over) == (4, 0)
+    assert (queue.statistics.delivered, queue.statistics.handed_over) == (4, 0)
 
 
 async def test_a_listener_that_fails_then_too_is_not_asked_in_turns_with_the_gateway(

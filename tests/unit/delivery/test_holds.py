@@ -59,9 +59,9 @@ def test_a_fault_of_the_destination_discards_nothing_and_spends_nothing(delivere
         deliverer.publish(identifier)
     deliverer.advance(24 * HOUR)
     queue = deliverer.queue("ops")
-    assert (queue.depth, sum(queue.discarded.values())) == (3, 0)
-    assert queue.hold is not None
-    assert (queue.hold.cause, queue.hold.since) == (outcome.hold, 1000.0)
+    assert (queue.depth, sum(queue.statistics.discarded.values())) == (3, 0)
+    assert queue.health.hold is not None
+    assert (queue.health.hold.cause, queue.health.hold.since) == (outcome.hold, 1000.0)
     (began,) = events(caplog, "destination-held")
     assert (began.destination, began.cause) == ("ops", outcome.hold.value)
     deliverer.handlers["ops"].answer = SUCCESS
@@ -70,7 +70,7 @@ def test_a_fault_of_the_destination_discards_nothing_and_spends_nothing(delivere
     assert [one.attempt for one in deliverer.handlers["ops"].attempts[-3:]] == [1, 1, 1]
     (ended,) = events(caplog, "destination-released")
     assert ended.seconds >= 24 * HOUR
-    assert (queue.hold, queue.pauses.began) == (None, None)
+    assert (queue.health.hold, queue.health.pauses.began) == (None, None)
 
 
 def test_a_held_destination_is_tried_at_a_bounded_pace(deliverer):
@@ -94,8 +94,8 @@ def test_a_change_that_mends_nothing_goes_on_with_the_same_hold(deliverer, caplo
     deliverer.advance(HOUR)
     deliverer.apply([destination("ops", timeout_seconds=5.0)])
     queue = deliverer.queue("ops")
-    assert queue.hold is not None
-    assert queue.hold.since == 1000.0
+    assert queue.health.hold is not None
+    assert queue.health.hold.since == 1000.0
     assert len(events(caplog, "destination-held")) == 1
 
 
@@ -103,7 +103,7 @@ def test_an_empty_queue_is_released_by_a_change_of_configuration(deliverer):
     held(deliverer, "a")
     deliverer.service.purge("ops")
     deliverer.apply([destination("ops", timeout_seconds=5.0)])
-    assert deliverer.queue("ops").hold is None
+    assert deliverer.queue("ops").health.hold is None
 
 
 def test_what_the_hold_was_for_can_change(deliverer, caplog):
@@ -120,8 +120,8 @@ def test_a_listener_that_fails_after_the_hold_fails_by_its_policy(deliverer):
     deliverer.handlers["ops"].answer = ERROR
     deliverer.advance(HOLD_RETRY_SECONDS)
     queue = deliverer.queue("ops")
-    assert queue.hold is None
-    assert queue.failing_since == 1000.0 + 2 * HOUR + HOLD_RETRY_SECONDS
+    assert queue.health.hold is None
+    assert queue.health.failing_since == 1000.0 + 2 * HOUR + HOLD_RETRY_SECONDS
     deliverer.advance(100)
     assert deliverer.settlements.discarded(DiscardReason.ATTEMPTS_EXCEEDED) == ["a"]
 
@@ -225,8 +225,8 @@ def test_an_indication_that_its_listener_refuses_last_is_told_as_refused(kind, a
     assert give("poison") is None
     deliverer.advance(100)
     queue = deliverer.queue("ops")
-    assert queue.discarded[DiscardReason.FATAL_ERROR] == 1
-    assert sum(queue.discarded.values()) == 1
+    assert queue.statistics.discarded[DiscardReason.FATAL_ERROR] == 1
+    assert sum(queue.statistics.discarded.values()) == 1
     assert len(deliverer.handlers["ops"].attempts) == made
 
 
@@ -268,7 +268,7 @@ def test_with_no_retry_the_next_indication_of_an_empty_queue_is_tried_at_once(de
     deliverer.publish("a")
     deliverer.run()
     assert deliverer.settlements.discarded(DiscardReason.ATTEMPTS_EXCEEDED) == ["a"]
-    assert deliverer.queue("ops").next_attempt_at is None
+    assert deliverer.queue("ops").health.next_attempt_at is None
     deliverer.handlers["ops"].answer = SUCCESS
     deliverer.publish("b")
     deliverer.run()
@@ -338,11 +338,11 @@ def test_a_fault_that_is_gone_ends_the_hold_though_nothing_else_has_changed(deli
     deliverer.apply([replace(GOOD, fault=FAULT)])
     deliverer.publish("a")
     deliverer.run()
-    assert deliverer.queue("ops").hold is not None
+    assert deliverer.queue("ops").health.hold is not None
     deliverer.answer = SUCCESS
     deliverer.apply([GOOD])
     deliverer.run()
-    assert deliverer.queue("ops").hold is None
+    assert deliverer.queue("ops").health.hold is None
     assert deliverer.settlements.delivered == ["a"]
 
 
@@ -359,14 +359,18 @@ def test_a_hold_and_its_pause_survive_a_restart():
     again.apply([ops])
     again.advance(HOUR)
     queue = again.queue("ops")
-    assert queue.hold is not None
-    assert (queue.hold.cause, queue.hold.since) == (HoldCause.CERTIFICATES, 1000.0)
-    assert (queue.depth, sum(queue.discarded.values())) == (3, 0)
+    assert queue.health.hold is not None
+    assert (queue.health.hold.cause, queue.health.hold.since) == (HoldCause.CERTIFICATES, 1000.0)
+    assert (queue.depth, sum(queue.statistics.discarded.values())) == (3, 0)
     mended = again.restart()
     mended.apply([ops])
     mended.run()
     queue = mended.queue("ops")
-    assert (queue.hold, queue.delivered, sum(queue.discarded.values())) == (None, 3, 0)
+    assert (
+        queue.health.hold,
+        queue.statistics.delivered,
+        sum(queue.statistics.discarded.values()),
+    ) == (None, 3, 0)
 
 
 def test_a_url_that_is_withheld_for_a_while_is_no_other_listener(deliverer):

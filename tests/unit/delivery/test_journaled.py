@@ -281,7 +281,7 @@ def test_a_full_queue_discards_its_oldest_while_none_of_it_is_loaded(deliverer, 
     settle_loads(deliverer, journal)
     deliverer.advance(31)
     settle_loads(deliverer, journal)
-    assert queue.discarded[DiscardReason.QUEUE_FULL] == over
+    assert queue.statistics.discarded[DiscardReason.QUEUE_FULL] == over
     assert deliveries(deliverer) == [(str(number), number) for number in range(over, size + over)]
     assert deliverer.service.pending == 0
 
@@ -610,9 +610,9 @@ def test_a_clock_set_back_makes_nothing_wait_for_longer_than_the_interval(delive
     again.apply([destination("ops")])
     settle_loads(again, journal)
     queue = again.queue("ops")
-    assert queue.next_attempt_at is not None
+    assert queue.health.next_attempt_at is not None
     longest = queue.destination.retry.maximum_interval_seconds
-    assert queue.next_attempt_at - again.time.monotonic() <= longest
+    assert queue.health.next_attempt_at - again.time.monotonic() <= longest
 
 
 def test_lifetime_counts_from_acceptance_over_a_restart(deliverer, journal):

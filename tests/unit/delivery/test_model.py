@@ -565,9 +565,11 @@ class DeliveryModel(RuleBasedStateMachine):
             if queue.removed or self.deliverer._soon:
                 continue
             assert queue in queues
-            assert queue.attempts == {result: books.results[result] for result in DeliveryResult}
-            assert queue.delivered == books.results[DeliveryResult.SUCCESS]
-            settled = queue.delivered + sum(queue.discarded.values())
+            assert queue.statistics.attempts == {
+                result: books.results[result] for result in DeliveryResult
+            }
+            assert queue.statistics.delivered == books.results[DeliveryResult.SUCCESS]
+            settled = queue.statistics.delivered + sum(queue.statistics.discarded.values())
             assert len(books.accepted) == settled + queue.depth
             flying = [attempt for attempt in self.flying if attempt.queue is queue]
             assert queue.in_flight == len(flying)
@@ -580,10 +582,10 @@ class DeliveryModel(RuleBasedStateMachine):
             armed = queue.timer is not None and not queue.timer.cancelled
             if not queue.waiting or queue.suspended:
                 assert not armed, "a timer without a purpose"
-            elif queue.next_attempt_at is not None:
+            elif queue.health.next_attempt_at is not None:
                 assert armed, "waits for nothing"
-                if queue.hold is not None:
-                    assert queue.pauses.began is not None, "its lifetimes count"
+                if queue.health.hold is not None:
+                    assert queue.health.pauses.began is not None, "its lifetimes count"
             else:
                 busy = {entry.indication.group for entry in queue.flying} - {None}
                 free = queue.destination.ordering is not Ordering.GROUP or any(
@@ -600,7 +602,7 @@ class DeliveryModel(RuleBasedStateMachine):
     def handlers_live_as_long_as_they_are_needed(self) -> None:
         needed = {id(queue.handler) for queue in self.all_queues()}
         for queue in self.all_queues():
-            needed |= {id(handler) for handler, _ in queue.retiring.under_way}
+            needed |= {id(handler) for handler in queue.handlers}
         for handler in self.deliverer.created:
             assert handler.closed is (id(handler) not in needed)
 

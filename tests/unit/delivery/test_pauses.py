@@ -1,6 +1,6 @@
 """The spells in which a destination was suspended."""
 
-from pillion_sidecar.delivery.pauses import REMEMBERED_PAUSES, Pauses
+from pillion_sidecar.delivery.health import REMEMBERED_PAUSES, Pauses
 
 
 def test_what_is_remembered_is_bounded_and_only_ever_lengthens_a_lifetime():

@@ -62,7 +62,7 @@ def test_what_is_relayed_for_a_subscription_that_has_ended_is_discarded_and_told
             assert deliverer.service.offer(one, [OPS]) is None
         deliverer.run()
     assert deliverer.settlements.seen == [("late", "ops", DiscardReason.SUBSCRIPTION_NOT_ACTIVE)]
-    assert deliverer.queue("ops").discarded[DiscardReason.SUBSCRIPTION_NOT_ACTIVE] == 1
+    assert deliverer.queue("ops").statistics.discarded[DiscardReason.SUBSCRIPTION_NOT_ACTIVE] == 1
     assert deliverer.handlers["ops"].attempts == []
     assert deliverer.service.pending == 0
     assert [r.identifier for r in caplog.records if r.event == "indication-discarded"] == ["late"]
@@ -94,7 +94,7 @@ def test_its_lifetime_goes_on_over_a_restart() -> None:
     following.answer = ERROR
     following.apply([ops])
     following.advance(51)
-    assert following.queue("ops").discarded[DiscardReason.LIFETIME_EXPIRED] == 1
+    assert following.queue("ops").statistics.discarded[DiscardReason.LIFETIME_EXPIRED] == 1
     assert following.queue("ops").depth == 1
 
 

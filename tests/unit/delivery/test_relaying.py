@@ -136,8 +136,8 @@ def test_a_gateway_that_is_away_spends_no_attempt_and_order_holds() -> None:
     made.answer_all()
     assert made.gateway.identifiers == [str(number) for number in range(10)]
     assert made.queue("siem").depth == 0
-    assert not any(made.queue("siem").discarded.values())
-    assert {attempt.attempt for attempt in made.queue("siem").recent} == {1}
+    assert not any(made.queue("siem").statistics.discarded.values())
+    assert {attempt.attempt for attempt in made.queue("siem").statistics.recent} == {1}
 
 
 def test_retry_after_lengthens_the_wait() -> None:
@@ -383,4 +383,4 @@ def test_whatever_a_gateway_answers_order_holds_and_nothing_is_lost(seed: int) -
     assert len(made.settlements.seen) == whims.published
     assert {*made.settlements.delivered} | {*fatal} == {str(n) for n in range(whims.published)}
     assert {*made.settlements.delivered} <= {*made.gateway.identifiers}
-    assert made.queue("siem").attempts[DeliveryResult.FATAL_ERROR] == len(fatal)
+    assert made.queue("siem").statistics.attempts[DeliveryResult.FATAL_ERROR] == len(fatal)

@@ -66,4 +66,4 @@ def test_names_are_written_twice_and_what_damage_takes_is_told_as_damage(
     assert again.settlements.discarded(DiscardReason.DESTINATION_REMOVED) == []
     queue = again.service.queue("ops")
     assert queue is not None
-    assert (queue.delivered, again.service.pending) == (delivered, 0)
+    assert (queue.statistics.delivered, again.service.pending) == (delivered, 0)

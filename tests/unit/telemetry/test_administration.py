@@ -25,7 +25,7 @@ from pillion_sidecar.telemetry.administration import (
 )
 from pillion_sidecar.testing import FakeTime
 from support.delivery import subscription
-from support.queues import StillAttempt, StillDelivery, StillQueue
+from support.queues import StillDelivery, StillQueue, attempt_record
 
 
 @asynccontextmanager
@@ -70,12 +70,12 @@ async def test_a_queue_shows_what_an_administrator_asks_for(fake_time: FakeTime)
         last_success_at=fake_time.monotonic() - 91,
         last_discard_at=fake_time.monotonic() - 5,
         next_attempt_at=fake_time.monotonic() + 30,
-        loss_due=fake_time.monotonic() + 60,
+        lifetime=150.0,
         last_outcome=DeliveryOutcome(DeliveryResult.ERROR, "HTTP 503", status=503),
         sequence_context="default#a#b#1",
         next_sequence_number=15,
     )
-    queue.discarded[DiscardReason.QUEUE_FULL] = 2
+    queue.statistics.discarded[DiscardReason.QUEUE_FULL] = 2
     async with _client(fake_time, queue) as client:
         answer = await (await client.get("/v1/queues")).json()
     (shown,) = answer["queues"]
@@ -95,8 +95,10 @@ async def test_a_queue_shows_what_an_administrator_asks_for(fake_time: FakeTime)
 
 
 async def test_one_queue_lists_its_attempts_latest_first(fake_time: FakeTime) -> None:
-    attempts = tuple(StillAttempt(identifier=f"id-{n}", sequence_number=n) for n in range(3))
-    async with _client(fake_time, StillQueue(name="siem", recent=attempts)) as client:
+    attempts = tuple(attempt_record(identifier=f"id-{n}", sequence_number=n) for n in range(3))
+    async with _client(
+        fake_time, StillQueue(name="siem", lifetime=900.0, recent=attempts)
+    ) as client:
         shown = await (await client.get("/v1/queues/siem")).json()
     assert [attempt["identifier"] for attempt in shown["attempts"]] == ["id-2", "id-1", "id-0"]
     assert shown["attempts"][0]["result"] == "success"
