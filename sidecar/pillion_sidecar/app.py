@@ -197,7 +197,6 @@ class Deliverer:
             call_soon=asyncio.get_running_loop().call_soon,
             create_handler=self._create_handler,
             observer=self._metrics,
-            journal=MemoryJournal(clock=self._clock),
             followers=(self._memory,),
             maximum_destinations=self._settings.maximum_destinations,
             discards=self._discards,
@@ -286,8 +285,8 @@ class Deliverer:
                 self._recovered = await self._folder.open(service, identity_seconds=window)
             except JournalError as error:
                 raise StartFailed(str(error)) from error
-            if self._recovered is not None:
-                self.delivery.keep_in(*self._recovered)
+            in_memory = MemoryJournal(clock=self._clock), Recovered()
+            self.delivery.open(*(self._recovered or in_memory))
         self.apply(configuration)
         if configuration.kept_filters:
             # A part of what came is refused, as the metric and its alert say of the whole.

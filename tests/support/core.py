@@ -167,7 +167,6 @@ class Core:
             call_soon=self._soon.append,
             create_handler=lambda resource: CoreHandler(self, resource),
             observer=NoObserver(),
-            journal=journal,
             followers=(self.memory, self),
             draw=Random(self.draw.random()).random,
         )
@@ -175,7 +174,7 @@ class Core:
             ids, numbers = list(queue.ids), list(queue.numbers)
             assert len(set(numbers)) == len(ids), f"{queue.name}: twice there: {ids} {numbers}"
             assert ids == sorted(ids), f"{queue.name}: not in the order of acceptance: {ids}"
-        service.keep_in(journal, recovered)
+        service.open(journal, recovered)
         service.apply(configuration(self._revision))
         journal.attach(
             service.journal_listener(groups=bytes, identity=self._identity, failed=self._failed)

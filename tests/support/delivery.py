@@ -134,18 +134,21 @@ class Deliverer:
             call_soon=self._soon.append,
             create_handler=self._create_handler,
             observer=NoObserver(),
-            journal=journal or MemoryJournal(clock=self.time, journal_id="run1"),
             followers=(self.settlements,),
             maximum_destinations=maximum_destinations,
             draw=lambda: draw,
             discards=discards,
         )
-        if recovered is not None:
-            assert journal is not None
-            self.service.keep_in(journal, recovered)
-        if journal is not None:
+        if journal is None:
+            self.open()
+        else:
+            self.service.open(journal, recovered or Recovered())
             journal.attach(self.journal_listener())
         self.configuration = Configuration(revision="0")
+
+    def open(self) -> None:
+        """Begin, where no journal is given."""
+        self.service.open(MemoryJournal(clock=self.time, journal_id="run1"), Recovered())
 
     def journal_listener(self) -> JournalOwner:
         """Whom the journal asks, where no groups and no identities are."""

@@ -22,24 +22,26 @@ class OnDisk(Deliverer):
     def __init__(
         self, files: Files, *, settings: JournalSettings = SMALL, time: FakeTime | None = None
     ) -> None:
+        self.files, self.settings = files, settings
         super().__init__(time=time)
-        self.files = files
+        self._attached = False
+
+    def open(self) -> None:
         self.workers = (SteppedWorker(), SteppedWorker())
         self.memory = DuplicateMemory(clock=self.time, window_seconds=86_400.0, capacity=4096)
         self.journal: DiskJournal
         self.journal, self.recovered = open_journal(
-            files,
+            self.files,
             clock=self.time,
             worker=self.workers[0],
             reader=self.workers[1],
             call_soon=self._soon.append,
             timers=self.time,
-            settings=settings,
+            settings=self.settings,
             identities=self.memory,
             journal_id=bytes(range(16)),
         )
-        self.service.keep_in(self.journal, self.recovered)
-        self._attached = False
+        self.service.open(self.journal, self.recovered)
 
     def apply(
         self,

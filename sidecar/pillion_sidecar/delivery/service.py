@@ -46,7 +46,6 @@ class DeliveryService:
         call_soon: Callable[[Callable[[], None]], object],
         create_handler: HandlerFactory,
         observer: AttemptObserver,
-        journal: Journal,
         followers: tuple[Tracker, ...] = (),
         maximum_destinations: int = 10_000,
         draw: Callable[[], float] = random.random,
@@ -76,11 +75,12 @@ class DeliveryService:
             clock=clock, timers=timers, discards=discards or NoDiscardList()
         )
         self._call_soon = call_soon
-        self.keep_in(journal, Recovered())
+        self._is_open = False
 
-    def keep_in(self, journal: Journal, recovered: Recovered) -> None:
-        """Keep indications in a journal from now on; before the first revision, which takes over
-        what was recovered."""
+    def open(self, journal: Journal, recovered: Recovered) -> None:
+        """Begin to keep indications in a journal: once, before the first revision, which takes over
+        what was recovered. Until then nothing is offered."""
+        self._is_open = True
         self._journal = journal
         self._staging = CommitStaging(
             journal, subscription_at=self._table.subscriptions.at, followers=self._followers
@@ -120,7 +120,7 @@ class DeliveryService:
             shutdown=self._shutdown,
             triggers=self._triggers,
         )
-        self._table.keep_in(journal, recovered, packing=self._staging, draw=self._draw)
+        self._table.open(journal, recovered, packing=self._staging, draw=self._draw)
         self._recovered: Recovered | None = recovered
 
     def journal_listener(
@@ -304,6 +304,8 @@ class DeliveryService:
 
         ``hand_over_to``: the gateway that gets what their listeners do not take.
         """
+        if not self._is_open:
+            return 0
         return await self._shutdown.drain(grace_seconds, hand_over_to=hand_over_to)
 
     def left(self) -> dict[str, int]:
@@ -316,14 +318,16 @@ class DeliveryService:
 
     async def give_up(self) -> None:
         """Take nothing more, and discard what is in memory alone, in turns of the event loop."""
-        await self._shutdown.give_up()
+        if self._is_open:
+            await self._shutdown.give_up()
 
     def close(self) -> None:
         """Stop, with one line for each destination that something is left for (S0.14). What is in
         memory alone is discarded, each logged; what the journal has stays there."""
-        self._triggers.close()
-        self._shutdown.close()
-        self._reports.count()
+        if self._is_open:
+            self._triggers.close()
+            self._shutdown.close()
+            self._reports.count()
 
 
 class JournalListener:

@@ -110,7 +110,7 @@ class SubscriptionTable:
         #: The least ``failureTriggerTimeIntervalSeconds`` of those with an ``onFatalErrorPolicy``.
         self.least_failure_trigger = math.inf
 
-    def keep_in(self, journal: Journal, recovered: Recovered) -> None:
+    def open(self, journal: Journal, recovered: Recovered) -> None:
         """Take over what the journal found, before the first revision."""
         self._journal = journal
         self._recovered = recovered.subscriptions

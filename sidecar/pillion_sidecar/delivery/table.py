@@ -93,7 +93,7 @@ class DestinationTable:
         # The newest of each of the journal's indices.
         self._queue_at: dict[int, DestinationQueue] = {}
 
-    def keep_in(
+    def open(
         self,
         journal: Journal,
         recovered: Recovered,
@@ -106,7 +106,7 @@ class DestinationTable:
         self._journal = journal
         self._recovered = recovered
         self._packing = packing
-        self.subscriptions.keep_in(journal, recovered)
+        self.subscriptions.open(journal, recovered)
         # Shared by all contexts, so that none ever begins again at 0 (D.2). The run before may
         # have delivered under contexts that it began, and crashed before the journal had them.
         skipped = int(draw() * SKIPPED_EPOCHS) if recovered.next_epoch else 0

@@ -119,8 +119,8 @@ async def test_a_destination_that_is_removed_to_drain_still_delivers_its_backlog
             await run.reload(*resources(good))
             await run.publish(*alerts(3, 1))
             failing.behave()
-            assert draining.next_attempt_at is not None
-            run.time.advance(draining.next_attempt_at - run.time.monotonic())
+            assert draining.health.next_attempt_at is not None
+            run.time.advance(draining.health.next_attempt_at - run.time.monotonic())
             await run.settled()
             assert "bad" not in [queue.name for queue in run.deliverer.delivery.queues()]
         assert failing.identifiers == ["0", "1", "2"]
