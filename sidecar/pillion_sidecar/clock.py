@@ -38,24 +38,25 @@ class SystemClock:
 class Timer:
     """A call that is due once. Cancelling is idempotent and costs O(1)."""
 
-    __slots__ = ("_callback", "due")
+    __slots__ = ("callback", "due")
 
     def __init__(self, due: float, callback: Callable[[], None]) -> None:
         self.due = due
-        self._callback: Callable[[], None] | None = callback
+        #: None once it has been cancelled or made.
+        self.callback: Callable[[], None] | None = callback
 
     @property
     def cancelled(self) -> bool:
         """Whether the call has been cancelled or made."""
-        return self._callback is None
+        return self.callback is None
 
     def cancel(self) -> None:
         """Make sure that the call is not made."""
-        self._callback = None
+        self.callback = None
 
     def fire(self) -> None:
         """Make the call now, unless it was cancelled or made before."""
-        callback, self._callback = self._callback, None
+        callback, self.callback = self.callback, None
         if callback is not None:
             callback()
 
@@ -89,14 +90,14 @@ class TimerHeap:
         return timer
 
     def _sweep(self) -> None:
-        self._heap = [entry for entry in self._heap if not entry[2].cancelled]
+        self._heap = [entry for entry in self._heap if entry[2].callback is not None]
         heapq.heapify(self._heap)
         self._sweep_at = max(64, 2 * len(self._heap))
 
     def next_due(self) -> float | None:
         """When the earliest live timer is due; None without one."""
         heap = self._heap
-        while heap and heap[0][2].cancelled:
+        while heap and heap[0][2].callback is None:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 

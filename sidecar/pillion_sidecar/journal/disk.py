@@ -390,9 +390,11 @@ class DiskJournal:
         if self._owner is None:
             # A start that was broken off leaves the folder as it was recovered.
             return []
-        if self._settling and self.before_settling is not None:
-            self.before_settling()
-        records = self._settling.take()
+        records: list[bytes] = []
+        if self._settling:
+            if self.before_settling is not None:
+                self.before_settling()
+            records = self._settling.take()
         if self._naming.has_new:
             records[:0] = self._new_names()
         if self._lost_through:

@@ -106,6 +106,7 @@ class Log:
         self._timers = timers
         self._settings = settings
         self._bound = settings.live_bound
+        self._roll_at = settings.roll_at
         self._keeper = keeper
         #: By number, oldest first.
         self.segments = segments
@@ -122,6 +123,8 @@ class Log:
         self._start = self.end = self._base = 0
         self._queue: deque[Batch | SegmentHeaderWrite] = deque()
         self._is_writing = self._is_scheduled = self._is_blocked = False
+        # Whether the current segment is not on disk yet.
+        self._is_opening = False
         self._age: Timer | None = None
         self._is_old = False
         #: Positions below it are on disk.
@@ -279,7 +282,7 @@ class Log:
 
     def _opened(self, opening: SegmentHeaderWrite, written: Written) -> None:
         self._queue.popleft()
-        self._is_writing = False
+        self._is_writing = self._is_opening = False
         self.written = opening.number << 32 | len(opening.data)
         self.room.end = written.reserved
         self._advance()
@@ -309,17 +312,10 @@ class Log:
         self._reserve()
 
     def _reserve(self) -> None:
-        if self.error is None and self.current is not None and not self.is_opening:
-            self.room.reserve(
-                self.end, spare=self._is_old or self._start > self._settings.roll_at // 2
-            )
+        if self.error is None and self.current is not None and not self._is_opening:
+            self.room.reserve(self.end, spare=self._is_old or self._start > self._roll_at // 2)
 
     # ------------------------------------------------------------------ segments
-
-    @property
-    def is_opening(self) -> bool:
-        """Whether the current segment is not on disk yet."""
-        return any(isinstance(one, SegmentHeaderWrite) for one in self._queue)
 
     @property
     def oldest(self) -> Segment | None:
@@ -337,10 +333,10 @@ class Log:
 
     def _roll(self) -> None:
         current = self.current
-        if current is None or self.is_opening:
+        if current is None or self._is_opening:
             return
         held = self._start - current.overhead
-        due = held >= self._settings.roll_at or (self._is_old and held > 0)
+        due = held >= self._roll_at or (self._is_old and held > 0)
         # Without room for the next one, this one grows on.
         if due and self.room.spare:
             self._begin()
@@ -360,6 +356,7 @@ class Log:
         self.total += size
         self._base, self._start, self.end = number << 32, size, size + COMMIT_SIZE
         self.room.begin()
+        self._is_opening = True
         self._queue.append(
             SegmentHeaderWrite(
                 number=number, data=data, sealed_at=before.size if before is not None else 0

@@ -53,6 +53,8 @@ class NameTable:
         self._used_subscriptions = set(needed_subscriptions)
         self._new_destinations: list[tuple[int, str, str]] = []
         self._new_subscriptions: list[tuple[int, str, str, str]] = []
+        #: Whether there are names that the log has not been told.
+        self.has_new = False
 
     def destination(self, uid: str, name: str) -> int:
         """Return the index of a destination."""
@@ -64,6 +66,7 @@ class NameTable:
         if known is None or known[1] != name or index not in self._used_destinations:
             self._destinations[uid] = (index, name)
             self._new_destinations.append((index, uid, name))
+            self.has_new = True
         self._used_destinations.add(index)
         return index
 
@@ -77,23 +80,23 @@ class NameTable:
         if not is_same or index not in self._used_subscriptions:
             self._subscriptions[uid] = (index, name, filter_name)
             self._new_subscriptions.append((index, uid, name, filter_name))
+            self.has_new = True
         self._used_subscriptions.add(index)
         return index
-
-    @property
-    def has_new(self) -> bool:
-        """Whether there are names that the log has not been told."""
-        return bool(self._new_destinations or self._new_subscriptions)
 
     def take_new(self) -> Names:
         """Return those names; the log is told them now."""
         names = Names(tuple(self._new_destinations), tuple(self._new_subscriptions))
-        self._new_destinations, self._new_subscriptions = [], []
+        self._tell()
         return names
+
+    def _tell(self) -> None:
+        self._new_destinations, self._new_subscriptions = [], []
+        self.has_new = False
 
     def take_all(self) -> Names:
         """Return all names that are in use; the log is told them now."""
-        self._new_destinations, self._new_subscriptions = [], []
+        self._tell()
         return Names(
             tuple(
                 (index, uid, name)
@@ -173,8 +176,6 @@ class SettlementBatch:
 
     def take(self) -> list[bytes]:
         """Return the records of all that was gathered, and begin anew."""
-        if not self:
-            return []
         records = [encode_queue(state) for state in self._states.values()]
         if self._subscriptions:
             records.append(encode_subscriptions([*self._subscriptions.values()]))
