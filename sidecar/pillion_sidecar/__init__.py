@@ -1,1 +1,2 @@
-"""The deliverer: from the door for publishers to every subscribed listener."""
+"""The deliverer: accepts indications from publishers and delivers them to every subscribed
+listener."""

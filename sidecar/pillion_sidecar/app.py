@@ -1,6 +1,6 @@
 """The deliverer, whole: builds its parts, runs them, drains, stops.
 
-What another room needs is made here and handed to it; nothing is found by itself.
+It constructs every part and hands it to those that need it; no part looks another one up.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from pillion_sidecar.delivery.handler import Handler
 from pillion_sidecar.delivery.service import DeliveryService
 from pillion_sidecar.delivery.table import TooManyDestinations
 from pillion_sidecar.descriptors import SMALL_CONNECTIONS, DescriptorShares
-from pillion_sidecar.doorway import Doorway
+from pillion_sidecar.gateway_access import GatewayAccess
 from pillion_sidecar.handlers.callbacks import HTTPCallbackPoster
 from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
 from pillion_sidecar.handlers.registry import HandlerRegistry
@@ -44,7 +44,7 @@ from pillion_sidecar.intake.bodies import MOST_BODY_BYTES
 from pillion_sidecar.intake.gate import MOST_WAITING, IntakeGate
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.intake.server import create_intake
-from pillion_sidecar.intake.submission import Rooms
+from pillion_sidecar.intake.submission import IntakeContext
 from pillion_sidecar.journal.discards import DiscardRecorder
 from pillion_sidecar.journal.disk import DiskJournal
 from pillion_sidecar.journal.files import JournalError
@@ -129,16 +129,16 @@ class Deliverer:
         self._shares = DescriptorShares.of_process()
         self._outgoing = OutgoingConnections(self._shares.outgoing, timers=self._timers)
         self._resolver = Resolver(nameservers=settings.nameservers)
-        self._doorway = Doorway(
+        self._access = GatewayAccess(
             settings,
             clock=self._clock,
             timers=self._timers,
             publishers=self._publishers,
-            metrics=self._metrics.door,
+            metrics=self._metrics.gateway,
             connections=min(self._shares.intake, self._most_tls_connections()),
         )
         self._make_callbacks()
-        self._make_rooms()
+        self._make_parts()
         self._listeners = Listeners()
         #: How many indications it left behind at its end; None before that.
         self.left: int | None = None
@@ -171,8 +171,8 @@ class Deliverer:
             poster=self._poster, timers=self._timers, observer=self._metrics
         )
 
-    def _make_rooms(self) -> None:
-        """Make the rooms behind intake; the first revision says what they need to know."""
+    def _make_parts(self) -> None:
+        """Make what stands behind intake; the first revision configures it."""
         self._handlers: HandlerRegistry | None = None
         defaults = IndicationService()
         self._memory = DuplicateMemory(
@@ -210,7 +210,7 @@ class Deliverer:
         self._unreached = UnreachedIndications(timers=self._timers)
         self._held_back = HeldBack(timers=self._timers)
         self._undeclared = UndeclaredClasses(
-            timers=self._timers, schema=lambda: self._rooms.routes.schema
+            timers=self._timers, schema=lambda: self._context.routes.schema
         )
         self._metrics.watch(
             queues=self.delivery.queues,
@@ -219,7 +219,7 @@ class Deliverer:
             unreached=self._unreached.total,
             undeclared=lambda: self._undeclared.total,
         )
-        self._rooms = Rooms(
+        self._context = IntakeContext(
             clock=self._clock,
             memory=self._memory,
             routes=Router(Configuration(revision=""), schema=self._schema),
@@ -233,7 +233,7 @@ class Deliverer:
     # ------------------------------------------------------------------ life
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until ``stop`` is set; then close the door, drain, and end.
+        """Run until ``stop`` is set; then close intake, drain, and end.
 
         Raises:
             StartFailed: the first configuration is wrong, or an address is taken.
@@ -246,7 +246,7 @@ class Deliverer:
                 async with asyncio.TaskGroup() as tasks:
                     supervising = tasks.create_task(supervisor.failure())
                     watching = tasks.create_task(self._follow_changes())
-                    following = tasks.create_task(self._doorway.follow())
+                    following = tasks.create_task(self._access.follow())
                     await stop.wait()
                     watching.cancel()
                     await self._drain()
@@ -301,17 +301,17 @@ class Deliverer:
             readiness={
                 "configuration": self._refusals.problem,
                 "intake": self._gate.problem,
-                **self._doorway.readiness,
+                **self._access.readiness,
             },
         )
 
     def _applications(self) -> dict[str, web.Application]:
         """What each listener serves, by the listener's name."""
         # A guard asks for tokens, which a web page does not have.
-        guard, host = self._doorway.guard, self._settings.intake.host
+        guard, host = self._access.guard, self._settings.intake.host
         origins = OriginPolicy(host) if guard is None else None
         intake = create_intake(
-            rooms=self._rooms,
+            context=self._context,
             schema=self._schema,
             timers=self._timers,
             gate=self._gate,
@@ -352,12 +352,12 @@ class Deliverer:
                 entrance=self._plain("administration", self._shares.administration),
             )
         # A gateway's certificate and keys that are there already count for whoever comes first.
-        await self._doorway.look()
+        await self._access.look()
         self.intake_url = await self._listeners.serve(
             applications["intake"],
             self._settings.intake,
             option="--intake",
-            entrance=self._doorway.entrance or self._plain("intake", self._shares.intake),
+            entrance=self._access.entrance or self._plain("intake", self._shares.intake),
         )
         self.administration_url = self.administration_url or self.intake_url
         self.started.set()
@@ -398,7 +398,7 @@ class Deliverer:
         )
 
     async def _drain(self) -> None:
-        self._shut_the_door()
+        self._close_intake()
         left = 0
         if self._configuration is not None:
             service = self._configuration.service
@@ -415,13 +415,13 @@ class Deliverer:
         )
         await self.delivery.give_up()
 
-    def _shut_the_door(self) -> None:
+    def _close_intake(self) -> None:
         self._gate.close(SHUTTING_DOWN)
         # Bodies that are still being read are answered with what was accepted of them until now.
-        self._rooms.closing = SHUTTING_DOWN
+        self._context.closing = SHUTTING_DOWN
 
     async def _close(self) -> None:
-        self._shut_the_door()
+        self._close_intake()
         try:
             self.delivery.close()
         finally:
@@ -453,11 +453,11 @@ class Deliverer:
         window = duplicate_window(configuration, durability)
         self._configure_memory(service, window)
         self._groups.configure(window_seconds=window)
-        self._go_on_where_the_run_before_stopped()
-        self._rooms.routes = router
-        self._rooms.acknowledgement = assumed_acknowledgement(service, durability)
-        self._rooms.durability = durability
-        self._rooms.callbacks = service.callbacks
+        self._resume_earlier_run()
+        self._context.routes = router
+        self._context.acknowledgement = assumed_acknowledgement(service, durability)
+        self._context.durability = durability
+        self._context.callbacks = service.callbacks
         self._configuration = configuration
         self._refusals.clear()
         self._metrics.configuration_loaded(configuration.revision)
@@ -470,7 +470,7 @@ class Deliverer:
             capacity=service.duplicate_window_entries,
         )
 
-    def _go_on_where_the_run_before_stopped(self) -> None:
+    def _resume_earlier_run(self) -> None:
         """Once, with the first revision: now that it is known where everything goes."""
         found, self._recovered = self._recovered, None
         if found is None:

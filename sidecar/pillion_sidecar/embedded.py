@@ -99,7 +99,7 @@ class EmbeddedDeliverer:
             undo.pop_all()
 
     def stop(self) -> None:
-        """Have it close its door, deliver for ``shutdownGracePeriodSeconds``, keep what is left in
+        """Have it close intake, deliver for ``shutdownGracePeriodSeconds``, keep what is left in
         its journal, and end; returns when it has. Nothing happens where it does not run.
 
         Raises:

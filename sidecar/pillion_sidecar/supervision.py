@@ -13,10 +13,10 @@ from typing import Any, NoReturn
 logger = logging.getLogger("pillion.supervision")
 
 #: What a callback of the loop's own may run through.
-OUR_ROOMS = ("pillion_sidecar.", "pillion_cim.")
+OUR_PACKAGES = ("pillion_sidecar.", "pillion_cim.")
 #: What must not fail even where the loop only closes a connection over it: that attempt fails and
-#: is made again, but what the rooms here were about to note is lost.
-KEEPING_BOOKS = (
+#: is made again, but what these packages were about to note is lost.
+UNREPEATABLE = (
     "pillion_sidecar.delivery.",
     "pillion_sidecar.reliability.",
     "pillion_sidecar.journal.",
@@ -79,8 +79,8 @@ class LoopSupervisor:
         else:
             self._before(loop, context)
         # A callback has a handle; what a connection's protocol raises comes with its transport.
-        rooms = OUR_ROOMS if "handle" in context else KEEPING_BOOKS
-        if isinstance(error, Exception) and _came_through(error.__traceback__, rooms):
+        packages = OUR_PACKAGES if "handle" in context else UNREPEATABLE
+        if isinstance(error, Exception) and _came_through(error.__traceback__, packages):
             logger.critical(
                 "the deliverer stops, since a part of it failed: %s",
                 error if told else repr(error),
@@ -90,7 +90,7 @@ class LoopSupervisor:
             self._failed.set()
 
 
-def _came_through(traceback: TracebackType | None, rooms: tuple[str, ...]) -> bool:
+def _came_through(traceback: TracebackType | None, packages: tuple[str, ...]) -> bool:
     return any(
-        frame.f_globals.get("__name__", "").startswith(rooms) for frame, _ in walk_tb(traceback)
+        frame.f_globals.get("__name__", "").startswith(packages) for frame, _ in walk_tb(traceback)
     )

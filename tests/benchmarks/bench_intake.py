@@ -28,7 +28,7 @@ from pillion_sidecar.indication import DiscardReason, Indication, InstanceSource
 from pillion_sidecar.intake.gate import IntakeGate
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.intake.server import create_intake
-from pillion_sidecar.intake.submission import Rooms
+from pillion_sidecar.intake.submission import IntakeContext
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.telemetry.metrics import Metrics
@@ -98,7 +98,7 @@ async def serve(*, profile: bool) -> None:
     queues = TakingQueues()
     gate = IntakeGate()
     app = create_intake(
-        rooms=Rooms(
+        context=IntakeContext(
             clock=clock,
             memory=memory,
             routes=OneRoute(),

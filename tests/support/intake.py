@@ -1,4 +1,4 @@
-"""The rooms behind intake, for tests of the door alone."""
+"""Doubles of what stands behind intake, for tests of intake alone."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from pillion_sidecar.intake.bodies import IntakeLimits
 from pillion_sidecar.intake.gate import IntakeGate
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.intake.server import create_intake
-from pillion_sidecar.intake.submission import Rooms
+from pillion_sidecar.intake.submission import IntakeContext
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
@@ -204,7 +204,7 @@ class Counted:
 
 
 class Door:
-    """An intake over scripted rooms, and a client for it."""
+    """An intake over scripted doubles, and a client for it."""
 
     def __init__(
         self,
@@ -222,7 +222,7 @@ class Door:
         self.groups = Groups(
             clock=self.time, timers=self.time, queues=self.queues, window_seconds=3600
         )
-        self.rooms = Rooms(
+        self.context = IntakeContext(
             clock=self.time,
             memory=self.memory,
             routes=self.routes,
@@ -236,7 +236,7 @@ class Door:
         self.observer = Counted()
         self.poster = FakePoster()
         self.app = create_intake(
-            rooms=self.rooms,
+            context=self.context,
             schema=SCHEMA,
             timers=self.time,
             gate=self.gate,

@@ -18,7 +18,7 @@ from pillion_sidecar import http_server
 from pillion_sidecar.auth.acceptor import ConnectionAcceptor
 from pillion_sidecar.http_server import AddressTaken, Listeners
 from pillion_sidecar.settings import Address
-from pillion_sidecar.telemetry.door import DoorMetrics
+from pillion_sidecar.telemetry.gateway import GatewayMetrics
 from pillion_sidecar.telemetry.logs import MOST_LINES, LogFormat, LogOutput
 from pillion_sidecar.testing import FakeTime
 from support.collector import no_collector
@@ -103,7 +103,7 @@ async def test_an_entrance_is_at_each_address_of_a_name_once_if_there_can_be_one
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolved)
     time = FakeTime()
     entrance = ConnectionAcceptor(
-        clock=time, timers=time, observer=DoorMetrics(), tls=None, asks_for_tokens=False
+        clock=time, timers=time, observer=GatewayMetrics(), tls=None, asks_for_tokens=False
     )
     listeners = Listeners()
     url = await listeners.serve(application("a"), Address("localhost", port), entrance=entrance)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,16 +16,18 @@ from pillion_sidecar.testing import FakeTime
 class Failing:
     """Stands for a settlement that raises, which none may."""
 
-    def expire(self, queue: object, now: float) -> None:
-        raise RuntimeError("the books are wrong")
-
     def conclude(self, *_: object) -> None:
         raise RuntimeError("the books are wrong")
 
 
 class Queue:
-    ready = False
-    in_flight = 0
+    """Fails when the dispatcher looks at anything of it."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error or RuntimeError("the books are wrong")
+
+    def __getattr__(self, name: str) -> object:
+        raise self._error
 
     def land(self, entry: object) -> bool:
         return True
@@ -37,7 +39,7 @@ async def fail_in_a_timer() -> None:
 
 async def fail_in_a_turn() -> None:
     dispatcher = failing_dispatcher()
-    dispatcher.ready(Queue())  # type: ignore[arg-type]
+    dispatcher._join_round(Queue())  # type: ignore[arg-type]
 
 
 async def fail_in_a_connection() -> None:
@@ -50,8 +52,17 @@ async def fail_in_a_connection() -> None:
 
 
 def failing_dispatcher() -> Dispatcher:
+    time, unused = FakeTime(), cast(Any, None)
     return Dispatcher(
-        clock=FakeTime(), call_soon=asyncio.get_running_loop().call_soon, settling=Failing()
+        clock=time,
+        timers=time,
+        call_soon=asyncio.get_running_loop().call_soon,
+        table=unused,
+        settlements=unused,
+        observer=unused,
+        draw=lambda: 0.0,
+        shutdown=unused,
+        triggers=unused,
     )
 
 
@@ -128,17 +139,9 @@ def test_an_exception_of_a_narrower_kind_is_one_of_the_kind():
 
 
 async def test_what_a_part_tells_of_its_failure_is_logged_in_one_line_without_a_traceback(caplog):
-    class Broken:
-        def expire(self, queue: object, now: float) -> None:
-            raise PartFailed("the disk failed; see to it")
-
-        conclude = expire
-
+    queue = Queue(PartFailed("the disk failed; see to it"))
     with LoopSupervisor(asyncio.get_running_loop()) as supervisor:
-        dispatcher = Dispatcher(
-            clock=FakeTime(), call_soon=asyncio.get_running_loop().call_soon, settling=Broken()
-        )
-        dispatcher.ready(Queue())  # type: ignore[arg-type]
+        failing_dispatcher()._join_round(queue)  # type: ignore[arg-type]
         with pytest.raises(PartFailed, match="the disk failed; see to it"):
             await supervisor.failure()
     (record,) = caplog.records

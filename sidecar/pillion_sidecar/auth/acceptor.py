@@ -22,7 +22,7 @@ from aiohttp.web_protocol import _ErrInfo
 
 from pillion_sidecar.clock import Clock, Timer, Timers
 from pillion_sidecar.connections import Connection
-from pillion_sidecar.telemetry.door import GivenUp
+from pillion_sidecar.telemetry.gateway import GivenUp
 
 Guest = TypeVar("Guest", bound=Hashable)
 #: A gateway's connections in the TLS handshake, these with those that have shown nothing, and all.

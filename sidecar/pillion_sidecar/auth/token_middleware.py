@@ -15,7 +15,7 @@ from pillion_sidecar.auth.principal import IS_OF_GATEWAY, PRINCIPAL, Principal
 from pillion_sidecar.auth.tokens import BadToken, TokenKeys, Verified, verify
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import AllowedPublisher
-from pillion_sidecar.telemetry.door import Turned
+from pillion_sidecar.telemetry.gateway import Turned
 
 #: Tokens that are remembered. A pod has one, and gets another each hour.
 MAXIMUM_TOKENS = 10_000

@@ -15,7 +15,7 @@ from pillion_sidecar.config.resources import Acknowledgement
 from pillion_sidecar.http_errors import refuse
 from pillion_sidecar.indication import Unreached
 from pillion_sidecar.intake.parameters import BadParameter, Parameters
-from pillion_sidecar.intake.submission import RefusedLine, Rooms, Submission
+from pillion_sidecar.intake.submission import IntakeContext, RefusedLine, Submission
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.identity import unscoped
 from pillion_sidecar.reliability.publishers import Publisher
@@ -176,9 +176,11 @@ def _refused(line: RefusedLine) -> dict[str, Any]:
 class Acknowledging:
     """Receipts, those who wait for them, and those who are called back."""
 
-    def __init__(self, *, rooms: Rooms, timers: Timers, callbacks: Callbacks | None) -> None:
+    def __init__(
+        self, *, context: IntakeContext, timers: Timers, callbacks: Callbacks | None
+    ) -> None:
         """Without ``callbacks`` nobody can be called back."""
-        self._rooms = rooms
+        self._context = context
         self._timers = timers
         self._callbacks = callbacks
         self._receipts = Receipts()
@@ -200,7 +202,7 @@ class Acknowledging:
         level = parameters.acknowledgement
         if level is Acknowledgement.ACCEPTED and parameters.callback is None:
             return None
-        receipt = Receipt(memory=self._rooms.memory, timers=self._timers, namespace=namespace)
+        receipt = Receipt(memory=self._context.memory, timers=self._timers, namespace=namespace)
         receipt.is_for_durable = level is Acknowledgement.DURABLE
         return receipt
 
@@ -243,11 +245,11 @@ class Acknowledging:
         self._receipts.keep(receipt)
         receipt.completed()
         if receipt.is_for_durable:
-            self._rooms.queues.barrier(receipt.secured.give)
+            self._context.queues.barrier(receipt.secured.give)
 
     async def secured(self, seconds: float) -> bool:
         """Wait until all that has been taken is on disk, for at most ``seconds``; return whether
         it is."""
         signal = Signal(timers=self._timers)
-        self._rooms.queues.barrier(signal.give)
+        self._context.queues.barrier(signal.give)
         return await signal.wait(seconds)

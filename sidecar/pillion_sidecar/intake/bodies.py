@@ -112,7 +112,7 @@ class BodyBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntakeLimits:
-    """The bounds of the door. Sizes in bytes, times in seconds."""
+    """The bounds of a request. Sizes in bytes, times in seconds."""
 
     line_bytes: int = 1 << 20
     #: A streamed body: NDJSON.
@@ -134,7 +134,7 @@ class BodyError(Exception):
 
 
 class BodyTooLarge(BodyError):
-    """The body is larger than the door takes."""
+    """The body is larger than intake accepts."""
 
     status = 413
 

@@ -27,7 +27,7 @@ from pillion_sidecar.intake.fast_path import (
     FastPath,
     membership_of,
 )
-from pillion_sidecar.intake.submission import Rooms, Submission
+from pillion_sidecar.intake.submission import IntakeContext, Submission
 from pillion_sidecar.reliability.duplicates import Original
 from pillion_sidecar.reliability.group_rules import Moment
 from pillion_sidecar.reliability.identity import relayed_digest, scoped
@@ -226,12 +226,12 @@ class RelaySubmission(Submission):
     def __init__(
         self,
         *,
-        rooms: Rooms,
+        context: IntakeContext,
         namespace: str | None = None,
         followers: tuple[Follower, ...] = (),
     ) -> None:
         """``namespace`` is the sidecar's, where it was asked for a token."""
-        super().__init__(rooms=rooms, namespace=namespace, followers=followers)
+        super().__init__(context=context, namespace=namespace, followers=followers)
         # Why what comes now is refused for now, whatever it is.
         self._stopped: Refusal | None = None
 
@@ -244,15 +244,15 @@ class RelaySubmission(Submission):
 
     def accept(self, decoded: Decoded, line: int) -> None:
         """Take a line over, or note that it is a duplicate or refused."""
-        rooms, origin = self._rooms, decoded.relay
+        context, origin = self._context, decoded.relay
         assert origin is not None
-        if rooms.closing is not None:
-            self._turn_away(rooms.closing, line)
+        if context.closing is not None:
+            self._turn_away(context.closing, line)
             return
         if self._stopped is not None:
             self._reject(Guard.NO_ROOM, line, refusal=self._stopped)
             return
-        moment = Moment(rooms.clock.monotonic(), rooms.clock.time())
+        moment = Moment(context.clock.monotonic(), context.clock.time())
         digest = relayed_digest(
             self._namespace,
             origin.subscription,
@@ -261,12 +261,12 @@ class RelaySubmission(Submission):
             context=origin.context,
             number=origin.number,
         )
-        original = rooms.memory.find(digest, moment.monotonic)
+        original = context.memory.find(digest, moment.monotonic)
         if original is not None and not original.is_gone:
             group = self._group(decoded)
             self._repeat(decoded, decoded.source, group, moment, line, (digest, original))
             return
-        target = rooms.routes.relayed(origin.subscription, decoded.instance)
+        target = context.routes.relayed(origin.subscription, decoded.instance)
         if target is None:
             refusal = Refusal(
                 UNKNOWN_RETRY_AFTER,
@@ -294,7 +294,7 @@ class RelaySubmission(Submission):
         gone: Original | None,
     ) -> None:
         """``gone``: what has come before under its identity, and was discarded."""
-        origin, rooms = decoded.relay, self._rooms
+        origin, context = decoded.relay, self._context
         assert origin is not None
         # A sidecar's clock may be ahead of this one.
         wall = min(origin.accepted_at, moment.wall)
@@ -312,7 +312,7 @@ class RelaySubmission(Submission):
             )
             if examined is None:
                 return
-        remembered_until = moment.wall + rooms.memory.window_seconds
+        remembered_until = moment.wall + context.memory.window_seconds
         if decoded.expires is not None:
             remembered_until = max(remembered_until, decoded.expires)
         indication = Indication(
@@ -332,7 +332,7 @@ class RelaySubmission(Submission):
         if self._offer(indication, (target,), examined, line):
             if gone is not None:
                 # Nobody got it: it is remembered anew.
-                rooms.memory.forget(digest)
+                context.memory.forget(digest)
             self._remember(indication, moment, examined)
 
     def _remember(
@@ -342,7 +342,7 @@ class RelaySubmission(Submission):
         assert moment is not None
         assert digest is not None
         assert relayed is not None
-        self._rooms.memory.add(
+        self._context.memory.add(
             digest,
             relayed.at,
             expires_at=moment.of_date(relayed.remembered_until),
@@ -351,7 +351,7 @@ class RelaySubmission(Submission):
         self.accepted += 1
         if examined is not None:
             # Now: it may discard the line, which must find its identity remembered.
-            self._rooms.groups.proceed(examined)
+            self._context.groups.proceed(examined)
 
     def _refuse_for_now(self, refusal: Refusal, targets: Sequence[Target], line: int) -> None:
         super()._refuse_for_now(refusal, targets, line)

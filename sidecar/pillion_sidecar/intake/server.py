@@ -1,4 +1,4 @@
-"""The door for publishers: the HTTP application of the intake listener.
+"""The HTTP application of the intake listener.
 
 Nothing is answered before it is true: ``accepted`` means in the queues, ``durable`` on disk,
 ``delivered`` that every listener has it.
@@ -45,7 +45,7 @@ from pillion_sidecar.intake.parameters import (
     parse_timeout,
 )
 from pillion_sidecar.intake.relay import RelaySubmission
-from pillion_sidecar.intake.submission import IntakeObserver, Rooms, Submission
+from pillion_sidecar.intake.submission import IntakeContext, IntakeObserver, Submission
 from pillion_sidecar.origins import OriginPolicy
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.identity import scoped
@@ -84,13 +84,13 @@ class Asking:
     def __init__(
         self,
         *,
-        rooms: Rooms,
+        context: IntakeContext,
         acknowledging: Acknowledging,
         publishers: Publishers,
         limits: IntakeLimits,
         gate: IntakeGate,
     ) -> None:
-        self._rooms = rooms
+        self._context = context
         self._acknowledging = acknowledging
         self._publishers = publishers
         self._limits = limits
@@ -186,7 +186,7 @@ class Asking:
 
     def _level(self, request: web.Request, *, default: Acknowledgement) -> Acknowledgement:
         return parse_level(
-            request.query, name="level", default=default, durability=self._rooms.durability
+            request.query, name="level", default=default, durability=self._context.durability
         )
 
     def _publisher(self, request: web.Request) -> Publisher | None:
@@ -216,7 +216,7 @@ if TYPE_CHECKING:
 
 def create_intake(
     *,
-    rooms: Rooms,
+    context: IntakeContext,
     schema: Schema,
     timers: Timers,
     gate: IntakeGate,
@@ -233,10 +233,10 @@ def create_intake(
     first request does not come) and ``auto_decompress=False``.
     """
     limits = limits or IntakeLimits()
-    acknowledging = Acknowledging(rooms=rooms, timers=timers, callbacks=callbacks)
-    publishers = Publishers(memory=rooms.memory, timers=timers, clock=rooms.clock)
+    acknowledging = Acknowledging(context=context, timers=timers, callbacks=callbacks)
+    publishers = Publishers(memory=context.memory, timers=timers, clock=context.clock)
     intake = _Intake(
-        rooms=rooms,
+        context=context,
         schema=schema,
         timers=timers,
         gate=gate,
@@ -247,7 +247,11 @@ def create_intake(
         asks_for_tokens=guard is not None,
     )
     asking = Asking(
-        rooms=rooms, acknowledging=acknowledging, publishers=publishers, limits=limits, gate=gate
+        context=context,
+        acknowledging=acknowledging,
+        publishers=publishers,
+        limits=limits,
+        gate=gate,
     )
     middlewares = () if guard is None else (guard.middleware,)
     expect = None if guard is None else guard.expect
@@ -284,7 +288,7 @@ class _Intake:
     def __init__(
         self,
         *,
-        rooms: Rooms,
+        context: IntakeContext,
         schema: Schema,
         timers: Timers,
         gate: IntakeGate,
@@ -294,7 +298,7 @@ class _Intake:
         limits: IntakeLimits,
         asks_for_tokens: bool,
     ) -> None:
-        self._rooms = rooms
+        self._context = context
         self._schema = schema
         self._timers = timers
         self._gate = gate
@@ -303,7 +307,7 @@ class _Intake:
         self._acknowledging = acknowledging
         self._publishers = publishers
         self._asks_for_tokens = asks_for_tokens
-        self._budget = BodyBudget(clock=rooms.clock)
+        self._budget = BodyBudget(clock=context.clock)
         self._bodies = self._body_intake(is_relayed=False)
         # Made when the first sidecar relays something.
         self._relayed_bodies: BodyIntake | None = None
@@ -317,7 +321,7 @@ class _Intake:
                 self._schema,
                 maximum_line_bytes=limits.line_bytes,
                 is_relayed=is_relayed,
-                in_force=lambda: self._rooms.routes.schema,
+                in_force=lambda: self._context.routes.schema,
             ),
             timers=self._timers,
             limits=limits,
@@ -372,7 +376,7 @@ class _Intake:
 
     async def relay(self, request: web.Request, visit: Visit) -> web.StreamResponse:
         """POST /v1/relay: what sidecars have accepted, for this gateway to deliver."""
-        if not self._rooms.routes.takes_relayed:
+        if not self._context.routes.takes_relayed:
             return refuse(404, NO_GATEWAY)
         if not may_relay(request):
             return refuse(403, NOT_OURS)
@@ -388,7 +392,7 @@ class _Intake:
             return unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
         receipt = self._acknowledging.begin(parameters, namespace=visit.namespace)
         submission = RelaySubmission(
-            rooms=self._rooms,
+            context=self._context,
             namespace=visit.namespace,
             followers=() if receipt is None else (receipt,),
         )
@@ -477,7 +481,7 @@ class _Intake:
             body = await self._bodies.read_document(request)
         except Interrupted as error:
             return cimxml.request_error(error.status, None, error.reason)
-        schema = self._rooms.routes.schema
+        schema = self._context.routes.schema
         export = cimxml.parse_export(request, body, schema=schema)
         if isinstance(export, web.Response):
             self._observer.received(IntakeKind.CIM_XML, IntakeOutcome.INVALID)
@@ -496,9 +500,9 @@ class _Intake:
         return parse_parameters(
             request.query,
             request.headers,
-            default=self._rooms.acknowledgement,
-            durability=self._rooms.durability,
-            callbacks=self._rooms.callbacks,
+            default=self._context.acknowledgement,
+            durability=self._context.durability,
+            callbacks=self._context.callbacks,
             maximum_wait=self._limits.wait_seconds,
         )
 
@@ -513,7 +517,7 @@ class _Intake:
         if receipt is not None:
             followers.append(receipt)
         submission = Submission(
-            rooms=self._rooms,
+            context=self._context,
             namespace=namespace,
             source=parameters.source,
             languages=parameters.languages,

@@ -63,8 +63,8 @@ class RefusedLine:
 
 
 @dataclass(slots=True)
-class Rooms:
-    """The rooms behind intake. ``routes`` and ``acknowledgement`` change with the configuration,
+class IntakeContext:
+    """What intake works with. ``routes`` and ``acknowledgement`` change with the configuration,
     ``closing`` at the end."""
 
     clock: Clock
@@ -91,7 +91,7 @@ class Submission:
     def __init__(
         self,
         *,
-        rooms: Rooms,
+        context: IntakeContext,
         namespace: str | None = None,
         source: str | None = None,
         languages: tuple[str, ...] = (),
@@ -108,13 +108,13 @@ class Submission:
         self.wrong = 0
         #: Seconds after which what was refused for now is worth sending again.
         self.retry_after = 0.0
-        self._rooms = rooms
+        self._context = context
         self._reported = (0, 0, 0, 0)
         self._namespace = namespace
         self._source = source
         self._languages = languages
         self._followers = followers
-        self._trackers: tuple[Tracker, ...] = (rooms.memory, *followers)
+        self._trackers: tuple[Tracker, ...] = (context.memory, *followers)
         # A refusal that is not for one destination alone: nothing after it is accepted.
         self._closed_all: Refusal | None = None
         # The least sequence of each ordered group that was refused for now: what follows on it
@@ -127,7 +127,7 @@ class Submission:
     @property
     def full(self) -> bool:
         """Whether reading must stop: no further refusal can be told, or nothing more is taken."""
-        return len(self.refused) >= MAXIMUM_REFUSED or self._rooms.closing is not None
+        return len(self.refused) >= MAXIMUM_REFUSED or self._context.closing is not None
 
     def report(self, observer: IntakeObserver, kind: IntakeKind) -> None:
         """Tell what has come since the last report."""
@@ -152,27 +152,29 @@ class Submission:
 
     def accept(self, decoded: Decoded, line: int) -> None:
         """Accept a line, or note that it is a duplicate or refused."""
-        rooms = self._rooms
-        if rooms.closing is not None:
-            self._turn_away(rooms.closing, line)
+        context = self._context
+        if context.closing is not None:
+            self._turn_away(context.closing, line)
             return
         # When it became ready: all conditions are judged as of this moment (S1.3).
-        now = rooms.clock.monotonic()
+        now = context.clock.monotonic()
         moment = None
         if decoded.expires is not None or decoded.member is not None:
-            moment = Moment(now, rooms.clock.time())
+            moment = Moment(now, context.clock.time())
             if self._is_untimely(decoded, moment, line):
                 return
         source = decoded.source or self._source
         digest = _digest(decoded, source, self._namespace)
         group = None if decoded.group is None else scoped(self._namespace, decoded.group)
         # No calls from here that a usual line can do without: each is one per cent of its time.
-        original = None if digest is None else rooms.memory.find(digest, now)
+        original = None if digest is None else context.memory.find(digest, now)
         if original is not None and not original.is_gone:
             assert digest is not None
             self._repeat(decoded, source, group, moment, line, (digest, original))
             return
-        targets = rooms.routes.route(decoded.class_name, decoded.instance, decoded.source_namespace)
+        targets = context.routes.route(
+            decoded.class_name, decoded.instance, decoded.source_namespace
+        )
         examined = None
         if moment is not None and decoded.member is not None:
             assert group is not None
@@ -201,10 +203,10 @@ class Submission:
             if original is not None:
                 # Nobody got what has come before under its identity.
                 assert digest is not None
-                rooms.memory.forget(digest)
+                context.memory.forget(digest)
             self._remember(indication, moment, examined)
             if decoded.undeclared:
-                rooms.undeclared.note(decoded.class_name)
+                context.undeclared.note(decoded.class_name)
 
     def _is_untimely(self, decoded: Decoded, moment: Moment, line: int) -> bool:
         """Refuse a line that has expired, or whose group would last for too long."""
@@ -233,7 +235,7 @@ class Submission:
     ) -> None:
         """Tell a publisher of a duplicate; a group that does not have it yet has its place now."""
         if decoded.member is not None and group is not None and moment is not None:
-            refusal = self._rooms.groups.take_repeat(
+            refusal = self._context.groups.take_repeat(
                 source=source,
                 group=group,
                 member=decoded.member,
@@ -254,13 +256,13 @@ class Submission:
         if digest is not None:
             if moment is not None and expires is not None:
                 until = moment.of_date(expires)
-            self._rooms.memory.add(
+            self._context.memory.add(
                 digest, indication.accepted_at, expires_at=until, pending=indication.unsettled > 0
             )
         self.accepted += 1
         if examined is not None:
             # Now: it may discard the line, which must find its identity remembered.
-            self._rooms.groups.proceed(examined)
+            self._context.groups.proceed(examined)
 
     def _examine(
         self,
@@ -277,7 +279,7 @@ class Submission:
         """Ask its group about a member; None where that rejects it. ``accepted``: when a sidecar
         accepted it that relays it; ``passes_gaps``: whether gateways alone get it; ``known``: what
         has come before under its identity, and was discarded."""
-        groups, member = self._rooms.groups, decoded.member
+        groups, member = self._context.groups, decoded.member
         assert member is not None
         refused = self._closed_groups.get((source, group)) if self._closed_groups else None
         if refused is not None and member.ordered and member.sequence > refused:
@@ -302,7 +304,7 @@ class Submission:
             digest = groups.original_digest(examined)
             # Where the identity is forgotten, or was another one, nobody knows what became of the
             # original; to say that it was delivered might say too much.
-            found = self._rooms.memory.find(digest, moment.monotonic)
+            found = self._context.memory.find(digest, moment.monotonic)
             original = known or (digest, IN_DELIVERY if found is None else found)
         refusal = None
         if decision.ready is Guard.NO_ROOM:
@@ -361,10 +363,10 @@ class Submission:
         refusal = None
         if examined is not None:
             indication.group_run = examined.run
-            refusal = self._rooms.groups.take(examined, indication, targets)
+            refusal = self._context.groups.take(examined, indication, targets)
         # Without a target nothing is delivered, but an identity is journaled.
         elif targets or indication.digest is not None:
-            refusal = self._rooms.queues.offer(indication, targets)
+            refusal = self._context.queues.offer(indication, targets)
         if refusal is not None:
             self._take_back(indication, targets, refusal, line)
             return False
@@ -392,13 +394,13 @@ class Submission:
         reason = Unreached.SUPPRESSED
         if not targets:
             reason = Unreached.UNROUTED
-        elif self._rooms.queues.have_ended(targets):
+        elif self._context.queues.have_ended(targets):
             if indication.relayed is not None:
                 # It had been accepted for that subscription before: this is told as a discard.
                 return
             reason = Unreached.ENDED
         self.unreached[reason] = self.unreached.get(reason, 0) + 1
-        self._rooms.unreached.note(reason, indication.class_name)
+        self._context.unreached.note(reason, indication.class_name)
         for follower in self._followers:
             follower.unreached(reason)
 
@@ -429,7 +431,7 @@ class Submission:
         for target in targets:
             self._closed.setdefault(target.destination, refusal.destination or target.destination)
         self.retry_after = max(self.retry_after, refusal.retry_after)
-        self._rooms.held_back.note(refusal.reason)
+        self._context.held_back.note(refusal.reason)
         self.refused.append(
             RefusedLine(
                 line=line,

@@ -264,7 +264,7 @@ class Log:
         self.current.size = self._start
         self.total += len(data)
         self.appended_bytes += len(data)
-        # Only here: between two calls of the other rooms, so that the snapshot says of them what
+        # Only here: between two calls of the other packages, so that the snapshot says of them what
         # the records before it say, and no more.
         self._roll()
 

@@ -1,8 +1,8 @@
-"""What the other rooms ask of the journal, and what it asks of them.
+"""The interfaces between the journal and the other packages.
 
 All calls are made on the event loop, and none blocks. *Journal time* is in seconds since the epoch
-and never goes back, over restarts neither; the other rooms' times are ``Clock.monotonic()``, and
-``Journal.offset`` added to one gives the other.
+and never goes back, not even over restarts. The times of the other packages are
+``Clock.monotonic()``: ``Journal.offset`` added to one gives the journal time.
 """
 
 from array import array

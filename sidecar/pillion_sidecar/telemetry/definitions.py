@@ -299,7 +299,7 @@ CALLBACKS = Metric(
 TURNED_AWAY = Metric(
     "pillion_intake_requests_turned_away_total",
     MetricType.COUNTER,
-    "Requests that a gateway's door turned away unread, by reason: no-keys (503), missing, "
+    "Requests that a gateway refused unread, by reason: no-keys (503), missing, "
     "malformed, algorithm, unknown-key, signature, issuer, audience, expired, not-yet-valid, "
     "subject (401), forbidden (403).",
     ("reason",),
@@ -307,14 +307,14 @@ TURNED_AWAY = Metric(
 CONNECTIONS = Metric(
     "pillion_intake_connections",
     MetricType.GAUGE,
-    "Connections at a gateway's door, by how far they are: handshake (of TLS), unproven (no token "
+    "Connections of a gateway, by stage: handshake (of TLS), unproven (no token "
     "has let them in yet), proven.",
     ("stage",),
 )
 CONNECTIONS_GIVEN_UP = Metric(
     "pillion_intake_connections_given_up_total",
     MetricType.COUNTER,
-    "Connections that a gateway's door closed, by reason: full (a newcomer, since publishers have "
+    "Connections that a gateway closed, by reason: full (a newcomer, since publishers have "
     "all places), handshake-crowded, unproven-crowded (a newcomer took the place), "
     "handshake-failed, unproven-late, idle (its service account has too many), "
     "head-too-long, not-taken (no descriptor was left).",

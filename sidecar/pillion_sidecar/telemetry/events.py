@@ -1,8 +1,8 @@
 """The events that the deliverer logs, under names that stay: scripts and alerts match on them.
 
-Rooms write ``logger.warning("…", extra={"event": "indication-discarded", …})``. A test reads the
-sources and fails when one uses a name that is not here; ``docs/reference/events.md`` is made from
-this table.
+The packages write ``logger.warning("…", extra={"event": "indication-discarded", …})``. A test reads
+the sources and fails when one uses a name that is not here; ``docs/reference/events.md`` is made
+from this table.
 """
 
 from dataclasses import dataclass

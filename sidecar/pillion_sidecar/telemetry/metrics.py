@@ -18,8 +18,8 @@ from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.telemetry import definitions
 from pillion_sidecar.telemetry.destinations import destination_samples
-from pillion_sidecar.telemetry.door import DoorMetrics, GivenUp
 from pillion_sidecar.telemetry.exposition import Histogram
+from pillion_sidecar.telemetry.gateway import GatewayMetrics, GivenUp
 
 #: Seconds. From a disk that only pretends to one that is shared with too many.
 COMMIT_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5)
@@ -62,7 +62,7 @@ END_TO_END_BOUNDS = (
 
 
 class ListenerConnections:
-    """What one listener counts (``door.entrance.AcceptorObserver``)."""
+    """What one listener counts (``auth.acceptor.AcceptorObserver``)."""
 
     def __init__(self) -> None:
         self.given_up = Counter(dict.fromkeys(GivenUp, 0))
@@ -154,7 +154,7 @@ class IntakeKind(StrEnum):
 
 
 class IntakeOutcome(StrEnum):
-    """What became of an indication at the door."""
+    """What became of an indication at intake."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
@@ -205,8 +205,8 @@ class Metrics:
         self._revision: tuple[str, float] | None = None
         self._operator_refused = 0
         self._callbacks = Counter({"delivered": 0, "dropped": 0})
-        #: Where the door of a gateway counts.
-        self.door = DoorMetrics()
+        #: Connections and tokens of a gateway.
+        self.gateway = GatewayMetrics()
         #: Where plain listeners count.
         self.connections = ConnectionMetrics()
 
@@ -228,7 +228,7 @@ class Metrics:
         unreached: Mapping[Unreached, int] | None = None,
         undeclared: Callable[[], int] | None = None,
     ) -> None:
-        """Read from rooms that were made after the metrics, since they were given them."""
+        """Read from these objects, which were made after the metrics."""
         if queues is not None:
             self._queues = queues
         if duplicates is not None:
@@ -310,7 +310,7 @@ class Metrics:
         yield definitions.CALLBACKS.header
         for ended, count in self._callbacks.items():
             yield definitions.CALLBACKS.sample(count, ended)
-        yield from self.door.samples()
+        yield from self.gateway.samples()
         yield from self.connections.samples()
         yield definitions.LOG_RECORDS_DROPPED.header
         yield definitions.LOG_RECORDS_DROPPED.sample(self._log_records_dropped())

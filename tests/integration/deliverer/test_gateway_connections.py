@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pillion_sidecar.auth.acceptor import Limits
-from support.gateway_door import Connection, Gateway, running_without_listener
+from support.gateway_access import Connection, Gateway, running_without_listener
 
 LIMITS = Limits()
 CONNECTIONS = "pillion_intake_connections"

@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from support.gateway_door import LINE, Gateway, running
+from support.gateway_access import LINE, Gateway, running
 from support.resources import write
 from support.running import listener, resources
 from support.token_issuer import TokenIssuer

@@ -11,7 +11,7 @@ import pytest
 
 from pillion_sidecar.auth.acceptor import Limits
 from support.descriptors import many_descriptors
-from support.gateway_door import Gateway, running_without_listener
+from support.gateway_access import Gateway, running_without_listener
 from support.memory import MIB, memory_limit, peak_memory
 
 #: Connections of one attack, and the service accounts that share them where they show tokens.

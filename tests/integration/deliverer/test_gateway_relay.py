@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.gateway_door import Gateway, running
+from support.gateway_access import Gateway, running
 from support.listening import Listening, listening
 from support.resources import alert_filter, service, subscription, write
 from support.running import alerts, listener

@@ -23,7 +23,7 @@ from pillion_sidecar.auth.acceptor import (
 )
 from pillion_sidecar.http_server import Listeners
 from pillion_sidecar.settings import Address
-from pillion_sidecar.telemetry.door import DoorMetrics
+from pillion_sidecar.telemetry.gateway import GatewayMetrics
 from pillion_sidecar.testing import FakeTime
 from support.collector import no_collector
 
@@ -63,7 +63,7 @@ class House:
         self._client = ssl.create_default_context()
         authority.configure_trust(self._client)
         self.time = FakeTime()
-        self.metrics = DoorMetrics()
+        self.metrics = GatewayMetrics()
         self.entrance = ConnectionAcceptor(
             clock=self.time,
             timers=self.time,

@@ -20,7 +20,7 @@ from pillion_sidecar.auth.token_middleware import (
 from pillion_sidecar.auth.tokens import LEEWAY, Verified, parse_keys, verify
 from pillion_sidecar.config.resources import AllowedPublisher
 from pillion_sidecar.indication import DiscardReason
-from pillion_sidecar.telemetry.door import DoorMetrics, Turned
+from pillion_sidecar.telemetry.gateway import GatewayMetrics, Turned
 from pillion_sidecar.testing import FakeTime
 from support.intake import Door, alert, lines
 from support.token_issuer import TokenIssuer
@@ -34,7 +34,7 @@ class Gateway:
     def __init__(self) -> None:
         self.issuer = TokenIssuer()
         self.publishers: Sequence[AllowedPublisher] = ()
-        self.metrics = DoorMetrics()
+        self.metrics = GatewayMetrics()
         #: The connections of requests that were let in.
         self.proven: list[asyncio.BaseProtocol] = []
         self.guard: TokenMiddleware
@@ -289,7 +289,7 @@ async def test_whoever_does_not_wait_for_the_answer_is_no_error_of_ours(
 
 
 async def test_before_the_keys_everybody_is_told_to_come_again() -> None:
-    metrics = DoorMetrics()
+    metrics = GatewayMetrics()
     proven: list[asyncio.BaseProtocol] = []
 
     def guarding(time: FakeTime) -> TokenMiddleware:
@@ -613,7 +613,7 @@ async def test_nothing_that_is_logged_answered_or_counted_has_a_token(
 
 
 def test_each_reason_is_counted_from_the_start() -> None:
-    metrics = DoorMetrics()
+    metrics = GatewayMetrics()
     assert list(metrics.samples()) == []
     metrics.keys_read(2)
     metrics.keys_read(None)

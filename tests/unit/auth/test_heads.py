@@ -10,7 +10,7 @@ from aiohttp import web
 from pillion_sidecar.auth.acceptor import HEAD_BYTES, ConnectionAcceptor
 from pillion_sidecar.http_server import MAXIMUM_HEADERS, Listeners
 from pillion_sidecar.settings import Address
-from pillion_sidecar.telemetry.door import DoorMetrics
+from pillion_sidecar.telemetry.gateway import GatewayMetrics
 from pillion_sidecar.testing import FakeTime
 
 FIELD_BYTES = 8190
@@ -48,7 +48,7 @@ def blank(size: int) -> bytes:
 
 
 @asynccontextmanager
-async def listening(head_bytes: int = HEAD_BYTES) -> AsyncIterator[tuple[int, DoorMetrics]]:
+async def listening(head_bytes: int = HEAD_BYTES) -> AsyncIterator[tuple[int, GatewayMetrics]]:
     """The port of a listener that answers hello."""
 
     async def hello(request: web.Request) -> web.Response:
@@ -57,7 +57,7 @@ async def listening(head_bytes: int = HEAD_BYTES) -> AsyncIterator[tuple[int, Do
 
     app = web.Application()
     app.router.add_route("*", "/", hello)
-    time, metrics = FakeTime(), DoorMetrics()
+    time, metrics = FakeTime(), GatewayMetrics()
     entrance = ConnectionAcceptor(
         clock=time,
         timers=time,

@@ -23,7 +23,7 @@ from pillion_sidecar.auth.tls import ServingTLS, read_certificate
 from pillion_sidecar.filewatch import Unusable
 from pillion_sidecar.http_server import Listeners
 from pillion_sidecar.settings import Address, TLSFiles
-from pillion_sidecar.telemetry.door import DoorMetrics
+from pillion_sidecar.telemetry.gateway import GatewayMetrics
 from pillion_sidecar.testing import FakeTime
 
 
@@ -104,7 +104,7 @@ async def served(tls: ServingTLS) -> AsyncIterator[int]:
     listeners = Listeners()
     time = FakeTime()
     entrance = ConnectionAcceptor(
-        clock=time, timers=time, observer=DoorMetrics(), tls=tls.context, asks_for_tokens=False
+        clock=time, timers=time, observer=GatewayMetrics(), tls=tls.context, asks_for_tokens=False
     )
     url = await listeners.serve(app, Address("127.0.0.1", 0), entrance=entrance)
     assert url.startswith("https://127.0.0.1:")

@@ -19,7 +19,7 @@ from pillion_sidecar.auth.tokens import (
     parse_keys,
     verify,
 )
-from pillion_sidecar.telemetry.door import Turned
+from pillion_sidecar.telemetry.gateway import Turned
 from support.token_issuer import NOW, TokenIssuer, part
 
 

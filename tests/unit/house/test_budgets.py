@@ -1,4 +1,4 @@
-"""Small rooms: a function fits a screen, a module has one concern."""
+"""Small modules: a function fits a screen, a module has one concern."""
 
 import ast
 from collections.abc import Iterator

@@ -16,7 +16,7 @@ HOOKS = "http://hooks.example:8080/pillion"
 def durable_door() -> Door:
     """A door before a disk that takes its time."""
     door = Door()
-    door.rooms.durability = Durability.DISK
+    door.context.durability = Durability.DISK
     door.queues.barriers = []
     return door
 
@@ -26,7 +26,7 @@ async def test_durable_is_refused_where_nothing_is_on_disk_naming_what_is_missin
     durability: Durability,
 ) -> None:
     async with Door().open() as door:
-        door.rooms.durability = durability
+        door.context.durability = durability
         for path in ("/v1/indications?ack=durable", "/v1/flush?publisher=p&level=durable"):
             status, document, _ = await door.post(lines(alert("a")), path=path)
             assert status == 400
@@ -99,7 +99,7 @@ async def test_nothing_accepted_waits_for_no_disk() -> None:
 
 async def test_the_service_may_make_durable_the_default() -> None:
     async with durable_door().open() as door:
-        door.rooms.acknowledgement = Acknowledgement.DURABLE
+        door.context.acknowledgement = Acknowledgement.DURABLE
         status, document, _ = await door.post(lines(alert("1")), path="/v1/indications?timeout=0")
         assert (status, document["durable"]) == (202, False)
 
@@ -223,7 +223,7 @@ async def test_a_wrong_poll_is_told_what_is_wrong(query: str, status: int, says:
 
 
 async def call_me_back(door: Door, body: bytes, **query: str) -> tuple[int, Any]:
-    door.rooms.callbacks = (HOOKS,)
+    door.context.callbacks = (HOOKS,)
     asked = "&".join(f"{name}={value}" for name, value in query.items())
     status, document, _ = await door.post(
         body, path=f"/v1/indications?callback={HOOKS}/job-7&{asked}"
@@ -301,7 +301,7 @@ async def test_a_callback_that_the_service_does_not_allow_is_refused_before_anyt
         status, document, _ = await door.post(lines(alert("1")), path=path)
         assert status == 400
         assert "IndicationService.callbacks" in document["reason"]
-        door.rooms.callbacks = ("http://hooks.example/pillion",)
+        door.context.callbacks = ("http://hooks.example/pillion",)
         status, document, _ = await door.post(lines(alert("1")), path=path)
         assert (status, "below none" in document["reason"]) == (400, True)
         assert door.queues.taken == []
@@ -309,7 +309,7 @@ async def test_a_callback_that_the_service_does_not_allow_is_refused_before_anyt
 
 async def test_an_export_message_is_never_answered_by_callback() -> None:
     async with Door().open() as door:
-        door.rooms.callbacks = (HOOKS,)
+        door.context.callbacks = (HOOKS,)
         status, document, _ = await door.post(
             b"<CIM/>",
             path=f"/CIMListener?callback={HOOKS}",

@@ -181,7 +181,7 @@ async def test_who_asks_for_delivered_is_answered_when_it_is_settled(
 @pytest.mark.parametrize("in_time", [True, False])
 async def test_who_asks_for_durable_is_answered_when_it_is_on_disk(in_time: bool) -> None:
     async with Door().open() as door:
-        door.rooms.durability = Durability.DISK
+        door.context.durability = Durability.DISK
         door.queues.barriers = []
         path = "/CIMListener?ack=durable" + ("" if in_time else "&timeout=0")
         asked = asyncio.create_task(export(door, message(), path=path))
@@ -197,7 +197,7 @@ async def test_who_asks_for_durable_is_answered_when_it_is_on_disk(in_time: bool
 @pytest.mark.parametrize("ack", ["accepted", "durable", "delivered"])
 async def test_an_exporter_is_told_that_its_indication_reaches_no_listener(ack: str) -> None:
     async with Door().open() as door:
-        door.rooms.durability = Durability.DISK
+        door.context.durability = Durability.DISK
         path = f"/CIMListener?ack={ack}"
         door.routes.targets = ()
         status, text, headers = await export(door, message(), path=path)

@@ -268,7 +268,7 @@ async def test_what_expires_while_it_is_looked_at_is_still_found_to_be_a_duplica
                 return door.time.time()
 
         door.time.advance(4)
-        door.rooms.clock = Rushing()
+        door.context.clock = Rushing()
         _, document, _ = await door.post(lines(line))
         assert (document["accepted"], document["duplicate"]) == (0, 1)
         door.time.advance(2)
@@ -326,7 +326,7 @@ async def test_a_refused_member_of_an_ordered_group_is_not_overtaken_in_its_grou
 
 async def test_more_groups_than_can_be_kept_are_refused_for_now_and_close_the_request() -> None:
     async with Door().open() as door:
-        door.rooms.groups = Groups(
+        door.context.groups = Groups(
             clock=door.time,
             timers=door.time,
             queues=door.queues,
@@ -343,7 +343,7 @@ async def test_more_groups_than_can_be_kept_are_refused_for_now_and_close_the_re
 
 async def test_a_member_that_cannot_be_held_does_not_keep_out_the_one_that_it_waits_for() -> None:
     async with Door().open() as door:
-        door.rooms.groups = Groups(
+        door.context.groups = Groups(
             clock=door.time,
             timers=door.time,
             queues=door.queues,

@@ -1,4 +1,4 @@
-"""The door for publishers, over HTTP, with scripted rooms behind it."""
+"""Intake over HTTP, with scripted doubles behind it."""
 
 import asyncio
 import json
@@ -166,7 +166,7 @@ async def test_nothing_overtakes_a_line_that_was_refused_for_the_same_destinatio
             door.queues.full.clear()
             return refusal
 
-        door.rooms.queues.offer = drains_after_the_first  # type: ignore[method-assign]
+        door.context.queues.offer = drains_after_the_first  # type: ignore[method-assign]
         other = alert("c", IndObject={"class": "CIM_AlertIndication", "properties": {}})
         other["class"] = "CIM_AlertInstIndication"
         _, document, _ = await door.post(lines(alert("a"), alert("b"), other))
@@ -325,7 +325,7 @@ async def test_before_configuration_and_after_closing_publishers_are_told_to_com
 
 async def test_the_default_level_is_that_of_the_service() -> None:
     async with Door().open() as door:
-        door.rooms.acknowledgement = Acknowledgement.DELIVERED
+        door.context.acknowledgement = Acknowledgement.DELIVERED
         status, document, _ = await door.post(lines(alert("a")), path="/v1/indications?timeout=0")
         assert status == 202
         assert document["pending"] == 1

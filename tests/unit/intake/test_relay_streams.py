@@ -16,7 +16,7 @@ from pillion_sidecar.intake.decoding import InvalidLine
 from pillion_sidecar.intake.formats import LineDecoder
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.intake.relay import RelayFastPath, RelaySubmission
-from pillion_sidecar.intake.submission import Rooms
+from pillion_sidecar.intake.submission import IntakeContext
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.testing import FakeTime
@@ -75,7 +75,7 @@ class Gateway:
         routes = ScriptedRoutes()
         routes.by_uid = {UID: target()}
         self.queues = Rooming()
-        self.rooms = Rooms(
+        self.context = IntakeContext(
             clock=time,
             memory=DuplicateMemory(clock=time, window_seconds=3600, capacity=1000),
             routes=routes,
@@ -88,7 +88,7 @@ class Gateway:
 
     def relay(self, lines: Sequence[bytes], *, namespace: str | None = None) -> list[int]:
         """Take one request; return the status of each of its lines."""
-        submission = RelaySubmission(rooms=self.rooms, namespace=namespace)
+        submission = RelaySubmission(context=self.context, namespace=namespace)
         assert DECODER.submit(lines, first=0, submission=submission) == len(lines)
         refused = [{"line": one.line, "status": one.status} for one in submission.refused]
         assert submission.accepted + submission.duplicate + len(refused) == len(lines)

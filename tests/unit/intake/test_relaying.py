@@ -316,7 +316,7 @@ async def test_what_is_published_here_is_no_duplicate_of_what_is_relayed(gateway
 
 
 async def test_a_duplicate_is_durable_only_once_its_original_is(gateway: Door) -> None:
-    gateway.rooms.durability = Durability.DISK
+    gateway.context.durability = Durability.DISK
     gateway.queues.barriers = []
     path = f"{RELAY}?ack=durable&timeout=0"
     for _ in range(2):
@@ -425,7 +425,7 @@ async def test_a_duplicate_counts_though_its_subscription_has_gone(gateway: Door
 
 async def test_a_gateway_that_closes_takes_nothing_more(gateway: Door) -> None:
     await relay(gateway, relayed("a"))
-    gateway.rooms.closing = "the deliverer is shutting down"
+    gateway.context.closing = "the deliverer is shutting down"
     found, _ = await relay(gateway, relayed("b", 1))
     assert found == [429]
     assert taken(gateway) == [("a", "siem")]

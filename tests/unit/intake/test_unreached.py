@@ -27,7 +27,7 @@ def reaching_nobody(door: Door, reason: Unreached) -> None:
 @pytest.mark.parametrize("ack", ["accepted", "durable", "delivered"])
 async def test_every_answer_says_what_reaches_no_listener(reason: Unreached, ack: str) -> None:
     async with Door().open() as door:
-        door.rooms.durability = door.rooms.durability.DISK
+        door.context.durability = door.context.durability.DISK
         reaching_nobody(door, reason)
         status, document, _ = await door.post(
             lines(alert("a"), alert("b")), path=f"/v1/indications?source=s&ack={ack}"
@@ -59,7 +59,7 @@ async def test_what_reaches_one_of_two_listeners_is_not_unreached() -> None:
         door.queues.ended.add("one")
         _, document, _ = await door.post(lines(alert("a")))
         assert document == {"accepted": 1, "duplicate": 0, "refused": []}
-        assert not door.rooms.unreached.total.total()
+        assert not door.context.unreached.total.total()
 
 
 async def test_what_is_refused_has_not_been_delivered_to_nobody() -> None:

@@ -1,4 +1,4 @@
-"""A gateway's door, as far as the settings ask for one: who may come in, and the certificate that
+"""Access to a gateway, where the settings ask for it: who may connect, and the certificate that
 it shows. A sidecar has neither, and loads nothing of what they need."""
 
 import logging
@@ -13,7 +13,7 @@ from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import AllowedPublisher
 from pillion_sidecar.filewatch import Following, Unusable, look_again
 from pillion_sidecar.settings import Settings, TLSFiles
-from pillion_sidecar.telemetry.door import DoorMetrics
+from pillion_sidecar.telemetry.gateway import GatewayMetrics
 
 if TYPE_CHECKING:
     from pillion_sidecar.auth.tls import Certificate, ServingTLS
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pillion.door")
 
 
-class Doorway:
+class GatewayAccess:
     """The token middleware and the certificate, whose files are read anew when they change."""
 
     def __init__(
@@ -33,7 +33,7 @@ class Doorway:
         clock: Clock,
         timers: Timers,
         publishers: Callable[[], Sequence[AllowedPublisher]],
-        metrics: DoorMetrics,
+        metrics: GatewayMetrics,
         connections: int = MOST_CONNECTIONS,
     ) -> None:
         """``publishers``: those of the configuration in force. ``connections``: how many it may
@@ -43,7 +43,7 @@ class Doorway:
         self._followed: list[Following[Any]] = []
         #: Stands before every route of intake; None: anybody may come in.
         self.guard: TokenMiddleware | None = None
-        #: Takes up intake's connections; None: there is no door.
+        #: Takes up intake's connections; None: anybody may connect.
         self.entrance: ConnectionAcceptor | None = None
         keys, files = settings.token_keys, settings.intake_tls
         self._tls = None if files is None else self._encrypt(files)

@@ -1,4 +1,4 @@
-"""The metrics of a gateway's door, exported where it has one."""
+"""The metrics of a gateway's connections and tokens."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from pillion_sidecar.telemetry import definitions
 
 
 class Turned(StrEnum):
-    """Why a request was turned away at a gateway's door, before its body was read."""
+    """Why a gateway refused a request before it read the body."""
 
     #: There are no keys to verify a token with: answered 503.
     NO_KEYS = "no-keys"
@@ -53,8 +53,8 @@ class GivenUp(StrEnum):
 STAGES = ("handshake", "unproven", "proven")
 
 
-class DoorMetrics:
-    """What is counted at the door, and what it has to work with."""
+class GatewayMetrics:
+    """Connections and refused requests, and the keys and certificate in use."""
 
     def __init__(self) -> None:
         self._given_up = Counter(dict.fromkeys(GivenUp, 0))

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import trustme
 
-from pillion_sidecar.doorway import Doorway
+from pillion_sidecar.gateway_access import GatewayAccess
 from pillion_sidecar.settings import Settings, TLSFiles
-from pillion_sidecar.telemetry.door import DoorMetrics
+from pillion_sidecar.telemetry.gateway import GatewayMetrics
 from pillion_sidecar.testing import FakeTime
 from support.token_issuer import TokenIssuer
 
@@ -18,8 +18,8 @@ class Opened:
     """A doorway over files, and its metrics."""
 
     def __init__(self, folder: Path, fake_time: FakeTime, **settings: Any) -> None:
-        self.metrics = DoorMetrics()
-        self.doorway = Doorway(
+        self.metrics = GatewayMetrics()
+        self.doorway = GatewayAccess(
             Settings(resources=folder, **settings),
             clock=fake_time,
             timers=fake_time,
