@@ -7,7 +7,7 @@ import ssl
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 
 #: Bytes of a token's file that are read.
 MOST_TOKEN_BYTES = 16 * 1024
@@ -52,25 +52,25 @@ class Access:
         )
 
     def check(self, url: str) -> None:
-        """Raise :class:`CommandFailed` where this is not for such a URL."""
+        """Raise :class:`CommandError` where this is not for such a URL."""
         if urlsplit(url).scheme == "https":
             return
         for option, given in (("--ca", self._ca), ("--token-file", self._token_file)):
             if given is not None:
-                raise CommandFailed(
+                raise CommandError(
                     f"{option} is for an https URL, and {url!r} is none", code=Exit.USAGE
                 )
 
     def context(self) -> ssl.SSLContext:
-        """Return what certificates are verified with. Raises :class:`CommandFailed`."""
+        """Return what certificates are verified with. Raises :class:`CommandError`."""
         try:
             context = ssl.create_default_context(cafile=self._ca)
         except ssl.SSLError:
-            raise CommandFailed(
+            raise CommandError(
                 f"--ca {self._ca}: there are no certificates in PEM in it", code=Exit.USAGE
             ) from None
         except OSError as error:
-            raise CommandFailed(f"--ca {self._ca}: {error.strerror}", code=Exit.USAGE) from None
+            raise CommandError(f"--ca {self._ca}: {error.strerror}", code=Exit.USAGE) from None
         # RFC 9525 6.3: a name counts in subjectAltName only.
         context.hostname_checks_common_name = False
         return context
@@ -78,7 +78,7 @@ class Access:
     def headers(self) -> dict[str, str]:
         """Return the headers of a request, with the token as it is now.
 
-        Raises :class:`CommandFailed`.
+        Raises :class:`CommandError`.
         """
         if self._token_file is None:
             return {}
@@ -86,9 +86,9 @@ class Access:
             with self._token_file.open("rb") as file:
                 token = file.read(MOST_TOKEN_BYTES + 1).strip()
         except OSError as error:
-            raise CommandFailed(f"--token-file {self._token_file}: {error.strerror}") from None
+            raise CommandError(f"--token-file {self._token_file}: {error.strerror}") from None
         if len(token) > MOST_TOKEN_BYTES or _TOKEN.fullmatch(token) is None:
-            raise CommandFailed(f"--token-file {self._token_file}: there is no token in it")
+            raise CommandError(f"--token-file {self._token_file}: there is no token in it")
         return {"Authorization": f"Bearer {token.decode('ascii')}"}
 
 

@@ -16,7 +16,7 @@ from typing import Any, Self
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from pillion_cli.access import Access
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 
 #: Where a deliverer's intake listens unless it was told otherwise.
 DEFAULT_URL = "http://127.0.0.1:8288"
@@ -26,11 +26,11 @@ _UNPRINTABLE = re.compile(r"[^\x21-\x7e]")
 MAXIMUM_ANSWER = 64 * 1024 * 1024
 
 
-class Unreachable(CommandFailed):
+class Unreachable(CommandError):
     """The deliverer cannot be reached, or did not answer."""
 
 
-class Refused(CommandFailed):
+class Refused(CommandError):
     """The deliverer answered that it will not, for a reason that waiting does not mend."""
 
 
@@ -75,7 +75,7 @@ class DelivererClient:
     ) -> None:
         """``timeout`` is in seconds, for each read and write. ``named_by``: what names the URL.
 
-        Raises :class:`CommandFailed` for a URL that is not one.
+        Raises :class:`CommandError` for a URL that is not one.
         """
         self.url, parts = read_url(url)
         host, port = parts.hostname, parts.port
@@ -154,7 +154,7 @@ class DelivererClient:
 
 
 def read_url(url: str) -> tuple[str, SplitResult]:
-    """Return a URL, or HOST:PORT as one, and its parts. Raises :class:`CommandFailed`."""
+    """Return a URL, or HOST:PORT as one, and its parts. Raises :class:`CommandError`."""
     whole = url if "://" in url else f"http://{url}"
     try:
         parts = urlsplit(whole)
@@ -167,8 +167,8 @@ def read_url(url: str) -> tuple[str, SplitResult]:
     return whole, parts
 
 
-def _no_url(url: str, why: str) -> CommandFailed:
-    return CommandFailed(f"{url!r} is not a URL such as {DEFAULT_URL}: {why}", code=Exit.USAGE)
+def _no_url(url: str, why: str) -> CommandError:
+    return CommandError(f"{url!r} is not a URL such as {DEFAULT_URL}: {why}", code=Exit.USAGE)
 
 
 def _why(url: str, error: Exception, named_by: str) -> str:

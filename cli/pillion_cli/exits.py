@@ -1,11 +1,15 @@
-"""How the ``pillion`` command ends: exit codes that scripts can use."""
+"""How the process of a command runs and ends: exit codes, signals, the garbage collector."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import NoReturn
+
+#: New objects that may be left to the collector: a few milliseconds of its work.
+MOST_LEFT = 20_000
 
 
 class Exit(IntEnum):
@@ -32,7 +36,7 @@ MEANINGS: dict[Exit, str] = {
 }
 
 
-class CommandFailed(Exception):
+class CommandError(Exception):
     """A command cannot go on; the message tells people why, and what to do."""
 
     def __init__(self, message: str, *, code: Exit = Exit.FAILED) -> None:
@@ -61,3 +65,20 @@ def ended_by_signals() -> Iterator[None]:
 def _end(_number: int, _frame: object) -> NoReturn:
     # No exception: an import that is under way may catch every one.
     os._exit(Exit.OK)
+
+
+@contextmanager
+def gc_disabled() -> Iterator[None]:
+    """Collect nothing meanwhile, and never look again at the many objects that it leaves.
+
+    They go when nobody refers to them any more, as most do; only what stands in a cycle at the
+    end stays for good, so the young generations are cleared of that at the beginning.
+    """
+    gc.collect(1)
+    gc.disable()
+    try:
+        yield
+    finally:
+        if gc.get_count()[0] > MOST_LEFT:
+            gc.freeze()
+        gc.enable()

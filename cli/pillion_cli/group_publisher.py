@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from pillion_cli.client import Answer, DelivererClient, Refused, Unreachable
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 from pillion_cli.indications import Batch, Item, Kind
 from pillion_cli.publisher import (
     FIRST_WAIT,
@@ -82,7 +82,7 @@ class GroupPublisher:
     def _number(self, batch: Batch, *, is_last: bool) -> Batch:
         group = self._group
         if batch.kind is not Kind.NDJSON:
-            raise CommandFailed(
+            raise CommandError(
                 f"--group numbers indications in JSON alone, not {batch.kind.value}",
                 code=Exit.USAGE,
             )

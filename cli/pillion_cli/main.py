@@ -16,8 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, NoReturn, Protocol, cast
 
-from pillion_cli.collecting import uncollected
-from pillion_cli.exits import MEANINGS, CommandFailed, Exit, ended_by_signals
+from pillion_cli.exits import MEANINGS, CommandError, Exit, ended_by_signals, gc_disabled
 
 #: Subcommands, in the order in which one meets them, and what each is for in a line.
 COMMANDS: dict[str, str] = {
@@ -150,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Before the imports, which take most of a sidecar's start.
         with ended_by_signals() if name in _RUN_ON else nullcontext():
             return _run(name, arguments[1:])
-    except CommandFailed as failure:
+    except CommandError as failure:
         print(f"pillion {name}: {failure}", file=sys.stderr)
         return failure.code
     except KeyboardInterrupt:
@@ -163,7 +162,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(name: str, arguments: Sequence[str]) -> int:
     # What is imported stays: to look for garbage in it takes a tenth of a sidecar's start.
-    with uncollected():
+    with gc_disabled():
         command = load(name)
     args = command_parser(name, command).parse_args(arguments)
     return int(command.run(args))
@@ -212,14 +211,14 @@ def top_parser() -> argparse.ArgumentParser:
 def load(name: str) -> Command:
     """Import the module of a subcommand.
 
-    Raises :class:`CommandFailed` where a package is missing that an extra would bring.
+    Raises :class:`CommandError` where a package is missing that an extra would bring.
     """
     try:
         return cast(
             Command, importlib.import_module(f"pillion_cli.commands.{name.replace('-', '_')}")
         )
     except ModuleNotFoundError as error:
-        raise CommandFailed(
+        raise CommandError(
             f"{error}; `pip install 'pillion[{_extra(name)}]'` brings what this command needs"
         ) from error
 

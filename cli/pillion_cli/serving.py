@@ -8,7 +8,7 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 from pillion_sidecar.telemetry.logs import LogFormat, LogOutput, configure_logging
 from pillion_sidecar.telemetry.rolling import Frequency, LogFile
 
@@ -113,12 +113,12 @@ def _count(text: str) -> int:
 def start_logging(args: argparse.Namespace) -> LogOutput:
     """Log as the command line says; the caller closes the returned output at the end.
 
-    Raises CommandFailed where the log file cannot be opened, or where there is none to roll.
+    Raises CommandError where the log file cannot be opened, or where there is none to roll.
     """
     try:
         return configure_logging(LogFormat(args.log_format), args.log_level, file=_log_file(args))
     except OSError as error:
-        raise CommandFailed(
+        raise CommandError(
             f"--log-file {args.log_file}: {error.strerror or error}; name a file in a folder that "
             "there is, and that may be written to"
         ) from error
@@ -128,12 +128,10 @@ def _log_file(args: argparse.Namespace) -> LogFile | None:
     size, frequency, keep = args.log_file_size, args.log_file_frequency, args.log_file_keep
     if args.log_file is None:
         if size or frequency or keep:
-            raise CommandFailed(
-                "only a file rolls: say which with --log-file FILE", code=Exit.USAGE
-            )
+            raise CommandError("only a file rolls: say which with --log-file FILE", code=Exit.USAGE)
         return None
     if keep and not (size or frequency):
-        raise CommandFailed(
+        raise CommandError(
             "--log-file-keep: say when the file rolls, with --log-file-size or "
             "--log-file-frequency",
             code=Exit.USAGE,

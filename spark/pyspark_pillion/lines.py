@@ -75,7 +75,7 @@ def _normalised(texts: Sequence[str | None], kind: Any) -> Lines:
     return Lines(pa.array(kept, kind), tuple(invalid))
 
 
-class RefusedValue(ValueError):
+class ValueRefusedError(ValueError):
     """A value that JSON or CIM cannot hold; the text says why."""
 
 
@@ -95,7 +95,7 @@ def structured_lines(batch: Any, *, class_name: str, columns: Mapping[str, str])
     for row in zip(*values, strict=True):
         try:
             kept.append(_line(start, names, row))
-        except RefusedValue as error:
+        except ValueRefusedError as error:
             shown = json.dumps(dict(zip(names, row, strict=True)), default=str, ensure_ascii=False)
             invalid.append(Invalid(shown, str(error)))
     return Lines(pa.array(kept, pa.large_string()), tuple(invalid))
@@ -109,8 +109,8 @@ def _line(start: Mapping[str, str], names: Sequence[str], row: Sequence[Any]) ->
             continue
         try:
             found = _plain(value)
-        except RefusedValue as error:
-            raise RefusedValue(f"{name} {error}") from None
+        except ValueRefusedError as error:
+            raise ValueRefusedError(f"{name} {error}") from None
         (line if name in ENVELOPE else properties)[name] = found
     line["properties"] = properties
     return json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -118,7 +118,7 @@ def _line(start: Mapping[str, str], names: Sequence[str], row: Sequence[Any]) ->
 
 def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
-        raise RefusedValue(f"is {value}, which no CIM real holds")
+        raise ValueRefusedError(f"is {value}, which no CIM real holds")
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, list):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from pyspark_pillion.access import Access, Address
+from pyspark_pillion.deliverer import Access, Address
 from pyspark_pillion.errors import ConfigurationError
 
 DEFAULT_URL = "http://127.0.0.1:8288"

@@ -5,11 +5,13 @@ Only what was refused for now is sent again, and before anything that follows it
 what goes to one destination holds.
 """
 
+import random
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -24,6 +26,7 @@ from pyspark_pillion.answers import (
 )
 from pyspark_pillion.deliverer import FAILURES, Deliverer
 from pyspark_pillion.errors import (
+    DelivererUnavailable,
     FlushTimeout,
     PublisherForgotten,
     RequestRefused,
@@ -31,11 +34,74 @@ from pyspark_pillion.errors import (
 )
 from pyspark_pillion.lines import Invalid, body, body_size, halves
 from pyspark_pillion.options import Options
-from pyspark_pillion.pace import Pace, Patience
 from pyspark_pillion.rejects import Rejects
 
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 10.0
 #: Between two polls of a flush, so that a deliverer that answers at once is not hammered.
 POLL_PAUSE = 0.2
+
+
+class Pace(Protocol):
+    """Time and chance, as a dependency: tests move both by hand."""
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never goes back."""
+
+    def sleep(self, seconds: float) -> None:
+        """Let seconds pass."""
+
+    def jitter(self) -> float:
+        """A number from 0 up to 1."""
+
+
+class SystemPace:
+    """The machine's own."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def jitter(self) -> float:
+        return random.random()
+
+
+class Patience:
+    """Pauses that double, with jitter, until nothing has got better for ``seconds``."""
+
+    def __init__(self, *, seconds: float, pace: Pace) -> None:
+        self._seconds = seconds
+        self._pace = pace
+        self._pause = FIRST_PAUSE
+        self._since: float | None = None
+        #: How many pauses there were.
+        self.pauses = 0
+
+    def progress(self) -> None:
+        """Something was taken: start afresh at the next trouble."""
+        self._since = None
+        self._pause = FIRST_PAUSE
+
+    def pause(self, trouble: str, *, at_least: float = 0.0) -> None:
+        """Wait before trying again: a doubling pause, or as long as the deliverer asked for.
+
+        Raises DelivererUnavailable, naming the trouble, where patience would end before the pause.
+        """
+        now = self._pace.monotonic()
+        if self._since is None:
+            self._since = now
+        left = self._since + self._seconds - now
+        pause = max(self._pause * (0.5 + self._pace.jitter() / 2), at_least)
+        if left <= 0 or at_least > left:
+            raise DelivererUnavailable(
+                f"the deliverer took nothing for {now - self._since:.0f} of {self._seconds:g} s"
+                f" (option retrySeconds): {trouble}"
+            )
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        self.pauses += 1
+        self._pace.sleep(min(pause, left))
 
 
 @dataclass(slots=True)

@@ -1,35 +1,95 @@
 """The steps of a check, each told as it ends."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from pillion_cli.checking.documents import KINDS, Plan, indication
-from pillion_cli.checking.ports import (
-    Arrivals,
-    Cluster,
-    Door,
-    Monotonic,
-    Reply,
-    Report,
-    Sleep,
-    Step,
-)
 from pillion_operator.cluster.api import FAILURES, ApiError
-from pillion_operator.cluster.types import CONFIG_MAP, Object, our_type
+from pillion_operator.cluster.types import CONFIG_MAP, Object, ResourceType, our_type
 from pillion_operator.injection.decision import has_deliverer
 from pillion_operator.names import INJECT_LABEL, gateway
 
+#: The time, in seconds.
+Monotonic = Callable[[], float]
+Sleep = Callable[[float], Awaitable[None]]
 #: Seconds between two looks at what the cluster does.
 LOOK = 0.5
 #: Seconds that the gateway is given to deliver, of which its answer says more than our giving up.
 DELIVERY = 20.0
-
 #: What is waited for: None once it holds, else what is the matter still.
 Probe = Callable[[], Awaitable[str | None]]
 
 
-class CheckFailed(Exception):
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step that has ended."""
+
+    name: str
+    seconds: float
+    #: None: it went well.
+    failure: str | None
+
+    def as_text(self) -> str:
+        """A line for people."""
+        if self.failure is not None:
+            return f"FAILED  {self.name}: {self.failure}"
+        return f"ok      {self.name} ({self.seconds:.1f} s)"
+
+    def as_json(self) -> str:
+        """A line for programs."""
+        return json.dumps(
+            {
+                "step": self.name,
+                "ok": self.failure is None,
+                "seconds": round(self.seconds, 3),
+                "failure": self.failure,
+            }
+        )
+
+
+#: Shows a step as soon as it has ended.
+Report = Callable[[Step], object]
+
+
+class Cluster(Protocol):
+    """The API server. The methods raise what ``pillion_operator.cluster.api.FAILURES`` names."""
+
+    async def get(self, kind: ResourceType, namespace: str | None, name: str) -> Object | None: ...
+
+    async def create(self, body: Object, *, dry_run: bool = False) -> Object: ...
+
+    async def delete(self, kind: ResourceType, namespace: str | None, name: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """An answer of the gateway's door; ``document`` is empty where it has no JSON object."""
+
+    status: int
+    text: str
+    document: Mapping[str, Any]
+
+
+class Door(Protocol):
+    """The gateway's door. Raises OSError where nobody answers, or not whom ``ca`` vouches for."""
+
+    async def publish(
+        self, indication: Object, *, ca: str, token: str | None, wait: float
+    ) -> Reply:
+        """Publish with ``ack=delivered``. ``ca`` is PEM; ``wait`` in seconds."""
+
+
+class Arrivals(Protocol):
+    """The listener's side."""
+
+    async def arrived(self, identifier: str) -> None:
+        """Wait until the indication has arrived."""
+
+
+class CheckError(Exception):
     """A step failed; the message says what was found, and where to look."""
 
 
@@ -93,7 +153,7 @@ class Check:
             failure: str | None = None
             try:
                 await step()
-            except CheckFailed as error:
+            except CheckError as error:
                 failure = str(error)
             except FAILURES as error:
                 failure = f"the API server says: {str(error) or type(error).__name__}"
@@ -107,7 +167,7 @@ class Check:
         end = self._world.monotonic() + self._timeout
         while (matter := await probe()) is not None:
             if self._world.monotonic() >= end:
-                raise CheckFailed(f"after {self._timeout:g} s {matter}. {look}")
+                raise CheckError(f"after {self._timeout:g} s {matter}. {look}")
             await self._world.sleep(LOOK)
 
     # ------------------------------------------------------------------ resources
@@ -117,7 +177,7 @@ class Check:
             try:
                 await self._world.cluster.create(document)
             except ApiError as error:
-                raise CheckFailed(
+                raise CheckError(
                     f"{document['kind']}: {error}. Are the custom resource definitions those of "
                     "this version (crds.install), and may the check's service account create "
                     "them here?"
@@ -197,7 +257,7 @@ class Check:
         if reply.status == 401:
             return None
         if reply.status < 300:
-            raise CheckFailed("it takes an indication from whoever has no token")
+            raise CheckError("it takes an indication from whoever has no token")
         return f"it answers {reply.status}: {reply.text.strip()}"
 
     async def _deliver(self) -> None:
@@ -209,7 +269,7 @@ class Check:
         try:
             await asyncio.wait_for(self._world.arrivals.arrived(self._sent), self._timeout)
         except TimeoutError:
-            raise CheckFailed(
+            raise CheckError(
                 "the gateway says that it is delivered, and the listener has not got it: does "
                 f"another program listen at {self._plan.listener}?"
             ) from None
@@ -218,13 +278,13 @@ class Check:
         try:
             token = self._world.token()
         except OSError as error:
-            raise CheckFailed(f"the token cannot be read: {error}") from error
+            raise CheckError(f"the token cannot be read: {error}") from error
         reply = await self._publish(token=token)
         if isinstance(reply, str):
             return reply
         said = reply.text.strip() or "nothing"
         if reply.status in (401, 403):
-            raise CheckFailed(f"the door does not take the token: {reply.status}: {said}")
+            raise CheckError(f"the door does not take the token: {reply.status}: {said}")
         if reply.status == 200 and reply.document.get("delivered") == 1:
             return None
         if reply.status == 202:
@@ -247,7 +307,7 @@ class Check:
         made = await self._world.cluster.create(self._plan.pod(), dry_run=True)
         if not has_deliverer(made):
             asked = made["metadata"]["labels"][INJECT_LABEL]
-            raise CheckFailed(
+            raise CheckError(
                 f"a pod of {self._plan.namespace} labelled {INJECT_LABEL}: {asked} would start "
                 "without one. Can the API server reach the webhook's Service, does its caBundle "
                 "fit, and does injection.namespaceSelector let this namespace through?"

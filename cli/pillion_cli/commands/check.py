@@ -11,12 +11,11 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pillion_cli.deliverer_arguments import add_output_argument
-from pillion_cli.durations import seconds_from
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.arguments import add_output_argument, seconds_from
+from pillion_cli.exits import CommandError, Exit
 
 if TYPE_CHECKING:
-    from pillion_cli.checking.listening import Arrived
+    from pillion_cli.checking.endpoints import Arrived
 
 HELP = """
 Check that Pillion works in a Kubernetes cluster. It makes an IndicationService in mode Gateway, a
@@ -97,23 +96,22 @@ def _account(text: str) -> tuple[str, str]:
 
 def run(args: argparse.Namespace) -> int:
     """Check; return the exit code."""
-    from pillion_cli.listener.server import CannotListenError
+    from pillion_cli.listener.server import ListenError
 
     try:
         return Exit.OK if asyncio.run(_check(args)) else Exit.FAILED
     except asyncio.CancelledError:
         return Exit.INTERRUPTED
-    except CannotListenError as error:
-        raise CommandFailed(f"cannot listen on port {args.port}: {error}") from error
+    except ListenError as error:
+        raise CommandError(f"cannot listen on port {args.port}: {error}") from error
     except (OSError, ValueError) as error:
-        raise CommandFailed(f"there is no way to the API server: {error}") from error
+        raise CommandError(f"there is no way to the API server: {error}") from error
 
 
 async def _check(args: argparse.Namespace) -> bool:
     from pillion_cli.checking.check import Check, World
     from pillion_cli.checking.documents import Plan
-    from pillion_cli.checking.door import HTTPSDoor
-    from pillion_cli.checking.listening import Arrived
+    from pillion_cli.checking.endpoints import Arrived, HTTPSGateway
     from pillion_operator.cluster.connected import connected
     from pillion_operator.names import gateway
 
@@ -129,7 +127,7 @@ async def _check(args: argparse.Namespace) -> bool:
         )
         world = World(
             cluster=cluster,
-            door=HTTPSDoor(args.gateway or default),
+            door=HTTPSGateway(args.gateway or default),
             arrivals=arrivals,
             monotonic=time.monotonic,
             sleep=asyncio.sleep,

@@ -5,10 +5,9 @@ import json
 import time
 
 from pillion_cli.access import Access
+from pillion_cli.arguments import add_deliverer_arguments, add_output_argument, add_timeout_argument
 from pillion_cli.client import DelivererClient, Refused, Unreachable
-from pillion_cli.deliverer_arguments import add_deliverer_arguments, add_output_argument
-from pillion_cli.durations import add_timeout_argument
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 
 HELP = """
 Hasten delivery: each pending retry is attempted at once, and the command waits until
@@ -56,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     """Hasten, wait, and return the exit code."""
     try:
         code = _drain(args)
-    except CommandFailed as failure:
+    except CommandError as failure:
         if not args.best_effort:
             raise
         _tell(args, str(failure), pending=None)
@@ -72,7 +71,7 @@ def _drain(args: argparse.Namespace) -> int:
             answer = client.post("/drain", {"timeout": f"{args.timeout:g}"})
         except Unreachable as failure:
             if time.monotonic() - started > args.timeout:
-                raise CommandFailed(str(failure), code=Exit.PARTLY) from failure
+                raise CommandError(str(failure), code=Exit.PARTLY) from failure
             if not args.gone_ok:
                 raise
             _tell(args, f"{failure}; nothing is left to do", pending=None)

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 from pillion_cli.journal.overview import Export, Overview
 from pillion_cli.journal.reading import JournalReader
 from pillion_cli.journal.snapshot import Snapshot
@@ -127,22 +127,22 @@ def _refusing() -> Iterator[None]:
     except JournalError as error:
         failed = isinstance(error, UnreadableError)
         code = Exit.FAILED if failed else Exit.USAGE
-        raise CommandFailed(str(error), code=code) from error
+        raise CommandError(str(error), code=code) from error
 
 
 def _check(args: argparse.Namespace) -> None:
     if args.destination is not None and args.action not in ("export", "discards"):
-        raise CommandFailed("--destination: only for export and discards", code=Exit.USAGE)
+        raise CommandError("--destination: only for export and discards", code=Exit.USAGE)
     of_export = {"--pending": args.pending, "--all": args.all, "--envelope": args.envelope}
     given = [name for name, is_given in of_export.items() if is_given]
     if given and args.action != "export":
-        raise CommandFailed(f"{', '.join(given)}: only for export", code=Exit.USAGE)
+        raise CommandError(f"{', '.join(given)}: only for export", code=Exit.USAGE)
     of_discards = {"--reason": args.reason, "--since": args.since}
     given = [name for name, value in of_discards.items() if value is not None]
     if given and args.action != "discards":
-        raise CommandFailed(f"{', '.join(given)}: only for discards", code=Exit.USAGE)
+        raise CommandError(f"{', '.join(given)}: only for discards", code=Exit.USAGE)
     if args.output == "json" and args.action == "export":
-        raise CommandFailed("--output: export always writes JSON; leave it out", code=Exit.USAGE)
+        raise CommandError("--output: export always writes JSON; leave it out", code=Exit.USAGE)
 
 
 def _moment(text: str) -> datetime:
@@ -330,7 +330,7 @@ def _export(reader: JournalReader, args: argparse.Namespace) -> int:
     export = Export(all=args.all, destination=args.destination, envelope=args.envelope)
     known = {name for _, name in reader.account.destinations.values()}
     if args.destination is not None and args.destination not in known:
-        raise CommandFailed(
+        raise CommandError(
             f"no destination {args.destination!r} in this journal; it knows "
             f"{', '.join(sorted(known)) or 'none'}",
             code=Exit.USAGE,
@@ -375,7 +375,7 @@ def _discards(args: argparse.Namespace) -> int:
         unlisted = count_unlisted(args.directory)
     except OSError as error:
         failure = folder_error(str(args.directory), error)
-        raise CommandFailed(str(failure), code=Exit.USAGE) from error
+        raise CommandError(str(failure), code=Exit.USAGE) from error
     if unlisted:
         print(
             f"pillion journal: {unlisted:,} discards are not listed: the list had no room for them",

@@ -7,8 +7,8 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pillion_cli.durations import DAY, seconds_from
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.arguments import DAY, seconds_from
+from pillion_cli.exits import CommandError, Exit
 from pillion_cli.serving import heed_signals
 
 if TYPE_CHECKING:
@@ -106,14 +106,14 @@ def _add_behaviour(group: "argparse._ArgumentGroup") -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Listen until told to end; return the exit code."""
-    from pillion_cli.listener.server import CannotListenError
+    from pillion_cli.listener.server import ListenError
 
     _check(args)
     behaviour, tls = _behaviour(args), _tls(args)
     try:
         asyncio.run(_listen(args, behaviour=behaviour, tls=tls))
-    except CannotListenError as error:
-        raise CommandFailed(
+    except ListenError as error:
+        raise CommandError(
             f"cannot listen on {args.address} port {args.port}: {error};"
             " choose another --port, or 0 for any"
         ) from error
@@ -129,9 +129,9 @@ def _check(args: argparse.Namespace) -> None:
         if value is not None and (value < low or (high is not None and value > high)):
             upto = "" if high is None else f" and at most {high}"
             message = f"{name} must be at least {low}{upto}, and is {value}"
-            raise CommandFailed(message, code=Exit.USAGE)
+            raise CommandError(message, code=Exit.USAGE)
     if args.tls_key and not args.tls_certificate:
-        raise CommandFailed("--tls-key needs --tls-certificate", code=Exit.USAGE)
+        raise CommandError("--tls-key needs --tls-certificate", code=Exit.USAGE)
 
 
 def _behaviour(args: argparse.Namespace) -> "Behaviour":
@@ -152,7 +152,7 @@ def _behaviour(args: argparse.Namespace) -> "Behaviour":
     except BehaviourError as error:
         field, _, rest = str(error).partition(":")
         message = f"--{field.replace('_', '-')}:{rest}"
-        raise CommandFailed(message, code=Exit.USAGE) from error
+        raise CommandError(message, code=Exit.USAGE) from error
 
 
 def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
@@ -162,7 +162,7 @@ def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
     try:
         context.load_cert_chain(args.tls_certificate, args.tls_key)
     except (OSError, ssl.SSLError) as error:
-        raise CommandFailed(
+        raise CommandError(
             f"cannot read the TLS certificate {args.tls_certificate} and its key: {error};"
             " both must be PEM, without a password"
         ) from error

@@ -11,10 +11,9 @@ from contextlib import contextmanager
 from typing import BinaryIO
 
 from pillion_cli.access import Access
+from pillion_cli.arguments import DAY, add_deliverer_arguments, add_output_argument, seconds_from
 from pillion_cli.client import DelivererClient
-from pillion_cli.deliverer_arguments import add_deliverer_arguments, add_output_argument
-from pillion_cli.durations import DAY, seconds_from
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 from pillion_cli.group_publisher import GroupPublisher, SystemTime
 from pillion_cli.indications import batches, kind_of
 from pillion_cli.publisher import (
@@ -161,7 +160,7 @@ def run(args: argparse.Namespace) -> int:
             sender.publish(batches(stream, kind, size=args.batch))
             if args.flush and publisher.summary.accepted + publisher.summary.duplicate:
                 sender.flush()
-        except (CommandFailed, KeyboardInterrupt):
+        except (CommandError, KeyboardInterrupt):
             _say(publisher.summary, args.output)
             raise
     _say(publisher.summary, args.output)
@@ -176,7 +175,7 @@ def _group(args: argparse.Namespace) -> SenderGroup | None:
         for name in ("ordered", "group_expires", "group_max_idle"):
             if getattr(args, name):
                 option = name.replace("_", "-")
-                raise CommandFailed(f"--{option} needs --group NAME", code=Exit.USAGE)
+                raise CommandError(f"--{option} needs --group NAME", code=Exit.USAGE)
         return None
     return SenderGroup(
         args.group,
@@ -199,14 +198,14 @@ def _batch_size(text: str) -> int:
 def _input(path: str) -> Iterator[BinaryIO]:
     if path == "-":
         if sys.stdin is None:  # as `<&-` has it
-            raise CommandFailed("cannot read standard input: it is closed")
+            raise CommandError("cannot read standard input: it is closed")
         yield sys.stdin.buffer
         return
     try:
         # Not a with: only a failure to open has this message.
         stream = open(path, "rb")  # noqa: SIM115
     except OSError as error:
-        raise CommandFailed(f"cannot read {path}: {error.strerror}") from error
+        raise CommandError(f"cannot read {path}: {error.strerror}") from error
     with stream:
         yield stream
 

@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pillion_cli.access import Access
+from pillion_cli.arguments import add_deliverer_arguments, add_output_argument
 from pillion_cli.client import Answer, DelivererClient, Refused
-from pillion_cli.deliverer_arguments import add_deliverer_arguments, add_output_argument
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 from pillion_cli.tables import plain, show, table
 from pillion_sidecar.config.problems import escape_controls
 
@@ -133,11 +133,11 @@ def _which(answer: dict[str, Any]) -> str:
 
 def _confirm(verb: str, name: str, depth: int) -> None:
     if not sys.stdin.isatty():
-        raise CommandFailed(f"--{verb} without a terminal to ask on needs --yes", code=Exit.USAGE)
+        raise CommandError(f"--{verb} without a terminal to ask on needs --yes", code=Exit.USAGE)
     what = "the first" if verb == "skip" else "all"
     answer = input(f"Give up {what} of {depth:,} pending for {name}? [y/N] ")
     if answer.strip().lower() not in ("y", "yes"):
-        raise CommandFailed("nothing was given up")
+        raise CommandError("nothing was given up")
 
 
 def _content(answer: Answer) -> dict[str, Any]:

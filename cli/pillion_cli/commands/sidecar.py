@@ -7,10 +7,9 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from pillion_cli.collecting import uncollected
-from pillion_cli.exits import CommandFailed, Exit
-from pillion_cli.gateways import add_gateway_arguments, gateway_access, intake_tls, token_keys
+from pillion_cli.exits import CommandError, Exit, gc_disabled
 from pillion_cli.serving import (
     add_logging_arguments,
     heed_signals,
@@ -21,13 +20,21 @@ from pillion_cli.serving import (
 from pillion_sidecar.app import Deliverer, StartFailed
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.descriptors import raise_limit
-from pillion_sidecar.settings import INTAKE_PORT, TELEMETRY_PORT, Address, Settings
+from pillion_sidecar.settings import (
+    INTAKE_PORT,
+    TELEMETRY_PORT,
+    Address,
+    GatewayAccess,
+    Settings,
+    TLSFiles,
+)
 from pillion_sidecar.supervision import PartFailed, first
 
+#: Stands for the name of a gateway's IndicationService.
+SERVICE = "{service}"
 #: Seconds after which a thread that wants the interpreter gets it: the thread that commits waits so
 #: long at most for a busy event loop, instead of 5 ms.
 SWITCH_SECONDS = 0.0005
-
 HELP = f"""\
 Run a deliverer: take indications at the door for publishers, and deliver each to every
 subscribed listener, in order, with retry.
@@ -61,6 +68,94 @@ examples:
 exit codes: 0 stopped by SIGTERM, SIGHUP or Ctrl-C, 1 it could not start or failed,
 2 a wrong command line.
 """
+
+
+def add_gateway_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare them."""
+    door = parser.add_argument_group(
+        "gateway", "A gateway's door. The files are read anew when they change, and may come later."
+    )
+    for name, what in (
+        ("intake-tls-certificate", "serve intake over TLS with this certificate, in PEM"),
+        ("intake-tls-key", "the certificate's key, in PEM"),
+        ("token-keys", "let in the bearers of tokens that these keys verify (token-keys.json)"),
+    ):
+        door.add_argument(f"--{name}", metavar="FILE", type=Path, help=what)
+    relay = parser.add_argument_group("relay", "The gateway that this deliverer relays to.")
+    relay.add_argument(
+        "--gateway",
+        metavar="URL",
+        help=f"where it is; {SERVICE} stands for the name of its IndicationService",
+    )
+    relay.add_argument(
+        "--gateway-ca",
+        metavar="FILE",
+        type=Path,
+        help="the authorities that its certificate may come from, in PEM [those of the system]",
+    )
+    relay.add_argument(
+        "--gateway-token", metavar="FILE", type=Path, help="the token to show there [none]"
+    )
+
+
+def intake_tls(args: argparse.Namespace) -> TLSFiles | None:
+    """Return with what intake is served over TLS. Raises CommandError."""
+    certificate, key = args.intake_tls_certificate, args.intake_tls_key
+    if certificate is None and key is None:
+        return None
+    if key is None:
+        raise _wrong("--intake-tls-certificate needs --intake-tls-key FILE")
+    if certificate is None:
+        raise _wrong("--intake-tls-key needs --intake-tls-certificate FILE")
+    return TLSFiles(certificate=certificate, key=key)
+
+
+def token_keys(args: argparse.Namespace) -> Path | None:
+    """Return the file of the keys of tokens. Raises CommandError."""
+    keys: Path | None = args.token_keys
+    if keys is None:
+        return None
+    if args.intake_tls_certificate is None:
+        raise _wrong(
+            "--token-keys needs --intake-tls-certificate FILE: tokens do not travel in the clear"
+        )
+    if args.administration is None:
+        raise _wrong(
+            "--token-keys needs --administration HOST:PORT, such as 127.0.0.1:8290: whoever may"
+            " publish may not drain and purge"
+        )
+    return keys
+
+
+def gateway_access(args: argparse.Namespace) -> GatewayAccess | None:
+    """Return how to reach the gateway. Raises CommandError."""
+    url: str | None = args.gateway
+    if url is None:
+        for name in ("gateway_ca", "gateway_token"):
+            if getattr(args, name) is not None:
+                raise _wrong(f"--{name.replace('_', '-')} needs --gateway URL")
+        return None
+    scheme = _scheme(url.replace(SERVICE, "service"))
+    if scheme is None:
+        raise _wrong(f"--gateway: {url!r} is not a URL such as https://pillion-{SERVICE}.team:8288")
+    if scheme == "http" and (args.gateway_ca or args.gateway_token):
+        raise _wrong(f"--gateway: {url!r} is not https, and a token does not travel in the clear")
+    return GatewayAccess(url=url, ca=args.gateway_ca, token=args.gateway_token)
+
+
+def _scheme(url: str) -> str | None:
+    """Return the scheme of a URL that leads to a host and no further; None for any other."""
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return None
+    bare = not (parts.path.strip("/") or parts.query or parts.fragment or parts.username)
+    return parts.scheme if known and bare else None
+
+
+def _wrong(text: str) -> CommandError:
+    return CommandError(text, code=Exit.USAGE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -153,7 +248,7 @@ def _keep_apart(journal: Path | None, resources: Path) -> None:
     """A journal's files are not resources, and a folder of resources may be replaced as a whole."""
     if journal is not None and journal.resolve() == resources.resolve():
         text = f"--journal {journal} is the folder of --resources: name another one"
-        raise CommandFailed(text, code=Exit.USAGE)
+        raise CommandError(text, code=Exit.USAGE)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -185,12 +280,12 @@ def run(args: argparse.Namespace) -> int:
         asyncio.run(_serve(settings, log_records_dropped=lambda: output.dropped))
     except StartFailed as failure:
         print(failure, file=sys.stderr)
-        raise CommandFailed("the deliverer could not start") from failure
+        raise CommandError("the deliverer could not start") from failure
     except ExceptionGroup as group:
         failed = first(group, PartFailed)
         if failed is None:
             raise
-        raise CommandFailed(str(failed)) from group
+        raise CommandError(str(failed)) from group
     finally:
         output.close()
     return Exit.OK
@@ -199,7 +294,7 @@ def run(args: argparse.Namespace) -> int:
 async def _serve(settings: Settings, *, log_records_dropped: Callable[[], int]) -> None:
     stop = asyncio.Event()
     heed_signals(stop)
-    deliverer = Deliverer(settings, log_records_dropped=log_records_dropped, loading=uncollected)
+    deliverer = Deliverer(settings, log_records_dropped=log_records_dropped, loading=gc_disabled)
     failure = None
     async with asyncio.TaskGroup() as tasks:
         announcement = tasks.create_task(_announce(deliverer))

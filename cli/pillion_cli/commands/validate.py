@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 from pillion_sidecar.config.loader import load_folder
 from pillion_sidecar.config.problems import ConfigurationError, Problem
 from pillion_sidecar.config.resources import Configuration
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     """Check the folder, print what is wrong with it, and return the exit code."""
     if not args.directory.is_dir():
         message = f"{args.directory} is not a folder. Name the folder that holds the files."
-        raise CommandFailed(message, code=Exit.USAGE)
+        raise CommandError(message, code=Exit.USAGE)
     configuration: Configuration | None = None
     problems: tuple[Problem, ...] = ()
     try:

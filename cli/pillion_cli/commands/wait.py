@@ -5,10 +5,9 @@ import json
 import time
 from collections.abc import Callable
 
+from pillion_cli.arguments import add_output_argument, add_timeout_argument, deliverer_url
 from pillion_cli.client import DelivererClient, Unreachable
-from pillion_cli.deliverer_arguments import add_output_argument, deliverer_url
-from pillion_cli.durations import add_timeout_argument
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 
 HELP = """
 Wait until a deliverer has started: its intake listens, though it may have no configuration yet.
@@ -53,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     with DelivererClient(args.to, timeout=LOOK_SECONDS, named_by="--to") as client:
         try:
             wait_until_started(client, within=args.timeout, now=time.monotonic, sleep=time.sleep)
-        except CommandFailed as failure:
+        except CommandError as failure:
             if args.output == "json":
                 print(json.dumps({"started": False, "failure": str(failure)}))
             raise
@@ -71,12 +70,12 @@ def wait_until_started(
 ) -> None:
     """Look again and again, for at most ``within`` seconds and the last look.
 
-    Raises :class:`CommandFailed`, with what was last seen, where it has not started by then.
+    Raises :class:`CommandError`, with what was last seen, where it has not started by then.
     """
     end = now() + within
     while (missing := _missing(client)) is not None:
         if now() >= end:
-            raise CommandFailed(f"not started within {within:g} s: {missing}")
+            raise CommandError(f"not started within {within:g} s: {missing}")
         sleep(PACE)
 
 

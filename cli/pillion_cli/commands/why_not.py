@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pillion_cli.deliverer_arguments import add_output_argument
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.arguments import add_output_argument
+from pillion_cli.exits import CommandError, Exit
 
 if TYPE_CHECKING:
     from pillion_operator.cluster.api import Api
@@ -58,11 +58,11 @@ def run(args: argparse.Namespace) -> int:
     try:
         found = asyncio.run(asyncio.wait_for(_explained(args), TIMEOUT))
     except ApiError as error:
-        raise CommandFailed(f"the API server refuses: {error}") from error
+        raise CommandError(f"the API server refuses: {error}") from error
     except TimeoutError as error:
-        raise CommandFailed(f"the API server did not answer within {TIMEOUT:g} s") from error
+        raise CommandError(f"the API server did not answer within {TIMEOUT:g} s") from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise CommandFailed(f"there is no way to the API server: {error}") from error
+        raise CommandError(f"there is no way to the API server: {error}") from error
     print(shown(found, namespace=args.namespace, pod=args.pod, output=args.output))
     return Exit.OK
 
@@ -101,13 +101,13 @@ async def _explained(args: argparse.Namespace) -> "Explanation":
 async def explained(
     cluster: "Api", *, namespace: str, pod: str, operator_namespace: str
 ) -> "Explanation":
-    """Ask the cluster, and explain. Raises CommandFailed where there is no such pod."""
+    """Ask the cluster, and explain. Raises CommandError where there is no such pod."""
     from pillion_operator.cluster.types import POD, our_type
     from pillion_operator.injection.explaining import Surroundings, explain
 
     found = await cluster.get(POD, namespace, pod)
     if found is None:
-        raise CommandFailed(
+        raise CommandError(
             f"there is no pod {pod} in the namespace {namespace}; --namespace names another"
         )
     around = Surroundings(

@@ -1,8 +1,10 @@
-"""What a listener tells: a line for everything that happens, and a summary at the end."""
+"""What a listener reports: events, a summary, and over HTTP the last indications."""
 
 import json
+from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any, Protocol
 
 from pillion_cli.listener.arrival import Arrival
@@ -14,6 +16,8 @@ _SHOWN = 60
 #: Characters shown of each part of a sequence context.
 _PART = 9
 _SHOWN_PROPERTIES = ("EventID", "PerceivedSeverity", "Message", "Description")
+#: The most in one answer.
+MOST_AT_ONCE = 10_000
 
 
 @dataclass(slots=True)
@@ -159,3 +163,25 @@ def _cut(text: str, longest: int) -> str:
 def _plain(text: str, longest: int = _SHOWN) -> str:
     """A text of a stranger for a terminal: short, its control characters escaped."""
     return escape_controls(_cut(text, longest))
+
+
+class Arrivals:
+    """Keeps the last ``keep`` outcomes, each under an index that counts from 1."""
+
+    def __init__(self, *, keep: int) -> None:
+        self._kept: deque[bytes] = deque(maxlen=keep)
+        self._last = 0
+
+    def add(self, outcome: Outcome[Arrival]) -> None:
+        """Keep one; the oldest goes where there are too many."""
+        self._last += 1
+        if not self._kept.maxlen:
+            return
+        line = {"index": self._last, **outcome_as_json(outcome)}
+        self._kept.append(json.dumps(line).encode() + b"\n")
+
+    def after(self, index: int, *, limit: int = MOST_AT_ONCE) -> bytes:
+        """A JSON object a line: those after ``index`` that are still kept, at most ``limit``."""
+        first = self._last - len(self._kept)
+        skipped = max(0, index - first)
+        return b"".join(islice(self._kept, skipped, skipped + min(limit, MOST_AT_ONCE)))

@@ -21,9 +21,8 @@ from pillion_cli.listener.arrival import (
     read_cloud_event,
     read_export,
 )
-from pillion_cli.listener.arrivals import MOST_AT_ONCE, Arrivals
 from pillion_cli.listener.behaviour import Behaviour, BehaviourError
-from pillion_cli.listener.report import Reporter, Summary
+from pillion_cli.listener.report import MOST_AT_ONCE, Arrivals, Reporter, Summary
 from pillion_cli.listener.sequence import Outcome, Sequencer
 from pillion_sidecar.clock import Clock, Timer, Timers
 
@@ -253,7 +252,7 @@ class Listener:
         return web.Response(body=body, content_type="application/x-ndjson")
 
 
-class CannotListenError(Exception):
+class ListenError(Exception):
     """The address or the port cannot be listened on; the message says why."""
 
 
@@ -264,7 +263,7 @@ async def serve(
     """Serve while the context lasts, which is given the URL. Port 0 is any free one.
 
     Raises:
-        CannotListenError: it cannot.
+        ListenError: it cannot.
     """
     runner = web.AppRunner(
         listener.application(),
@@ -278,7 +277,7 @@ async def serve(
         try:
             await web.TCPSite(runner, address, port, ssl_context=tls).start()
         except OSError as error:
-            raise CannotListenError(error.strerror or str(error)) from error
+            raise ListenError(error.strerror or str(error)) from error
         host, bound = runner.addresses[0][:2]
         shown = f"[{host}]" if ":" in host else host
         yield f"{'http' if tls is None else 'https'}://{shown}:{bound}"

@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from pillion_cli.checking.check import LOOK, Check, World, condition
+from pillion_cli.checking.check import LOOK, Check, Reply, Step, World, condition
 from pillion_cli.checking.documents import KINDS, PART_OF, Plan, indication
-from pillion_cli.checking.door import HTTPSDoor
-from pillion_cli.checking.listening import Arrived
-from pillion_cli.checking.ports import Reply, Step
+from pillion_cli.checking.endpoints import Arrived, HTTPSGateway
 from pillion_cli.commands import check as command
 from pillion_cli.exits import Exit
 from pillion_cli.listener.arrival import Arrival
@@ -349,7 +347,7 @@ async def test_the_listener_tells_of_what_has_come_and_of_nothing_else() -> None
 
 async def test_an_authority_that_is_none_is_an_error_like_that_of_an_unreachable_door() -> None:
     with pytest.raises(OSError, match=r"\S"):
-        await HTTPSDoor("https://127.0.0.1:9").publish(
+        await HTTPSGateway("https://127.0.0.1:9").publish(
             indication("alert-1"), ca="no PEM", token=None, wait=1
         )
 

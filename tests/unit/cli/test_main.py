@@ -11,7 +11,7 @@ import pytest
 from pillion_cli import main as entry
 from pillion_cli.client import DEFAULT_URL
 from pillion_cli.commands.wait import DEFAULT_TELEMETRY
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 from pillion_sidecar.settings import INTAKE_PORT, TELEMETRY_PORT
 
 
@@ -145,7 +145,7 @@ def test_a_commands_help_teaches_with_examples(
 
 
 def _fails(_args: argparse.Namespace) -> int:
-    raise CommandFailed("there is no deliverer")
+    raise CommandError("there is no deliverer")
 
 
 def _interrupted(_args: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pillion_cli.durations import seconds_from
+from pillion_cli.arguments import seconds_from
 from pillion_cli.exits import Exit
 from pillion_cli.main import COMMANDS, command_parser, load, main
 

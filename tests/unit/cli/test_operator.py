@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pillion_cli.commands import operator
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 from pillion_operator.app import StartFailed
 from pillion_operator.leadership import LeadershipLost
 from pillion_operator.settings import (
@@ -250,7 +250,7 @@ def test_what_is_foreseen_is_told_in_a_sentence(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     ending(monkeypatch, group(group(error)))
-    with pytest.raises(CommandFailed, match=str(error)) as failed:
+    with pytest.raises(CommandError, match=str(error)) as failed:
         operator.run(parsed())
     assert failed.value.code == Exit.FAILED
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pyspark_pillion.errors import DelivererUnavailable
-from pyspark_pillion.pace import LONGEST_PAUSE, Patience
+from pyspark_pillion.sending import LONGEST_PAUSE, Patience
 from support.publisher import FakePace
 
 

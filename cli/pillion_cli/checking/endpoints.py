@@ -1,12 +1,17 @@
-"""The gateway's door over HTTPS."""
+"""The two ends of a check: the gateway over HTTPS, and a listener in the same process."""
 
+import asyncio
 import json
 import ssl
+from collections import defaultdict
 from typing import Any
 
 import aiohttp
 
-from pillion_cli.checking.ports import Reply
+from pillion_cli.checking.check import Reply
+from pillion_cli.listener.arrival import Arrival
+from pillion_cli.listener.report import Summary
+from pillion_cli.listener.sequence import Outcome
 from pillion_operator.cluster.types import Object
 
 #: Seconds beyond what the gateway was told to wait.
@@ -15,7 +20,7 @@ NETWORK = 10.0
 SHOWN = 500
 
 
-class HTTPSDoor:
+class HTTPSGateway:
     """The door at ``url``."""
 
     def __init__(self, url: str) -> None:
@@ -57,3 +62,30 @@ def _document(text: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+class Arrived:
+    """What has arrived: a listener's reporter, whom one can ask."""
+
+    def __init__(self) -> None:
+        # A check publishes a few indications, and whoever else sends here is told nothing.
+        self._events: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+
+    async def arrived(self, identifier: str) -> None:
+        """Wait until the indication has arrived."""
+        await self._events[identifier].wait()
+
+    def started(self, url: str) -> None:
+        """Nothing: the check knows the URL."""
+
+    def happened(self, outcome: Outcome[Arrival]) -> None:
+        """An indication has come."""
+        identifier = outcome.item.text("IndicationIdentifier")
+        if identifier is not None:
+            self._events[identifier].set()
+
+    def answered(self, what: str, *, path: str) -> None:
+        """Nothing: the gateway says what it was answered."""
+
+    def ended(self, summary: Summary) -> None:
+        """Nothing: the check has ended before."""
