@@ -7,6 +7,7 @@ it is *open*. One that MOF declares has the properties that it and its superclas
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pillion_cim import CIMDataError
 from pillion_cim.schema import CIMClass, Schema, make_class
 from pillion_cim.values import is_identifier
 
@@ -31,8 +32,6 @@ class PropertyDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class ClassDeclaration:
-    """One class."""
-
     name: str
     #: None: a class without a superclass.
     superclass: str | None
@@ -41,7 +40,7 @@ class ClassDeclaration:
     abstract: bool = False
 
 
-class DeclarationError(Exception):
+class DeclarationError(CIMDataError):
     """A class cannot be declared so."""
 
     def __init__(self, class_name: str, message: str, remedy: str) -> None:

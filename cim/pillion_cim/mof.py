@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pillion_cim import CIMDataError
 from pillion_cim.declarations import (
     MOST_CHARACTERS,
     MOST_CLASSES,
@@ -36,7 +37,7 @@ _CLOSING = {"(": ")", "{": "}", "[": "]"}
 _TYPES = frozenset(CIMType) - {CIMType.REFERENCE}
 
 
-class MOFError(Exception):
+class MOFError(CIMDataError):
     """A text is no MOF that can be read; ``line`` counts from 1."""
 
     def __init__(self, message: str, *, line: int, remedy: str = "") -> None:
@@ -129,7 +130,6 @@ class _Parser:
     # --- declarations
 
     def classes(self) -> tuple[ClassDeclaration, ...]:
-        """Every class of the text."""
         declared: list[ClassDeclaration] = []
         while self._next.kind != "end":
             if self._next.kind == "pragma":

@@ -18,19 +18,18 @@ CA_VARIABLE, TOKEN_VARIABLE = "PILLION_CA", "PILLION_TOKEN_FILE"
 
 
 def add_access_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare them."""
     parser.add_argument(
         "--ca",
         metavar="FILE",
         type=Path,
-        help="the authorities that the certificate behind an https URL may come from, in PEM"
-        f" [${CA_VARIABLE}, else those of the system]",
+        help="the CA certificates that verify an https URL, in PEM"
+        f" [${CA_VARIABLE}, else the system's]",
     )
     parser.add_argument(
         "--token-file",
         metavar="FILE",
         type=Path,
-        help="show this file's token, as a gateway asks for; it is read anew for each request"
+        help="send the token in this file, as a gateway requires; it is read again for each request"
         f" [${TOKEN_VARIABLE}]",
     )
 
@@ -58,7 +57,7 @@ class Access:
         for option, given in (("--ca", self._ca), ("--token-file", self._token_file)):
             if given is not None:
                 raise CommandError(
-                    f"{option} is for an https URL, and {url!r} is none", code=Exit.USAGE
+                    f"{option} needs an https URL, and {url!r} is not one", code=Exit.USAGE
                 )
 
     def context(self) -> ssl.SSLContext:
@@ -67,7 +66,7 @@ class Access:
             context = ssl.create_default_context(cafile=self._ca)
         except ssl.SSLError:
             raise CommandError(
-                f"--ca {self._ca}: there are no certificates in PEM in it", code=Exit.USAGE
+                f"--ca {self._ca} contains no certificates in PEM", code=Exit.USAGE
             ) from None
         except OSError as error:
             raise CommandError(f"--ca {self._ca}: {error.strerror}", code=Exit.USAGE) from None
@@ -88,7 +87,7 @@ class Access:
         except OSError as error:
             raise CommandError(f"--token-file {self._token_file}: {error.strerror}") from None
         if len(token) > MOST_TOKEN_BYTES or _TOKEN.fullmatch(token) is None:
-            raise CommandError(f"--token-file {self._token_file}: there is no token in it")
+            raise CommandError(f"--token-file {self._token_file} contains no token")
         return {"Authorization": f"Bearer {token.decode('ascii')}"}
 
 

@@ -52,13 +52,13 @@ def _seconds(text: str) -> float:
 
 
 def add_timeout_argument(parser: argparse.ArgumentParser, *, default: float) -> None:
-    """Define ``--timeout``, for a command that may be told not to wait at all."""
+    """Define ``--timeout``; 0 is valid."""
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
         type=seconds_from(0),
         default=default,
-        help="how long to wait [%(default)g]",
+        help="maximum time to wait [%(default)g]",
     )
 
 
@@ -87,7 +87,7 @@ def deliverer_url(text: str) -> str:
     return text
 
 
-def add_output_argument(parser: argparse.ArgumentParser, what: str = "how to show it") -> None:
+def add_output_argument(parser: argparse.ArgumentParser, what: str = "output format") -> None:
     """Define ``--output``; ``table`` is the word that earlier versions had for text."""
     parser.add_argument(
         "--output",

@@ -18,7 +18,7 @@ from urllib.parse import SplitResult, quote, urlencode, urlsplit
 from pillion_cli.access import Access
 from pillion_cli.exits import CommandError, Exit
 
-#: Where a deliverer's intake listens unless it was told otherwise.
+#: The default address of a deliverer's intake.
 DEFAULT_URL = "http://127.0.0.1:8288"
 #: What no URL holds; http.client raises for it.
 _UNPRINTABLE = re.compile(r"[^\x21-\x7e]")
@@ -36,8 +36,6 @@ class Refused(CommandError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP answer."""
-
     status: int
     body: bytes
     #: Seconds, where the answer has a Retry-After in seconds.
@@ -63,8 +61,6 @@ class Answer:
 
 
 class DelivererClient:
-    """Talks to one deliverer."""
-
     def __init__(
         self,
         url: str,
@@ -101,7 +97,6 @@ class DelivererClient:
         self._connection.close()
 
     def get(self, path: str, query: Mapping[str, object] | None = None) -> Answer:
-        """Ask for something. Raises :class:`Unreachable`."""
         return self._request("GET", path, query or {}, None, {})
 
     def post(

@@ -13,31 +13,33 @@ MOST_LEFT = 20_000
 
 
 class Exit(IntEnum):
-    """Exit codes."""
-
-    #: What was asked for was done.
+    #: Success.
     OK = 0
-    #: It failed: nothing of it was done, or what was checked is wrong.
+    #: Failure: nothing was done, or a check failed.
     FAILED = 1
-    #: The command line is wrong; nothing was tried.
+    #: The command line is wrong; nothing was done.
     USAGE = 2
-    #: A part of it was done.
+    #: Partial success.
     PARTLY = 3
     #: Ctrl-C, as shells have it: 128 + SIGINT.
     INTERRUPTED = 130
 
 
 MEANINGS: dict[Exit, str] = {
-    Exit.OK: "what was asked for was done",
-    Exit.FAILED: "it failed: nothing of it was done, or what was checked is wrong",
-    Exit.USAGE: "the command line is wrong; nothing was tried",
-    Exit.PARTLY: "a part of it was done, the rest was not",
+    Exit.OK: "success",
+    Exit.FAILED: "failure: nothing was done, or a check failed",
+    Exit.USAGE: "the command line is wrong; nothing was done",
+    Exit.PARTLY: "partial success",
     Exit.INTERRUPTED: "interrupted with Ctrl-C",
 }
 
 
-class CommandError(Exception):
-    """A command cannot go on; the message tells people why, and what to do."""
+class CLIError(Exception):
+    """The base of every error that this package raises."""
+
+
+class CommandError(CLIError):
+    """A command fails; the message gives the cause and the remedy."""
 
     def __init__(self, message: str, *, code: Exit = Exit.FAILED) -> None:
         super().__init__(message)

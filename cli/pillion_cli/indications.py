@@ -42,8 +42,6 @@ _BY_CONTENT_TYPE = {
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One indication of the input."""
-
     #: The line of an NDJSON file, or the place in a JSON array; from 1.
     number: int
     body: bytes
@@ -53,13 +51,10 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one request takes."""
-
     kind: Kind
     items: tuple[Item, ...]
 
     def body(self) -> bytes:
-        """The body of the request."""
         bodies = [item.body for item in self.items]
         if self.kind is Kind.CLOUD_EVENTS:
             return b"[" + b",".join(bodies) + b"]"

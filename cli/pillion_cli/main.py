@@ -21,16 +21,16 @@ from pillion_cli.exits import MEANINGS, CommandError, Exit, ended_by_signals, gc
 #: Subcommands, in the order in which one meets them, and what each is for in a line.
 COMMANDS: dict[str, str] = {
     "sidecar": "run a deliverer from a folder of resource files",
-    "operator": "run the operator in, or for, a Kubernetes cluster",
-    "validate": "check resource files, and name all that is wrong with them",
+    "operator": "run the operator in or for a Kubernetes cluster",
+    "validate": "check resource files and list every problem",
     "publish": "send indications to a deliverer",
-    "listen": "be a listener: print what arrives, and fail on request",
-    "queues": "show a deliverer's destination queues, skip or purge one",
-    "drain": "have a deliverer deliver at once what waits, and wait until it has",
+    "listen": "run a listener that prints what arrives and fails on request",
+    "queues": "show the destination queues of a deliverer; skip or purge one",
+    "drain": "attempt every pending delivery now, and wait until nothing is pending",
     "wait": "wait until a deliverer has started",
-    "journal": "look into a deliverer's journal: inspect, verify or export it, list its discards",
-    "why-not": "say by which rule a pod has no sidecar",
-    "check": "see that Pillion works in a cluster, from the resources to a listener",
+    "journal": "inspect, verify or export a deliverer's journal; list its discards",
+    "why-not": "explain why a pod has no sidecar",
+    "check": "check that Pillion works in a cluster, from the resources to a listener",
 }
 
 #: Those that run until a signal ends them.
@@ -59,8 +59,6 @@ _LONGEST_VALUE = 80
 
 
 class Command(Protocol):
-    """A module of ``pillion_cli.commands``."""
-
     HELP: str
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
@@ -107,11 +105,11 @@ class Parser(argparse.ArgumentParser):
         return near[0] if near else None
 
     def error(self, message: str) -> NoReturn:
-        """End with exit code 2 and a line that tells why."""
+        """Exit with code 2 and a line with the reason."""
         from pillion_sidecar.config.problems import escape_controls  # for this alone
 
         shown = message if len(message) <= _LONGEST_ERROR else f"{message[:_LONGEST_ERROR]}…"
-        line = escape_controls(f"{self.prog}: {shown}; {self.prog} --help tells more")
+        line = escape_controls(f"{self.prog}: {shown}; {self.prog} --help shows more")
         self.exit(Exit.USAGE, f"{line}\n")
 
 
@@ -132,7 +130,7 @@ def _number(text: str) -> float:
 
 
 class VersionAction(argparse.Action):
-    """``--version``, looked up only when it is asked for."""
+    """``--version``; the version is looked up only if it is printed."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_args: object) -> NoReturn:
         from importlib import metadata  # costs each start as much as the rest of this module
@@ -142,7 +140,6 @@ class VersionAction(argparse.Action):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = _chosen(arguments)
     try:
@@ -193,7 +190,6 @@ def _is_misplaced(word: str) -> bool:
 
 
 def top_parser() -> argparse.ArgumentParser:
-    """The parser of everything before the subcommand."""
     width = max(map(len, COMMANDS))
     commands = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
     codes = "\n".join(f"  {code:<3}  {meaning}" for code, meaning in MEANINGS.items())
@@ -201,7 +197,7 @@ def top_parser() -> argparse.ArgumentParser:
         prog="pillion",
         usage="pillion COMMAND …",
         description=f"{DESCRIPTION}\n\ncommands:\n{commands}",
-        epilog=f"exit codes:\n{codes}\n\npillion COMMAND --help tells more, with examples.",
+        epilog=f"exit codes:\n{codes}\n\npillion COMMAND --help shows more, with examples.",
     )
     parser.add_argument("--version", action=VersionAction, nargs=0, help="print the version")
     parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
@@ -228,7 +224,6 @@ def _extra(command: str) -> str:
 
 
 def command_parser(name: str, command: Command) -> argparse.ArgumentParser:
-    """The parser of one subcommand."""
     parser = Parser(prog=f"pillion {name}", description=command.HELP.strip())
     command.add_arguments(parser)
     return parser

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from urllib.parse import urlencode
 
 from pyspark_pillion.answers import Reply
-from pyspark_pillion.errors import ProtocolError
+from pyspark_pillion.errors import PillionError, ProtocolError
 
 #: Bytes of a token's file that are read.
 LONGEST_TOKEN = 16 * 1024
@@ -30,23 +30,18 @@ FAILURES = (OSError, http.client.HTTPException)
 
 
 class Address(NamedTuple):
-    """A deliverer's intake."""
-
     host: str
     port: int
     #: Whether it speaks TLS, as a gateway does.
     encrypted: bool = False
 
 
-class AccessError(OSError):
-    """There is no token to show, or no authority to trust, just now. Files may be renewed, so it is
-    tried again."""
+class AccessError(PillionError, OSError):
+    """The token or the CA file cannot be used. It is retried, since the files may be renewed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """What a task has to get in with: paths, never what is in the files."""
-
     ca_file: str | None = None
     token_file: str | None = None
 
@@ -65,7 +60,6 @@ class Access:
         return context
 
     def headers(self) -> dict[str, str]:
-        """Return the headers that let a request in. Raises AccessError."""
         if self.token_file is None:
             return {}
         try:
@@ -82,7 +76,7 @@ class Deliverer:
     """A deliverer's intake. Not for use by several threads."""
 
     def __init__(self, address: Address, *, timeout: float, access: Access | None = None) -> None:
-        """Raises one of FAILURES where there is no authority to trust."""
+        """Raises one of FAILURES where there is no usable CA file."""
         self._access = access or Access()
         host, port = address.host, address.port
         if address.encrypted:
@@ -100,7 +94,6 @@ class Deliverer:
         return f"{self._http.host}:{self._http.port}"
 
     def connect(self) -> None:
-        """Connect, unless connected. Raises one of FAILURES."""
         if self._http.sock is None:
             self._http.connect()
             self.connections += 1

@@ -14,6 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_pillion.errors import PillionError
+
 #: Fields of a line that stand beside ``class`` and ``properties``; no CIM property is so named.
 ENVELOPE = ("source", "sourceNamespace", "group", "expires")
 
@@ -56,7 +58,7 @@ def text_lines(batch: Any) -> Lines:
 
 
 def _has_newline(column: Any) -> bool:
-    # Over the raw buffer: asking line by line costs twenty times as much. The buffer of a slice
+    # Over the raw buffer: a search line by line costs twenty times as much. The buffer of a slice
     # may hold a neighbour's newline; that costs time and no more.
     data = column.buffers()[2]
     return data is not None and b"\n" in data.to_pybytes()
@@ -75,8 +77,8 @@ def _normalised(texts: Sequence[str | None], kind: Any) -> Lines:
     return Lines(pa.array(kept, kind), tuple(invalid))
 
 
-class ValueRefusedError(ValueError):
-    """A value that JSON or CIM cannot hold; the text says why."""
+class ValueRefusedError(PillionError, ValueError):
+    """A value that JSON or CIM cannot hold."""
 
 
 def structured_lines(batch: Any, *, class_name: str, columns: Mapping[str, str]) -> Lines:
@@ -151,8 +153,6 @@ def _utc(column: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a request may hold."""
-
     rows: int
     size: int
 

@@ -45,7 +45,6 @@ class Options:
 
     @property
     def access(self) -> Access:
-        """What a task has to get in with."""
         return Access(ca_file=self.ca_file, token_file=self.token_file)
 
     def address(self, environ: Mapping[str, str]) -> Address:

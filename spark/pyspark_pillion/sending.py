@@ -1,4 +1,4 @@
-"""One task's conversation with its deliverer: every row is accepted, rejected, or fails the task.
+"""Sends the rows of one task: every row is accepted, rejected, or fails the task.
 
 Repeating a request is always safe, since the deliverer knows what it has accepted by its identity.
 Only what was refused for now is sent again, and before anything that follows it, so the order of
@@ -26,11 +26,11 @@ from pyspark_pillion.answers import (
 )
 from pyspark_pillion.deliverer import FAILURES, Deliverer
 from pyspark_pillion.errors import (
-    DelivererUnavailable,
-    FlushTimeout,
-    PublisherForgotten,
-    RequestRefused,
-    Undelivered,
+    DelivererUnavailableError,
+    FlushTimeoutError,
+    PublisherForgottenError,
+    RequestRefusedError,
+    UndeliveredError,
 )
 from pyspark_pillion.lines import Invalid, body, body_size, halves
 from pyspark_pillion.options import Options
@@ -56,8 +56,6 @@ class Pace(Protocol):
 
 
 class SystemPace:
-    """The machine's own."""
-
     def monotonic(self) -> float:
         return time.monotonic()
 
@@ -85,9 +83,9 @@ class Patience:
         self._pause = FIRST_PAUSE
 
     def pause(self, trouble: str, *, at_least: float = 0.0) -> None:
-        """Wait before trying again: a doubling pause, or as long as the deliverer asked for.
+        """Wait before a retry: for a doubling pause, or for the Retry-After of the deliverer.
 
-        Raises DelivererUnavailable, naming the trouble, where patience would end before the pause.
+        Raises DelivererUnavailableError with ``trouble`` if the time limit ends before the pause.
         """
         now = self._pace.monotonic()
         if self._since is None:
@@ -95,7 +93,7 @@ class Patience:
         left = self._since + self._seconds - now
         pause = max(self._pause * (0.5 + self._pace.jitter() / 2), at_least)
         if left <= 0 or at_least > left:
-            raise DelivererUnavailable(
+            raise DelivererUnavailableError(
                 f"the deliverer took nothing for {now - self._since:.0f} of {self._seconds:g} s"
                 f" (option retrySeconds): {trouble}"
             )
@@ -121,7 +119,6 @@ class Counts:
     pauses: int = 0
 
     def add(self, other: "Counts") -> None:
-        """Add what another task counted."""
         self.accepted += other.accepted
         self.duplicate += other.duplicate
         self.rejected += other.rejected
@@ -189,7 +186,7 @@ class Sender:
         self._patience = Patience(seconds=options.retry, pace=pace)
         self._query = {"ack": options.ack, "source": options.source}
         if options.ack != "accepted":
-            # Answered before this side gives up waiting for the answer.
+            # Shorter than this side's own timeout.
             self._query["timeout"] = f"{options.timeout / 2:g}"
         self._headers = {"Content-Type": "application/x-ndjson", "Pillion-Publisher": publisher}
         #: The deliverer's name for what it knows of this publisher, which each later request names.
@@ -273,7 +270,7 @@ class Sender:
         new connection. Later ones are named the instance in each request.
 
         A deliverer that was restarted may have lost what it had accepted; going on would let the
-        flush speak of the rest alone. Raises PublisherForgotten.
+        flush speak of the rest alone. Raises PublisherForgottenError.
         """
         if self._instance or not self.counts.taken:
             self._connection = self._deliverer.connections
@@ -291,10 +288,10 @@ class Sender:
         return asked == self._deliverer.connections
 
     def flush(self) -> Flushed:
-        """Wait until all that was taken has reached ``flushLevel``; nothing taken, nothing asked.
+        """Wait until all accepted rows have reached ``flushLevel``.
 
-        Raises FlushTimeout, PublisherForgotten, Undelivered (``onUndelivered`` is ``fail``) or
-        another PublishError.
+        Raises FlushTimeoutError, PublisherForgottenError, another PublishError or, if
+        ``onUndelivered`` is ``fail``, UndeliveredError.
         """
         flushed = Flushed(complete=True, delivered=0, discarded={}, waiting={})
         if not self.counts.taken:
@@ -334,7 +331,7 @@ class Sender:
     def _judge(self, flushed: Flushed) -> None:
         if flushed.discarded and self._options.on_undelivered == "fail":
             what = ", ".join(f"{name} {count}" for name, count in _by_reason(flushed).items())
-            raise Undelivered(
+            raise UndeliveredError(
                 f"indications were accepted and then discarded: {what} (option onUndelivered can"
                 " report this instead)"
             )
@@ -343,30 +340,29 @@ class Sender:
         trouble = f"{self._deliverer.address} answers HTTP {reply.status}: {reply.excerpt()}"
         self._patience.pause(trouble, at_least=reply.retry_after())
 
-    def _refused(self, reply: Reply) -> RequestRefused:
-        return RequestRefused(
+    def _refused(self, reply: Reply) -> RequestRefusedError:
+        return RequestRefusedError(
             f"{self._deliverer.address} (option url) refuses the request with HTTP {reply.status}:"
             f" {reply.excerpt()}"
         )
 
-    def _forgotten(self) -> PublisherForgotten:
-        return PublisherForgotten(
+    def _forgotten(self) -> PublisherForgottenError:
+        return PublisherForgottenError(
             f"the deliverer at {self._deliverer.address} was restarted, or has forgotten this"
             f" publisher, after it had accepted"
-            f" {self.counts.taken} rows of this task; what became of them is not known, so the"
+            f" {self.counts.taken} rows of this task; their outcome is unknown, so the"
             " task has to run again"
         )
 
-    def _too_late(self, flushed: Flushed) -> FlushTimeout:
+    def _too_late(self, flushed: Flushed) -> FlushTimeoutError:
         waiting = ", ".join(f"{name} {count}" for name, count in flushed.waiting.items())
-        return FlushTimeout(
+        return FlushTimeoutError(
             f"not all had reached {self._options.flush_level} within"
             f" {self._options.flush_timeout:g} s (option flushTimeoutSeconds); pending:"
             f" {waiting or 'not known'}"
         )
 
     def finish(self) -> Counts:
-        """Return the counts of the finished attempt."""
         self.counts.rejected = self._rejects.count
         self.counts.pauses = self._patience.pauses
         return self.counts

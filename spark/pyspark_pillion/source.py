@@ -1,4 +1,4 @@
-"""The data source itself: what Spark calls on the driver and in each task."""
+"""The data source: what Spark calls on the driver and in each task."""
 
 import json
 import logging
@@ -35,8 +35,6 @@ log = logging.getLogger("pyspark_pillion")
 
 @dataclass(slots=True)
 class TaskCounts(WriterCommitMessage):
-    """What a task tells the driver."""
-
     counts: Counts
 
 
@@ -63,7 +61,7 @@ def register(spark: SparkSession) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What each task of one save or micro-batch is told; travels pickled."""
+    """The settings of each task of one save or micro-batch; pickled."""
 
     options: Options
     #: The column that holds whole lines; None where rows are structured.
@@ -93,8 +91,6 @@ def _job(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> 
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """One save."""
-
     def __init__(self, job: Job) -> None:
         self.job = job
 
@@ -166,7 +162,6 @@ class Attempt:
 
     @classmethod
     def current(cls, job: Job) -> "Attempt":
-        """Return the attempt that this process runs."""
         context = TaskContext.get()
         if context is None:
             return cls(f"spark/{job.save}", job.save)

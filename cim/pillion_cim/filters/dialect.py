@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 
+from pillion_cim import CIMDataError
+
 #: Characters of a long line that are shown on each side of the place of an error.
 _CONTEXT = 60
 
 
-class FilterError(ValueError):
+class FilterError(CIMDataError, ValueError):
     """A query that cannot be a filter.
 
     ``line`` and ``column`` count from 1. The text of the error shows the line of the query with a

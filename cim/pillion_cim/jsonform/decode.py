@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from pillion_cim import CIMDataError
 from pillion_cim.datetimes import CIMDateTime, parse_rfc3339
 from pillion_cim.declarations import nearest
 from pillion_cim.model import CIMInstance, CIMInstanceName, CIMScalar, CIMValue
@@ -16,7 +17,7 @@ from pillion_cim.values import check_scalar, is_identifier
 
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,20}")
 _SPECIAL_REALS: Final = {"NaN": math.nan, "INF": math.inf, "-INF": -math.inf}
-#: No more than these are told of one instance.
+#: The most problems reported of one instance.
 MAX_PROBLEMS: Final = 20
 _MAX_TEXT: Final = 80
 #: How deep instances, or references, may be embedded in one another.
@@ -60,7 +61,6 @@ def convert_scalar(value: Any, property_type: PropertyType) -> CIMScalar:
 
 
 def describe_remedy(property_type: PropertyType) -> str:
-    """Say how a value of a type is written."""
     cim_type = property_type.cim_type
     if property_type.embedded is not None:
         return 'write {"class": "NAME", "properties": {…}}'
@@ -127,7 +127,7 @@ class Problem:
         return f"{self.field}: {self.message}{got}; {self.remedy}"
 
 
-class InstanceError(ValueError):
+class InstanceError(CIMDataError, ValueError):
     """The instance is not one that can be taken; ``problems`` says why."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
@@ -136,8 +136,6 @@ class InstanceError(ValueError):
 
 
 class Problems:
-    """Gathers the problems of one instance."""
-
     __slots__ = ("_found",)
 
     def __init__(self) -> None:
@@ -162,7 +160,6 @@ class Problems:
         return len(self._found) >= MAX_PROBLEMS
 
     def check(self) -> None:
-        """Raise InstanceError if there was any problem."""
         if self._found:
             raise InstanceError(tuple(self._found))
 

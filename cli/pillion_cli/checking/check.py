@@ -1,4 +1,4 @@
-"""The steps of a check, each told as it ends."""
+"""The steps of an installation check, each reported as it ends."""
 
 import asyncio
 import json
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pillion_cli.checking.documents import KINDS, Plan, indication
+from pillion_cli.exits import CLIError
 from pillion_operator.cluster.api import FAILURES, ApiError
 from pillion_operator.cluster.types import CONFIG_MAP, Object, ResourceType, our_type
 from pillion_operator.injection.decision import has_deliverer
@@ -25,21 +26,17 @@ Probe = Callable[[], Awaitable[str | None]]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step that has ended."""
-
     name: str
     seconds: float
     #: None: it went well.
     failure: str | None
 
     def as_text(self) -> str:
-        """A line for people."""
         if self.failure is not None:
             return f"FAILED  {self.name}: {self.failure}"
         return f"ok      {self.name} ({self.seconds:.1f} s)"
 
     def as_json(self) -> str:
-        """A line for programs."""
         return json.dumps(
             {
                 "step": self.name,
@@ -66,15 +63,15 @@ class Cluster(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """An answer of the gateway's door; ``document`` is empty where it has no JSON object."""
+    """An answer of the gateway; ``document`` is empty where it has no JSON object."""
 
     status: int
     text: str
     document: Mapping[str, Any]
 
 
-class Door(Protocol):
-    """The gateway's door. Raises OSError where nobody answers, or not whom ``ca`` vouches for."""
+class Gateway(Protocol):
+    """The gateway's intake. Raises OSError if nothing answers, or ``ca`` does not verify it."""
 
     async def publish(
         self, indication: Object, *, ca: str, token: str | None, wait: float
@@ -83,22 +80,17 @@ class Door(Protocol):
 
 
 class Arrivals(Protocol):
-    """The listener's side."""
-
-    async def arrived(self, identifier: str) -> None:
-        """Wait until the indication has arrived."""
+    async def arrived(self, identifier: str) -> None: ...
 
 
-class CheckError(Exception):
-    """A step failed; the message says what was found, and where to look."""
+class CheckError(CLIError):
+    """A step failed; the message gives the cause and where to look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """Whom a check deals with."""
-
     cluster: Cluster
-    door: Door
+    gateway: Gateway
     arrivals: Arrivals
     monotonic: Monotonic
     sleep: Sleep
@@ -136,7 +128,7 @@ class Check:
             ("the API server takes the resources", self._create),
             ("the operator accepts them", self._accepted),
             ("a gateway runs on them", self._in_force),
-            ("the gateway's door is shut without a token", self._shut),
+            ("the gateway refuses a request without a token", self._shut),
             ("an indication is delivered to the listener", self._deliver),
         ]
         if self._injection:
@@ -163,7 +155,7 @@ class Check:
         return True
 
     async def _until(self, probe: Probe, *, look: str) -> None:
-        """Wait until the probe has nothing to say; ``look`` tells where to look if it goes on."""
+        """Wait until the probe returns None; ``look`` says where to look if it does not."""
         end = self._world.monotonic() + self._timeout
         while (matter := await probe()) is not None:
             if self._world.monotonic() >= end:
@@ -234,13 +226,13 @@ class Check:
             return None
         return f"the subscription is {found['reason']}: {found['message']}"
 
-    # ------------------------------------------------------------------ the door
+    # ------------------------------------------------------------------ the gateway
 
     async def _shut(self) -> None:
         namespace = self._plan.namespace
         await self._until(
             self._not_shut,
-            look="The gateway's log says what its door waits for: its pod is ready, and behind its "
+            look="The gateway's log says what it waits for: its pod is ready, and behind its "
             "Service, only once the operator has told it the API server's keys of tokens. See "
             f"`kubectl --namespace {namespace} logs {gateway(self._plan.name)}-0`.",
         )
@@ -257,7 +249,7 @@ class Check:
         if reply.status == 401:
             return None
         if reply.status < 300:
-            raise CheckError("it takes an indication from whoever has no token")
+            raise CheckError("it accepts an indication without a token")
         return f"it answers {reply.status}: {reply.text.strip()}"
 
     async def _deliver(self) -> None:
@@ -284,7 +276,7 @@ class Check:
             return reply
         said = reply.text.strip() or "nothing"
         if reply.status in (401, 403):
-            raise CheckError(f"the door does not take the token: {reply.status}: {said}")
+            raise CheckError(f"the gateway refuses the token: {reply.status}: {said}")
         if reply.status == 200 and reply.document.get("delivered") == 1:
             return None
         if reply.status == 202:
@@ -292,10 +284,10 @@ class Check:
         return f"the gateway answers {reply.status}: {said}"
 
     async def _publish(self, *, token: str | None) -> Reply | str:
-        """What the door answers, or why nobody does. Each time it is another indication."""
+        """Publish a new indication; return the gateway's answer, or why there is none."""
         self._sent = self._identifier()
         try:
-            return await self._world.door.publish(
+            return await self._world.gateway.publish(
                 indication(self._sent), ca=self._ca, token=token, wait=DELIVERY
             )
         except OSError as error:

@@ -14,15 +14,13 @@ from pillion_cli.listener.report import Summary
 from pillion_cli.listener.sequence import Outcome
 from pillion_operator.cluster.types import Object
 
-#: Seconds beyond what the gateway was told to wait.
+#: Seconds beyond the timeout of the request.
 NETWORK = 10.0
-#: Characters of an answer that are told.
+#: Characters of an answer that are shown.
 SHOWN = 500
 
 
 class HTTPSGateway:
-    """The door at ``url``."""
-
     def __init__(self, url: str) -> None:
         self._url = url
 
@@ -50,7 +48,7 @@ class HTTPSGateway:
                 text = await answer.text(errors="replace")
                 return Reply(status=answer.status, text=text[:SHOWN], document=_document(text))
         except aiohttp.ClientConnectorError as error:
-            # The outer one shows what it was connected with, which tells nobody anything.
+            # The outer error shows only the connection's key.
             raise OSError(str(error.os_error)) from error
         except (aiohttp.ClientError, TimeoutError) as error:
             raise OSError(str(error) or type(error).__name__) from error
@@ -65,27 +63,25 @@ def _document(text: str) -> dict[str, Any]:
 
 
 class Arrived:
-    """What has arrived: a listener's reporter, whom one can ask."""
+    """A listener's reporter that a check can wait on."""
 
     def __init__(self) -> None:
-        # A check publishes a few indications, and whoever else sends here is told nothing.
+        # A check publishes only a few indications.
         self._events: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
     async def arrived(self, identifier: str) -> None:
-        """Wait until the indication has arrived."""
         await self._events[identifier].wait()
 
     def started(self, url: str) -> None:
-        """Nothing: the check knows the URL."""
+        pass
 
     def happened(self, outcome: Outcome[Arrival]) -> None:
-        """An indication has come."""
         identifier = outcome.item.text("IndicationIdentifier")
         if identifier is not None:
             self._events[identifier].set()
 
     def answered(self, what: str, *, path: str) -> None:
-        """Nothing: the gateway says what it was answered."""
+        pass
 
     def ended(self, summary: Summary) -> None:
-        """Nothing: the check has ended before."""
+        pass

@@ -26,18 +26,18 @@ from pillion_cli.publisher import (
 from pillion_cli.sender_group import SenderGroup
 
 HELP = """
-Send indications to a deliverer, and say what became of each.
+Send indications to a deliverer, and report the outcome.
 
 FILE has one indication to a line (NDJSON), such as (on one line)
   {"class": "CIM_AlertIndication", "properties": {"IndicationIdentifier": "a-1", "AlertType": 5,
    "PerceivedSeverity": 6, "ProbableCause": 1}}
 or is a JSON array of these, a CloudEvent or an array of them, or one CIM-XML export message. Lines
-that the deliverer refuses for now (a full queue) are sent again, those alone, when it says; lines
-that are wrong are counted and the first ones quoted.
+that the deliverer refuses for now (a full queue) are sent again after its Retry-After; wrong lines
+are counted, and the first ones are quoted.
 
 With --group the lines are numbered from 0 as one message group, and the last one is marked as such
-(so the input is read one batch ahead). After each batch the deliverer is asked what it has
-discarded of the group; the first fault ends it, and no further line is sent.
+(so the input is read one batch ahead). After each batch the command polls the deliverer for
+discards of the group; the first fault ends the group, and no further line is sent.
 
 examples:
   pillion publish alerts.ndjson
@@ -54,7 +54,7 @@ became of a part is not known because the deliverer was restarted; 1 nothing acc
 deliverer; 2 a wrong command line.
 """
 
-#: Seconds that a request may take beyond what it was told to wait.
+#: Seconds that a request may take beyond its timeout.
 NETWORK_SECONDS = 10.0
 #: The most indications in a request.
 LARGEST_BATCH = 100_000
@@ -65,14 +65,13 @@ _LONGEST_COUNT = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options."""
-    parser.add_argument("file", metavar="FILE", help="what to send; - reads standard input")
+    parser.add_argument("file", metavar="FILE", help="the file to send; - reads standard input")
     add_deliverer_arguments(parser, "the deliverer's intake")
     parser.add_argument(
         "--ack",
         choices=("accepted", "durable", "stable", "delivered"),
         default="accepted",
-        help="how far an indication must have come before it is answered [accepted];"
+        help="level that a request must reach before it is answered [accepted];"
         " durable needs a deliverer with durability Disk, and none of this version can give stable",
     )
     parser.add_argument(
@@ -84,25 +83,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=_batch_size,
         default=1000,
-        help="indications to a request [1000]",
+        help="indications per request [1000]",
     )
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
         type=_SECONDS,
         default=60.0,
-        help="how long to wait for an acknowledgement, and how long to go on without progress [60]",
+        help="maximum time to wait for an acknowledgement, and to retry without progress [60]",
     )
     parser.add_argument(
         "--flush",
         action="store_true",
-        help="at the end, wait until everything is delivered or discarded, and say where",
+        help="at the end, wait until everything is delivered or discarded, and show the counts",
     )
     _add_group_arguments(parser)
     parser.add_argument(
         "--content-type",
         metavar="TYPE",
-        help="what FILE is, where its suffix (.ndjson, .jsonl, .json, .xml) does not tell",
+        help="format of FILE [by its suffix: .ndjson, .jsonl, .json, .xml]",
     )
     add_output_argument(parser)
 
@@ -114,24 +113,23 @@ def _add_group_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ordered",
         action="store_true",
-        help="have the group delivered in its order, and never past a gap",
+        help="deliver the group in its order, and never past a gap",
     )
     parser.add_argument(
         "--group-expires",
         metavar="SECONDS",
         type=_SECONDS,
-        help="end the group so long from now; later than the expires of each of its lines",
+        help="end the group after this time; later than the expires of each of its lines",
     )
     parser.add_argument(
         "--group-max-idle",
         metavar="SECONDS",
         type=_SECONDS,
-        help="end the group when so long passes between two of its lines",
+        help="end the group when this time passes between two of its lines",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Publish; return the exit code."""
     named = args.publisher or (f"cli-{uuid.uuid4()}" if args.flush or args.group else None)
     options = PublishOptions(
         ack=args.ack,

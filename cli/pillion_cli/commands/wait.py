@@ -12,8 +12,8 @@ from pillion_cli.exits import CommandError, Exit
 HELP = """
 Wait until a deliverer has started: its intake listens, though it may have no configuration yet.
 
-This is what a sidecar's postStart hook runs, so that no other container of the pod starts before
-publishers find it.
+A sidecar's postStart hook runs it, so that no other container of the pod starts before publishers
+can connect.
 
 examples:
   pillion wait
@@ -22,9 +22,9 @@ examples:
 exit codes: 0 it has started, 1 it has not in that time, 2 a wrong command line.
 """
 
-#: Where a deliverer's telemetry listens unless it was told otherwise.
+#: The default address of a deliverer's telemetry.
 DEFAULT_TELEMETRY = "http://127.0.0.1:8289"
-#: Seconds that are waited unless asked otherwise.
+#: The default of --timeout (seconds).
 TIMEOUT = 60.0
 #: Seconds between two looks: little beside what a start takes.
 PACE = 0.02
@@ -33,7 +33,6 @@ LOOK_SECONDS = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options."""
     parser.add_argument(
         "--to",
         "--at",
@@ -48,7 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Wait, and return the exit code."""
     with DelivererClient(args.to, timeout=LOOK_SECONDS, named_by="--to") as client:
         try:
             wait_until_started(client, within=args.timeout, now=time.monotonic, sleep=time.sleep)

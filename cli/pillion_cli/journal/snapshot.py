@@ -35,7 +35,7 @@ class Snapshot:
         self._marks = b""
         with ExitStack() as self._stack:
             self._take()
-            # Opened whole: closed by whoever uses it.
+            # Complete; the caller closes it.
             self._stack = self._stack.pop_all()
 
     def __enter__(self) -> "Snapshot":
@@ -44,14 +44,12 @@ class Snapshot:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    # ------------------------------------------------------------------ what may be asked of it
+    # ------------------------------------------------------------------ queries
 
     def names(self) -> list[str]:
-        """Return the names of the files that are open, sorted."""
         return sorted([*self._open, *([MARKS_NAME] if self._marks else [])])
 
     def others(self) -> dict[str, int]:
-        """Return the bytes of the other files, by name."""
         return self._others
 
     def is_folder(self, name: str) -> bool:
@@ -116,7 +114,7 @@ class Snapshot:
                 return file.read(0, MARKS_SIZE)
         except OSError:
             # A version that keeps none, a folder of that name, or a journal that cannot be read,
-            # which is told below.
+            # which is reported below.
             return b""
 
     def _list(self) -> list[str]:

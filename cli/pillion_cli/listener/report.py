@@ -22,8 +22,6 @@ MOST_AT_ONCE = 10_000
 
 @dataclass(slots=True)
 class Summary:
-    """Counts since the start."""
-
     #: Indications taken; each is then delivered, held, a duplicate or late.
     received: int = 0
     delivered: int = 0
@@ -31,15 +29,14 @@ class Summary:
     late: int = 0
     #: Held now.
     held: int = 0
-    #: Gaps that were given up, and the numbers in them.
+    #: Gaps that were skipped, and the numbers in them.
     gaps: int = 0
     missing: int = 0
-    #: Requests treated badly as told, and requests that were wrong themselves.
+    #: Requests with an injected fault, and invalid requests.
     refused: int = 0
     wrong: int = 0
 
     def add(self, outcome: Outcome[Arrival]) -> None:
-        """Count an outcome."""
         match outcome.verdict:
             case Verdict.DELIVERED:
                 self.delivered += 1
@@ -54,28 +51,21 @@ class Summary:
             self.missing += outcome.missing
 
     def as_json(self) -> dict[str, int]:
-        """All counts."""
         return asdict(self)
 
 
 class Reporter(Protocol):
-    """Tells what happens, as it happens."""
+    def started(self, url: str) -> None: ...
 
-    def started(self, url: str) -> None:
-        """The listener can be reached."""
+    def happened(self, outcome: Outcome[Arrival]) -> None: ...
 
-    def happened(self, outcome: Outcome[Arrival]) -> None:
-        """An indication was delivered, held or dropped."""
+    def answered(self, what: str, *, path: str) -> None: ...
 
-    def answered(self, what: str, *, path: str) -> None:
-        """A request was not taken, and why."""
-
-    def ended(self, summary: Summary) -> None:
-        """The listener ends."""
+    def ended(self, summary: Summary) -> None: ...
 
 
 def outcome_as_json(outcome: Outcome[Arrival]) -> dict[str, Any]:
-    """What is told of an indication to programs."""
+    """Return the report of an indication for programs."""
     arrival, identifier = outcome.item, outcome.identifier
     return {
         "verdict": outcome.verdict,

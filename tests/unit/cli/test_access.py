@@ -25,7 +25,7 @@ def test_a_token_is_read_for_each_request(tmp_path: Path) -> None:
 def test_what_is_no_token_is_not_shown_to_anybody(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "token"
     file.write_bytes(content)
-    with pytest.raises(CommandError, match="there is no token in it") as caught:
+    with pytest.raises(CommandError, match="contains no token") as caught:
         Access(token_file=file).headers()
     assert "Host" not in str(caught.value)
 
@@ -52,7 +52,7 @@ def test_a_token_does_not_travel_in_the_clear(tmp_path: Path) -> None:
         (Access(token_file=tmp_path / "token"), "--token-file"),
         (Access(ca=tmp_path / "ca"), "--ca"),
     ):
-        with pytest.raises(CommandError, match=f"{option} is for an https URL") as caught:
+        with pytest.raises(CommandError, match=f"{option} needs an https URL") as caught:
             DelivererClient("127.0.0.1:8288", timeout=1, access=access)
         assert caught.value.code == Exit.USAGE
 

@@ -52,7 +52,7 @@ def test_a_sidecar_knows_where_gateways_are() -> None:
         (("--gateway", "https://a:99999"), "is not a URL"),
         (("--gateway", "https://a/path"), "is not a URL"),
         (("--gateway", "https://a?b"), "is not a URL"),
-        (("--gateway", "http://a", "--gateway-token", "t"), "does not travel in the clear"),
+        (("--gateway", "http://a", "--gateway-token", "t"), "is never sent unencrypted"),
     ],
     ids=str,
 )

@@ -80,7 +80,7 @@ def test_a_missing_option_is_told_in_one_line(
         entry.main([name])
     assert end.value.code == Exit.USAGE
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith(f"; pillion {name} --help tells more")
+    assert line.endswith(f"; pillion {name} --help shows more")
 
 
 def test_an_unknown_option_names_a_near_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert end.value.code == Exit.USAGE
     (line,) = capsys.readouterr().err.splitlines()
     assert line.isprintable()
-    found = re.fullmatch(r"pillion[a-z -]*: (.*); pillion[a-z -]* --help tells more", line)
+    found = re.fullmatch(r"pillion[a-z -]*: (.*); pillion[a-z -]* --help shows more", line)
     assert found is not None, line
     return found[1]
 
