@@ -6,8 +6,7 @@ import os
 import re
 from collections.abc import Callable
 
-from pillion_cli.access import add_access_arguments
-from pillion_cli.client import DEFAULT_URL, read_url
+from pillion_cli.client import DEFAULT_URL, add_access_arguments, read_url
 from pillion_cli.exits import CommandError
 
 #: Seconds that a command line may name by default at most.

@@ -1,29 +1,115 @@
-"""An HTTP client for a deliverer: one connection, one request at a time, nothing followed.
+"""An HTTP client for a deliverer: one connection, one request at a time, no redirects, and the
+credentials for a gateway.
 
-It never repeats a request by itself: whether a publish that got no answer may be sent again is for
-the caller to say.
+It repeats no request: the caller decides whether to send a publish without an answer again.
 """
 
+import argparse
 import http.client
 import json
+import os
 import re
 import select
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
-from pillion_cli.access import Access
 from pillion_cli.exits import CommandError, Exit
 
+#: Bytes of a token's file that are read.
+MOST_TOKEN_BYTES = 16 * 1024
+#: RFC 6750, 2.1. An error about any other header value would quote it.
+_TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
+#: The defaults of the options, only for an https URL.
+CA_VARIABLE, TOKEN_VARIABLE = "PILLION_CA", "PILLION_TOKEN_FILE"
 #: The default address of a deliverer's intake.
 DEFAULT_URL = "http://127.0.0.1:8288"
 #: What no URL holds; http.client raises for it.
 _UNPRINTABLE = re.compile(r"[^\x21-\x7e]")
 #: Bytes of an answer that are read; 10,000 refused lines take some 3 MB.
 MAXIMUM_ANSWER = 64 * 1024 * 1024
+
+
+def add_access_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--ca",
+        metavar="FILE",
+        type=Path,
+        help="the CA certificates that verify an https URL, in PEM"
+        f" [${CA_VARIABLE}, else the system's]",
+    )
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        type=Path,
+        help="send the token in this file, as a gateway requires; it is read again for each request"
+        f" [${TOKEN_VARIABLE}]",
+    )
+
+
+class Access:
+    """The credentials of a client."""
+
+    def __init__(self, *, ca: Path | None = None, token_file: Path | None = None) -> None:
+        self._ca = ca
+        self._token_file = token_file
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> "Access":
+        """Return what a command line says, and the environment where it says nothing."""
+        assumed = os.environ if urlsplit(args.to).scheme == "https" else {}
+        return cls(
+            ca=args.ca or _path(assumed.get(CA_VARIABLE)),
+            token_file=args.token_file or _path(assumed.get(TOKEN_VARIABLE)),
+        )
+
+    def check(self, url: str) -> None:
+        """Raise :class:`CommandError` where this is not for such a URL."""
+        if urlsplit(url).scheme == "https":
+            return
+        for option, given in (("--ca", self._ca), ("--token-file", self._token_file)):
+            if given is not None:
+                raise CommandError(
+                    f"{option} needs an https URL, and {url!r} is not one", code=Exit.USAGE
+                )
+
+    def context(self) -> ssl.SSLContext:
+        """Return what certificates are verified with. Raises :class:`CommandError`."""
+        try:
+            context = ssl.create_default_context(cafile=self._ca)
+        except ssl.SSLError:
+            raise CommandError(
+                f"--ca {self._ca}: no certificates in PEM", code=Exit.USAGE
+            ) from None
+        except OSError as error:
+            raise CommandError(f"--ca {self._ca}: {error.strerror}", code=Exit.USAGE) from None
+        # RFC 9525 6.3: a name counts in subjectAltName only.
+        context.hostname_checks_common_name = False
+        return context
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers of a request, with the token as it is now.
+
+        Raises :class:`CommandError`.
+        """
+        if self._token_file is None:
+            return {}
+        try:
+            with self._token_file.open("rb") as file:
+                token = file.read(MOST_TOKEN_BYTES + 1).strip()
+        except OSError as error:
+            raise CommandError(f"--token-file {self._token_file}: {error.strerror}") from None
+        if len(token) > MOST_TOKEN_BYTES or _TOKEN.fullmatch(token) is None:
+            raise CommandError(f"--token-file {self._token_file}: no valid token")
+        return {"Authorization": f"Bearer {token.decode('ascii')}"}
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
 
 
 class Unreachable(CommandError):

@@ -21,7 +21,7 @@ from pyspark_pillion.errors import PillionError, ProtocolError
 
 #: Bytes of a token's file that are read.
 LONGEST_TOKEN = 16 * 1024
-#: RFC 6750, 2.1. Whatever else it were would stand in the message of the header that it breaks.
+#: RFC 6750, 2.1. An error about any other header value would quote it.
 _TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
 #: The longest answer that is read: 10,000 refused lines take a fraction of it.
 LONGEST_ANSWER = 16 * 1024 * 1024
@@ -50,9 +50,7 @@ class Access:
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
         except ssl.SSLError:
-            raise AccessError(
-                f"option caFile: {self.ca_file}: there are no certificates in PEM in it"
-            ) from None
+            raise AccessError(f"option caFile: {self.ca_file}: no certificates in PEM") from None
         except OSError as error:
             raise AccessError(f"option caFile: {self.ca_file}: {error.strerror}") from None
         # RFC 9525 6.3: a name counts in subjectAltName only.
@@ -68,7 +66,7 @@ class Access:
         except OSError as error:
             raise AccessError(f"option tokenFile: {self.token_file}: {error.strerror}") from None
         if len(token) > LONGEST_TOKEN or _TOKEN.fullmatch(token) is None:
-            raise AccessError(f"option tokenFile: {self.token_file}: there is no token in it")
+            raise AccessError(f"option tokenFile: {self.token_file}: no valid token")
         return {"Authorization": f"Bearer {token.decode('ascii')}"}
 
 

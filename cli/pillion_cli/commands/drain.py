@@ -4,9 +4,8 @@ import argparse
 import json
 import time
 
-from pillion_cli.access import Access
 from pillion_cli.arguments import add_deliverer_arguments, add_output_argument, add_timeout_argument
-from pillion_cli.client import DelivererClient, Refused, Unreachable
+from pillion_cli.client import Access, DelivererClient, Refused, Unreachable
 from pillion_cli.exits import CommandError, Exit
 
 HELP = """

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
-from pillion_cli.access import Access
 from pillion_cli.arguments import DAY, add_deliverer_arguments, add_output_argument, seconds_from
-from pillion_cli.client import DelivererClient
+from pillion_cli.client import Access, DelivererClient
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.group_publisher import GroupPublisher, SystemTime
 from pillion_cli.indications import batches, kind_of

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from pillion_cli.access import Access
 from pillion_cli.arguments import add_deliverer_arguments, add_output_argument
-from pillion_cli.client import Answer, DelivererClient, Refused
+from pillion_cli.client import Access, Answer, DelivererClient, Refused
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.tables import plain, show, table
 from pillion_sidecar.config.problems import escape_controls
