@@ -41,7 +41,7 @@ class ClassDeclaration:
 
 
 class DeclarationError(CIMDataError):
-    """A class cannot be declared so."""
+    """The declaration of a class is not valid."""
 
     def __init__(self, class_name: str, message: str, remedy: str) -> None:
         super().__init__(f"{class_name[:80]}: {message}. {remedy}")

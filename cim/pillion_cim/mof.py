@@ -38,7 +38,7 @@ _TYPES = frozenset(CIMType) - {CIMType.REFERENCE}
 
 
 class MOFError(CIMDataError):
-    """A text is no MOF that can be read; ``line`` counts from 1."""
+    """A text is not valid MOF; ``line`` counts from 1."""
 
     def __init__(self, message: str, *, line: int, remedy: str = "") -> None:
         super().__init__(f"line {line}: {message}")

@@ -153,7 +153,7 @@ def _absolute(text: str) -> str:
 
 
 def _mounted(text: str) -> str:
-    # Not quoted: somebody may have written the token itself.
+    # Not quoted: the value may be the token itself.
     if not os.path.isabs(text) or not text.isprintable():
         raise ValueError("is not an absolute path of a file that each executor can read")
     return text

@@ -38,7 +38,7 @@ else:
 
 
 class XMLRefusedError(CIMDataError):
-    """The document is not well formed, or not one that is taken from strangers."""
+    """The document is not well formed, or has a construct that is unsafe in untrusted input."""
 
 
 class DoctypeRefusedError(XMLRefusedError):

@@ -1,4 +1,4 @@
-"""The two query languages, and in what they differ."""
+"""The two query languages and their differences."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ _CONTEXT = 60
 
 
 class FilterError(CIMDataError, ValueError):
-    """A query that cannot be a filter.
+    """A query is not a valid filter.
 
     ``line`` and ``column`` count from 1. The text of the error shows the line of the query with a
     caret under the place, and the remedy where there is one.

@@ -113,7 +113,7 @@ def _long(value: Any) -> CIMScalar:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, where it is, and what to do about it."""
+    """One fault: its place and its remedy."""
 
     #: Where: ``class``, ``properties.AlertType``, ``properties.MessageArguments[2]``.
     field: str
@@ -128,7 +128,7 @@ class Problem:
 
 
 class InstanceError(CIMDataError, ValueError):
-    """The instance is not one that can be taken; ``problems`` says why."""
+    """The instance is not valid; ``problems`` gives the reasons."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         self.problems = problems

@@ -138,7 +138,7 @@ def read_export(headers: Mapping[str, str], body: bytes, *, schema: Schema, path
 
 
 def _http_failure(error: ExportRequestError) -> web.Response:
-    # Encoded, since what a stranger sent may be quoted in it.
+    # Encoded, since it may quote untrusted input.
     headers = {"CIMErrorDetails": quote(error.detail, safe=" ,.:;()'/=")}
     if error.cim_error is not None:
         headers["CIMError"] = error.cim_error
