@@ -16,6 +16,7 @@ GENERATORS = (
     ("tools/generate_resources.py",),
     ("tools/generate_chart_reference.py",),
     ("tools/generate_operator_reference.py",),
+    ("tools/generate_http_reference.py",),
     ("-m", "pillion_cli.reference", "docs/reference"),
 )
 #: Where they lie.

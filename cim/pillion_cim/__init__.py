@@ -2,3 +2,7 @@
 
 Pure: no sockets, no clock.
 """
+
+
+class CIMDataError(Exception):
+    """The base of every error that this package raises about what it is given."""

@@ -69,7 +69,6 @@ class CIMDateTime:
 
     @property
     def is_interval(self) -> bool:
-        """Whether this is an interval and not a point in time."""
         return self.text[21] == ":"
 
     @property

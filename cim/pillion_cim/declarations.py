@@ -7,6 +7,7 @@ it is *open*. One that MOF declares has the properties that it and its superclas
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pillion_cim import CIMDataError
 from pillion_cim.schema import CIMClass, Schema, make_class
 from pillion_cim.values import is_identifier
 
@@ -31,8 +32,6 @@ class PropertyDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class ClassDeclaration:
-    """One class."""
-
     name: str
     #: None: a class without a superclass.
     superclass: str | None
@@ -41,8 +40,8 @@ class ClassDeclaration:
     abstract: bool = False
 
 
-class DeclarationError(Exception):
-    """A class cannot be declared so."""
+class DeclarationError(CIMDataError):
+    """The declaration of a class is not valid."""
 
     def __init__(self, class_name: str, message: str, remedy: str) -> None:
         super().__init__(f"{class_name[:80]}: {message}. {remedy}")

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pillion_cim import CIMDataError
 from pillion_cim.declarations import (
     MOST_CHARACTERS,
     MOST_CLASSES,
@@ -36,8 +37,8 @@ _CLOSING = {"(": ")", "{": "}", "[": "]"}
 _TYPES = frozenset(CIMType) - {CIMType.REFERENCE}
 
 
-class MOFError(Exception):
-    """A text is no MOF that can be read; ``line`` counts from 1."""
+class MOFError(CIMDataError):
+    """A text is not valid MOF; ``line`` counts from 1."""
 
     def __init__(self, message: str, *, line: int, remedy: str = "") -> None:
         super().__init__(f"line {line}: {message}")
@@ -129,7 +130,6 @@ class _Parser:
     # --- declarations
 
     def classes(self) -> tuple[ClassDeclaration, ...]:
-        """Every class of the text."""
         declared: list[ClassDeclaration] = []
         while self._next.kind != "end":
             if self._next.kind == "pragma":

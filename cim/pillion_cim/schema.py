@@ -28,7 +28,7 @@ class CIMClass:
     required: frozenset[str]
     #: For a property with a ValueMap: the name of each value, both as the schema writes them.
     value_names: Mapping[str, Mapping[str, str]]
-    #: How to tell at a glance that a plain value is valid, for those properties where one can:
+    #: How to see quickly that a plain value is valid, for the properties where that is possible:
     #: ``str`` for a string, ``list`` for an array of strings, ``CIMDateTime`` for a datetime, the
     #: range for an integer.
     quick_checks: Mapping[str, type | tuple[int, int]] = field(repr=False)
@@ -44,8 +44,6 @@ class CIMClass:
 
 
 class Schema:
-    """A set of classes."""
-
     __slots__ = ("_ancestors", "_base", "_classes", "_names", "_spellings")
 
     def __init__(self, classes: Mapping[str, CIMClass], *, base: "Schema | None" = None) -> None:
@@ -86,11 +84,9 @@ class Schema:
         return Schema({**{found.name: found for found in self}, **classes}, base=self.base)
 
     def names(self) -> tuple[str, ...]:
-        """The name of every class."""
         return self._names
 
     def __iter__(self) -> Iterator[CIMClass]:
-        """Yield every class once."""
         return iter({found.name: found for found in self._classes.values()}.values())
 
     def is_a(self, class_name: str, ancestor: str) -> bool:

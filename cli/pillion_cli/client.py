@@ -1,24 +1,32 @@
-"""An HTTP client for a deliverer: one connection, one request at a time, nothing followed.
+"""An HTTP client for a deliverer: one connection, one request at a time, no redirects, and the
+credentials for a gateway.
 
-It never repeats a request by itself: whether a publish that got no answer may be sent again is for
-the caller to say.
+It repeats no request: the caller decides whether to send a publish without an answer again.
 """
 
+import argparse
 import http.client
 import json
+import os
 import re
 import select
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
-from pillion_cli.access import Access
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 
-#: Where a deliverer's intake listens unless it was told otherwise.
+#: Bytes of a token's file that are read.
+MOST_TOKEN_BYTES = 16 * 1024
+#: RFC 6750, 2.1. An error about any other header value would quote it.
+_TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
+#: The defaults of the options, only for an https URL.
+CA_VARIABLE, TOKEN_VARIABLE = "PILLION_CA", "PILLION_TOKEN_FILE"
+#: The default address of a deliverer's intake.
 DEFAULT_URL = "http://127.0.0.1:8288"
 #: What no URL holds; http.client raises for it.
 _UNPRINTABLE = re.compile(r"[^\x21-\x7e]")
@@ -26,18 +34,94 @@ _UNPRINTABLE = re.compile(r"[^\x21-\x7e]")
 MAXIMUM_ANSWER = 64 * 1024 * 1024
 
 
-class Unreachable(CommandFailed):
+def add_access_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--ca",
+        metavar="FILE",
+        type=Path,
+        help="the CA certificates that verify an https URL, in PEM"
+        f" [${CA_VARIABLE}, else the system's]",
+    )
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        type=Path,
+        help="send the token in this file, as a gateway requires; it is read again for each request"
+        f" [${TOKEN_VARIABLE}]",
+    )
+
+
+class Access:
+    """The credentials of a client."""
+
+    def __init__(self, *, ca: Path | None = None, token_file: Path | None = None) -> None:
+        self._ca = ca
+        self._token_file = token_file
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> "Access":
+        """Return what a command line says, and the environment where it says nothing."""
+        assumed = os.environ if urlsplit(args.to).scheme == "https" else {}
+        return cls(
+            ca=args.ca or _path(assumed.get(CA_VARIABLE)),
+            token_file=args.token_file or _path(assumed.get(TOKEN_VARIABLE)),
+        )
+
+    def check(self, url: str) -> None:
+        """Raise :class:`CommandError` where this is not for such a URL."""
+        if urlsplit(url).scheme == "https":
+            return
+        for option, given in (("--ca", self._ca), ("--token-file", self._token_file)):
+            if given is not None:
+                raise CommandError(
+                    f"{option} needs an https URL, and {url!r} is not one", code=Exit.USAGE
+                )
+
+    def context(self) -> ssl.SSLContext:
+        """Return what certificates are verified with. Raises :class:`CommandError`."""
+        try:
+            context = ssl.create_default_context(cafile=self._ca)
+        except ssl.SSLError:
+            raise CommandError(
+                f"--ca {self._ca}: no certificates in PEM", code=Exit.USAGE
+            ) from None
+        except OSError as error:
+            raise CommandError(f"--ca {self._ca}: {error.strerror}", code=Exit.USAGE) from None
+        # RFC 9525 6.3: a name counts in subjectAltName only.
+        context.hostname_checks_common_name = False
+        return context
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers of a request, with the token as it is now.
+
+        Raises :class:`CommandError`.
+        """
+        if self._token_file is None:
+            return {}
+        try:
+            with self._token_file.open("rb") as file:
+                token = file.read(MOST_TOKEN_BYTES + 1).strip()
+        except OSError as error:
+            raise CommandError(f"--token-file {self._token_file}: {error.strerror}") from None
+        if len(token) > MOST_TOKEN_BYTES or _TOKEN.fullmatch(token) is None:
+            raise CommandError(f"--token-file {self._token_file}: no valid token")
+        return {"Authorization": f"Bearer {token.decode('ascii')}"}
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
+
+
+class Unreachable(CommandError):
     """The deliverer cannot be reached, or did not answer."""
 
 
-class Refused(CommandFailed):
+class Refused(CommandError):
     """The deliverer answered that it will not, for a reason that waiting does not mend."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP answer."""
-
     status: int
     body: bytes
     #: Seconds, where the answer has a Retry-After in seconds.
@@ -63,8 +147,6 @@ class Answer:
 
 
 class DelivererClient:
-    """Talks to one deliverer."""
-
     def __init__(
         self,
         url: str,
@@ -75,7 +157,7 @@ class DelivererClient:
     ) -> None:
         """``timeout`` is in seconds, for each read and write. ``named_by``: what names the URL.
 
-        Raises :class:`CommandFailed` for a URL that is not one.
+        Raises :class:`CommandError` for a URL that is not one.
         """
         self.url, parts = read_url(url)
         host, port = parts.hostname, parts.port
@@ -101,7 +183,6 @@ class DelivererClient:
         self._connection.close()
 
     def get(self, path: str, query: Mapping[str, object] | None = None) -> Answer:
-        """Ask for something. Raises :class:`Unreachable`."""
         return self._request("GET", path, query or {}, None, {})
 
     def post(
@@ -154,7 +235,7 @@ class DelivererClient:
 
 
 def read_url(url: str) -> tuple[str, SplitResult]:
-    """Return a URL, or HOST:PORT as one, and its parts. Raises :class:`CommandFailed`."""
+    """Return a URL, or HOST:PORT as one, and its parts. Raises :class:`CommandError`."""
     whole = url if "://" in url else f"http://{url}"
     try:
         parts = urlsplit(whole)
@@ -167,8 +248,8 @@ def read_url(url: str) -> tuple[str, SplitResult]:
     return whole, parts
 
 
-def _no_url(url: str, why: str) -> CommandFailed:
-    return CommandFailed(f"{url!r} is not a URL such as {DEFAULT_URL}: {why}", code=Exit.USAGE)
+def _no_url(url: str, why: str) -> CommandError:
+    return CommandError(f"{url!r} is not a URL such as {DEFAULT_URL}: {why}", code=Exit.USAGE)
 
 
 def _why(url: str, error: Exception, named_by: str) -> str:

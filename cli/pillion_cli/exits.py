@@ -1,5 +1,6 @@
-"""How the ``pillion`` command ends: exit codes that scripts can use."""
+"""How the process of a command runs and ends: exit codes, signals, the garbage collector."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -7,33 +8,38 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import NoReturn
 
+#: New objects that may be left to the collector: a few milliseconds of its work.
+MOST_LEFT = 20_000
+
 
 class Exit(IntEnum):
-    """Exit codes."""
-
-    #: What was asked for was done.
+    #: Success.
     OK = 0
-    #: It failed: nothing of it was done, or what was checked is wrong.
+    #: Failure: nothing was done, or a check failed.
     FAILED = 1
-    #: The command line is wrong; nothing was tried.
+    #: The command line is wrong; nothing was done.
     USAGE = 2
-    #: A part of it was done.
+    #: Partial success.
     PARTLY = 3
     #: Ctrl-C, as shells have it: 128 + SIGINT.
     INTERRUPTED = 130
 
 
 MEANINGS: dict[Exit, str] = {
-    Exit.OK: "what was asked for was done",
-    Exit.FAILED: "it failed: nothing of it was done, or what was checked is wrong",
-    Exit.USAGE: "the command line is wrong; nothing was tried",
-    Exit.PARTLY: "a part of it was done, the rest was not",
+    Exit.OK: "success",
+    Exit.FAILED: "failure: nothing was done, or a check failed",
+    Exit.USAGE: "the command line is wrong; nothing was done",
+    Exit.PARTLY: "partial success",
     Exit.INTERRUPTED: "interrupted with Ctrl-C",
 }
 
 
-class CommandFailed(Exception):
-    """A command cannot go on; the message tells people why, and what to do."""
+class CLIError(Exception):
+    """The base of every error that this package raises."""
+
+
+class CommandError(CLIError):
+    """A command fails; the message gives the cause and the remedy."""
 
     def __init__(self, message: str, *, code: Exit = Exit.FAILED) -> None:
         super().__init__(message)
@@ -61,3 +67,20 @@ def ended_by_signals() -> Iterator[None]:
 def _end(_number: int, _frame: object) -> NoReturn:
     # No exception: an import that is under way may catch every one.
     os._exit(Exit.OK)
+
+
+@contextmanager
+def gc_disabled() -> Iterator[None]:
+    """Collect nothing meanwhile, and never look again at the many objects that it leaves.
+
+    They go when nobody refers to them any more, as most do; only what stands in a cycle at the
+    end stays for good, so the young generations are cleared of that at the beginning.
+    """
+    gc.collect(1)
+    gc.disable()
+    try:
+        yield
+    finally:
+        if gc.get_count()[0] > MOST_LEFT:
+            gc.freeze()
+        gc.enable()

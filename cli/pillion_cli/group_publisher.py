@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from pillion_cli.client import Answer, DelivererClient, Refused, Unreachable
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 from pillion_cli.indications import Batch, Item, Kind
 from pillion_cli.publisher import (
     FIRST_WAIT,
@@ -18,21 +18,17 @@ from pillion_cli.publisher import (
 )
 from pillion_cli.sender_group import Moment, SenderGroup
 
-#: Faults that one poll asks for.
+#: The most faults of one poll.
 _FAULTS_TO_A_POLL = 1000
 
 
 class Time(Protocol):
-    """The time, and waiting for it."""
-
     def now(self) -> Moment: ...
 
     def sleep(self, seconds: float) -> None: ...
 
 
 class GroupPublisher:
-    """Publishes one group to one deliverer."""
-
     def __init__(
         self,
         publisher: Publisher,
@@ -64,17 +60,17 @@ class GroupPublisher:
                 break
             if not self._publisher.publish_batch(self._number(batch, is_last=following is None)):
                 break
-            if self._ask_for_faults():
+            if self._poll_faults():
                 summary.unsettled_from = following.items[0].number if following else None
                 break
         self._group.end()
-        self._ask_when_due()
+        self._poll_when_due()
         self._report()
 
     def flush(self) -> None:
-        """Wait until all is delivered or discarded, and ask for the faults of it."""
+        """Wait until everything is delivered or discarded, and poll for its faults."""
         self._publisher.flush()
-        self._ask_for_faults()
+        self._poll_faults()
         self._report()
 
     # ------------------------------------------------------------------ what goes out
@@ -82,7 +78,7 @@ class GroupPublisher:
     def _number(self, batch: Batch, *, is_last: bool) -> Batch:
         group = self._group
         if batch.kind is not Kind.NDJSON:
-            raise CommandFailed(
+            raise CommandError(
                 f"--group numbers indications in JSON alone, not {batch.kind.value}",
                 code=Exit.USAGE,
             )
@@ -95,7 +91,7 @@ class GroupPublisher:
             ]
         )
 
-    # ------------------------------------------------------------------ told by the publisher
+    # ------------------------------------------------------------------ the publisher's calls
 
     def sending(self, batch: Batch) -> None:
         """See ``Watch``."""
@@ -117,11 +113,11 @@ class GroupPublisher:
 
     # ------------------------------------------------------------------ what comes back
 
-    def _ask_for_faults(self) -> bool:
-        """Ask for the faults so far; return whether the group has failed."""
+    def _poll_faults(self) -> bool:
+        """Poll the faults so far; return whether the group has failed."""
         if self._lines:
             try:
-                while self._ask_once():
+                while self._poll_once():
                     pass
             except (Unreachable, Refused) as failure:
                 self._group.fail(f"group {self._group.name}: its faults are not known: {failure}")
@@ -130,8 +126,8 @@ class GroupPublisher:
                 self._group.fail(f"group {self._group.name}: its faults are not known: {why}")
         return self._group.failure is not None
 
-    def _ask_once(self) -> bool:
-        """Ask for some faults; return whether there are more."""
+    def _poll_once(self) -> bool:
+        """Poll one page of faults; return whether there are more."""
         answer = self._client.get(
             "/v1/faults",
             {
@@ -168,23 +164,23 @@ class GroupPublisher:
             summary.faults.append(fault)
         self._group.fail(f"group {self._group.name} has failed: {fault}")
 
-    def _ask_when_due(self) -> None:
-        """Where acknowledgements are missing, wait for the moment at which the deliverer gives the
-        sequence up (d1, d2), if it comes soon enough, and ask what that came to."""
+    def _poll_when_due(self) -> None:
+        """If acknowledgements are missing, wait until the deliverer abandons the sequence (d1, d2),
+        within the timeout, and poll its faults."""
         seconds = self._group.poll_in(self._time.now())
         if seconds is None or seconds > self._publisher.options.timeout:
             return
         deadline = self._time.now().monotonic + self._publisher.options.timeout
         self._time.sleep(seconds)
         wait = FIRST_WAIT
-        self._ask_for_faults()
+        self._poll_faults()
         # What is held is discarded for certain, but by the deliverer's clock.
         while self._group.is_broken and not self._publisher.summary.faulted:
             if self._time.now().monotonic + wait > deadline:
                 return
             self._time.sleep(wait)
             wait = min(LONGEST_WAIT, 2 * wait)
-            self._ask_for_faults()
+            self._poll_faults()
 
     def _report(self) -> None:
         group, summary = self._group, self._publisher.summary
@@ -243,8 +239,6 @@ def with_members(body: bytes, members: dict[str, object]) -> bytes:
 
 
 class SystemTime:
-    """The machine's own time."""
-
     def __init__(
         self,
         *,
@@ -257,9 +251,7 @@ class SystemTime:
         self._sleep = sleep
 
     def now(self) -> Moment:
-        """Return the time on both clocks."""
         return Moment(self._monotonic(), self._wall())
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
         self._sleep(seconds)

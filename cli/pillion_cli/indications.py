@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import PurePath
 from typing import Any, BinaryIO
 
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 
 #: Bytes of one indication.
 MAXIMUM_LINE = 16 * 1024 * 1024
@@ -42,8 +42,6 @@ _BY_CONTENT_TYPE = {
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One indication of the input."""
-
     #: The line of an NDJSON file, or the place in a JSON array; from 1.
     number: int
     body: bytes
@@ -53,13 +51,10 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one request takes."""
-
     kind: Kind
     items: tuple[Item, ...]
 
     def body(self) -> bytes:
-        """The body of the request."""
         bodies = [item.body for item in self.items]
         if self.kind is Kind.CLOUD_EVENTS:
             return b"[" + b",".join(bodies) + b"]"
@@ -73,14 +68,14 @@ class Batch:
 def kind_of(path: str, content_type: str | None) -> Kind:
     """Return how a file is written, by the content type, else by its suffix, else NDJSON.
 
-    Raises :class:`CommandFailed` for a content type that is not one of the five.
+    Raises :class:`CommandError` for a content type that is not one of the five.
     """
     if content_type is None:
         return _BY_SUFFIX.get(PurePath(path).suffix.lower(), Kind.NDJSON)
     kind = _BY_CONTENT_TYPE.get(content_type.partition(";")[0].strip().lower())
     if kind is None:
         known = ", ".join(_BY_CONTENT_TYPE)
-        raise CommandFailed(
+        raise CommandError(
             f"--content-type {content_type!r} is not one of {known}", code=Exit.USAGE
         )
     return kind
@@ -89,7 +84,7 @@ def kind_of(path: str, content_type: str | None) -> Kind:
 def batches(stream: BinaryIO, kind: Kind, *, size: int) -> Iterator[Batch]:
     """Read a stream, ``size`` indications at a time; NDJSON is never read ahead of that.
 
-    Raises :class:`CommandFailed` for JSON that is not, naming the place.
+    Raises :class:`CommandError` for JSON that is not, naming the place.
     """
     if kind is Kind.CIM_XML:
         yield Batch(kind, (Item(1, stream.read()),))
@@ -119,7 +114,7 @@ def _lines(stream: BinaryIO) -> Iterator[Item]:
     while line := stream.readline(MAXIMUM_LINE + 1):
         number += 1
         if len(line) > MAXIMUM_LINE:
-            raise CommandFailed(f"line {number} is longer than {MAXIMUM_LINE} bytes")
+            raise CommandError(f"line {number} is longer than {MAXIMUM_LINE} bytes")
         body = line.strip()
         if body:
             yield Item(number, body)
@@ -129,7 +124,7 @@ def _elements(stream: BinaryIO, kind: Kind) -> tuple[Kind, Iterator[Item]]:
     try:
         document = json.load(stream, object_pairs_hook=_without_repeats)
     except ValueError as error:
-        raise CommandFailed(f"the input is not JSON: {error}") from error
+        raise CommandError(f"the input is not JSON: {error}") from error
     elements: list[Any] = document if isinstance(document, list) else [document]
     if elements and all(isinstance(one, dict) and "specversion" in one for one in elements):
         kind = Kind.CLOUD_EVENTS

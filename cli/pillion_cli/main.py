@@ -16,22 +16,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, NoReturn, Protocol, cast
 
-from pillion_cli.collecting import uncollected
-from pillion_cli.exits import MEANINGS, CommandFailed, Exit, ended_by_signals
+from pillion_cli.exits import MEANINGS, CommandError, Exit, ended_by_signals, gc_disabled
 
 #: Subcommands, in the order in which one meets them, and what each is for in a line.
 COMMANDS: dict[str, str] = {
     "sidecar": "run a deliverer from a folder of resource files",
-    "operator": "run the operator in, or for, a Kubernetes cluster",
-    "validate": "check resource files, and name all that is wrong with them",
+    "operator": "run the operator in or for a Kubernetes cluster",
+    "validate": "check resource files and list every problem",
     "publish": "send indications to a deliverer",
-    "listen": "be a listener: print what arrives, and fail on request",
-    "queues": "show a deliverer's destination queues, skip or purge one",
-    "drain": "have a deliverer deliver at once what waits, and wait until it has",
+    "listen": "run a listener that prints what arrives and fails on request",
+    "queues": "show the destination queues of a deliverer; skip or purge one",
+    "drain": "attempt every pending delivery now, and wait until nothing is pending",
     "wait": "wait until a deliverer has started",
-    "journal": "look into a deliverer's journal: inspect, verify or export it, list its discards",
-    "why-not": "say by which rule a pod has no sidecar",
-    "check": "see that Pillion works in a cluster, from the resources to a listener",
+    "journal": "inspect, verify or export a deliverer's journal; list its discards",
+    "why-not": "explain why a pod has no sidecar",
+    "check": "check that Pillion works in a cluster, from the resources to a listener",
 }
 
 #: Those that run until a signal ends them.
@@ -60,8 +59,6 @@ _LONGEST_VALUE = 80
 
 
 class Command(Protocol):
-    """A module of ``pillion_cli.commands``."""
-
     HELP: str
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
@@ -108,11 +105,11 @@ class Parser(argparse.ArgumentParser):
         return near[0] if near else None
 
     def error(self, message: str) -> NoReturn:
-        """End with exit code 2 and a line that tells why."""
+        """Exit with code 2 and a line with the reason."""
         from pillion_sidecar.config.problems import escape_controls  # for this alone
 
         shown = message if len(message) <= _LONGEST_ERROR else f"{message[:_LONGEST_ERROR]}…"
-        line = escape_controls(f"{self.prog}: {shown}; {self.prog} --help tells more")
+        line = escape_controls(f"{self.prog}: {shown}; {self.prog} --help shows more")
         self.exit(Exit.USAGE, f"{line}\n")
 
 
@@ -133,7 +130,7 @@ def _number(text: str) -> float:
 
 
 class VersionAction(argparse.Action):
-    """``--version``, looked up only when it is asked for."""
+    """``--version``; the version is looked up only if it is printed."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_args: object) -> NoReturn:
         from importlib import metadata  # costs each start as much as the rest of this module
@@ -143,14 +140,13 @@ class VersionAction(argparse.Action):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = _chosen(arguments)
     try:
         # Before the imports, which take most of a sidecar's start.
         with ended_by_signals() if name in _RUN_ON else nullcontext():
             return _run(name, arguments[1:])
-    except CommandFailed as failure:
+    except CommandError as failure:
         print(f"pillion {name}: {failure}", file=sys.stderr)
         return failure.code
     except KeyboardInterrupt:
@@ -163,7 +159,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(name: str, arguments: Sequence[str]) -> int:
     # What is imported stays: to look for garbage in it takes a tenth of a sidecar's start.
-    with uncollected():
+    with gc_disabled():
         command = load(name)
     args = command_parser(name, command).parse_args(arguments)
     return int(command.run(args))
@@ -194,7 +190,6 @@ def _is_misplaced(word: str) -> bool:
 
 
 def top_parser() -> argparse.ArgumentParser:
-    """The parser of everything before the subcommand."""
     width = max(map(len, COMMANDS))
     commands = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
     codes = "\n".join(f"  {code:<3}  {meaning}" for code, meaning in MEANINGS.items())
@@ -202,7 +197,7 @@ def top_parser() -> argparse.ArgumentParser:
         prog="pillion",
         usage="pillion COMMAND …",
         description=f"{DESCRIPTION}\n\ncommands:\n{commands}",
-        epilog=f"exit codes:\n{codes}\n\npillion COMMAND --help tells more, with examples.",
+        epilog=f"exit codes:\n{codes}\n\npillion COMMAND --help shows more, with examples.",
     )
     parser.add_argument("--version", action=VersionAction, nargs=0, help="print the version")
     parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
@@ -212,14 +207,14 @@ def top_parser() -> argparse.ArgumentParser:
 def load(name: str) -> Command:
     """Import the module of a subcommand.
 
-    Raises :class:`CommandFailed` where a package is missing that an extra would bring.
+    Raises :class:`CommandError` where a package is missing that an extra would bring.
     """
     try:
         return cast(
             Command, importlib.import_module(f"pillion_cli.commands.{name.replace('-', '_')}")
         )
     except ModuleNotFoundError as error:
-        raise CommandFailed(
+        raise CommandError(
             f"{error}; `pip install 'pillion[{_extra(name)}]'` brings what this command needs"
         ) from error
 
@@ -229,7 +224,6 @@ def _extra(command: str) -> str:
 
 
 def command_parser(name: str, command: Command) -> argparse.ArgumentParser:
-    """The parser of one subcommand."""
     parser = Parser(prog=f"pillion {name}", description=command.HELP.strip())
     command.add_arguments(parser)
     return parser

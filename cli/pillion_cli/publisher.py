@@ -1,7 +1,7 @@
 """Publishes batches in order, and sends again only what was refused for now.
 
-A batch is finished, or given up, before the next is begun: otherwise a line that had to wait for a
-full queue would be overtaken by later ones.
+A batch is settled or abandoned before the next one is sent: otherwise later lines would overtake a
+line that waits for a full queue.
 """
 
 import re
@@ -30,8 +30,6 @@ _XML_DESCRIPTION = re.compile(rb"\bDESCRIPTION\s*=\s*[\"']([^\"'>]*)")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why one indication of the input was not accepted."""
-
     number: int
     reason: str
 
@@ -52,8 +50,6 @@ class Fault:
 
 @dataclass(slots=True)
 class Summary:
-    """What became of the input."""
-
     accepted: int = 0
     duplicate: int = 0
     refused: int = 0
@@ -72,7 +68,7 @@ class Summary:
     #: What ended it before the end of the input, and the first line that was not settled.
     failure: str | None = None
     unsettled_from: int | None = None
-    #: The answer to the flush, where one was asked for.
+    #: The answer to the flush, if any.
     flush: dict[str, Any] | None = None
     #: With ``--group``: discards that were polled for, the first ones, and the group at its end.
     faulted: int = 0
@@ -89,7 +85,6 @@ class Summary:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there was nothing in the input."""
         settled = self.accepted + self.duplicate + self.refused
         return not settled and self.failure is None
 
@@ -116,20 +111,18 @@ def _arrived(flush: dict[str, Any] | None) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishOptions:
-    """How to publish."""
-
     ack: str = "accepted"
     source: str | None = None
     publisher: str | None = None
     #: Seconds that a request waits for its acknowledgement, and that lines which are refused for
     #: now are tried again without progress.
     timeout: float = 60.0
-    #: Whether the deliverer is asked later what became of it all.
+    #: Whether the deliverer is polled later for the outcome.
     follows: bool = False
 
 
 class Watch(Protocol):
-    """Is told what goes out and what comes back."""
+    """Observes requests and answers."""
 
     def sending(self, batch: Batch) -> None:
         """A batch, or the rest of one, is about to be sent. Raises :class:`Refused` where it must
@@ -140,7 +133,7 @@ class Watch(Protocol):
 
 
 class Publisher:
-    """Publishes to one deliverer. Time is given to it, so that tests need none."""
+    """Publishes to one deliverer. Tests inject the time."""
 
     def __init__(
         self,
@@ -172,7 +165,7 @@ class Publisher:
                 return
 
     def publish_batch(self, batch: Batch) -> bool:
-        """Publish one batch; False where that was given up."""
+        """Publish one batch; return False if it was abandoned."""
         try:
             return self._finish(batch)
         except (Unreachable, Refused) as failure:
@@ -224,7 +217,7 @@ class Publisher:
         self.instance = instance or self.instance
 
     def _finish(self, batch: Batch) -> bool:
-        """Send a batch until each line is settled; False where that was given up."""
+        """Send a batch until each line is settled; return False if it was abandoned."""
         tries = 0
         deadline = self._monotonic() + self._options.timeout
         while True:
@@ -338,7 +331,6 @@ def _weight(items: Iterable[Item]) -> int:
 
 
 def summary_lines(summary: Summary) -> Iterator[str]:
-    """Yield what became of the input, for people; all but why it ended before its end."""
     yield ", ".join(_counts(summary))
     yield from (f"  {fault}" for fault in summary.faults)
     if summary.faulted > len(summary.faults) > 0:
@@ -387,7 +379,6 @@ def _destination(counted: dict[str, object]) -> str:
 
 
 def summary_document(summary: Summary) -> dict[str, object]:
-    """Return what became of the input, for programs."""
     return {
         "accepted": summary.accepted,
         "duplicate": summary.duplicate,

@@ -19,7 +19,7 @@ _INTRODUCTION = f"""\
 
 <!-- Made by `python -m pillion_cli.reference docs/reference`; do not edit. -->
 
-{DESCRIPTION} `pillion COMMAND --help` says what is said here.
+{DESCRIPTION} `pillion COMMAND --help` prints the same text.
 """
 
 
@@ -74,7 +74,6 @@ def _help(action: argparse.Action) -> str:
 
 
 def main(directory: str) -> None:
-    """Write the pages into a directory."""
     pages = {
         "cli.md": command_line_page(),
         "events.md": events_page(),

@@ -1,5 +1,5 @@
 """A message group at its sender (S1.10): what may be sent, which acknowledgements have come, when
-to ask for a fault, and how the group ends. Pure: who asks says what the time is.
+to poll for a fault, and how the group ends. Pure: the caller passes the time.
 
 The rules are those of the sender's side in the OASIS WS-Reliability draft; t1 to t4 and d1 to d3
 are its names. All delivery is guaranteed here: a group is complete only with all acknowledgements.
@@ -19,7 +19,7 @@ class Moment(NamedTuple):
 
 
 class Termination(StrEnum):
-    """How a group ended at its sender. Its state is of no use to anybody after that."""
+    """How a group ended at its sender. Its state is not needed after that."""
 
     #: GroupExpiryTime is over.
     EXPIRED = "t1"
@@ -31,7 +31,7 @@ class Termination(StrEnum):
     COMPLETE_UNTIMED = "t4.1"
     #: The last message was answered there, and another is not acknowledged.
     CUT_SHORT = "t4.2"
-    #: A delivery has failed, and the application is told.
+    #: A delivery has failed, and the application knows.
     FAILED = "failed"
 
 
@@ -66,7 +66,6 @@ class SenderGroup:
 
     @property
     def timed(self) -> bool:
-        """Whether it has a termination criterion."""
         return self.expires is not None or self.max_idle_seconds is not None
 
     @property
@@ -159,7 +158,7 @@ class SenderGroup:
         return Termination.IDLE if idle > self.max_idle_seconds else None
 
     def poll_in(self, now: Moment) -> float | None:
-        """Return in how many seconds to ask for the fault of an ordered group whose sequence is
+        """Return in how many seconds to poll for the fault of an ordered group whose sequence is
         broken: 0 for now, None for one that has no such moment.
 
         d1: GroupExpiryTime is over, and acknowledgements are missing. d2: GroupMaxIdleTime from the

@@ -1,4 +1,4 @@
-"""What the commands have in common that run until they are told to stop."""
+"""What the commands share that run until a signal stops them."""
 
 import argparse
 import asyncio
@@ -8,7 +8,7 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 from pillion_sidecar.telemetry.logs import LogFormat, LogOutput, configure_logging
 from pillion_sidecar.telemetry.rolling import Frequency, LogFile
 
@@ -25,7 +25,7 @@ LARGEST_COUNT = 1_000_000
 def leave_word(
     left: int | None, *, destinations: Mapping[str, int], path: Path = TERMINATION_LOG
 ) -> None:
-    """Say how many indications a deliverer leaves behind, where anybody looks for it.
+    """Write the termination message: how many indications are pending at the end.
 
     ``kubectl describe pod`` shows it, and the operator reads it: of a deliverer whose volume goes
     with its pod nothing else tells it. ``left`` is None where that is not known, as where it never
@@ -36,7 +36,7 @@ def leave_word(
     try:
         path.write_text(termination_message(left, destinations), encoding="utf-8")
     except OSError as error:
-        # The log says what is left, too.
+        # The log has the counts, too.
         logger.warning("the termination message cannot be written: %s", error.strerror)
 
 
@@ -66,61 +66,62 @@ def host_and_port(text: str, *, example: str) -> tuple[str, int]:
 
 
 def add_logging_arguments(parser: "argparse._ActionsContainer") -> None:
-    """Declare how the command logs."""
     parser.add_argument(
         "--log-format",
         choices=[chosen.value for chosen in LogFormat],
         default=LogFormat.JSON.value,
-        help="how a log line is written [%(default)s]",
+        help="format of a log line [%(default)s]",
     )
     parser.add_argument(
         "--log-level",
         choices=["DEBUG", "INFO", "WARNING", "ERROR"],
         default="INFO",
-        help="the least level that is logged [%(default)s]",
+        help="minimum log level [%(default)s]",
     )
     parser.add_argument(
         "--log-file",
         metavar="FILE",
         type=Path,
-        help="append the log to this file [it goes to standard error]",
+        help="append the log to this file [standard error]",
     )
     parser.add_argument(
         "--log-file-size",
         metavar="MEGABYTES",
         type=_count,
-        help="roll the file with the first message after it has this many million bytes",
+        help="rotate the log file when it exceeds this size (MB)",
     )
     parser.add_argument(
         "--log-file-frequency",
         choices=[frequency.value for frequency in Frequency],
-        help="roll the file with the first message of each hour or day (UTC)",
+        help="rotate the log file every hour or day (UTC)",
     )
     parser.add_argument(
         "--log-file-keep",
         metavar="N",
         type=_count,
-        help="remove all but the latest N rolled files [all are kept]",
+        help="keep only the latest N rotated files [all]",
     )
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= LARGEST_COUNT:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to {LARGEST_COUNT}")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a whole number from 1 to {LARGEST_COUNT}"
+        )
     return int(text)
 
 
 def start_logging(args: argparse.Namespace) -> LogOutput:
     """Log as the command line says; the caller closes the returned output at the end.
 
-    Raises CommandFailed where the log file cannot be opened, or where there is none to roll.
+    Raises CommandError where the log file cannot be opened, or where there is none to roll.
     """
     try:
         return configure_logging(LogFormat(args.log_format), args.log_level, file=_log_file(args))
     except OSError as error:
-        raise CommandFailed(
-            f"--log-file {args.log_file}: {error.strerror or error}; name a file in a folder that "
-            "there is, and that may be written to"
+        raise CommandError(
+            f"--log-file {args.log_file}: {error.strerror or error}; name a file in an existing "
+            "folder that is writable"
         ) from error
 
 
@@ -128,13 +129,13 @@ def _log_file(args: argparse.Namespace) -> LogFile | None:
     size, frequency, keep = args.log_file_size, args.log_file_frequency, args.log_file_keep
     if args.log_file is None:
         if size or frequency or keep:
-            raise CommandFailed(
-                "only a file rolls: say which with --log-file FILE", code=Exit.USAGE
+            raise CommandError(
+                "only a log file is rotated; name it with --log-file FILE", code=Exit.USAGE
             )
         return None
     if keep and not (size or frequency):
-        raise CommandFailed(
-            "--log-file-keep: say when the file rolls, with --log-file-size or "
+        raise CommandError(
+            "--log-file-keep: say when to rotate the file, with --log-file-size or "
             "--log-file-frequency",
             code=Exit.USAGE,
         )

@@ -21,7 +21,6 @@ def table(*columns: str, right: frozenset[str] = frozenset()) -> "Table":
 
 
 def show(made: "Table") -> None:
-    """Print a table."""
     from rich.console import Console
 
     # Without a terminal nothing is cut off to fit one.

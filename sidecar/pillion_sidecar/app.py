@@ -57,6 +57,7 @@ from pillion_sidecar.journal_runtime import (
     wanted_durability,
 )
 from pillion_sidecar.memory import container_limit, tls_connections
+from pillion_sidecar.openapi import add_openapi_route
 from pillion_sidecar.origins import OriginPolicy
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
@@ -333,6 +334,8 @@ class Deliverer:
             add_operator_route(
                 telemetry, administration, token=token.read, refused=self._metrics.operator_refused
             )
+        for application in found.values():
+            add_openapi_route(application)
         answer_the_rest(found)
         return found
 

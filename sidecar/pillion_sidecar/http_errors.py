@@ -24,7 +24,7 @@ def answer_the_rest(listeners: Mapping[str, web.Application]) -> None:
     """
     served = {name: _Served(app) for name, app in listeners.items()}
     for name, app in listeners.items():
-        app.router.add_route(_ANY, "/{rest:.*}", _Rest(name, served).answer)
+        app.router.add_route(_ANY, "/{rest:(?s:.*)}", _Rest(name, served).answer)
 
 
 class _Served:

@@ -1,4 +1,4 @@
-"""What a deliverer answers, read strictly: no row may go missing between its numbers."""
+"""Parses a deliverer's answers strictly: every row must be counted exactly once."""
 
 import json
 from collections.abc import Mapping
@@ -38,7 +38,6 @@ class Reply:
         return found
 
     def excerpt(self) -> str:
-        """Return the body's beginning, for messages."""
         return shortened(self.body.decode("utf-8", "replace"), most=300) or "(empty)"
 
 

@@ -1,4 +1,4 @@
-"""What the columns must be, judged on the driver from the schema alone."""
+"""Checks the schema of the rows on the driver."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,30 +1,80 @@
-"""The connection to the deliverer: one for each task, kept alive, speaking HTTP/1.1.
+"""The connection of a task to its deliverer: one, kept alive, over HTTP/1.1 or HTTPS.
 
-It retries nothing by itself. After a failure the next request connects anew; whoever must know
-that (the deliverer may have been restarted in between) compares ``connections``.
+It does not retry. After a failure the next request opens a new connection; ``connections`` counts
+them, since the deliverer may have been restarted in between.
+
+The kubelet renews the token's file on each pod of the job. A task reads it for each request, so no
+option, plan, log or page of Spark contains a token.
 """
 
 import http.client
+import re
+import ssl
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import urlencode
 
-from pyspark_pillion.access import Access, Address
 from pyspark_pillion.answers import Reply
-from pyspark_pillion.errors import ProtocolError
+from pyspark_pillion.errors import PillionError, ProtocolError
 
+#: Bytes of a token's file that are read.
+LONGEST_TOKEN = 16 * 1024
+#: RFC 6750, 2.1. An error about any other header value would quote it.
+_TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
 #: The longest answer that is read: 10,000 refused lines take a fraction of it.
 LONGEST_ANSWER = 16 * 1024 * 1024
-
 #: What a request that may be repeated fails with: no connection, a broken one, or no answer.
 FAILURES = (OSError, http.client.HTTPException)
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+    #: Whether it speaks TLS, as a gateway does.
+    encrypted: bool = False
+
+
+class AccessError(PillionError, OSError):
+    """The token or the CA file cannot be used. It is retried, since the files may be renewed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    ca_file: str | None = None
+    token_file: str | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Return what a gateway's certificate is verified with. Raises AccessError."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+        except ssl.SSLError:
+            raise AccessError(f"option caFile: {self.ca_file}: no certificates in PEM") from None
+        except OSError as error:
+            raise AccessError(f"option caFile: {self.ca_file}: {error.strerror}") from None
+        # RFC 9525 6.3: a name counts in subjectAltName only.
+        context.hostname_checks_common_name = False
+        return context
+
+    def headers(self) -> dict[str, str]:
+        if self.token_file is None:
+            return {}
+        try:
+            with open(self.token_file, "rb") as file:
+                token = file.read(LONGEST_TOKEN + 1).strip()
+        except OSError as error:
+            raise AccessError(f"option tokenFile: {self.token_file}: {error.strerror}") from None
+        if len(token) > LONGEST_TOKEN or _TOKEN.fullmatch(token) is None:
+            raise AccessError(f"option tokenFile: {self.token_file}: no valid token")
+        return {"Authorization": f"Bearer {token.decode('ascii')}"}
 
 
 class Deliverer:
     """A deliverer's intake. Not for use by several threads."""
 
     def __init__(self, address: Address, *, timeout: float, access: Access | None = None) -> None:
-        """Raises one of FAILURES where there is no authority to trust."""
+        """Raises one of FAILURES where there is no usable CA file."""
         self._access = access or Access()
         host, port = address.host, address.port
         if address.encrypted:
@@ -42,7 +92,6 @@ class Deliverer:
         return f"{self._http.host}:{self._http.port}"
 
     def connect(self) -> None:
-        """Connect, unless connected. Raises one of FAILURES."""
         if self._http.sock is None:
             self._http.connect()
             self.connections += 1

@@ -1,4 +1,4 @@
-"""What can go wrong. One tree: what the caller wrote, and what became of a task's rows."""
+"""The errors: of the configuration, and of publishing."""
 
 from collections.abc import Sequence
 
@@ -22,15 +22,15 @@ class ConfigurationError(PillionError, ValueError):
 
 
 class PublishError(PillionError):
-    """A task could not hand its rows over. The task fails, and Spark may run it again: what had
-    been accepted is then recognised by its identity."""
+    """A task could not publish its rows. The task fails, and Spark may run it again: the deliverer
+    recognises accepted rows by their identity."""
 
 
-class DelivererUnavailable(PublishError):
+class DelivererUnavailableError(PublishError):
     """The deliverer did not take a request within ``retrySeconds``."""
 
 
-class RequestRefused(PublishError):
+class RequestRefusedError(PublishError):
     """The deliverer refused a whole request, and would refuse it again."""
 
 
@@ -38,18 +38,18 @@ class ProtocolError(PublishError):
     """The answer is not one that a deliverer gives; nothing can be concluded from it."""
 
 
-class InvalidIndications(PublishError):
+class InvalidIndicationsError(PublishError):
     """Rows are no indications, and ``onInvalid`` is ``fail``."""
 
 
-class PublisherForgotten(PublishError):
+class PublisherForgottenError(PublishError):
     """The deliverer no longer knows this task attempt: it was restarted after it had accepted
-    rows, so what became of them is not known."""
+    rows, so their outcome is unknown."""
 
 
-class Undelivered(PublishError):
+class UndeliveredError(PublishError):
     """Accepted indications were discarded, and ``onUndelivered`` is ``fail``."""
 
 
-class FlushTimeout(PublishError):
+class FlushTimeoutError(PublishError):
     """Not all of the task's indications reached ``flushLevel`` within ``flushTimeoutSeconds``."""

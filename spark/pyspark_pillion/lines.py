@@ -14,6 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_pillion.errors import PillionError
+
 #: Fields of a line that stand beside ``class`` and ``properties``; no CIM property is so named.
 ENVELOPE = ("source", "sourceNamespace", "group", "expires")
 
@@ -56,7 +58,7 @@ def text_lines(batch: Any) -> Lines:
 
 
 def _has_newline(column: Any) -> bool:
-    # Over the raw buffer: asking line by line costs twenty times as much. The buffer of a slice
+    # Over the raw buffer: a search line by line costs twenty times as much. The buffer of a slice
     # may hold a neighbour's newline; that costs time and no more.
     data = column.buffers()[2]
     return data is not None and b"\n" in data.to_pybytes()
@@ -75,8 +77,8 @@ def _normalised(texts: Sequence[str | None], kind: Any) -> Lines:
     return Lines(pa.array(kept, kind), tuple(invalid))
 
 
-class RefusedValue(ValueError):
-    """A value that JSON or CIM cannot hold; the text says why."""
+class ValueRefusedError(PillionError, ValueError):
+    """A value that JSON or CIM cannot hold."""
 
 
 def structured_lines(batch: Any, *, class_name: str, columns: Mapping[str, str]) -> Lines:
@@ -95,7 +97,7 @@ def structured_lines(batch: Any, *, class_name: str, columns: Mapping[str, str])
     for row in zip(*values, strict=True):
         try:
             kept.append(_line(start, names, row))
-        except RefusedValue as error:
+        except ValueRefusedError as error:
             shown = json.dumps(dict(zip(names, row, strict=True)), default=str, ensure_ascii=False)
             invalid.append(Invalid(shown, str(error)))
     return Lines(pa.array(kept, pa.large_string()), tuple(invalid))
@@ -109,8 +111,8 @@ def _line(start: Mapping[str, str], names: Sequence[str], row: Sequence[Any]) ->
             continue
         try:
             found = _plain(value)
-        except RefusedValue as error:
-            raise RefusedValue(f"{name} {error}") from None
+        except ValueRefusedError as error:
+            raise ValueRefusedError(f"{name} {error}") from None
         (line if name in ENVELOPE else properties)[name] = found
     line["properties"] = properties
     return json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -118,7 +120,7 @@ def _line(start: Mapping[str, str], names: Sequence[str], row: Sequence[Any]) ->
 
 def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
-        raise RefusedValue(f"is {value}, which no CIM real holds")
+        raise ValueRefusedError(f"is {value}, which no CIM real holds")
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, list):
@@ -151,8 +153,6 @@ def _utc(column: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a request may hold."""
-
     rows: int
     size: int
 

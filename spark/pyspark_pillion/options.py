@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from pyspark_pillion.access import Access, Address
+from pyspark_pillion.deliverer import Access, Address
 from pyspark_pillion.errors import ConfigurationError
 
 DEFAULT_URL = "http://127.0.0.1:8288"
@@ -45,7 +45,6 @@ class Options:
 
     @property
     def access(self) -> Access:
-        """What a task has to get in with."""
         return Access(ca_file=self.ca_file, token_file=self.token_file)
 
     def address(self, environ: Mapping[str, str]) -> Address:
@@ -154,7 +153,7 @@ def _absolute(text: str) -> str:
 
 
 def _mounted(text: str) -> str:
-    # Not quoted: somebody may have written the token itself.
+    # Not quoted: the value may be the token itself.
     if not os.path.isabs(text) or not text.isprintable():
         raise ValueError("is not an absolute path of a file that each executor can read")
     return text

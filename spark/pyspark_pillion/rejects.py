@@ -1,4 +1,4 @@
-"""What becomes of rows that are no indications."""
+"""Rows that are not valid indications: fail, or write them to a file."""
 
 import json
 import os
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import IO, Protocol
 
 from pyspark_pillion.answers import shortened
-from pyspark_pillion.errors import InvalidIndications
+from pyspark_pillion.errors import InvalidIndicationsError
 from pyspark_pillion.lines import Invalid
 
 QUOTED = 5
@@ -19,7 +19,7 @@ class Rejects(Protocol):
     count: int
 
     def add(self, rows: Sequence[Invalid]) -> None:
-        """Take invalid rows, or raise InvalidIndications."""
+        """Take invalid rows, or raise InvalidIndicationsError."""
 
     def keep(self) -> None:
         """The attempt has succeeded: what was taken becomes visible."""
@@ -36,17 +36,17 @@ class FailOnInvalid:
     def add(self, rows: Sequence[Invalid]) -> None:
         quoted = [f"{_told(row)}, in {shortened(row.line)}" for row in rows[:QUOTED]]
         more = f"\n(and {len(rows) - QUOTED} more of this request)" if len(rows) > QUOTED else ""
-        raise InvalidIndications(
+        raise InvalidIndicationsError(
             "rows are no indications (option onInvalid can reject them instead):\n"
             + "\n".join(quoted)
             + more
         )
 
     def keep(self) -> None:
-        """Nothing was taken."""
+        pass
 
     def drop(self) -> None:
-        """Nothing was taken."""
+        pass
 
 
 def _told(row: Invalid) -> str:

@@ -1,15 +1,17 @@
-"""One task's conversation with its deliverer: every row is accepted, rejected, or fails the task.
+"""Sends the rows of one task: every row is accepted, rejected, or fails the task.
 
 Repeating a request is always safe, since the deliverer knows what it has accepted by its identity.
 Only what was refused for now is sent again, and before anything that follows it, so the order of
 what goes to one destination holds.
 """
 
+import random
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -24,18 +26,80 @@ from pyspark_pillion.answers import (
 )
 from pyspark_pillion.deliverer import FAILURES, Deliverer
 from pyspark_pillion.errors import (
-    FlushTimeout,
-    PublisherForgotten,
-    RequestRefused,
-    Undelivered,
+    DelivererUnavailableError,
+    FlushTimeoutError,
+    PublisherForgottenError,
+    RequestRefusedError,
+    UndeliveredError,
 )
 from pyspark_pillion.lines import Invalid, body, body_size, halves
 from pyspark_pillion.options import Options
-from pyspark_pillion.pace import Pace, Patience
 from pyspark_pillion.rejects import Rejects
 
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 10.0
 #: Between two polls of a flush, so that a deliverer that answers at once is not hammered.
 POLL_PAUSE = 0.2
+
+
+class Pace(Protocol):
+    """Time and chance, as a dependency: tests move both by hand."""
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never goes back."""
+
+    def sleep(self, seconds: float) -> None:
+        """Let seconds pass."""
+
+    def jitter(self) -> float:
+        """A number from 0 up to 1."""
+
+
+class SystemPace:
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def jitter(self) -> float:
+        return random.random()
+
+
+class Patience:
+    """Pauses that double, with jitter, until nothing has got better for ``seconds``."""
+
+    def __init__(self, *, seconds: float, pace: Pace) -> None:
+        self._seconds = seconds
+        self._pace = pace
+        self._pause = FIRST_PAUSE
+        self._since: float | None = None
+        #: How many pauses there were.
+        self.pauses = 0
+
+    def progress(self) -> None:
+        """Something was taken: start afresh at the next trouble."""
+        self._since = None
+        self._pause = FIRST_PAUSE
+
+    def pause(self, trouble: str, *, at_least: float = 0.0) -> None:
+        """Wait before a retry: for a doubling pause, or for the Retry-After of the deliverer.
+
+        Raises DelivererUnavailableError with ``trouble`` if the time limit ends before the pause.
+        """
+        now = self._pace.monotonic()
+        if self._since is None:
+            self._since = now
+        left = self._since + self._seconds - now
+        pause = max(self._pause * (0.5 + self._pace.jitter() / 2), at_least)
+        if left <= 0 or at_least > left:
+            raise DelivererUnavailableError(
+                f"the deliverer took nothing for {now - self._since:.0f} of {self._seconds:g} s"
+                f" (option retrySeconds): {trouble}"
+            )
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        self.pauses += 1
+        self._pace.sleep(min(pause, left))
 
 
 @dataclass(slots=True)
@@ -55,7 +119,6 @@ class Counts:
     pauses: int = 0
 
     def add(self, other: "Counts") -> None:
-        """Add what another task counted."""
         self.accepted += other.accepted
         self.duplicate += other.duplicate
         self.rejected += other.rejected
@@ -123,7 +186,7 @@ class Sender:
         self._patience = Patience(seconds=options.retry, pace=pace)
         self._query = {"ack": options.ack, "source": options.source}
         if options.ack != "accepted":
-            # Answered before this side gives up waiting for the answer.
+            # Shorter than this side's own timeout.
             self._query["timeout"] = f"{options.timeout / 2:g}"
         self._headers = {"Content-Type": "application/x-ndjson", "Pillion-Publisher": publisher}
         #: The deliverer's name for what it knows of this publisher, which each later request names.
@@ -207,7 +270,7 @@ class Sender:
         new connection. Later ones are named the instance in each request.
 
         A deliverer that was restarted may have lost what it had accepted; going on would let the
-        flush speak of the rest alone. Raises PublisherForgotten.
+        flush speak of the rest alone. Raises PublisherForgottenError.
         """
         if self._instance or not self.counts.taken:
             self._connection = self._deliverer.connections
@@ -225,10 +288,10 @@ class Sender:
         return asked == self._deliverer.connections
 
     def flush(self) -> Flushed:
-        """Wait until all that was taken has reached ``flushLevel``; nothing taken, nothing asked.
+        """Wait until all accepted rows have reached ``flushLevel``.
 
-        Raises FlushTimeout, PublisherForgotten, Undelivered (``onUndelivered`` is ``fail``) or
-        another PublishError.
+        Raises FlushTimeoutError, PublisherForgottenError, another PublishError or, if
+        ``onUndelivered`` is ``fail``, UndeliveredError.
         """
         flushed = Flushed(complete=True, delivered=0, discarded={}, waiting={})
         if not self.counts.taken:
@@ -268,7 +331,7 @@ class Sender:
     def _judge(self, flushed: Flushed) -> None:
         if flushed.discarded and self._options.on_undelivered == "fail":
             what = ", ".join(f"{name} {count}" for name, count in _by_reason(flushed).items())
-            raise Undelivered(
+            raise UndeliveredError(
                 f"indications were accepted and then discarded: {what} (option onUndelivered can"
                 " report this instead)"
             )
@@ -277,30 +340,29 @@ class Sender:
         trouble = f"{self._deliverer.address} answers HTTP {reply.status}: {reply.excerpt()}"
         self._patience.pause(trouble, at_least=reply.retry_after())
 
-    def _refused(self, reply: Reply) -> RequestRefused:
-        return RequestRefused(
+    def _refused(self, reply: Reply) -> RequestRefusedError:
+        return RequestRefusedError(
             f"{self._deliverer.address} (option url) refuses the request with HTTP {reply.status}:"
             f" {reply.excerpt()}"
         )
 
-    def _forgotten(self) -> PublisherForgotten:
-        return PublisherForgotten(
+    def _forgotten(self) -> PublisherForgottenError:
+        return PublisherForgottenError(
             f"the deliverer at {self._deliverer.address} was restarted, or has forgotten this"
             f" publisher, after it had accepted"
-            f" {self.counts.taken} rows of this task; what became of them is not known, so the"
+            f" {self.counts.taken} rows of this task; their outcome is unknown, so the"
             " task has to run again"
         )
 
-    def _too_late(self, flushed: Flushed) -> FlushTimeout:
+    def _too_late(self, flushed: Flushed) -> FlushTimeoutError:
         waiting = ", ".join(f"{name} {count}" for name, count in flushed.waiting.items())
-        return FlushTimeout(
+        return FlushTimeoutError(
             f"not all had reached {self._options.flush_level} within"
             f" {self._options.flush_timeout:g} s (option flushTimeoutSeconds); pending:"
             f" {waiting or 'not known'}"
         )
 
     def finish(self) -> Counts:
-        """Return the counts of the finished attempt."""
         self.counts.rejected = self._rejects.count
         self.counts.pauses = self._patience.pauses
         return self.counts

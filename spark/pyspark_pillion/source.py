@@ -1,4 +1,4 @@
-"""The data source itself: what Spark calls on the driver and in each task."""
+"""The data source: what Spark calls on the driver and in each task."""
 
 import json
 import logging
@@ -25,9 +25,8 @@ from pyspark_pillion.deliverer import Deliverer
 from pyspark_pillion.errors import ConfigurationError
 from pyspark_pillion.lines import Bounds, Lines, line_column, requests, structured_lines, text_lines
 from pyspark_pillion.options import Options, parse_options
-from pyspark_pillion.pace import SystemPace
 from pyspark_pillion.rejects import FailOnInvalid, Rejects, RejectsFile
-from pyspark_pillion.sending import Counts, Sender
+from pyspark_pillion.sending import Counts, Sender, SystemPace
 
 FORMAT = "pillion"
 
@@ -36,8 +35,6 @@ log = logging.getLogger("pyspark_pillion")
 
 @dataclass(slots=True)
 class TaskCounts(WriterCommitMessage):
-    """What a task tells the driver."""
-
     counts: Counts
 
 
@@ -64,7 +61,7 @@ def register(spark: SparkSession) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What each task of one save or micro-batch is told; travels pickled."""
+    """The settings of each task of one save or micro-batch; pickled."""
 
     options: Options
     #: The column that holds whole lines; None where rows are structured.
@@ -94,8 +91,6 @@ def _job(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> 
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """One save."""
-
     def __init__(self, job: Job) -> None:
         self.job = job
 
@@ -167,7 +162,6 @@ class Attempt:
 
     @classmethod
     def current(cls, job: Job) -> "Attempt":
-        """Return the attempt that this process runs."""
         context = TaskContext.get()
         if context is None:
             return cls(f"spark/{job.save}", job.save)

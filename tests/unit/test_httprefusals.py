@@ -32,6 +32,7 @@ async def intake() -> AsyncIterator[TestClient]:  # type: ignore[type-arg]
         ("/metrics", "serves no '/metrics'; ask the telemetry listener (--telemetry)"),
         ("/v1/indication", "serves no '/v1/indication'; did you mean /v1/indications?"),
         ("/", "serves no '/'; use /v1/indications, /v1/queues/{name}, /v1/receipts/{id}"),
+        ("/a%0Ab", "serves no '/a\\nb'; use /v1/indications, "),
         (f"/{'x' * 5000}", f"serves no '/{'x' * 39}'; use /v1/indications, "),
     ],
 )

@@ -95,7 +95,6 @@ def write_instance(instance: CIMInstance) -> str:
 
 
 def open_instance(instance: CIMInstance) -> str:
-    """Return the start tag of the INSTANCE element."""
     return f'<INSTANCE CLASSNAME="{escape(instance.class_name)}">'
 
 
@@ -127,7 +126,6 @@ def append_properties(
 def append_property(
     parts: list[str], name: str, value: CIMValue, property_type: PropertyType
 ) -> None:
-    """Append one property of any type."""
     cim_type = property_type.cim_type
     if not name.isidentifier():
         name = escape(name)
@@ -164,12 +162,10 @@ def _append_array(
 
 
 def write_item(item: CIMScalar | None) -> str:
-    """Return the element of one item of an array."""
     return _NULL if item is None else f"<VALUE>{write_scalar(item)}</VALUE>"
 
 
 def write_scalar(value: CIMValue) -> str:
-    """Return the text inside a VALUE element."""
     kind = type(value)
     if kind is int:
         return str(value)

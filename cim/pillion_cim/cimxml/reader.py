@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from pillion_cim import CIMDataError
 from pillion_cim.datetimes import CIMDateTime
 from pillion_cim.model import CIMInstance, CIMInstanceName, CIMScalar, CIMValue
 from pillion_cim.schema import CIMClass, Schema
@@ -36,8 +37,8 @@ else:
     Element: TypeAlias = object
 
 
-class XMLRefusedError(Exception):
-    """The document is not well formed, or not one that is taken from strangers."""
+class XMLRefusedError(CIMDataError):
+    """The document is not well formed, or has a construct that is unsafe in untrusted input."""
 
 
 class DoctypeRefusedError(XMLRefusedError):
@@ -82,7 +83,7 @@ def declared_encoding(document: bytes) -> bytes | None:
     return found.group(1).lower() if found is not None else None
 
 
-class StructureError(ValueError):
+class StructureError(CIMDataError, ValueError):
     """The document is well-formed XML, but not what DSP0203 or DSP0201 says it must be."""
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from pillion_cim import CIMDataError
 from pillion_cim.cimxml.headers import find_header
 from pillion_cim.cimxml.reader import (
     Element,
@@ -39,15 +40,13 @@ _VERSION: Final = re.compile(r"([0-9]{1,4})\.[0-9]{1,4}(?:\.[0-9]{1,4})?")
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """An export request that was understood."""
-
     message_id: str
     instance: CIMInstance
     #: As the request spells it; case apart, "ExportIndication".
     method: str
 
 
-class ExportRequestError(Exception):
+class ExportRequestError(CIMDataError):
     """The request fails at the level of HTTP: answer ``status`` and, where given, ``CIMError``."""
 
     def __init__(self, status: int, cim_error: str | None, detail: str) -> None:
@@ -58,7 +57,7 @@ class ExportRequestError(Exception):
         super().__init__(f"{status} {cim_error or ''}: {detail}")
 
 
-class ExportMethodError(Exception):
+class ExportMethodError(CIMDataError):
     """The method call fails at the level of CIM: answer 200 with an ERROR element."""
 
     def __init__(self, code: int, description: str, message_id: str) -> None:
@@ -85,7 +84,7 @@ def parse_export_request(
 
 
 def _check_headers(headers: Mapping[str, str]) -> str | None:
-    """Check what can be told before the body; return CIMExportMethod."""
+    """Check the headers; return CIMExportMethod."""
     export = find_header(headers, "CIMExport")
     if export is None:
         raise ExportRequestError(400, "unsupported-operation", "there is no CIMExport header")

@@ -1,4 +1,4 @@
-"""The export response: written for whoever exports to us, checked strictly when it comes to us.
+"""The export response: written for an exporter, checked strictly when a listener sends it.
 
 A delivery counts only on a valid response without an error (S0.1). What is checked is what
 OpenPegasus's exporter checks; every way in which an answer can fall short has its own kind (D.1).
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
+from pillion_cim import CIMDataError
 from pillion_cim.cimxml.export import escape_lossy
 from pillion_cim.cimxml.headers import find_header
 from pillion_cim.cimxml.reader import (
@@ -57,7 +58,7 @@ class ResponseFailure(StrEnum):
     CIM_ERROR = "cim-error"
 
 
-class ExportResponseError(Exception):
+class ExportResponseError(CIMDataError):
     """The listener has not confirmed the indication."""
 
     def __init__(self, kind: ResponseFailure, detail: str, *, code: int | None = None) -> None:

@@ -57,8 +57,6 @@ class Demand:
 
 
 class Compiler:
-    """Compiles the conditions of one query."""
-
     def __init__(self, scope: Scope, *, percent: bool) -> None:
         self._scope = scope
         self._percent = percent

@@ -1,13 +1,15 @@
-"""The two query languages, and in what they differ."""
+"""The two query languages and their differences."""
 
 from dataclasses import dataclass
+
+from pillion_cim import CIMDataError
 
 #: Characters of a long line that are shown on each side of the place of an error.
 _CONTEXT = 60
 
 
-class FilterError(ValueError):
-    """A query that cannot be a filter.
+class FilterError(CIMDataError, ValueError):
+    """A query is not a valid filter.
 
     ``line`` and ``column`` count from 1. The text of the error shows the line of the query with a
     caret under the place, and the remedy where there is one.

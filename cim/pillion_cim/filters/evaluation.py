@@ -28,12 +28,10 @@ _FLIPPED = {
 
 
 def like(matches: Matcher, value: CIMValue) -> bool | None:
-    """``value LIKE pattern``."""
     return matches(value) if isinstance(value, str) else None
 
 
 def compared(how: Operator, left: Operand, right: Operand) -> Test:
-    """``left how right``."""
     if left.constant is not None and right.constant is None:
         how, left, right = _FLIPPED[how], right, left
     get_left, get_right, constant = left.get, right.get, right.constant
@@ -117,8 +115,6 @@ _JOINED = {Quantifier.ANY: _any, Quantifier.EVERY: _every}
 
 
 def negated(test: Test) -> Test:
-    """NOT."""
-
     def negation(instance: CIMInstance) -> bool | None:
         truth = test(instance)
         return None if truth is None else not truth

@@ -16,7 +16,7 @@ ROOT = "CIM_Indication"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """A query that tells which indications are wanted (D.4).
+    """A query that selects indications (D.4).
 
     ``properties`` are those that the query selects, as the class spells them; None for ``*``. The
     filter itself takes nothing away from an indication. ``demand`` is a value that WHERE demands of
@@ -37,11 +37,9 @@ class Filter:
 
     @property
     def has_condition(self) -> bool:
-        """Whether there is a WHERE."""
         return self._condition is not None
 
     def selects(self, class_name: str) -> bool:
-        """Whether ``class_name`` is the class after FROM or a subclass of it."""
         return self._selects_all or self._class_test[class_name]
 
     def condition(self, instance: CIMInstance) -> bool | None:

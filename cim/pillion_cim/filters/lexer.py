@@ -34,8 +34,6 @@ _FOREIGN = {
 
 
 class TokenKind(Enum):
-    """What a token is."""
-
     NAME = "a name"
     NUMBER = "a number"
     STRING = "a string"

@@ -9,13 +9,15 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pillion_cim import CIMDataError
+
 #: Plain in these patterns, special in other languages of patterns: refused without a backslash.
 _RESERVED = frozenset("()[]{}+?^$")
 
 Matcher = Callable[[str], bool]
 
 
-class PatternError(ValueError):
+class PatternError(CIMDataError, ValueError):
     """What is wrong with a pattern, at which of its characters (from 0), and the remedy."""
 
     def __init__(self, message: str, position: int, remedy: str) -> None:
@@ -34,7 +36,7 @@ class _Atom:
 
 
 def compile_pattern(pattern: str, *, percent: bool) -> Matcher:
-    """A function that tells whether a text matches as a whole.
+    """Return a function that tests whether a whole text matches.
 
     ``percent``: whether a bare % is plain. (In other kinds of WQL it means what .* means here.)
 

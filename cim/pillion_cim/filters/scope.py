@@ -65,8 +65,6 @@ class Operand:
 
 
 class Scope:
-    """The names that a query may use."""
-
     def __init__(self, query: Query, *, text: str, schema: Schema) -> None:
         self._class_name = query.class_name
         self._own_names = {query.class_name.lower(), (query.alias or query.class_name).lower()}
@@ -82,7 +80,6 @@ class Scope:
         return ClassTest(ancestor, schema=self._schema)
 
     def error(self, message: str, offset: int, remedy: str = "") -> FilterError:
-        """An error at a place of the query."""
         return FilterError(message, query=self._text, offset=offset, remedy=remedy)
 
     def offset_in_string(self, start: int, position: int) -> int:
@@ -208,7 +205,7 @@ def _itself(instance: CIMInstance) -> CIMValue:
 def _property(name: str) -> Getter:
     def get(instance: CIMInstance) -> CIMValue:
         value = instance.values.get(name)
-        # Only a sender of a class that nobody knows spells a name otherwise.
+        # Only a sender of an unknown class spells a name differently.
         if value is None and name not in instance.types:
             return instance.get(name)
         return value

@@ -6,8 +6,6 @@ from typing import TypeAlias
 
 
 class Operator(StrEnum):
-    """The six comparisons."""
-
     EQUAL = "="
     NOT_EQUAL = "<>"
     LESS = "<"
@@ -34,8 +32,6 @@ class Function(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant."""
-
     value: bool | int | float | str
     offset: int
 
@@ -68,8 +64,6 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function of one argument."""
-
     function: Function
     argument: "Term"
     offset: int
@@ -102,8 +96,6 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class IsA:
-    """``path ISA class``."""
-
     path: Path
     class_name: str
     offset: int
@@ -111,8 +103,6 @@ class IsA:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """``term IS NULL``."""
-
     term: Term
     offset: int
 
@@ -135,22 +125,16 @@ class IsTruth:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """``NOT condition``."""
-
     operand: "Condition"
 
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """Two conditions or more, all of them."""
-
     operands: tuple["Condition", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """Two conditions or more, any of them."""
-
     operands: tuple["Condition", ...]
 
 

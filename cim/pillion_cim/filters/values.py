@@ -52,7 +52,6 @@ _EQUALITY = frozenset((Operator.EQUAL, Operator.NOT_EQUAL))
 
 
 def declared_kind(declared: PropertyType) -> Kind:
-    """The kind of (an item of) a property."""
     if declared.embedded is EmbeddedObject.INSTANCE or declared.embedded is EmbeddedObject.OBJECT:
         return Kind.INSTANCE
     match declared.cim_type:
@@ -79,7 +78,6 @@ def is_ordered(kind: Kind) -> bool:
 
 
 def compare(how: Operator, left: CIMValue, right: CIMValue) -> bool | None:
-    """``left how right``."""
     kind, other = kind_of(left), kind_of(right)
     if kind is None or other is None:
         return None

@@ -1,20 +1,23 @@
-"""From the JSON form to instances. Whatever is wrong is an InstanceError, never anything else."""
+"""From the JSON form to instances. Any fault of the input is an InstanceError."""
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from pillion_cim.datetimes import CIMDateTime
+from pillion_cim import CIMDataError
+from pillion_cim.datetimes import CIMDateTime, parse_rfc3339
 from pillion_cim.declarations import nearest
-from pillion_cim.jsonform.scalars import convert_scalar, describe_remedy
 from pillion_cim.model import CIMInstance, CIMInstanceName, CIMScalar, CIMValue
 from pillion_cim.schema import CIMClass, Schema
-from pillion_cim.types import CIMType, EmbeddedObject, PropertyType
+from pillion_cim.types import INTEGER_RANGES, CIMType, EmbeddedObject, PropertyType
 from pillion_cim.values import check_scalar, is_identifier
 
-#: No more than these are told of one instance.
+_DECIMAL: Final = re.compile(r"-?[0-9]{1,20}")
+_SPECIAL_REALS: Final = {"NaN": math.nan, "INF": math.inf, "-INF": -math.inf}
+#: The most problems reported of one instance.
 MAX_PROBLEMS: Final = 20
 _MAX_TEXT: Final = 80
 #: How deep instances, or references, may be embedded in one another.
@@ -35,9 +38,82 @@ _MOST_COMPARED: Final = 20
 _TYPES: Final = frozenset(CIMType) | frozenset(EmbeddedObject)
 
 
+def convert_scalar(value: Any, property_type: PropertyType) -> CIMScalar:
+    """Convert a JSON value that is not an object. Its range is not checked here.
+
+    Raises ValueError that says what is wrong.
+    """
+    cim_type = property_type.cim_type
+    if property_type.embedded is not None:
+        raise ValueError("not an embedded instance")
+    if cim_type is CIMType.REFERENCE:
+        raise ValueError("not a reference")
+    if isinstance(value, dict | list | tuple):
+        raise ValueError(f"expected a {cim_type}")  # noqa: TRY004 - one kind of error for bad data
+    if cim_type is CIMType.DATETIME:
+        return _datetime(value)
+    if cim_type is CIMType.REAL32 or cim_type is CIMType.REAL64:
+        return _real(value)
+    if cim_type is CIMType.UINT64 or cim_type is CIMType.SINT64:
+        return _long(value)
+    scalar: CIMScalar = value
+    return scalar
+
+
+def describe_remedy(property_type: PropertyType) -> str:
+    cim_type = property_type.cim_type
+    if property_type.embedded is not None:
+        return 'write {"class": "NAME", "properties": {…}}'
+    if cim_type in INTEGER_RANGES:
+        low, high = INTEGER_RANGES[cim_type]
+        return f"write an integer from {low} to {high}"
+    return {
+        CIMType.BOOLEAN: "write true or false",
+        CIMType.STRING: "write text, without control characters",
+        CIMType.CHAR16: "write one character",
+        CIMType.REAL32: 'write a number, or one of "NaN", "INF", "-INF"',
+        CIMType.REAL64: 'write a number, or one of "NaN", "INF", "-INF"',
+        CIMType.DATETIME: "write 25 characters, as 20261121133000.000000+000, or an RFC 3339 time",
+    }.get(cim_type, 'write {"class": "NAME", "keys": {…}}')
+
+
+def _datetime(value: Any) -> CIMDateTime:
+    if not isinstance(value, str):
+        raise ValueError("not a datetime")  # noqa: TRY004 - one kind of error for bad data
+    if value[14:15] == ".":
+        return CIMDateTime(value)
+    try:
+        return parse_rfc3339(value)
+    except (ValueError, OverflowError):
+        raise ValueError("not a datetime") from None
+
+
+def _real(value: Any) -> float:
+    if isinstance(value, str) and value in _SPECIAL_REALS:
+        return _SPECIAL_REALS[value]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("not a number")  # noqa: TRY004 - one kind of error for bad data
+    try:
+        real = float(value)
+    except OverflowError:
+        raise ValueError("out of range of a real64") from None
+    if not math.isfinite(real):
+        raise ValueError("JSON has no such number")
+    return real
+
+
+def _long(value: Any) -> CIMScalar:
+    if isinstance(value, str):
+        if _DECIMAL.fullmatch(value) is None:
+            raise ValueError("not an integer in decimal digits")
+        return int(value)
+    scalar: CIMScalar = value
+    return scalar
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, where it is, and what to do about it."""
+    """One fault: its place and its remedy."""
 
     #: Where: ``class``, ``properties.AlertType``, ``properties.MessageArguments[2]``.
     field: str
@@ -51,8 +127,8 @@ class Problem:
         return f"{self.field}: {self.message}{got}; {self.remedy}"
 
 
-class InstanceError(ValueError):
-    """The instance is not one that can be taken; ``problems`` says why."""
+class InstanceError(CIMDataError, ValueError):
+    """The instance is not valid; ``problems`` gives the reasons."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         self.problems = problems
@@ -60,8 +136,6 @@ class InstanceError(ValueError):
 
 
 class Problems:
-    """Gathers the problems of one instance."""
-
     __slots__ = ("_found",)
 
     def __init__(self) -> None:
@@ -86,7 +160,6 @@ class Problems:
         return len(self._found) >= MAX_PROBLEMS
 
     def check(self) -> None:
-        """Raise InstanceError if there was any problem."""
         if self._found:
             raise InstanceError(tuple(self._found))
 

@@ -1,8 +1,9 @@
 """From instances to the JSON form. A type is stated only where the class does not give it."""
 
+import math
 from typing import Any
 
-from pillion_cim.jsonform.scalars import encode_scalar
+from pillion_cim.datetimes import CIMDateTime
 from pillion_cim.model import CIMInstance, CIMInstanceName, CIMScalar, CIMValue
 from pillion_cim.schema import Schema
 from pillion_cim.types import PropertyType
@@ -43,12 +44,12 @@ def _encode_scalar(value: CIMScalar | None, schema: Schema) -> Any:
         return encode_instance(value, schema=schema)
     if isinstance(value, CIMInstanceName):
         return _encode_reference(value)
-    return encode_scalar(value)
+    return _plain(value)
 
 
 def _encode_reference(path: CIMInstanceName) -> dict[str, Any]:
     keys = {
-        name: _encode_reference(key) if isinstance(key, CIMInstanceName) else encode_scalar(key)
+        name: _encode_reference(key) if isinstance(key, CIMInstanceName) else _plain(key)
         for name, key in path.keys.items()
     }
     encoded: dict[str, Any] = {"class": path.class_name, "keys": keys}
@@ -57,3 +58,11 @@ def _encode_reference(path: CIMInstanceName) -> dict[str, Any]:
     if path.host is not None:
         encoded["host"] = path.host
     return encoded
+
+
+def _plain(value: CIMScalar | None) -> Any:
+    if isinstance(value, CIMDateTime):
+        return value.text
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "INF" if value > 0 else "-INF"
+    return value

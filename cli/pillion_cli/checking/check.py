@@ -1,44 +1,96 @@
-"""The steps of a check, each told as it ends."""
+"""The steps of an installation check, each reported as it ends."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from pillion_cli.checking.documents import KINDS, Plan, indication
-from pillion_cli.checking.ports import (
-    Arrivals,
-    Cluster,
-    Door,
-    Monotonic,
-    Reply,
-    Report,
-    Sleep,
-    Step,
-)
+from pillion_cli.exits import CLIError
 from pillion_operator.cluster.api import FAILURES, ApiError
-from pillion_operator.cluster.types import CONFIG_MAP, Object, our_type
+from pillion_operator.cluster.types import CONFIG_MAP, Object, ResourceType, our_type
 from pillion_operator.injection.decision import has_deliverer
 from pillion_operator.names import INJECT_LABEL, gateway
 
+#: The time, in seconds.
+Monotonic = Callable[[], float]
+Sleep = Callable[[float], Awaitable[None]]
 #: Seconds between two looks at what the cluster does.
 LOOK = 0.5
 #: Seconds that the gateway is given to deliver, of which its answer says more than our giving up.
 DELIVERY = 20.0
-
 #: What is waited for: None once it holds, else what is the matter still.
 Probe = Callable[[], Awaitable[str | None]]
 
 
-class CheckFailed(Exception):
-    """A step failed; the message says what was found, and where to look."""
+@dataclass(frozen=True, slots=True)
+class Step:
+    name: str
+    seconds: float
+    #: None: it went well.
+    failure: str | None
+
+    def as_text(self) -> str:
+        if self.failure is not None:
+            return f"FAILED  {self.name}: {self.failure}"
+        return f"ok      {self.name} ({self.seconds:.1f} s)"
+
+    def as_json(self) -> str:
+        return json.dumps(
+            {
+                "step": self.name,
+                "ok": self.failure is None,
+                "seconds": round(self.seconds, 3),
+                "failure": self.failure,
+            }
+        )
+
+
+#: Shows a step as soon as it has ended.
+Report = Callable[[Step], object]
+
+
+class Cluster(Protocol):
+    """The API server. The methods raise what ``pillion_operator.cluster.api.FAILURES`` names."""
+
+    async def get(self, kind: ResourceType, namespace: str | None, name: str) -> Object | None: ...
+
+    async def create(self, body: Object, *, dry_run: bool = False) -> Object: ...
+
+    async def delete(self, kind: ResourceType, namespace: str | None, name: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """An answer of the gateway; ``document`` is empty where it has no JSON object."""
+
+    status: int
+    text: str
+    document: Mapping[str, Any]
+
+
+class Gateway(Protocol):
+    """The gateway's intake. Raises OSError if nothing answers, or ``ca`` does not verify it."""
+
+    async def publish(
+        self, indication: Object, *, ca: str, token: str | None, wait: float
+    ) -> Reply:
+        """Publish with ``ack=delivered``. ``ca`` is PEM; ``wait`` in seconds."""
+
+
+class Arrivals(Protocol):
+    async def arrived(self, identifier: str) -> None: ...
+
+
+class CheckError(CLIError):
+    """A step failed; the message gives the cause and where to look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """Whom a check deals with."""
-
     cluster: Cluster
-    door: Door
+    gateway: Gateway
     arrivals: Arrivals
     monotonic: Monotonic
     sleep: Sleep
@@ -76,7 +128,7 @@ class Check:
             ("the API server takes the resources", self._create),
             ("the operator accepts them", self._accepted),
             ("a gateway runs on them", self._in_force),
-            ("the gateway's door is shut without a token", self._shut),
+            ("the gateway refuses a request without a token", self._shut),
             ("an indication is delivered to the listener", self._deliver),
         ]
         if self._injection:
@@ -93,7 +145,7 @@ class Check:
             failure: str | None = None
             try:
                 await step()
-            except CheckFailed as error:
+            except CheckError as error:
                 failure = str(error)
             except FAILURES as error:
                 failure = f"the API server says: {str(error) or type(error).__name__}"
@@ -103,11 +155,11 @@ class Check:
         return True
 
     async def _until(self, probe: Probe, *, look: str) -> None:
-        """Wait until the probe has nothing to say; ``look`` tells where to look if it goes on."""
+        """Wait until the probe returns None; ``look`` says where to look if it does not."""
         end = self._world.monotonic() + self._timeout
         while (matter := await probe()) is not None:
             if self._world.monotonic() >= end:
-                raise CheckFailed(f"after {self._timeout:g} s {matter}. {look}")
+                raise CheckError(f"after {self._timeout:g} s {matter}. {look}")
             await self._world.sleep(LOOK)
 
     # ------------------------------------------------------------------ resources
@@ -117,7 +169,7 @@ class Check:
             try:
                 await self._world.cluster.create(document)
             except ApiError as error:
-                raise CheckFailed(
+                raise CheckError(
                     f"{document['kind']}: {error}. Are the custom resource definitions those of "
                     "this version (crds.install), and may the check's service account create "
                     "them here?"
@@ -174,13 +226,13 @@ class Check:
             return None
         return f"the subscription is {found['reason']}: {found['message']}"
 
-    # ------------------------------------------------------------------ the door
+    # ------------------------------------------------------------------ the gateway
 
     async def _shut(self) -> None:
         namespace = self._plan.namespace
         await self._until(
             self._not_shut,
-            look="The gateway's log says what its door waits for: its pod is ready, and behind its "
+            look="The gateway's log says what it waits for: its pod is ready, and behind its "
             "Service, only once the operator has told it the API server's keys of tokens. See "
             f"`kubectl --namespace {namespace} logs {gateway(self._plan.name)}-0`.",
         )
@@ -197,7 +249,7 @@ class Check:
         if reply.status == 401:
             return None
         if reply.status < 300:
-            raise CheckFailed("it takes an indication from whoever has no token")
+            raise CheckError("it accepts an indication without a token")
         return f"it answers {reply.status}: {reply.text.strip()}"
 
     async def _deliver(self) -> None:
@@ -209,7 +261,7 @@ class Check:
         try:
             await asyncio.wait_for(self._world.arrivals.arrived(self._sent), self._timeout)
         except TimeoutError:
-            raise CheckFailed(
+            raise CheckError(
                 "the gateway says that it is delivered, and the listener has not got it: does "
                 f"another program listen at {self._plan.listener}?"
             ) from None
@@ -218,13 +270,13 @@ class Check:
         try:
             token = self._world.token()
         except OSError as error:
-            raise CheckFailed(f"the token cannot be read: {error}") from error
+            raise CheckError(f"the token cannot be read: {error}") from error
         reply = await self._publish(token=token)
         if isinstance(reply, str):
             return reply
         said = reply.text.strip() or "nothing"
         if reply.status in (401, 403):
-            raise CheckFailed(f"the door does not take the token: {reply.status}: {said}")
+            raise CheckError(f"the gateway refuses the token: {reply.status}: {said}")
         if reply.status == 200 and reply.document.get("delivered") == 1:
             return None
         if reply.status == 202:
@@ -232,10 +284,10 @@ class Check:
         return f"the gateway answers {reply.status}: {said}"
 
     async def _publish(self, *, token: str | None) -> Reply | str:
-        """What the door answers, or why nobody does. Each time it is another indication."""
+        """Publish a new indication; return the gateway's answer, or why there is none."""
         self._sent = self._identifier()
         try:
-            return await self._world.door.publish(
+            return await self._world.gateway.publish(
                 indication(self._sent), ca=self._ca, token=token, wait=DELIVERY
             )
         except OSError as error:
@@ -247,7 +299,7 @@ class Check:
         made = await self._world.cluster.create(self._plan.pod(), dry_run=True)
         if not has_deliverer(made):
             asked = made["metadata"]["labels"][INJECT_LABEL]
-            raise CheckFailed(
+            raise CheckError(
                 f"a pod of {self._plan.namespace} labelled {INJECT_LABEL}: {asked} would start "
                 "without one. Can the API server reach the webhook's Service, does its caBundle "
                 "fit, and does injection.namespaceSelector let this namespace through?"

@@ -6,7 +6,7 @@ from typing import Any
 from pillion_operator.cluster.types import our_type
 from pillion_operator.names import INJECT_LABEL
 
-#: Everything that a check makes has it, for whoever finds something left.
+#: The labels of everything that a check creates.
 PART_OF = {"app.kubernetes.io/part-of": "pillion", "app.kubernetes.io/component": "check"}
 
 #: The kinds of the resources, in the order in which they are made; they go the other way round.
@@ -38,7 +38,7 @@ class Plan:
             "IndicationService": {
                 "deliverer": {"mode": "Gateway"},
                 "publishers": [account],
-                # So that a listener which cannot be reached is told of within the check's time.
+                # So that an unreachable listener is reported within the check's time.
                 "deliveryRetryIntervalSeconds": 1,
             },
             "ListenerDestination": {"destination": self.listener, "protocol": "CIM-XML"},
@@ -60,7 +60,7 @@ class Plan:
         ]
 
     def pod(self) -> dict[str, Any]:
-        """A pod that asks for a deliverer, to be made for trial only."""
+        """A pod with an injection label, for a dry run."""
         metadata = self._metadata()
         # A service that is not there injects as well as one that is, and the check's own does not.
         metadata["labels"] = {**metadata["labels"], INJECT_LABEL: f"{self.name}-sidecar"}
@@ -98,7 +98,6 @@ class Plan:
 
 
 def indication(identifier: str) -> dict[str, Any]:
-    """The alert that is published."""
     return {
         "class": "CIM_AlertIndication",
         "properties": {

@@ -11,22 +11,21 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pillion_cli.deliverer_arguments import add_output_argument
-from pillion_cli.durations import seconds_from
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.arguments import add_output_argument, seconds_from
+from pillion_cli.exits import CommandError, Exit
 
 if TYPE_CHECKING:
-    from pillion_cli.checking.listening import Arrived
+    from pillion_cli.checking.endpoints import Arrived
 
 HELP = """
 Check that Pillion works in a Kubernetes cluster. It makes an IndicationService in mode Gateway, a
 destination, a filter and a subscription; waits until the operator has them in force; publishes an
 alert to the gateway with the token of a service account; listens itself for that alert; and removes
-everything again. Each step is told; of one that fails, what was found, and where to look.
+everything again. Each step is printed; a failed one with the cause and where to look.
 
 In a pod it uses the pod's service account; elsewhere KUBECONFIG or ~/.kube/config. It needs the
 rights to get, create and delete Pillion's resources in the namespace and to get the ConfigMap
-pillion-NAME; with --injection to create pods (for trial: none is made). `helm test` runs it.
+pillion-NAME; with --injection to create pods (as a dry run). `helm test` runs it.
 
 examples:
   pillion check --namespace weather --address 10.1.2.3 --publisher weather:tester
@@ -39,7 +38,6 @@ TOKEN = Path("/var/run/secrets/pillion/token")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options."""
     parser.add_argument(
         "--namespace", metavar="NAME", required=True, help="where the resources are made"
     )
@@ -49,20 +47,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--address",
         required=True,
-        help="the address of this machine or pod, at which the gateway finds its listener",
+        help="the address of this machine or pod, which the gateway connects to",
     )
     parser.add_argument(
         "--port",
         type=int,
         default=5988,
-        help="where to listen; 0 takes any free port [%(default)s]",
+        help="port to listen on; 0 takes a free one [%(default)s]",
     )
     parser.add_argument(
         "--publisher",
         metavar="NAMESPACE:NAME",
         type=_account,
         required=True,
-        help="the service account of the token, which the gateway is to let in",
+        help="the service account of the token, which the gateway admits",
     )
     parser.add_argument(
         "--token-file",
@@ -75,17 +73,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--gateway", metavar="URL", help="the gateway [https://pillion-NAME.NAMESPACE.svc:8288]"
     )
     parser.add_argument(
-        "--injection", action="store_true", help="try that a new pod gets its deliverer, too"
+        "--injection", action="store_true", help="also check that a new pod gets a sidecar"
     )
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
         type=seconds_from(0.001),
         default=120.0,
-        help="how long any step may take [%(default)g]",
+        help="maximum time of each step [%(default)g]",
     )
     parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="how to reach the cluster")
-    add_output_argument(parser, "how to tell each step; json is an object a line")
+    add_output_argument(parser, "output format; json prints one object per line")
 
 
 def _account(text: str) -> tuple[str, str]:
@@ -96,24 +94,22 @@ def _account(text: str) -> tuple[str, str]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check; return the exit code."""
-    from pillion_cli.listener.server import CannotListenError
+    from pillion_cli.listener.server import ListenError
 
     try:
         return Exit.OK if asyncio.run(_check(args)) else Exit.FAILED
     except asyncio.CancelledError:
         return Exit.INTERRUPTED
-    except CannotListenError as error:
-        raise CommandFailed(f"cannot listen on port {args.port}: {error}") from error
+    except ListenError as error:
+        raise CommandError(f"cannot listen on port {args.port}: {error}") from error
     except (OSError, ValueError) as error:
-        raise CommandFailed(f"there is no way to the API server: {error}") from error
+        raise CommandError(f"the API server cannot be reached: {error}") from error
 
 
 async def _check(args: argparse.Namespace) -> bool:
     from pillion_cli.checking.check import Check, World
     from pillion_cli.checking.documents import Plan
-    from pillion_cli.checking.door import HTTPSDoor
-    from pillion_cli.checking.listening import Arrived
+    from pillion_cli.checking.endpoints import Arrived, HTTPSGateway
     from pillion_operator.cluster.connected import connected
     from pillion_operator.names import gateway
 
@@ -129,7 +125,7 @@ async def _check(args: argparse.Namespace) -> bool:
         )
         world = World(
             cluster=cluster,
-            door=HTTPSDoor(args.gateway or default),
+            gateway=HTTPSGateway(args.gateway or default),
             arrivals=arrivals,
             monotonic=time.monotonic,
             sleep=asyncio.sleep,
@@ -163,7 +159,6 @@ def _in_url(address: str) -> str:
 
 @asynccontextmanager
 async def _listening(args: argparse.Namespace, arrivals: "Arrived") -> AsyncIterator[int]:
-    """The listener while the context lasts, which is given its port."""
     from urllib.parse import urlsplit
 
     from pillion_cim.schema import load_schema

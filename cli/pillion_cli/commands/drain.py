@@ -4,59 +4,54 @@ import argparse
 import json
 import time
 
-from pillion_cli.access import Access
-from pillion_cli.client import DelivererClient, Refused, Unreachable
-from pillion_cli.deliverer_arguments import add_deliverer_arguments, add_output_argument
-from pillion_cli.durations import add_timeout_argument
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.arguments import add_deliverer_arguments, add_output_argument, add_timeout_argument
+from pillion_cli.client import Access, DelivererClient, Refused, Unreachable
+from pillion_cli.exits import CommandError, Exit
 
 HELP = """
-Hasten delivery: each pending retry is attempted at once, and the command waits until
-nothing is left, for at most so many seconds. It ends sooner where what is left cannot be
-delivered now: its attempt has failed again, or its destination is suspended or held. Intake stays
-open.
+Attempt every pending delivery now, and wait until nothing is pending, for at most --timeout. The
+command ends earlier if the pending indications cannot be delivered now: the attempt has failed
+again, or the destination is suspended or held. Intake stays open.
 
 A container's preStop hook runs it with --best-effort. A deliverer that does not answer is a
-failure, since the URL may be wrong; with --gone-ok it counts as done.
+failure, since the URL may be wrong; with --gone-ok it counts as drained.
 
 examples:
   pillion drain
   pillion drain --to http://127.0.0.1:8290 --timeout 20
   pillion drain --gone-ok
 
-exit codes: 0 nothing is left, 1 no deliverer or another answer, 2 a wrong command line, 3 something
-is left; with --gone-ok 0 where no deliverer answers; with --best-effort 0 for all but a wrong
-command line.
+exit codes: 0 nothing is pending, 1 no deliverer or an unexpected answer, 2 a wrong command line,
+3 something is pending; with --gone-ok 0 if no deliverer answers; with --best-effort 0 for all but a
+wrong command line.
 """
 
-#: Seconds that are waited unless asked otherwise.
+#: The default of --timeout (seconds).
 TIMEOUT = 20.0
 #: Seconds more that the answer is given.
 ANSWER_SECONDS = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options."""
     add_deliverer_arguments(
         parser, "the deliverer's intake, or its administration where that is apart"
     )
     add_timeout_argument(parser, default=TIMEOUT)
     parser.add_argument(
-        "--gone-ok", action="store_true", help="count a deliverer that does not answer as done"
+        "--gone-ok", action="store_true", help="treat a deliverer that does not answer as drained"
     )
     parser.add_argument(
         "--best-effort",
         action="store_true",
-        help="always end with 0, so that a kubelet reports no failed preStop hook",
+        help="always exit with 0, so that the kubelet reports no failed preStop hook",
     )
     add_output_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Hasten, wait, and return the exit code."""
     try:
         code = _drain(args)
-    except CommandFailed as failure:
+    except CommandError as failure:
         if not args.best_effort:
             raise
         _tell(args, str(failure), pending=None)
@@ -72,7 +67,7 @@ def _drain(args: argparse.Namespace) -> int:
             answer = client.post("/drain", {"timeout": f"{args.timeout:g}"})
         except Unreachable as failure:
             if time.monotonic() - started > args.timeout:
-                raise CommandFailed(str(failure), code=Exit.PARTLY) from failure
+                raise CommandError(str(failure), code=Exit.PARTLY) from failure
             if not args.gone_ok:
                 raise
             _tell(args, f"{failure}; nothing is left to do", pending=None)

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 from pillion_cli.journal.overview import Export, Overview
 from pillion_cli.journal.reading import JournalReader
 from pillion_cli.journal.snapshot import Snapshot
@@ -29,24 +29,24 @@ from pillion_sidecar.journal.scan import Finding, FindingKind
 from pillion_sidecar.journal.segments import DAMAGED_SUFFIX
 
 HELP = """
-Look into the folder of a journal. Nothing is changed, and a deliverer may be running on it: what is
-told is how it was at one moment.
+Read the folder of a journal. Nothing is changed, and a deliverer may be running on it: the output
+shows one moment.
 
-inspect says what is in it: its segments, what is pending for each destination and since when, when
-the next attempt is due, what is held for its predecessors. verify reads every byte, and says of
-what is damaged or missing where it is and what is lost. The end of the log may be cut short: a
-power cut broke the last write off, or it is damaged and may have been acknowledged; a start cuts it
-off and begins new sequence contexts. A write that a kill of the process broke off is told, and is
-no damage: nothing of it was acknowledged. export writes indications to standard output, one to a
-line, as pillion publish takes them; with --envelope each with its id, its time of acceptance and
-what became of it at each destination.
+inspect shows the segments, what is pending for each destination and since when, the time of the
+next attempt, and what is held for its predecessors. verify reads every byte and reports where the
+journal is damaged or incomplete, and what is lost. The end of the log may be cut short: a power
+failure interrupted the last write, or the end is damaged and may have been acknowledged; the next
+start truncates it and begins new sequence contexts. A write that a kill of the process interrupted
+is reported, and is no damage: nothing of it was acknowledged. export writes indications to standard
+output, one per line, in the format of pillion publish; with --envelope each with its id, its time
+of acceptance and its outcome at each destination.
 
-discards lists what was discarded: when, for which destination and subscription, why, the source and
-the identifier, by which its publisher can send it again. The list is bounded, by default to 64 MB,
-and the oldest give way.
+discards lists the discards: time, destination, subscription, reason, and the source and identifier
+by which the publisher can send the indication again. The list is limited, by default to 64 MB; the
+oldest entries are removed.
 
-What an indication says is shown by export alone; credentials are in no journal. A deliverer that
-takes an export numbers it anew, and refuses lines whose `expires` is over.
+Only export shows the content of indications; a journal contains no credentials. A deliverer that
+accepts an export assigns new numbers, and refuses lines whose `expires` has passed.
 
 examples:
   pillion journal inspect /var/lib/pillion
@@ -64,7 +64,6 @@ ACTIONS = ("inspect", "verify", "export", "discards")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options."""
     parser.add_argument("action", choices=ACTIONS, type=_action, help="what to do")
     parser.add_argument("directory", metavar="DIR", type=Path, help="the folder of the journal")
     parser.add_argument(
@@ -75,25 +74,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
-        "--pending", action="store_true", help="export what is still to be delivered [the default]"
+        "--pending", action="store_true", help="export pending indications [the default]"
     )
-    which.add_argument("--all", action="store_true", help="export what is settled, too")
+    which.add_argument("--all", action="store_true", help="export settled indications, too")
     parser.add_argument(
-        "--destination", metavar="NAME", help="export or list only what is for this destination"
+        "--destination",
+        metavar="NAME",
+        help="export or list only the indications of this destination",
     )
     parser.add_argument(
         "--reason",
         choices=[reason.value for reason in DiscardReason],
-        help="list only what was discarded for this reason",
+        help="list only the discards for this reason",
     )
     parser.add_argument(
         "--since",
         metavar="TIME",
         type=_moment,
-        help="list only what was discarded since then, as in 2026-11-22T09:00:00Z",
+        help="list only the discards since this time, such as 2026-11-22T09:00:00Z",
     )
     parser.add_argument(
-        "--envelope", action="store_true", help="export each indication with what became of it"
+        "--envelope", action="store_true", help="export each indication with its outcome"
     )
 
 
@@ -106,7 +107,6 @@ def _action(text: str) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do it; return the exit code."""
     _check(args)
     if args.action == "discards":
         return _discards(args)
@@ -127,22 +127,22 @@ def _refusing() -> Iterator[None]:
     except JournalError as error:
         failed = isinstance(error, UnreadableError)
         code = Exit.FAILED if failed else Exit.USAGE
-        raise CommandFailed(str(error), code=code) from error
+        raise CommandError(str(error), code=code) from error
 
 
 def _check(args: argparse.Namespace) -> None:
     if args.destination is not None and args.action not in ("export", "discards"):
-        raise CommandFailed("--destination: only for export and discards", code=Exit.USAGE)
+        raise CommandError("--destination: only for export and discards", code=Exit.USAGE)
     of_export = {"--pending": args.pending, "--all": args.all, "--envelope": args.envelope}
     given = [name for name, is_given in of_export.items() if is_given]
     if given and args.action != "export":
-        raise CommandFailed(f"{', '.join(given)}: only for export", code=Exit.USAGE)
+        raise CommandError(f"{', '.join(given)}: only for export", code=Exit.USAGE)
     of_discards = {"--reason": args.reason, "--since": args.since}
     given = [name for name, value in of_discards.items() if value is not None]
     if given and args.action != "discards":
-        raise CommandFailed(f"{', '.join(given)}: only for discards", code=Exit.USAGE)
+        raise CommandError(f"{', '.join(given)}: only for discards", code=Exit.USAGE)
     if args.output == "json" and args.action == "export":
-        raise CommandFailed("--output: export always writes JSON; leave it out", code=Exit.USAGE)
+        raise CommandError("--output: export always writes JSON; leave it out", code=Exit.USAGE)
 
 
 def _moment(text: str) -> datetime:
@@ -151,7 +151,7 @@ def _moment(text: str) -> datetime:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time, as in 2026-11-22T09:00:00Z")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 2026-11-22T09:00:00Z")
     return moment
 
 
@@ -280,7 +280,7 @@ def _verify(reader: JournalReader, snapshot: Snapshot, args: argparse.Namespace)
 def _marks_folder(snapshot: Snapshot) -> list[Finding]:
     if not snapshot.is_folder(MARKS_NAME):
         return []
-    lost = "no record; that the first or the last segment is missing cannot be told"
+    lost = "no record; a missing first or last segment cannot be detected"
     return [Finding(kind=FindingKind.MARKS, file=MARKS_NAME, begin=0, end=0, lost=lost)]
 
 
@@ -309,7 +309,7 @@ def _finding(one: Finding) -> dict[str, Any]:
 
 
 def _quarantined(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """Files of damaged bytes that a deliverer has put aside, and goes on without."""
+    """Files of damaged bytes that a deliverer has moved aside."""
     others = sorted(snapshot.others().items())
     return [{"file": name, "bytes": size} for name, size in others if name.endswith(DAMAGED_SUFFIX)]
 
@@ -330,7 +330,7 @@ def _export(reader: JournalReader, args: argparse.Namespace) -> int:
     export = Export(all=args.all, destination=args.destination, envelope=args.envelope)
     known = {name for _, name in reader.account.destinations.values()}
     if args.destination is not None and args.destination not in known:
-        raise CommandFailed(
+        raise CommandError(
             f"no destination {args.destination!r} in this journal; it knows "
             f"{', '.join(sorted(known)) or 'none'}",
             code=Exit.USAGE,
@@ -344,7 +344,7 @@ def _export(reader: JournalReader, args: argparse.Namespace) -> int:
         places = _count(len(damage), "place")
         print(
             f"pillion journal: damaged in {places}, and what was there is left out; "
-            "pillion journal verify says what it was",
+            "pillion journal verify shows the damage",
             file=sys.stderr,
         )
     if export.bodiless:
@@ -375,10 +375,10 @@ def _discards(args: argparse.Namespace) -> int:
         unlisted = count_unlisted(args.directory)
     except OSError as error:
         failure = folder_error(str(args.directory), error)
-        raise CommandFailed(str(failure), code=Exit.USAGE) from error
+        raise CommandError(str(failure), code=Exit.USAGE) from error
     if unlisted:
         print(
-            f"pillion journal: {unlisted:,} discards are not listed: the list had no room for them",
+            f"pillion journal: {unlisted:,} discards are not listed: the list was full",
             file=sys.stderr,
         )
     return Exit.OK

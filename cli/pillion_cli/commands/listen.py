@@ -7,33 +7,33 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pillion_cli.durations import DAY, seconds_from
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.arguments import DAY, seconds_from
+from pillion_cli.exits import CommandError, Exit
 from pillion_cli.serving import heed_signals
 
 if TYPE_CHECKING:
     from pillion_cli.listener.behaviour import Behaviour
 
 HELP = """
-Be a listener: take indications as CIM-XML export messages or CloudEvents (structured JSON) at any
-path, put them in order by the seven rules of DSP1054, and print what arrives. The first line is the
+Run a listener: accept indications as CIM-XML export messages or CloudEvents (structured JSON) at
+any path, order them by the seven rules of DSP1054, and print them. The first line is the
 URL; the last, at Ctrl-C or SIGTERM, is a summary.
 
   delivered   in order, or without a sequence identifier
   held        its number is too high: delivered when the gap fills, or its lifetime ends
   duplicate   its number came before: dropped, and answered with success
   late        its number is too low, or its context an old one: dropped, answered with success
-  gap         numbers that were given up: the deliverer discarded them
+  gap         missing numbers: the deliverer discarded them
 
-It can be as bad as a real listener. --fail N limits any bad behaviour to the first N requests (by
-itself it means status 503). A behaviour can be changed while it runs: POST the options as JSON to
-/-/behaviour ({} is good behaviour). GET /-/summary counts; GET /-/arrivals?after=0 gives what came,
-a JSON object a line, each with the index to go on after.
+It can fail as a real listener does. --fail N limits a fault to the first N requests (by itself it
+means status 503). The behaviour can be changed while it runs: POST the options as JSON to
+/-/behaviour ({} removes every fault). GET /-/summary returns the counts; GET /-/arrivals?after=0
+returns the indications, one JSON object per line, each with the index for the next `after`.
 
 examples:
   pillion listen --port 5990
   pillion listen --port 5990 --fail 3 --retry-after 5     503 three times, then good
-  pillion listen --port 5990 --fail 1 --close             take it, hang up: its retry is a duplicate
+  pillion listen --port 5990 --fail 1 --close             take it, close: the retry is a duplicate
   pillion listen --port 5990 --hang                       never answer
   pillion listen --port 5990 --cim-error 1                200, with a CIM error inside
   pillion listen --output json | jq -r 'select(.verdict == "delivered").identifier'
@@ -50,7 +50,6 @@ MOST_KEPT = 1_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options."""
     parser.add_argument(
         "--port", type=int, default=5988, help="where to listen; 0 takes any free port [5988]"
     )
@@ -58,11 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--address", default="127.0.0.1", help="the address to listen on [127.0.0.1]"
     )
     parser.add_argument("--tls-certificate", metavar="FILE", help="serve HTTPS: the chain, PEM")
-    parser.add_argument("--tls-key", metavar="FILE", help="its key, where that file has none")
+    parser.add_argument("--tls-key", metavar="FILE", help="its key, if that file has none")
     parser.add_argument(
-        "--output", choices=("text", "json"), default="text", help="how to print [text]"
+        "--output", choices=("text", "json"), default="text", help="output format [text]"
     )
-    parser.add_argument("--count", type=int, metavar="N", help="end once N are delivered")
+    parser.add_argument("--count", type=int, metavar="N", help="end after N delivered indications")
     parser.add_argument(
         "--keep",
         type=int,
@@ -77,43 +76,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="of a sequence identifier: attempts x interval x 10 of the sender [900]",
     )
-    _add_behaviour(parser.add_argument_group("bad behaviour"))
+    _add_behaviour(parser.add_argument_group("faults"))
 
 
 def _add_behaviour(group: "argparse._ArgumentGroup") -> None:
-    group.add_argument("--fail", type=int, metavar="N", help="only to the first N requests")
+    group.add_argument(
+        "--fail", type=int, metavar="N", help="apply it only to the first N requests"
+    )
     group.add_argument("--status", type=int, metavar="CODE", help="answer with this HTTP status")
     group.add_argument(
-        "--retry-after", type=int, metavar="SECONDS", help="add Retry-After to that status"
+        "--retry-after",
+        type=int,
+        metavar="SECONDS",
+        help="add Retry-After to the answer of --status",
     )
-    group.add_argument("--hang", action="store_true", help="read, and never answer")
+    group.add_argument("--hang", action="store_true", help="read the request, and never answer")
     group.add_argument(
-        "--close", action="store_true", help="take the indication, close without an answer"
+        "--close", action="store_true", help="take the indication, and close without an answer"
     )
-    group.add_argument("--garbage", action="store_true", help="answer with what is no HTTP")
+    group.add_argument("--garbage", action="store_true", help="answer with bytes that are not HTTP")
     group.add_argument(
         "--cim-error", type=int, metavar="CODE", help="answer with this CIM status code"
     )
-    group.add_argument("--redirect", metavar="URL", help="answer with 307 to there")
+    group.add_argument("--redirect", metavar="URL", help="answer with 307 to this URL")
     group.add_argument(
         "--delay",
         type=seconds_from(0, maximum=DAY),
         default=0.0,
         metavar="SECONDS",
-        help="before any answer, even a good one",
+        help="time before any answer, a successful one too",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Listen until told to end; return the exit code."""
-    from pillion_cli.listener.server import CannotListenError
+    """Listen until a signal or ``--count`` ends it; return the exit code."""
+    from pillion_cli.listener.server import ListenError
 
     _check(args)
     behaviour, tls = _behaviour(args), _tls(args)
     try:
         asyncio.run(_listen(args, behaviour=behaviour, tls=tls))
-    except CannotListenError as error:
-        raise CommandFailed(
+    except ListenError as error:
+        raise CommandError(
             f"cannot listen on {args.address} port {args.port}: {error};"
             " choose another --port, or 0 for any"
         ) from error
@@ -129,9 +133,9 @@ def _check(args: argparse.Namespace) -> None:
         if value is not None and (value < low or (high is not None and value > high)):
             upto = "" if high is None else f" and at most {high}"
             message = f"{name} must be at least {low}{upto}, and is {value}"
-            raise CommandFailed(message, code=Exit.USAGE)
+            raise CommandError(message, code=Exit.USAGE)
     if args.tls_key and not args.tls_certificate:
-        raise CommandFailed("--tls-key needs --tls-certificate", code=Exit.USAGE)
+        raise CommandError("--tls-key needs --tls-certificate", code=Exit.USAGE)
 
 
 def _behaviour(args: argparse.Namespace) -> "Behaviour":
@@ -152,7 +156,7 @@ def _behaviour(args: argparse.Namespace) -> "Behaviour":
     except BehaviourError as error:
         field, _, rest = str(error).partition(":")
         message = f"--{field.replace('_', '-')}:{rest}"
-        raise CommandFailed(message, code=Exit.USAGE) from error
+        raise CommandError(message, code=Exit.USAGE) from error
 
 
 def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
@@ -162,7 +166,7 @@ def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
     try:
         context.load_cert_chain(args.tls_certificate, args.tls_key)
     except (OSError, ssl.SSLError) as error:
-        raise CommandFailed(
+        raise CommandError(
             f"cannot read the TLS certificate {args.tls_certificate} and its key: {error};"
             " both must be PEM, without a password"
         ) from error

@@ -7,10 +7,10 @@ import logging
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
-from pillion_cli.deliverer_network import add_gateways, add_network, network_of
-from pillion_cli.durations import seconds_from
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.arguments import seconds_from
+from pillion_cli.exits import CommandError, Exit
 from pillion_cli.serving import (
     add_logging_arguments,
     heed_signals,
@@ -23,7 +23,9 @@ from pillion_operator.leadership import LeadershipLost
 from pillion_operator.settings import (
     Address,
     DelivererDefaults,
+    NetworkSettings,
     OperatorSettings,
+    SidecarPolicy,
     WebhookSettings,
 )
 from pillion_operator.telemetry.kopf_log import renamed_records
@@ -46,15 +48,69 @@ examples:
   pillion operator --deliverer-image IMAGE --namespace payments --namespace shipping
   pillion operator --deliverer-image IMAGE --no-webhook --no-leader-election
 
-exit codes: 0 stopped by SIGTERM or Ctrl-C, 1 it could not start, failed, or lost the leadership,
-2 a wrong command line.
+exit codes: 0 stopped by SIGTERM or Ctrl-C, 1 the start or the run failed, or the leadership was
+lost, 2 a wrong command line.
 """
-
 _DEFAULTS = WebhookSettings()
 
 
+def add_gateways(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument(
+        "--gateway-secret",
+        metavar="NAME",
+        default="pillion-gateways",
+        help="the Secret with the authority of gateways' certificates that the operator keeps; "
+        "created if it is missing [%(default)s]",
+    )
+    group.add_argument(
+        "--gateway-authority",
+        metavar="NAME",
+        help="the Secret, in the operator's namespace, of an authority to take instead of one of "
+        "its own: tls.crt and tls.key, as cert-manager writes them",
+    )
+
+
+def add_network(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument(
+        "--no-network-policies", action="store_true", help="create no NetworkPolicies for gateways"
+    )
+    group.add_argument(
+        "--sidecar-network-policy",
+        choices=[policy.value for policy in SidecarPolicy],
+        default=SidecarPolicy.NONE.value,
+        help="open the port of metrics of pods with a sidecar. A pod that no other policy selects "
+        "is closed by it to all else, so: SparkExecutors where Spark closes its executors (4.2 "
+        "and newer), All where every pod is closed [%(default)s]",
+    )
+    group.add_argument(
+        "--telemetry-from",
+        metavar="JSON",
+        type=_peers,
+        default=(),
+        help="clients of the metrics of deliverers, as a list of NetworkPolicy peers "
+        "[every pod of the cluster]",
+    )
+
+
+def _peers(text: str) -> tuple[dict[str, Any], ...]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"is not JSON: {error}") from error
+    if not isinstance(value, list) or not all(isinstance(peer, dict) for peer in value):
+        raise argparse.ArgumentTypeError("is not a list of peers")
+    return tuple(value)
+
+
+def network_of(args: argparse.Namespace) -> NetworkSettings:
+    return NetworkSettings(
+        gateways=not args.no_network_policies,
+        sidecars=SidecarPolicy(args.sidecar_network_policy),
+        telemetry_from=args.telemetry_from,
+    )
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     _add_cluster(parser.add_argument_group("the cluster"))
     _add_deliverers(parser.add_argument_group("deliverers"))
     _add_webhook(parser.add_argument_group("injection"))
@@ -69,27 +125,27 @@ def _add_cluster(group: "argparse._ArgumentGroup") -> None:
         metavar="NAME",
         action="append",
         default=[],
-        help="serve this namespace alone; may be repeated [all namespaces]",
+        help="serve only this namespace; may be repeated [all namespaces]",
     )
     group.add_argument(
         "--operator-namespace",
         metavar="NAME",
         default=os.environ.get("POD_NAMESPACE", "pillion-system"),
-        help="where the operator's Lease and Secrets are [$POD_NAMESPACE, else %(default)s]",
+        help="namespace of the operator's Lease and Secrets [$POD_NAMESPACE, else %(default)s]",
     )
     group.add_argument("--kubeconfig", metavar="FILE", type=Path, help="how to reach the cluster")
     group.add_argument("--context", metavar="NAME", help="the kubeconfig's context [its current]")
     group.add_argument(
         "--no-poke",
         action="store_true",
-        help="never annotate pods: a changed configuration reaches them at the kubelet's own pace",
+        help="do not annotate pods; the kubelet updates a configuration in its own interval",
     )
     group.add_argument(
         "--resync-interval",
         metavar="SECONDS",
         type=_interval,
         default=300,
-        help="how often everything is listed, to find what no watch has told of [%(default)s]",
+        help="interval between full lists, which find what a watch missed [%(default)s]",
     )
 
 
@@ -125,24 +181,24 @@ def _add_deliverers(group: "argparse._ArgumentGroup") -> None:
         metavar="SECONDS",
         type=seconds_from(0.1),
         default=10.0,
-        help="how often each deliverer is asked for its queues; more rarely where there are many "
+        help="interval between polls of a deliverer's queues; longer where there are many "
         "[%(default)s]",
     )
     group.add_argument(
         "--allow-loopback",
         action="store_true",
-        help="let destinations lead into the deliverer's own pod",
+        help="allow destinations in the deliverer's own pod",
     )
     group.add_argument(
         "--allow-link-local",
         action="store_true",
-        help="let destinations lead to link-local addresses; metadata services stay refused",
+        help="allow link-local destinations; metadata services stay refused",
     )
     group.add_argument(
         "--token-secret",
         metavar="NAME",
         default="pillion-operator",
-        help="the Secret with the key of deliverers' tokens; made where it is missing "
+        help="the Secret with the key of deliverers' tokens; created if it is missing "
         "[%(default)s]",
     )
 
@@ -153,9 +209,9 @@ def _add_webhook(group: "argparse._ArgumentGroup") -> None:
         metavar="HOST:PORT",
         type=_address,
         default=_DEFAULTS.address,
-        help="where the injecting webhook listens [0.0.0.0:9443]",
+        help="address of the webhook [0.0.0.0:9443]",
     )
-    group.add_argument("--no-webhook", action="store_true", help="inject nothing")
+    group.add_argument("--no-webhook", action="store_true", help="do not inject sidecars")
     group.add_argument(
         "--namespace-selector",
         metavar="JSON",
@@ -168,7 +224,7 @@ def _add_webhook(group: "argparse._ArgumentGroup") -> None:
         "--webhook-service",
         metavar="NAME",
         default=_DEFAULTS.service,
-        help="the Service by which the API server reaches it [%(default)s]",
+        help="the Service through which the API server reaches the webhook [%(default)s]",
     )
     group.add_argument(
         "--webhook-host",
@@ -182,19 +238,19 @@ def _add_webhook(group: "argparse._ArgumentGroup") -> None:
         "--webhook-secret",
         metavar="NAME",
         default=_DEFAULTS.secret,
-        help="the Secret with the operator's own CA and certificate; made where it is missing "
+        help="the Secret with the operator's own CA and certificate; created if it is missing "
         "[%(default)s]",
     )
     group.add_argument(
         "--webhook-configuration",
         metavar="NAME",
         default=_DEFAULTS.configuration,
-        help="the MutatingWebhookConfiguration whose caBundle is kept up to date [%(default)s]",
+        help="the MutatingWebhookConfiguration whose caBundle is kept current [%(default)s]",
     )
     group.add_argument(
         "--no-webhook-configuration",
         action="store_true",
-        help="leave caBundle to somebody else",
+        help="do not write caBundle",
     )
     group.add_argument(
         "--webhook-certificates",
@@ -210,12 +266,12 @@ def _add_process(group: "argparse._ArgumentGroup") -> None:
         metavar="HOST:PORT",
         type=_address,
         default=Address("0.0.0.0", 8081),
-        help="where /metrics and the probes are [0.0.0.0:8081]",
+        help="address of /metrics and the probes [0.0.0.0:8081]",
     )
     group.add_argument(
         "--identity",
         metavar="NAME",
-        help="this replica's name in the Lease; never two with one name [host name and process]",
+        help="unique name of this replica in the Lease [host name and process]",
     )
     group.add_argument(
         "--lease",
@@ -224,7 +280,7 @@ def _add_process(group: "argparse._ArgumentGroup") -> None:
         help="the Lease that one replica leads by [%(default)s]",
     )
     group.add_argument(
-        "--no-leader-election", action="store_true", help="this is the only replica, ever"
+        "--no-leader-election", action="store_true", help="there is never more than one replica"
     )
     add_logging_arguments(group)
 
@@ -235,7 +291,7 @@ def _address(text: str) -> Address:
 
 def _interval(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to 86400")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 86400")
     return int(text)
 
 
@@ -245,14 +301,14 @@ def _selector(text: str) -> str | None:
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"is not JSON: {error}") from error
     if not isinstance(value, dict) or not set(value) <= {"matchLabels", "matchExpressions"}:
-        raise argparse.ArgumentTypeError("is no object with matchLabels and matchExpressions")
+        raise argparse.ArgumentTypeError("is not an object with matchLabels and matchExpressions")
     try:
         found = rendered(value)
     except (AttributeError, KeyError, TypeError) as error:
-        raise argparse.ArgumentTypeError("is no label selector") from error
+        raise argparse.ArgumentTypeError("is not a label selector") from error
     if found is None and any(value.values()):
         raise argparse.ArgumentTypeError(
-            "has an operator that is none of In, NotIn, Exists and DoesNotExist"
+            "has an operator other than In, NotIn, Exists and DoesNotExist"
         )
     return found
 
@@ -263,12 +319,11 @@ def _resources(text: str) -> dict[str, dict[str, str]]:
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"is not JSON: {error}") from error
     if not isinstance(value, dict) or not set(value) <= {"requests", "limits"}:
-        raise argparse.ArgumentTypeError("is no object with requests and limits")
+        raise argparse.ArgumentTypeError("is not an object with requests and limits")
     return value
 
 
 def settings_of(args: argparse.Namespace) -> OperatorSettings:
-    """The settings that a command line stands for."""
     defaults = DelivererDefaults(
         image=args.deliverer_image,
         image_pull_policy=args.deliverer_image_pull_policy,
@@ -308,20 +363,19 @@ def settings_of(args: argparse.Namespace) -> OperatorSettings:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run until SIGTERM or SIGINT."""
     output = start_logging(args)
     if args.log_level != "DEBUG":
-        # kopf tells of every event that it hands over.
+        # kopf logs every event that it hands over.
         logging.getLogger("kopf").setLevel(logging.WARNING)
     try:
         with renamed_records():
             asyncio.run(_serve(settings_of(args)))
     except ExceptionGroup as group:
-        # What is foreseen is told in a sentence; of all else one wants the trace.
+        # Expected failures are one sentence; all others show a trace.
         failure = first(group, StartFailed) or first(group, LeadershipLost)
         if failure is None:
             raise
-        raise CommandFailed(str(failure)) from group
+        raise CommandError(str(failure)) from group
     finally:
         output.close()
     return Exit.OK

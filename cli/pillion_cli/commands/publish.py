@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
-from pillion_cli.access import Access
-from pillion_cli.client import DelivererClient
-from pillion_cli.deliverer_arguments import add_deliverer_arguments, add_output_argument
-from pillion_cli.durations import DAY, seconds_from
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.arguments import DAY, add_deliverer_arguments, add_output_argument, seconds_from
+from pillion_cli.client import Access, DelivererClient
+from pillion_cli.exits import CommandError, Exit
 from pillion_cli.group_publisher import GroupPublisher, SystemTime
 from pillion_cli.indications import batches, kind_of
 from pillion_cli.publisher import (
@@ -27,18 +25,18 @@ from pillion_cli.publisher import (
 from pillion_cli.sender_group import SenderGroup
 
 HELP = """
-Send indications to a deliverer, and say what became of each.
+Send indications to a deliverer, and report the outcome.
 
 FILE has one indication to a line (NDJSON), such as (on one line)
   {"class": "CIM_AlertIndication", "properties": {"IndicationIdentifier": "a-1", "AlertType": 5,
    "PerceivedSeverity": 6, "ProbableCause": 1}}
 or is a JSON array of these, a CloudEvent or an array of them, or one CIM-XML export message. Lines
-that the deliverer refuses for now (a full queue) are sent again, those alone, when it says; lines
-that are wrong are counted and the first ones quoted.
+that the deliverer refuses for now (a full queue) are sent again after its Retry-After; wrong lines
+are counted, and the first ones are quoted.
 
 With --group the lines are numbered from 0 as one message group, and the last one is marked as such
-(so the input is read one batch ahead). After each batch the deliverer is asked what it has
-discarded of the group; the first fault ends it, and no further line is sent.
+(so the input is read one batch ahead). After each batch the command polls the deliverer for
+discards of the group; the first fault ends the group, and no further line is sent.
 
 examples:
   pillion publish alerts.ndjson
@@ -55,7 +53,7 @@ became of a part is not known because the deliverer was restarted; 1 nothing acc
 deliverer; 2 a wrong command line.
 """
 
-#: Seconds that a request may take beyond what it was told to wait.
+#: Seconds that a request may take beyond its timeout.
 NETWORK_SECONDS = 10.0
 #: The most indications in a request.
 LARGEST_BATCH = 100_000
@@ -66,14 +64,13 @@ _LONGEST_COUNT = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options."""
-    parser.add_argument("file", metavar="FILE", help="what to send; - reads standard input")
+    parser.add_argument("file", metavar="FILE", help="the file to send; - reads standard input")
     add_deliverer_arguments(parser, "the deliverer's intake")
     parser.add_argument(
         "--ack",
         choices=("accepted", "durable", "stable", "delivered"),
         default="accepted",
-        help="how far an indication must have come before it is answered [accepted];"
+        help="level that a request must reach before it is answered [accepted];"
         " durable needs a deliverer with durability Disk, and none of this version can give stable",
     )
     parser.add_argument(
@@ -85,25 +82,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=_batch_size,
         default=1000,
-        help="indications to a request [1000]",
+        help="indications per request [1000]",
     )
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
         type=_SECONDS,
         default=60.0,
-        help="how long to wait for an acknowledgement, and how long to go on without progress [60]",
+        help="maximum time to wait for an acknowledgement, and to retry without progress [60]",
     )
     parser.add_argument(
         "--flush",
         action="store_true",
-        help="at the end, wait until everything is delivered or discarded, and say where",
+        help="at the end, wait until everything is delivered or discarded, and show the counts",
     )
     _add_group_arguments(parser)
     parser.add_argument(
         "--content-type",
         metavar="TYPE",
-        help="what FILE is, where its suffix (.ndjson, .jsonl, .json, .xml) does not tell",
+        help="format of FILE [by its suffix: .ndjson, .jsonl, .json, .xml]",
     )
     add_output_argument(parser)
 
@@ -115,24 +112,23 @@ def _add_group_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ordered",
         action="store_true",
-        help="have the group delivered in its order, and never past a gap",
+        help="deliver the group in its order, and never past a gap",
     )
     parser.add_argument(
         "--group-expires",
         metavar="SECONDS",
         type=_SECONDS,
-        help="end the group so long from now; later than the expires of each of its lines",
+        help="end the group after this time; later than the expires of each of its lines",
     )
     parser.add_argument(
         "--group-max-idle",
         metavar="SECONDS",
         type=_SECONDS,
-        help="end the group when so long passes between two of its lines",
+        help="end the group when this time passes between two of its lines",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Publish; return the exit code."""
     named = args.publisher or (f"cli-{uuid.uuid4()}" if args.flush or args.group else None)
     options = PublishOptions(
         ack=args.ack,
@@ -161,7 +157,7 @@ def run(args: argparse.Namespace) -> int:
             sender.publish(batches(stream, kind, size=args.batch))
             if args.flush and publisher.summary.accepted + publisher.summary.duplicate:
                 sender.flush()
-        except (CommandFailed, KeyboardInterrupt):
+        except (CommandError, KeyboardInterrupt):
             _say(publisher.summary, args.output)
             raise
     _say(publisher.summary, args.output)
@@ -176,7 +172,7 @@ def _group(args: argparse.Namespace) -> SenderGroup | None:
         for name in ("ordered", "group_expires", "group_max_idle"):
             if getattr(args, name):
                 option = name.replace("_", "-")
-                raise CommandFailed(f"--{option} needs --group NAME", code=Exit.USAGE)
+                raise CommandError(f"--{option} needs --group NAME", code=Exit.USAGE)
         return None
     return SenderGroup(
         args.group,
@@ -199,14 +195,14 @@ def _batch_size(text: str) -> int:
 def _input(path: str) -> Iterator[BinaryIO]:
     if path == "-":
         if sys.stdin is None:  # as `<&-` has it
-            raise CommandFailed("cannot read standard input: it is closed")
+            raise CommandError("cannot read standard input: it is closed")
         yield sys.stdin.buffer
         return
     try:
         # Not a with: only a failure to open has this message.
         stream = open(path, "rb")  # noqa: SIM115
     except OSError as error:
-        raise CommandFailed(f"cannot read {path}: {error.strerror}") from error
+        raise CommandError(f"cannot read {path}: {error.strerror}") from error
     with stream:
         yield stream
 

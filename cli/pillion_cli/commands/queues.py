@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from pillion_cli.access import Access
-from pillion_cli.client import Answer, DelivererClient, Refused
-from pillion_cli.deliverer_arguments import add_deliverer_arguments, add_output_argument
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.arguments import add_deliverer_arguments, add_output_argument
+from pillion_cli.client import Access, Answer, DelivererClient, Refused
+from pillion_cli.exits import CommandError, Exit
 from pillion_cli.tables import plain, show, table
 from pillion_sidecar.config.problems import escape_controls
 
@@ -18,13 +17,13 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 HELP = """
-Show a deliverer's destination queues: depth, age, what was delivered and discarded, what the last
-attempt came to, when the next is due, and when the first indication will be lost if nothing more is
-delivered. With NAME: that queue, its retry, and its last 20 attempts.
+Show the destination queues of a deliverer: depth, age, counts of delivered and discarded
+indications, the result of the last attempt, the time of the next, and the time of the first loss if
+nothing more is delivered. With NAME: that queue, its retry policy and its last 20 attempts.
 
---skip gives up the indication at the front, so that the next one gets its turn; --purge gives up
-all that is pending. An attempt that is under way may still succeed; it is not repeated. What is
-given up is a discard: logged, counted with the reason `purged`, told to a publisher that asked.
+--skip discards the indication at the front; --purge discards everything that is pending. An attempt
+in progress may still succeed; it is not repeated. The discards are logged, counted with the reason
+`purged`, and reported to a publisher that waits for them.
 
 examples:
   pillion queues
@@ -33,7 +32,7 @@ examples:
   pillion queues --purge siem --yes
   pillion queues --output json | jq '.queues[] | select(.depth > 0)'
 
-exit codes: 0 done, 1 no such queue, nothing to give up, or no deliverer, 2 a wrong command line.
+exit codes: 0 done, 1 no such queue, nothing to discard, or no deliverer, 2 a wrong command line.
 """
 
 #: Seconds for each answer.
@@ -45,20 +44,18 @@ _OF_A_PAGE = ("queues", "next")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options."""
     add_deliverer_arguments(
         parser, "the deliverer's intake, or its administration where that is apart"
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("name", metavar="NAME", nargs="?", help="show this queue and its attempts")
-    what.add_argument("--skip", metavar="NAME", help="give up the indication at the front")
-    what.add_argument("--purge", metavar="NAME", help="give up all that is pending")
-    parser.add_argument("--yes", action="store_true", help="do not ask before giving up anything")
+    what.add_argument("--skip", metavar="NAME", help="discard the indication at the front")
+    what.add_argument("--purge", metavar="NAME", help="discard everything that is pending")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     add_output_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show or change; return the exit code."""
     with DelivererClient(args.to, timeout=TIMEOUT, access=Access.of(args)) as client:
         if args.skip is not None or args.purge is not None:
             return _give_up(client, args)
@@ -117,12 +114,12 @@ def _give_up(client: DelivererClient, args: argparse.Namespace) -> int:
         print(json.dumps(answer))
     else:
         empty = "" if discarded else ": no indication is pending"
-        print(f"{name}: {discarded:,} given up{empty}{_which(answer)}")
+        print(f"{name}: {discarded:,} discarded{empty}{_which(answer)}")
     return Exit.OK if discarded else Exit.FAILED
 
 
 def _which(answer: dict[str, Any]) -> str:
-    """Name what was given up; an older deliverer does not say."""
+    """Name what was discarded; an older deliverer does not say."""
     if not answer["discarded"]:
         return ""
     named = [escape_controls(one or "without identifier") for one in answer.get("identifiers", ())]
@@ -133,11 +130,11 @@ def _which(answer: dict[str, Any]) -> str:
 
 def _confirm(verb: str, name: str, depth: int) -> None:
     if not sys.stdin.isatty():
-        raise CommandFailed(f"--{verb} without a terminal to ask on needs --yes", code=Exit.USAGE)
+        raise CommandError(f"--{verb} without a terminal needs --yes", code=Exit.USAGE)
     what = "the first" if verb == "skip" else "all"
-    answer = input(f"Give up {what} of {depth:,} pending for {name}? [y/N] ")
+    answer = input(f"Discard {what} of {depth:,} pending for {name}? [y/N] ")
     if answer.strip().lower() not in ("y", "yes"):
-        raise CommandFailed("nothing was given up")
+        raise CommandError("nothing was discarded")
 
 
 def _content(answer: Answer) -> dict[str, Any]:

@@ -7,10 +7,9 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from pillion_cli.collecting import uncollected
-from pillion_cli.exits import CommandFailed, Exit
-from pillion_cli.gateways import add_gateway_arguments, gateway_access, intake_tls, token_keys
+from pillion_cli.exits import CommandError, Exit, gc_disabled
 from pillion_cli.serving import (
     add_logging_arguments,
     heed_signals,
@@ -21,33 +20,41 @@ from pillion_cli.serving import (
 from pillion_sidecar.app import Deliverer, StartFailed
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.descriptors import raise_limit
-from pillion_sidecar.settings import INTAKE_PORT, TELEMETRY_PORT, Address, Settings
+from pillion_sidecar.settings import (
+    INTAKE_PORT,
+    TELEMETRY_PORT,
+    Address,
+    GatewayAccess,
+    Settings,
+    TLSFiles,
+)
 from pillion_sidecar.supervision import PartFailed, first
 
+#: Stands for the name of a gateway's IndicationService.
+SERVICE = "{service}"
 #: Seconds after which a thread that wants the interpreter gets it: the thread that commits waits so
 #: long at most for a busy event loop, instead of 5 ms.
 SWITCH_SECONDS = 0.0005
-
 HELP = f"""\
-Run a deliverer: take indications at the door for publishers, and deliver each to every
-subscribed listener, in order, with retry.
+Run a deliverer: accept indications from publishers, and deliver each to every subscribed
+listener, in order, with retry.
 
 The folder holds YAML files of kinds IndicationService, ListenerDestination, IndicationFilter and
 IndicationSubscription (apiVersion pillion.dev/v1alpha1), and of Secrets that destinations name.
-A change of the folder is in force within a second; a broken one is reported, and the last good
-one stays. SIGTERM closes the door, delivers for shutdownGracePeriodSeconds, and ends. Instead of
-such files the folder may hold a configuration that the operator has rendered.
+A change of the folder takes effect within a second; an invalid one is reported, and the last
+valid one stays in force. SIGTERM closes intake, delivers for shutdownGracePeriodSeconds, and ends.
+Instead of such files the folder may hold a configuration that the operator has rendered.
 
-With --journal accepted indications are kept on disk until they are delivered: they outlive SIGTERM,
-a crash and kill -9, and the next run on the same folder delivers them. One deliverer runs on a
-folder at a time. Without it queues are in memory: what is left at the end is discarded, with a log
-line for each indication, and what is pending when the process is killed is lost.
+With --journal accepted indications are kept on disk until they are delivered: they survive SIGTERM,
+a crash and kill -9, and the next run on the same folder delivers them. Only one deliverer uses a
+folder at a time. Without it queues are in memory: at the end pending indications are discarded,
+each with a log line; when the process is killed they are lost.
 
 With --token-keys it is a gateway: it admits tokens of the service accounts that its
 IndicationService allows (publishers), over TLS. With --gateway it relays to one.
 
-The first line of output is {{"intake": URL, "telemetry": URL}}, with "administration" where it is
-apart; logs go to standard error, or to --log-file.
+The first line of output is {{"intake": URL, "telemetry": URL}}, and "administration" if it has its
+own listener; logs go to standard error, or to --log-file.
 
 examples:
   pillion sidecar --resources examples/first-subscription
@@ -58,13 +65,100 @@ examples:
     --intake-tls-certificate tls.crt --intake-tls-key tls.key --token-keys token-keys.json
   pillion sidecar --resources DIR --log-format logfmt --log-level DEBUG
 
-exit codes: 0 stopped by SIGTERM, SIGHUP or Ctrl-C, 1 it could not start or failed,
+exit codes: 0 stopped by SIGTERM, SIGHUP or Ctrl-C, 1 the start or the run failed,
 2 a wrong command line.
 """
 
 
+def add_gateway_arguments(parser: argparse.ArgumentParser) -> None:
+    gateway = parser.add_argument_group(
+        "gateway",
+        "Access to a gateway. The files are read again when they change, and may be created later.",
+    )
+    for name, what in (
+        ("intake-tls-certificate", "serve the intake over TLS with this certificate, in PEM"),
+        ("intake-tls-key", "the certificate's key, in PEM"),
+        ("token-keys", "require tokens that these keys verify (token-keys.json)"),
+    ):
+        gateway.add_argument(f"--{name}", metavar="FILE", type=Path, help=what)
+    relay = parser.add_argument_group("relay", "The gateway that this deliverer relays to.")
+    relay.add_argument(
+        "--gateway",
+        metavar="URL",
+        help=f"its URL; {SERVICE} stands for the name of its IndicationService",
+    )
+    relay.add_argument(
+        "--gateway-ca",
+        metavar="FILE",
+        type=Path,
+        help="the CA certificates that verify its certificate, in PEM [the system's]",
+    )
+    relay.add_argument(
+        "--gateway-token", metavar="FILE", type=Path, help="the token to send [none]"
+    )
+
+
+def intake_tls(args: argparse.Namespace) -> TLSFiles | None:
+    """Return with what intake is served over TLS. Raises CommandError."""
+    certificate, key = args.intake_tls_certificate, args.intake_tls_key
+    if certificate is None and key is None:
+        return None
+    if key is None:
+        raise _wrong("--intake-tls-certificate needs --intake-tls-key FILE")
+    if certificate is None:
+        raise _wrong("--intake-tls-key needs --intake-tls-certificate FILE")
+    return TLSFiles(certificate=certificate, key=key)
+
+
+def token_keys(args: argparse.Namespace) -> Path | None:
+    """Return the file of the keys of tokens. Raises CommandError."""
+    keys: Path | None = args.token_keys
+    if keys is None:
+        return None
+    if args.intake_tls_certificate is None:
+        raise _wrong(
+            "--token-keys needs --intake-tls-certificate FILE: tokens are never sent unencrypted"
+        )
+    if args.administration is None:
+        raise _wrong(
+            "--token-keys needs --administration HOST:PORT, such as 127.0.0.1:8290: whoever may"
+            " publish may not drain and purge"
+        )
+    return keys
+
+
+def gateway_access(args: argparse.Namespace) -> GatewayAccess | None:
+    """Return how to reach the gateway. Raises CommandError."""
+    url: str | None = args.gateway
+    if url is None:
+        for name in ("gateway_ca", "gateway_token"):
+            if getattr(args, name) is not None:
+                raise _wrong(f"--{name.replace('_', '-')} needs --gateway URL")
+        return None
+    scheme = _scheme(url.replace(SERVICE, "service"))
+    if scheme is None:
+        raise _wrong(f"--gateway: {url!r} is not a URL such as https://pillion-{SERVICE}.team:8288")
+    if scheme == "http" and (args.gateway_ca or args.gateway_token):
+        raise _wrong(f"--gateway: {url!r} is not https, and a token is never sent unencrypted")
+    return GatewayAccess(url=url, ca=args.gateway_ca, token=args.gateway_token)
+
+
+def _scheme(url: str) -> str | None:
+    """Return the scheme of a URL that leads to a host and no further; None for any other."""
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return None
+    bare = not (parts.path.strip("/") or parts.query or parts.fragment or parts.username)
+    return parts.scheme if known and bare else None
+
+
+def _wrong(text: str) -> CommandError:
+    return CommandError(text, code=Exit.USAGE)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's arguments."""
     parser.add_argument(
         "--resources", metavar="DIR", type=Path, required=True, help="the folder of resource files"
     )
@@ -72,8 +166,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--journal",
         metavar="DIR",
         type=Path,
-        help="keep accepted indications in this folder until they are delivered; it is made where "
-        "its parent is there [they are kept in memory]",
+        help="store accepted indications in this folder until they are delivered; it is created if "
+        "its parent exists [in memory]",
     )
     parser.add_argument(
         "--service",
@@ -85,20 +179,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         type=address,
         default=Address("127.0.0.1", INTAKE_PORT),
-        help="where publishers find it [%(default)s]; port 0 takes a free one",
+        help="address of the intake [%(default)s]; port 0 takes a free one",
     )
     parser.add_argument(
         "--telemetry",
         metavar="HOST:PORT",
         type=address,
         default=Address("127.0.0.1", TELEMETRY_PORT),
-        help="where /metrics and the probes are [%(default)s]",
+        help="address of /metrics and the probes [%(default)s]",
     )
     parser.add_argument(
         "--administration",
         metavar="HOST:PORT",
         type=address,
-        help="where /v1/queues and /drain are [on the intake listener]",
+        help="address of /v1/queues and /drain [the intake listener]",
     )
     parser.add_argument(
         "--operator-token-file",
@@ -110,7 +204,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wait-for-configuration",
         action="store_true",
-        help="start without a good configuration: answer 503 until the first one comes",
+        help="start without a valid configuration, and answer 503 until there is one",
     )
     _add_limits(parser)
     add_gateway_arguments(parser)
@@ -126,21 +220,21 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-link-local",
         action="store_true",
-        help="let destinations lead to link-local addresses; metadata services stay refused",
+        help="allow link-local destinations; metadata services stay refused",
     )
     parser.add_argument(
         "--max-destinations",
         metavar="N",
         type=int,
         default=10_000,
-        help="destination queues kept at most, a guard for memory [%(default)s]",
+        help="maximum number of destination queues, a limit on memory [%(default)s]",
     )
     parser.add_argument(
         "--nameserver",
         metavar="IP[:PORT]",
         action="append",
         default=[],
-        help="ask this name server instead of the system's; may be repeated",
+        help="name server instead of the system's; may be repeated",
     )
 
 
@@ -153,11 +247,10 @@ def _keep_apart(journal: Path | None, resources: Path) -> None:
     """A journal's files are not resources, and a folder of resources may be replaced as a whole."""
     if journal is not None and journal.resolve() == resources.resolve():
         text = f"--journal {journal} is the folder of --resources: name another one"
-        raise CommandFailed(text, code=Exit.USAGE)
+        raise CommandError(text, code=Exit.USAGE)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run until SIGTERM or SIGINT."""
     _keep_apart(args.journal, args.resources)
     settings = Settings(
         resources=args.resources,
@@ -185,12 +278,12 @@ def run(args: argparse.Namespace) -> int:
         asyncio.run(_serve(settings, log_records_dropped=lambda: output.dropped))
     except StartFailed as failure:
         print(failure, file=sys.stderr)
-        raise CommandFailed("the deliverer could not start") from failure
+        raise CommandError("the deliverer could not start") from failure
     except ExceptionGroup as group:
         failed = first(group, PartFailed)
         if failed is None:
             raise
-        raise CommandFailed(str(failed)) from group
+        raise CommandError(str(failed)) from group
     finally:
         output.close()
     return Exit.OK
@@ -199,7 +292,7 @@ def run(args: argparse.Namespace) -> int:
 async def _serve(settings: Settings, *, log_records_dropped: Callable[[], int]) -> None:
     stop = asyncio.Event()
     heed_signals(stop)
-    deliverer = Deliverer(settings, log_records_dropped=log_records_dropped, loading=uncollected)
+    deliverer = Deliverer(settings, log_records_dropped=log_records_dropped, loading=gc_disabled)
     failure = None
     async with asyncio.TaskGroup() as tasks:
         announcement = tasks.create_task(_announce(deliverer))

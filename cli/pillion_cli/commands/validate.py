@@ -5,14 +5,14 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 from pillion_sidecar.config.loader import load_folder
 from pillion_sidecar.config.problems import ConfigurationError, Problem
 from pillion_sidecar.config.resources import Configuration
 
 HELP = """
-Check a folder of resource files (*.yaml, *.yml, *.json, *.mof) as a deliverer would read it, and
-say everything that is wrong with it at once, one problem to a line:
+Check a folder of resource files (*.yaml, *.yml, *.json, *.mof) with the deliverer's own loader, and
+print every problem, one per line:
 
   file:line: kind/name: field: message (value ...). remedy
 
@@ -25,12 +25,11 @@ exit codes: 0 valid, 1 there are problems, 2 a wrong command line or no such fol
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options."""
     parser.add_argument("directory", type=Path, metavar="DIR", help="the folder")
     parser.add_argument(
         "--service",
         metavar="NAME",
-        help="the IndicationService to check for, where there is more than one",
+        help="the IndicationService to check, if there are several",
     )
     parser.add_argument(
         "--output", choices=("text", "json"), default="text", help="how to show it [text]"
@@ -38,10 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check the folder, print what is wrong with it, and return the exit code."""
     if not args.directory.is_dir():
         message = f"{args.directory} is not a folder. Name the folder that holds the files."
-        raise CommandFailed(message, code=Exit.USAGE)
+        raise CommandError(message, code=Exit.USAGE)
     configuration: Configuration | None = None
     problems: tuple[Problem, ...] = ()
     try:

@@ -5,16 +5,15 @@ import json
 import time
 from collections.abc import Callable
 
+from pillion_cli.arguments import add_output_argument, add_timeout_argument, deliverer_url
 from pillion_cli.client import DelivererClient, Unreachable
-from pillion_cli.deliverer_arguments import add_output_argument, deliverer_url
-from pillion_cli.durations import add_timeout_argument
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 
 HELP = """
 Wait until a deliverer has started: its intake listens, though it may have no configuration yet.
 
-This is what a sidecar's postStart hook runs, so that no other container of the pod starts before
-publishers find it.
+A sidecar's postStart hook runs it, so that no other container of the pod starts before publishers
+can connect.
 
 examples:
   pillion wait
@@ -23,9 +22,9 @@ examples:
 exit codes: 0 it has started, 1 it has not in that time, 2 a wrong command line.
 """
 
-#: Where a deliverer's telemetry listens unless it was told otherwise.
+#: The default address of a deliverer's telemetry.
 DEFAULT_TELEMETRY = "http://127.0.0.1:8289"
-#: Seconds that are waited unless asked otherwise.
+#: The default of --timeout (seconds).
 TIMEOUT = 60.0
 #: Seconds between two looks: little beside what a start takes.
 PACE = 0.02
@@ -34,7 +33,6 @@ LOOK_SECONDS = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options."""
     parser.add_argument(
         "--to",
         "--at",
@@ -49,11 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Wait, and return the exit code."""
     with DelivererClient(args.to, timeout=LOOK_SECONDS, named_by="--to") as client:
         try:
             wait_until_started(client, within=args.timeout, now=time.monotonic, sleep=time.sleep)
-        except CommandFailed as failure:
+        except CommandError as failure:
             if args.output == "json":
                 print(json.dumps({"started": False, "failure": str(failure)}))
             raise
@@ -71,12 +68,12 @@ def wait_until_started(
 ) -> None:
     """Look again and again, for at most ``within`` seconds and the last look.
 
-    Raises :class:`CommandFailed`, with what was last seen, where it has not started by then.
+    Raises :class:`CommandError`, with what was last seen, where it has not started by then.
     """
     end = now() + within
     while (missing := _missing(client)) is not None:
         if now() >= end:
-            raise CommandFailed(f"not started within {within:g} s: {missing}")
+            raise CommandError(f"not started within {within:g} s: {missing}")
         sleep(PACE)
 
 

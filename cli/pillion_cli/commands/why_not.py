@@ -6,33 +6,32 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pillion_cli.deliverer_arguments import add_output_argument
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.arguments import add_output_argument
+from pillion_cli.exits import CommandError, Exit
 
 if TYPE_CHECKING:
     from pillion_operator.cluster.api import Api
     from pillion_operator.injection.explaining import Explanation
 
 HELP = """
-Say by which rule a pod has no sidecar, and what to do about it.
+Explain which rule keeps a pod without a sidecar, and what to do.
 
-It applies the operator's own rules to the pod as it is now, and reads the pod, the
-IndicationServices of its namespace, the namespace, and the webhook's configuration. The last two
-are left out where you may not read them.
+It applies the operator's own rules to the pod as it is now. It reads the pod, the
+IndicationServices of its namespace, the namespace, and the webhook's configuration; the last two
+only if you may read them.
 
 examples:
   pillion why-not web-6d5f --namespace shop
   pillion why-not web-6d5f --namespace shop --output json
 
-exit codes: 0 it says why, or that the pod has a sidecar; 1 there is no such pod, or no way to the
-API server; 2 a wrong command line.
+exit codes: 0 an explanation, or the pod has a sidecar; 1 there is no such pod, or the API server
+cannot be reached; 2 a wrong command line.
 """
 #: Seconds for all requests together.
 TIMEOUT = 30.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Define the options."""
     parser.add_argument("pod", metavar="POD", help="the name of the pod")
     parser.add_argument(
         "--namespace", "-n", metavar="NAME", default="default", help="its namespace [%(default)s]"
@@ -41,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--operator-namespace",
         metavar="NAME",
         default="pillion-system",
-        help="the operator's namespace where the webhook's configuration does not tell it "
+        help="the operator's namespace, if the webhook's configuration does not name it "
         "[%(default)s]",
     )
     parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="how to reach the cluster")
@@ -50,7 +49,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Say why; return the exit code."""
     import aiohttp
 
     from pillion_operator.cluster.api import ApiError
@@ -58,11 +56,11 @@ def run(args: argparse.Namespace) -> int:
     try:
         found = asyncio.run(asyncio.wait_for(_explained(args), TIMEOUT))
     except ApiError as error:
-        raise CommandFailed(f"the API server refuses: {error}") from error
+        raise CommandError(f"the API server refuses: {error}") from error
     except TimeoutError as error:
-        raise CommandFailed(f"the API server did not answer within {TIMEOUT:g} s") from error
+        raise CommandError(f"the API server did not answer within {TIMEOUT:g} s") from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise CommandFailed(f"there is no way to the API server: {error}") from error
+        raise CommandError(f"the API server cannot be reached: {error}") from error
     print(shown(found, namespace=args.namespace, pod=args.pod, output=args.output))
     return Exit.OK
 
@@ -101,13 +99,13 @@ async def _explained(args: argparse.Namespace) -> "Explanation":
 async def explained(
     cluster: "Api", *, namespace: str, pod: str, operator_namespace: str
 ) -> "Explanation":
-    """Ask the cluster, and explain. Raises CommandFailed where there is no such pod."""
+    """Ask the cluster, and explain. Raises CommandError where there is no such pod."""
     from pillion_operator.cluster.types import POD, our_type
     from pillion_operator.injection.explaining import Surroundings, explain
 
     found = await cluster.get(POD, namespace, pod)
     if found is None:
-        raise CommandFailed(
+        raise CommandError(
             f"there is no pod {pod} in the namespace {namespace}; --namespace names another"
         )
     around = Surroundings(

@@ -29,12 +29,10 @@ class Waiting:
     oldest: float = float("inf")
 
     def add(self, accepted_at: float) -> None:
-        """Count one."""
         self.pending += 1
         self.oldest = min(self.oldest, accepted_at)
 
     def times(self) -> dict[str, Any]:
-        """As JSON."""
         oldest = rfc_3339(self.oldest) if self.pending else None
         return {"pending": self.pending, "oldestAcceptedAt": oldest}
 
@@ -48,8 +46,6 @@ class _Segment:
 
 @dataclass(slots=True)
 class Overview:
-    """Sums up a journal, record by record."""
-
     reader: JournalReader
     queues: dict[int, Waiting] = field(default_factory=dict)
     #: By source and group: held indications, and the least sequence that waits.
@@ -60,7 +56,6 @@ class Overview:
     lost: int = 0
 
     def take_all(self) -> "Overview":
-        """Read all records."""
         for one in self.reader.indications():
             self._take(one)
         return self
@@ -99,7 +94,6 @@ class Overview:
     # ------------------------------------------------------------------ as JSON
 
     def document(self) -> dict[str, Any]:
-        """Return all of it as JSON."""
         reader = self.reader
         return {
             "journal": reader.journal_id,
@@ -165,8 +159,6 @@ def _state(state: QueueState | None) -> dict[str, Any]:
 
 @dataclass(slots=True, kw_only=True)
 class Export:
-    """Which indications are exported, and how."""
-
     #: Those too of which every place is settled.
     all: bool = False
     #: Only those for this destination.

@@ -33,8 +33,6 @@ def rfc_3339(seconds: float) -> str:
 
 
 class State(StrEnum):
-    """How far one place of an indication has come."""
-
     PENDING = "pending"
     #: It waits for its predecessors.
     HELD = "held"
@@ -45,8 +43,6 @@ class State(StrEnum):
 
 
 class Outcome(NamedTuple):
-    """One place, and how far it has come."""
-
     place: Place
     state: State
     #: Why, where it was discarded.
@@ -54,7 +50,6 @@ class Outcome(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether it is still to be delivered."""
         return self.state in (State.PENDING, State.HELD)
 
 
@@ -90,7 +85,6 @@ class JournalReader:
 
     @property
     def account(self) -> ScanState:
-        """What all records say together."""
         return self._opening.account
 
     @property
@@ -101,7 +95,6 @@ class JournalReader:
 
     @property
     def segments(self) -> list[Surveyed]:
-        """The segments, oldest first."""
         return self._opening.surveyed
 
     @property
@@ -143,7 +136,6 @@ class JournalReader:
             yield Judged(number, data, at, frame, outcomes, self._is_held(frame))
 
     def destination(self, index: int) -> str:
-        """Return the name of a destination."""
         _, name = self.account.destinations.get(index, ("", ""))
         return name or f"(destination {index}, whose name is lost)"
 

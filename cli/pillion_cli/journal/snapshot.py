@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NoReturn
 
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 from pillion_sidecar.journal.files import Buffer, File, SystemFiles, folder_error, unreadable_error
 from pillion_sidecar.journal.identities import identities_name as name_of_identities
 from pillion_sidecar.journal.identities import identities_numbers
@@ -24,7 +24,7 @@ _LISTINGS = 20
 class Snapshot:
     """Segments and files of identities, opened; to be closed.
 
-    Raises :class:`CommandFailed` where the folder cannot be read or is no journal.
+    Raises :class:`CommandError` where the folder cannot be read or is no journal.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -35,7 +35,7 @@ class Snapshot:
         self._marks = b""
         with ExitStack() as self._stack:
             self._take()
-            # Opened whole: closed by whoever uses it.
+            # Complete; the caller closes it.
             self._stack = self._stack.pop_all()
 
     def __enter__(self) -> "Snapshot":
@@ -44,14 +44,12 @@ class Snapshot:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    # ------------------------------------------------------------------ what may be asked of it
+    # ------------------------------------------------------------------ queries
 
     def names(self) -> list[str]:
-        """Return the names of the files that are open, sorted."""
         return sorted([*self._open, *([MARKS_NAME] if self._marks else [])])
 
     def others(self) -> dict[str, int]:
-        """Return the bytes of the other files, by name."""
         return self._others
 
     def is_folder(self, name: str) -> bool:
@@ -108,7 +106,7 @@ class Snapshot:
                 return
             # Segments were begun or removed meanwhile.
             self._stack.close()
-        raise CommandFailed(f"{self.folder} changes faster than it can be read; try again")
+        raise CommandError(f"{self.folder} changes faster than it can be read; try again")
 
     def _read_marks(self) -> bytes:
         try:
@@ -116,23 +114,23 @@ class Snapshot:
                 return file.read(0, MARKS_SIZE)
         except OSError:
             # A version that keeps none, a folder of that name, or a journal that cannot be read,
-            # which is told below.
+            # which is reported below.
             return b""
 
     def _list(self) -> list[str]:
         try:
             names = self._files.names()
         except FileNotFoundError as error:
-            raise CommandFailed(
+            raise CommandError(
                 f"there is no folder {self.folder}; name the one that pillion sidecar --journal was"
                 " given",
                 code=Exit.USAGE,
             ) from error
         except OSError as error:
             failure = folder_error(str(self.folder), error)
-            raise CommandFailed(str(failure), code=Exit.USAGE) from error
+            raise CommandError(str(failure), code=Exit.USAGE) from error
         if not segment_numbers(names) and MARKS_NAME not in names:
-            raise CommandFailed(
+            raise CommandError(
                 f"{self.folder} is no journal: there is no segment in it; name the folder that "
                 "pillion sidecar --journal was given",
                 code=Exit.USAGE,
@@ -147,7 +145,7 @@ class Snapshot:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise CommandFailed(str(unreadable_error(name, error)), code=Exit.USAGE) from error
+            raise CommandError(str(unreadable_error(name, error)), code=Exit.USAGE) from error
 
 
 class _OpenFile:

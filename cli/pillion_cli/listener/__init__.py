@@ -1,1 +1,1 @@
-"""A real listener for trying things: CIM-XML and CloudEvents, and as bad as it is told to be."""
+"""A listener for tests: CIM-XML and CloudEvents, with injected faults."""

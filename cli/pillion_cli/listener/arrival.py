@@ -1,4 +1,4 @@
-"""From a request's body to the indication in it, as far as a listener must understand it."""
+"""Parses the indication in a request's body, as far as a listener needs it."""
 
 import json
 from collections.abc import Mapping
@@ -13,12 +13,13 @@ from pillion_cim.cimxml.request import ExportMethodError, ExportRequestError, pa
 from pillion_cim.cimxml.response import render_export_error, render_export_response
 from pillion_cim.jsonform import encode_instance
 from pillion_cim.schema import Schema
+from pillion_cli.exits import CLIError
 from pillion_cli.listener.sequence import SequenceIdentifier
 
 _SINT64 = range(-(2**63), 2**63)
 
 
-class ArrivalError(ValueError):
+class ArrivalError(CLIError, ValueError):
     """A body that is no indication, with the reason."""
 
 
@@ -33,7 +34,6 @@ class Arrival:
     path: str
 
     def text(self, name: str) -> str | None:
-        """A property that is a text."""
         value = self.value(name)
         return value if isinstance(value, str) else None
 
@@ -98,7 +98,7 @@ def read_document(document: object, *, protocol: str, path: str) -> Arrival:
     return Arrival(class_name=class_name, properties=properties, protocol=protocol, path=path)
 
 
-class ExportRefusedError(Exception):
+class ExportRefusedError(CLIError):
     """A request that is no export request; ``answer`` says so to its sender."""
 
     def __init__(self, answer: web.Response, detail: str) -> None:
@@ -108,13 +108,10 @@ class ExportRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """An export request, and the answers to it."""
-
     message_id: str
     arrival: Arrival
 
     def success(self) -> web.Response:
-        """It has succeeded."""
         return _answer(render_export_response(self.message_id))
 
     def failure(self, code: int, description: str) -> web.Response:
@@ -141,7 +138,7 @@ def read_export(headers: Mapping[str, str], body: bytes, *, schema: Schema, path
 
 
 def _http_failure(error: ExportRequestError) -> web.Response:
-    # Encoded, since what a stranger sent may be quoted in it.
+    # Encoded, since it may quote untrusted input.
     headers = {"CIMErrorDetails": quote(error.detail, safe=" ,.:;()'/=")}
     if error.cim_error is not None:
         headers["CIMError"] = error.cim_error

@@ -1,14 +1,16 @@
-"""How badly a listener behaves. It can be told at its start, and changed while it runs."""
+"""The faults that a listener injects, set at its start and changed while it runs."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from pillion_cli.exits import CLIError
+
 #: Seconds: longer than any deliverer waits.
 LONGEST_WAIT = 86_400.0
 
 
-class BehaviourError(ValueError):
+class BehaviourError(CLIError, ValueError):
     """A behaviour that there is not; the message names field, value and remedy."""
 
 
@@ -78,7 +80,6 @@ class Behaviour:
         return Behaviour(**changes)
 
     def as_json(self) -> dict[str, Any]:
-        """All fields."""
         return asdict(self)
 
 

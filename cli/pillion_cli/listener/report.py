@@ -1,8 +1,10 @@
-"""What a listener tells: a line for everything that happens, and a summary at the end."""
+"""What a listener reports: events, a summary, and over HTTP the last indications."""
 
 import json
+from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any, Protocol
 
 from pillion_cli.listener.arrival import Arrival
@@ -14,12 +16,12 @@ _SHOWN = 60
 #: Characters shown of each part of a sequence context.
 _PART = 9
 _SHOWN_PROPERTIES = ("EventID", "PerceivedSeverity", "Message", "Description")
+#: The most in one answer.
+MOST_AT_ONCE = 10_000
 
 
 @dataclass(slots=True)
 class Summary:
-    """Counts since the start."""
-
     #: Indications taken; each is then delivered, held, a duplicate or late.
     received: int = 0
     delivered: int = 0
@@ -27,15 +29,14 @@ class Summary:
     late: int = 0
     #: Held now.
     held: int = 0
-    #: Gaps that were given up, and the numbers in them.
+    #: Gaps that were skipped, and the numbers in them.
     gaps: int = 0
     missing: int = 0
-    #: Requests treated badly as told, and requests that were wrong themselves.
+    #: Requests with an injected fault, and invalid requests.
     refused: int = 0
     wrong: int = 0
 
     def add(self, outcome: Outcome[Arrival]) -> None:
-        """Count an outcome."""
         match outcome.verdict:
             case Verdict.DELIVERED:
                 self.delivered += 1
@@ -50,28 +51,21 @@ class Summary:
             self.missing += outcome.missing
 
     def as_json(self) -> dict[str, int]:
-        """All counts."""
         return asdict(self)
 
 
 class Reporter(Protocol):
-    """Tells what happens, as it happens."""
+    def started(self, url: str) -> None: ...
 
-    def started(self, url: str) -> None:
-        """The listener can be reached."""
+    def happened(self, outcome: Outcome[Arrival]) -> None: ...
 
-    def happened(self, outcome: Outcome[Arrival]) -> None:
-        """An indication was delivered, held or dropped."""
+    def answered(self, what: str, *, path: str) -> None: ...
 
-    def answered(self, what: str, *, path: str) -> None:
-        """A request was not taken, and why."""
-
-    def ended(self, summary: Summary) -> None:
-        """The listener ends."""
+    def ended(self, summary: Summary) -> None: ...
 
 
 def outcome_as_json(outcome: Outcome[Arrival]) -> dict[str, Any]:
-    """What is told of an indication to programs."""
+    """Return the report of an indication for programs."""
     arrival, identifier = outcome.item, outcome.identifier
     return {
         "verdict": outcome.verdict,
@@ -159,3 +153,25 @@ def _cut(text: str, longest: int) -> str:
 def _plain(text: str, longest: int = _SHOWN) -> str:
     """A text of a stranger for a terminal: short, its control characters escaped."""
     return escape_controls(_cut(text, longest))
+
+
+class Arrivals:
+    """Keeps the last ``keep`` outcomes, each under an index that counts from 1."""
+
+    def __init__(self, *, keep: int) -> None:
+        self._kept: deque[bytes] = deque(maxlen=keep)
+        self._last = 0
+
+    def add(self, outcome: Outcome[Arrival]) -> None:
+        """Keep one; the oldest goes where there are too many."""
+        self._last += 1
+        if not self._kept.maxlen:
+            return
+        line = {"index": self._last, **outcome_as_json(outcome)}
+        self._kept.append(json.dumps(line).encode() + b"\n")
+
+    def after(self, index: int, *, limit: int = MOST_AT_ONCE) -> bytes:
+        """A JSON object a line: those after ``index`` that are still kept, at most ``limit``."""
+        first = self._last - len(self._kept)
+        skipped = max(0, index - first)
+        return b"".join(islice(self._kept, skipped, skipped + min(limit, MOST_AT_ONCE)))

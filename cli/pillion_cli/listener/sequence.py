@@ -1,7 +1,7 @@
 """The seven rules by which a listener puts indications in order (D.5, DSP1054 7.10).
 
 Pure: what has arrived goes in with the time of its arrival, what is to be done with it comes out.
-A sender is told by its address and the path that it posts to. For each one:
+A sender is identified by its address and the path that it posts to. For each one:
 
 1. an indication without a sequence identifier: what is held is delivered, then the indication; the
    context is forgotten;
@@ -30,8 +30,6 @@ _LAST_NUMBER = 2**63 - 1
 
 
 class Verdict(StrEnum):
-    """What becomes of an indication."""
-
     DELIVERED = "delivered"
     #: Delivered later, with another outcome.
     HELD = "held"
@@ -41,15 +39,13 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SequenceIdentifier:
-    """SequenceContext and SequenceNumber."""
-
     context: str
     number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome(Generic[Item]):
-    """What becomes of one indication, and which numbers were given up just before it."""
+    """The outcome of one indication, and the numbers that were skipped just before it."""
 
     item: Item
     identifier: SequenceIdentifier | None
@@ -60,8 +56,6 @@ class Outcome(Generic[Item]):
 
 
 class _Sender(Generic[Item]):
-    """What is known of one sender."""
-
     __slots__ = ("context", "contexts", "expected", "held", "is_new", "remembered")
 
     def __init__(self) -> None:
@@ -152,14 +146,13 @@ class Sequencer(Generic[Item]):
 
     @property
     def held(self) -> int:
-        """How many indications are held."""
         return self._held
 
     def receive(
         self, sender: Hashable, item: Item, identifier: SequenceIdentifier | None, *, now: float
     ) -> list[Outcome[Item]]:
         """What becomes of ``item``, and of others that were held until now, in order."""
-        outcomes = self._make_room(sender)
+        outcomes = self._evict(sender)
         state = self._senders.setdefault(sender, _Sender())
         self._senders.move_to_end(sender)
         held, remembered = len(state.held), len(state.remembered)
@@ -227,7 +220,7 @@ class Sequencer(Generic[Item]):
     def _out_of_order(
         self, state: _Sender[Item], item: Item, identifier: SequenceIdentifier, now: float
     ) -> Outcome[Item]:
-        # What is held has not been forgotten, even where its identifier had to make room.
+        # What is held has not been forgotten, even if its identifier was evicted.
         known = identifier in state.remembered or identifier.number in state.held
         state.remember(identifier, now + self._lifetime)
         if known:
@@ -251,7 +244,7 @@ class Sequencer(Generic[Item]):
 
     # --- the bounds
 
-    def _make_room(self, sender: Hashable) -> list[Outcome[Item]]:
+    def _evict(self, sender: Hashable) -> list[Outcome[Item]]:
         if sender in self._senders or len(self._senders) < self._max_senders:
             return []
         _, state = self._senders.popitem(last=False)

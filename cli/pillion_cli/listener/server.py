@@ -1,4 +1,4 @@
-"""The listener over HTTP: any path takes indications, ``/-/`` is for whoever runs it.
+"""The listener over HTTP: any path accepts indications; ``/-/`` controls the listener.
 
 A request is answered when its indication has been judged by the seven rules (D.5), and successfully
 whatever the verdict, as a real listener does: a duplicate must not be sent again.
@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from pillion_cim.schema import Schema
+from pillion_cli.exits import CLIError
 from pillion_cli.listener.arrival import (
     Arrival,
     ArrivalError,
@@ -21,9 +22,8 @@ from pillion_cli.listener.arrival import (
     read_cloud_event,
     read_export,
 )
-from pillion_cli.listener.arrivals import MOST_AT_ONCE, Arrivals
 from pillion_cli.listener.behaviour import Behaviour, BehaviourError
-from pillion_cli.listener.report import Reporter, Summary
+from pillion_cli.listener.report import MOST_AT_ONCE, Arrivals, Reporter, Summary
 from pillion_cli.listener.sequence import Outcome, Sequencer
 from pillion_sidecar.clock import Clock, Timer, Timers
 
@@ -39,7 +39,7 @@ _GARBAGE = b"\x16\x03\x01 this is no HTTP\r\n\r\n"
 
 
 class Listener:
-    """Takes indications, or treats requests as badly as it is told to.
+    """Accepts indications, or injects faults.
 
     ``count``: :attr:`finished` is set once so many indications are delivered; None for never.
     ``keep``: so many of the last ones can be read back.
@@ -71,7 +71,6 @@ class Listener:
         self.finished = asyncio.Event()
 
     def application(self) -> web.Application:
-        """The application to serve."""
         application = web.Application(client_max_size=MAX_BODY)
         application.router.add_get("/-/behaviour", self._show_behaviour)
         application.router.add_post("/-/behaviour", self._change_behaviour)
@@ -82,8 +81,7 @@ class Listener:
         return application
 
     def end(self) -> None:
-        """Deliver what is held, and tell the summary."""
-        self._tell(self._sequencer.flush())
+        self._report(self._sequencer.flush())
         if self._armed is not None:
             self._armed.cancel()
         self._reporter.ended(self.summary)
@@ -131,10 +129,10 @@ class Listener:
         now = self._clock.monotonic()
         self.summary.received += 1
         sender = (request.remote, request.path)
-        self._tell(self._sequencer.receive(sender, arrival, identifier, now=now))
+        self._report(self._sequencer.receive(sender, arrival, identifier, now=now))
         self._arm()
 
-    def _tell(self, outcomes: list[Outcome[Arrival]]) -> None:
+    def _report(self, outcomes: list[Outcome[Arrival]]) -> None:
         for outcome in outcomes:
             self.summary.add(outcome)
             self._arrivals.add(outcome)
@@ -159,7 +157,7 @@ class Listener:
         self._armed = None if due is None else self._timers.call_at(due, self._expire)
 
     def _expire(self) -> None:
-        self._tell(self._sequencer.expire(self._clock.monotonic()))
+        self._report(self._sequencer.expire(self._clock.monotonic()))
         self._arm()
 
     # --- bad behaviour
@@ -226,7 +224,7 @@ class Listener:
     async def _shut_down(self, _application: web.Application) -> None:
         self._closing.set()
 
-    # --- for whoever runs it
+    # --- control
 
     async def _show_behaviour(self, _request: web.Request) -> web.Response:
         return web.json_response(self.behaviour.as_json())
@@ -253,7 +251,7 @@ class Listener:
         return web.Response(body=body, content_type="application/x-ndjson")
 
 
-class CannotListenError(Exception):
+class ListenError(CLIError):
     """The address or the port cannot be listened on; the message says why."""
 
 
@@ -264,7 +262,7 @@ async def serve(
     """Serve while the context lasts, which is given the URL. Port 0 is any free one.
 
     Raises:
-        CannotListenError: it cannot.
+        ListenError: it cannot.
     """
     runner = web.AppRunner(
         listener.application(),
@@ -278,7 +276,7 @@ async def serve(
         try:
             await web.TCPSite(runner, address, port, ssl_context=tls).start()
         except OSError as error:
-            raise CannotListenError(error.strerror or str(error)) from error
+            raise ListenError(error.strerror or str(error)) from error
         host, bound = runner.addresses[0][:2]
         shown = f"[{host}]" if ":" in host else host
         yield f"{'http' if tls is None else 'https'}://{shown}:{bound}"

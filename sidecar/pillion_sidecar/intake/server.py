@@ -61,7 +61,7 @@ WAIT_RETRY_AFTER = 1.0
 #: What a publisher that comes at the wrong time is told to wait, in seconds.
 UNAVAILABLE_RETRY_AFTER = 1.0
 #: pywbem's exporter posts to /cimom whatever the URL says, OpenPegasus's to / without a path.
-CIM_XML_PATHS = ("/CIMListener", "/CIMListener/{consumer:.*}", "/cimom", "/")
+CIM_XML_PATHS = ("/CIMListener", "/CIMListener/{consumer:(?s:.*)}", "/cimom", "/")
 NO_GATEWAY = (
     "nothing can be relayed here: this deliverer is no gateway; name in gatewayRef or handOverTo an"
     " IndicationService whose deliverer.mode is Gateway"

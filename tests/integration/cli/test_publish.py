@@ -14,7 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from pillion_cli.client import DelivererClient, Unreachable
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 from pillion_cli.main import main
 
 Run = Callable[..., Awaitable[int]]
@@ -185,7 +185,7 @@ def test_wrong_numbers_are_usage_errors(wrong: str) -> None:
     "url", ["ftp://x", "http://", "http://[::1", "http://x:port", "http://x:99999"]
 )
 def test_what_is_not_a_url_is_a_usage_error(url: str) -> None:
-    with pytest.raises(CommandFailed) as failure:
+    with pytest.raises(CommandError) as failure:
         DelivererClient(url, timeout=1)
     assert failure.value.code == Exit.USAGE
 

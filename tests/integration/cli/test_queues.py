@@ -150,11 +150,11 @@ async def test_skip_and_purge_say_what_was_given_up(
     assert await run("--purge", "siem", "--yes") == Exit.OK
     assert queue.depth == 0
     assert capsys.readouterr().out == (
-        "siem: 1 given up: siem-first\n"
-        "siem: 1,199 given up; GET /v1/discards?destination=siem lists them\n"
+        "siem: 1 discarded: siem-first\n"
+        "siem: 1,199 discarded; GET /v1/discards?destination=siem lists them\n"
     )
     assert await run("--skip", "siem", "--yes") == Exit.FAILED
-    assert capsys.readouterr().out == "siem: 0 given up: no indication is pending\n"
+    assert capsys.readouterr().out == "siem: 0 discarded: no indication is pending\n"
 
 
 async def test_nothing_is_given_up_unasked_without_a_terminal(
@@ -182,7 +182,7 @@ async def test_a_terminal_is_asked_first(
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("builtins.input", reply)
     assert await run("--purge", "siem") == (Exit.FAILED if depth else Exit.OK)
-    assert asked == ["Give up all of 1,200 pending for siem? [y/N] "]
+    assert asked == ["Discard all of 1,200 pending for siem? [y/N] "]
     assert queue.depth == depth
 
 

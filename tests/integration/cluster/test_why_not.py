@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cluster.kubectl import Kubectl
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 from pillion_cli.main import command_parser, load, main
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("crds")]
@@ -41,5 +41,5 @@ def test_a_pod_that_is_not_there_is_named(kubectl: Kubectl) -> None:
     command = load("why-not")
     arguments = ["none", "--namespace", kubectl.namespace, "--kubeconfig", str(kubectl.kubeconfig)]
     args = command_parser("why-not", command).parse_args(arguments)
-    with pytest.raises(CommandFailed, match=f"no pod none in the namespace {kubectl.namespace}"):
+    with pytest.raises(CommandError, match=f"no pod none in the namespace {kubectl.namespace}"):
         command.run(args)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_pillion.access import Address
-from pyspark_pillion.deliverer import Deliverer
+from pyspark_pillion.deliverer import Address, Deliverer
 from pyspark_pillion.options import parse_options
 from pyspark_pillion.rejects import FailOnInvalid, Rejects
 from pyspark_pillion.sending import Sender

@@ -12,11 +12,11 @@ import pytest
 from pillion_sidecar.intake.bodies import IntakeLimits
 from pillion_sidecar.intake.submission import MAXIMUM_REFUSED
 from pyspark_pillion.errors import (
-    FlushTimeout,
-    InvalidIndications,
-    PublisherForgotten,
-    RequestRefused,
-    Undelivered,
+    FlushTimeoutError,
+    InvalidIndicationsError,
+    PublisherForgottenError,
+    RequestRefusedError,
+    UndeliveredError,
 )
 from pyspark_pillion.rejects import RejectsFile
 from support.between import lose_answer
@@ -78,7 +78,7 @@ def test_a_flush_tells_the_discards_of_another_publishers_originals(house: Any) 
     first.flush()
     second = house.sender(publisher="spark/2")
     second.send(named("a"))
-    with pytest.raises(Undelivered, match="siem: attempts-exceeded 1"):
+    with pytest.raises(UndeliveredError, match="siem: attempts-exceeded 1"):
         second.flush()
 
 
@@ -121,11 +121,11 @@ def test_a_flush_that_is_not_complete_in_time_says_what_it_waits_for(house: Any)
     house.between.flush_steps += [ask_without_waiting] * 4
     first = house.sender(publisher="spark/1", flushTimeoutSeconds="0.3")
     first.send(named("a"))
-    with pytest.raises(FlushTimeout, match="pending: siem 1"):
+    with pytest.raises(FlushTimeoutError, match="pending: siem 1"):
         first.flush()
     second = house.sender(publisher="spark/2", flushTimeoutSeconds="0.3")
     second.send(named("a"))
-    with pytest.raises(FlushTimeout, match="pending: originals of duplicates 1"):
+    with pytest.raises(FlushTimeoutError, match="pending: originals of duplicates 1"):
         second.flush()
 
 
@@ -136,7 +136,7 @@ def test_a_deliverer_that_was_restarted_is_found_out(house: Any) -> None:
     again = house.start(*resources(house.destination("siem")))
     house.between.lead_to(again.url)
     house.between.script += [hang_up]
-    with pytest.raises(PublisherForgotten):
+    with pytest.raises(PublisherForgottenError):
         sender.send(named("b"))
 
 
@@ -230,7 +230,7 @@ def test_what_a_deliverer_cannot_give_fails_the_task_at_once(
     house: Any, options: dict[str, str], told: str
 ) -> None:
     house.deliver_to()
-    with pytest.raises(RequestRefused, match=f"HTTP 400: .*{told}"):
+    with pytest.raises(RequestRefusedError, match=f"HTTP 400: .*{told}"):
         house.sender(**options).send(named("a"))
 
     assert house.pace.slept == []
@@ -240,14 +240,14 @@ def test_a_flush_level_that_a_deliverer_cannot_give_fails_the_task(house: Any) -
     house.deliver_to()
     sender = house.sender(flushLevel="stable")
     sender.send(named("a"))
-    with pytest.raises(RequestRefused, match="level=stable needs stores"):
+    with pytest.raises(RequestRefusedError, match="level=stable needs stores"):
         sender.flush()
 
 
 def test_wrong_lines_are_quoted_with_field_and_remedy(house: Any) -> None:
     house.deliver_to()
     with pytest.raises(
-        InvalidIndications, match=r"\nproperties.PerceivedSeverity: [^p].*70000"
+        InvalidIndicationsError, match=r"\nproperties.PerceivedSeverity: [^p].*70000"
     ) as caught:
         house.sender().send(lines(alert("a"), alert("b", PerceivedSeverity=70_000)))
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pillion_cli.access import Access
-from pillion_cli.client import DelivererClient, Unreachable
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.client import Access, DelivererClient, Unreachable
+from pillion_cli.exits import CommandError, Exit
 
 
 def test_a_token_is_read_for_each_request(tmp_path: Path) -> None:
@@ -25,13 +24,13 @@ def test_a_token_is_read_for_each_request(tmp_path: Path) -> None:
 def test_what_is_no_token_is_not_shown_to_anybody(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "token"
     file.write_bytes(content)
-    with pytest.raises(CommandFailed, match="there is no token in it") as caught:
+    with pytest.raises(CommandError, match="no valid token") as caught:
         Access(token_file=file).headers()
     assert "Host" not in str(caught.value)
 
 
 def test_a_token_that_is_not_there_is_said_to_be(tmp_path: Path) -> None:
-    with pytest.raises(CommandFailed, match=r"--token-file .*token: No such file"):
+    with pytest.raises(CommandError, match=r"--token-file .*token: No such file"):
         Access(token_file=tmp_path / "token").headers()
 
 
@@ -52,7 +51,7 @@ def test_a_token_does_not_travel_in_the_clear(tmp_path: Path) -> None:
         (Access(token_file=tmp_path / "token"), "--token-file"),
         (Access(ca=tmp_path / "ca"), "--ca"),
     ):
-        with pytest.raises(CommandFailed, match=f"{option} is for an https URL") as caught:
+        with pytest.raises(CommandError, match=f"{option} needs an https URL") as caught:
             DelivererClient("127.0.0.1:8288", timeout=1, access=access)
         assert caught.value.code == Exit.USAGE
 
@@ -63,8 +62,8 @@ def test_a_name_counts_in_the_subject_alternative_names_only() -> None:
 
 def test_authorities_that_are_none_are_refused_by_name(tmp_path: Path) -> None:
     file = tmp_path / "ca.crt"
-    for why in ("No such file", "there are no certificates"):
-        with pytest.raises(CommandFailed, match=rf"--ca .*ca\.crt: {why}") as caught:
+    for why in ("No such file", "no certificates in PEM"):
+        with pytest.raises(CommandError, match=rf"--ca .*ca\.crt: {why}") as caught:
             DelivererClient("https://gateway", timeout=1, access=Access(ca=file))
         assert caught.value.code == Exit.USAGE
         file.write_text("none")

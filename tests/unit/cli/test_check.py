@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from pillion_cli.checking.check import LOOK, Check, World, condition
+from pillion_cli.checking.check import LOOK, Check, Reply, Step, World, condition
 from pillion_cli.checking.documents import KINDS, PART_OF, Plan, indication
-from pillion_cli.checking.door import HTTPSDoor
-from pillion_cli.checking.listening import Arrived
-from pillion_cli.checking.ports import Reply, Step
+from pillion_cli.checking.endpoints import Arrived, HTTPSGateway
 from pillion_cli.commands import check as command
 from pillion_cli.exits import Exit
 from pillion_cli.listener.arrival import Arrival
@@ -77,7 +75,7 @@ class FakeCluster:
 
 
 @dataclass
-class FakeDoor:
+class FakeGateway:
     """Answers what it was given, the last again and again."""
 
     shut: list[Reply | OSError] = field(default_factory=lambda: [UNAUTHORIZED])
@@ -121,7 +119,7 @@ class Trial:
     def __init__(
         self,
         cluster: FakeCluster | None = None,
-        door: FakeDoor | None = None,
+        gateway: FakeGateway | None = None,
         arrivals: FakeArrivals | None = None,
         *,
         timeout: float = 10.0,
@@ -129,7 +127,7 @@ class Trial:
         token: Any = lambda: "TOKEN",
     ) -> None:
         self.cluster = cluster or FakeCluster()
-        self.door = door or FakeDoor()
+        self.gateway = gateway or FakeGateway()
         self.arrivals = arrivals or FakeArrivals()
         self.lines: list[str] = []
         self.steps: list[dict[str, Any]] = []
@@ -138,7 +136,7 @@ class Trial:
         numbers = count(1)
         world = World(
             cluster=self.cluster,
-            door=self.door,
+            gateway=self.gateway,
             arrivals=self.arrivals,
             monotonic=lambda: sum(self.slept),
             sleep=self._sleep,
@@ -182,13 +180,13 @@ async def test_a_check_that_goes_well_tells_each_step_and_leaves_nothing() -> No
         "the API server takes the resources",
         "the operator accepts them",
         "a gateway runs on them",
-        "the gateway's door is shut without a token",
+        "the gateway refuses a request without a token",
         "an indication is delivered to the listener",
         "a new pod gets its deliverer",
         "the resources are removed",
     ]
-    assert trial.door.tokens == [None, "TOKEN"]
-    assert trial.arrivals.asked == [trial.door.sent[-1]]
+    assert trial.gateway.tokens == [None, "TOKEN"]
+    assert trial.arrivals.asked == [trial.gateway.sent[-1]]
     assert all(step["ok"] and step["failure"] is None for step in trial.steps)
     assert trial.steps[-1]["step"] == "the resources are removed"
 
@@ -208,7 +206,7 @@ async def test_without_an_operator_that_serves_the_namespace_this_is_said() -> N
     (told,) = [step for step in trial.steps if not step["ok"]]
     assert "no operator has judged the IndicationService" in told["failure"]
     assert sum(trial.slept) == pytest.approx(10, abs=LOOK)
-    assert trial.door.sent == []
+    assert trial.gateway.sent == []
 
 
 async def test_a_condition_about_an_older_state_does_not_count() -> None:
@@ -248,17 +246,17 @@ async def test_a_right_that_is_missing_is_named() -> None:
 
 
 async def test_a_gateway_that_lets_anybody_in_fails_at_once() -> None:
-    trial = Trial(door=FakeDoor(shut=[DELIVERED]))
-    assert "it takes an indication from whoever has no token" in await trial.failure()
+    trial = Trial(gateway=FakeGateway(shut=[DELIVERED]))
+    assert "it accepts an indication without a token" in await trial.failure()
     assert trial.slept == []
 
 
 async def test_it_waits_for_a_door_that_is_not_there_yet() -> None:
     starting = Reply(status=503, text="no keys yet", document={})
-    trial = Trial(door=FakeDoor(shut=[OSError("connection refused"), starting, UNAUTHORIZED]))
+    trial = Trial(gateway=FakeGateway(shut=[OSError("connection refused"), starting, UNAUTHORIZED]))
     assert await trial.run()
     assert len(trial.slept) == 2
-    failed = await Trial(door=FakeDoor(shut=[OSError("certificate verify failed")])).failure()
+    failed = await Trial(gateway=FakeGateway(shut=[OSError("certificate verify failed")])).failure()
     assert "the gateway cannot be reached: certificate verify failed" in failed
 
 
@@ -269,8 +267,8 @@ async def test_without_the_authority_of_the_gateway_its_config_map_is_named() ->
 
 async def test_a_token_that_is_not_taken_fails_at_once() -> None:
     forbidden = Reply(status=403, text="not among publishers", document={})
-    trial = Trial(door=FakeDoor(open=[forbidden]))
-    assert "does not take the token: 403: not among publishers" in await trial.failure()
+    trial = Trial(gateway=FakeGateway(open=[forbidden]))
+    assert "refuses the token: 403: not among publishers" in await trial.failure()
     assert trial.slept == []
     failed = await Trial(token=unreadable).failure()
     assert "the token cannot be read: No such file: token" in failed
@@ -278,10 +276,10 @@ async def test_a_token_that_is_not_taken_fails_at_once() -> None:
 
 async def test_what_is_not_delivered_in_time_is_published_anew_as_another() -> None:
     pending = Reply(status=202, text='{"pending": 1}', document={"delivered": 0})
-    trial = Trial(door=FakeDoor(open=[pending, DELIVERED]))
+    trial = Trial(gateway=FakeGateway(open=[pending, DELIVERED]))
     assert await trial.run()
-    assert len(set(trial.door.sent)) == 3
-    failed = await Trial(door=FakeDoor(open=[pending])).failure()
+    assert len(set(trial.gateway.sent)) == 3
+    failed = await Trial(gateway=FakeGateway(open=[pending])).failure()
     assert "the listener has not taken it within 20 s" in failed
     assert PLAN.listener in failed
 
@@ -349,7 +347,7 @@ async def test_the_listener_tells_of_what_has_come_and_of_nothing_else() -> None
 
 async def test_an_authority_that_is_none_is_an_error_like_that_of_an_unreachable_door() -> None:
     with pytest.raises(OSError, match=r"\S"):
-        await HTTPSDoor("https://127.0.0.1:9").publish(
+        await HTTPSGateway("https://127.0.0.1:9").publish(
             indication("alert-1"), ca="no PEM", token=None, wait=1
         )
 
@@ -380,4 +378,4 @@ def test_without_a_cluster_the_check_says_so(
     missing = str(tmp_path / "kubeconfig")
     given = ["--namespace", "n", "--address", "127.0.0.1", "--port", "0", "--publisher", "a:b"]
     assert main(["check", *given, "--kubeconfig", missing]) == Exit.FAILED
-    assert "there is no way to the API server" in capsys.readouterr().err
+    assert "the API server cannot be reached" in capsys.readouterr().err

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pillion_cli.collecting import MOST_LEFT, uncollected
+from pillion_cli.exits import MOST_LEFT, gc_disabled
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,7 @@ def _thawed() -> Iterator[None]:
 
 def test_many_new_objects_are_not_looked_at_again() -> None:
     before = gc.get_freeze_count()
-    with uncollected():
+    with gc_disabled():
         assert not gc.isenabled()
         made: list[list[int]] = [[number] for number in range(2 * MOST_LEFT)]
     assert gc.isenabled()
@@ -26,7 +26,7 @@ def test_many_new_objects_are_not_looked_at_again() -> None:
 
 def test_a_few_are_left_to_the_collector() -> None:
     before = gc.get_freeze_count()
-    with uncollected():
+    with gc_disabled():
         made: list[list[int]] = [[number] for number in range(100)]
     assert len(made) == 100
     assert gc.get_freeze_count() == before
@@ -34,6 +34,6 @@ def test_a_few_are_left_to_the_collector() -> None:
 
 
 def test_a_load_that_fails_leaves_the_collector_at_work() -> None:
-    with pytest.raises(ValueError, match="broken"), uncollected():
+    with pytest.raises(ValueError, match="broken"), gc_disabled():
         raise ValueError("broken")
     assert gc.isenabled()

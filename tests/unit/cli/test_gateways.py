@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from pillion_cli.commands import sidecar
-from pillion_cli.exits import CommandFailed, Exit
-from pillion_cli.gateways import gateway_access, intake_tls, token_keys
+from pillion_cli.commands.sidecar import gateway_access, intake_tls, token_keys
+from pillion_cli.exits import CommandError, Exit
 from pillion_sidecar.settings import GatewayAccess, TLSFiles
 
 DOOR = ("--intake-tls-certificate", "c", "--intake-tls-key", "k")
@@ -52,13 +52,13 @@ def test_a_sidecar_knows_where_gateways_are() -> None:
         (("--gateway", "https://a:99999"), "is not a URL"),
         (("--gateway", "https://a/path"), "is not a URL"),
         (("--gateway", "https://a?b"), "is not a URL"),
-        (("--gateway", "http://a", "--gateway-token", "t"), "does not travel in the clear"),
+        (("--gateway", "http://a", "--gateway-token", "t"), "is never sent unencrypted"),
     ],
     ids=str,
 )
 def test_a_wrong_option_is_named(given: tuple[str, ...], says: str) -> None:
     args = arguments(*given)
-    with pytest.raises(CommandFailed) as caught:
+    with pytest.raises(CommandError) as caught:
         intake_tls(args), token_keys(args), gateway_access(args)
     assert says in str(caught.value)
     assert caught.value.code == Exit.USAGE

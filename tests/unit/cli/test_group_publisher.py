@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pillion_cli.client import Answer, DelivererClient, Unreachable
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 from pillion_cli.group_publisher import GroupPublisher, with_members
 from pillion_cli.indications import Kind, batches
 from pillion_cli.publisher import Publisher, PublishOptions, summary_document, summary_lines
@@ -295,7 +295,7 @@ def test_what_is_discarded_after_the_end_is_told_by_the_flush(fake_time: FakeTim
 
 def test_only_json_can_be_numbered(fake_time: FakeTime) -> None:
     world = World(fake_time)
-    with pytest.raises(CommandFailed, match="numbers indications in JSON alone"):
+    with pytest.raises(CommandError, match="numbers indications in JSON alone"):
         world.publish(1, kind=Kind.CIM_XML)
 
 

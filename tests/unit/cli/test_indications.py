@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pillion_cli import indications
-from pillion_cli.exits import CommandFailed
+from pillion_cli.exits import CommandError
 from pillion_cli.indications import Batch, Kind, batches, kind_of
 
 
@@ -38,7 +38,7 @@ def test_a_file_is_not_read_ahead_of_its_batches() -> None:
 
 def test_a_line_too_long_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(indications, "MAXIMUM_LINE", 8)
-    with pytest.raises(CommandFailed, match="line 2 is longer than 8 bytes"):
+    with pytest.raises(CommandError, match="line 2 is longer than 8 bytes"):
         _read(b"{}\n" + b"x" * 9 + b"\n")
 
 
@@ -64,11 +64,11 @@ def test_a_cim_xml_message_is_sent_as_it_is() -> None:
 
 
 def test_what_is_not_json_is_refused_with_the_place() -> None:
-    with pytest.raises(CommandFailed, match="line 2 column"):
+    with pytest.raises(CommandError, match="line 2 column"):
         _read(b'[{"a": 1},\n{]', Kind.JSON)
-    with pytest.raises(CommandFailed, match="'a' appears twice"):
+    with pytest.raises(CommandError, match="'a' appears twice"):
         _read(b'{"a": 1, "a": 2}', Kind.JSON)
-    with pytest.raises(CommandFailed, match="not JSON"):
+    with pytest.raises(CommandError, match="not JSON"):
         _read(b'"\xff"', Kind.JSON)
 
 
@@ -78,7 +78,7 @@ def test_the_suffix_or_the_content_type_says_what_a_file_is() -> None:
     assert kind_of("a.xml", None) is Kind.CIM_XML
     assert kind_of("-", None) is Kind.NDJSON
     assert kind_of("a.json", "text/xml; charset=utf-8") is Kind.CIM_XML
-    with pytest.raises(CommandFailed, match="'text/plain' is not one of"):
+    with pytest.raises(CommandError, match="'text/plain' is not one of"):
         kind_of("a.json", "text/plain")
 
 
@@ -86,6 +86,6 @@ def test_the_suffix_or_the_content_type_says_what_a_file_is() -> None:
 def test_any_input_is_read_or_refused(content: bytes, kind: Kind) -> None:
     try:
         read = _read(content, kind, size=2)
-    except CommandFailed:
+    except CommandError:
         return
     assert all(batch.items for batch in read)

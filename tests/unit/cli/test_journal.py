@@ -13,7 +13,7 @@ import pytest
 
 from pillion_cim.schema import load_schema
 from pillion_cli.commands import journal
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 from pillion_cli.journal.reading import JournalReader
 from pillion_cli.journal.snapshot import Snapshot
 from pillion_sidecar.indication import DiscardReason, GroupMember, Indication
@@ -394,7 +394,7 @@ def test_what_is_no_journal_is_a_wrong_command_line(
         newer[8:10] = (2).to_bytes(2, "little")
         newer[60:64] = crc32(newer[:60]).to_bytes(4, "little")
         (path / segment_name(1)).write_bytes(newer)
-    with pytest.raises(CommandFailed, match=words.get(what, "layout version 2")) as failure:
+    with pytest.raises(CommandError, match=words.get(what, "layout version 2")) as failure:
         run(action, path)
     assert failure.value.code == Exit.USAGE
 
@@ -526,7 +526,7 @@ def test_what_was_kept_without_a_body_is_counted(
 
 def test_an_unknown_destination_is_named_with_those_that_there_are(made: Journal) -> None:
     made.write()
-    with pytest.raises(CommandFailed, match=r"'siem'.*knows destination-0, ") as failure:
+    with pytest.raises(CommandError, match=r"'siem'.*knows destination-0, ") as failure:
         run("export", made.folder, "--destination", "siem")
     assert failure.value.code == Exit.USAGE
 
@@ -543,7 +543,7 @@ def test_an_unknown_destination_is_named_with_those_that_there_are(made: Journal
 def test_options_of_another_action_are_refused(arguments: tuple[str, ...], made: Journal) -> None:
     made.write()
     action, *options = arguments
-    with pytest.raises(CommandFailed, match=options[0]) as failure:
+    with pytest.raises(CommandError, match=options[0]) as failure:
         run(action, made.folder, *options)
     assert failure.value.code == Exit.USAGE
 

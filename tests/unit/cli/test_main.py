@@ -11,7 +11,7 @@ import pytest
 from pillion_cli import main as entry
 from pillion_cli.client import DEFAULT_URL
 from pillion_cli.commands.wait import DEFAULT_TELEMETRY
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 from pillion_sidecar.settings import INTAKE_PORT, TELEMETRY_PORT
 
 
@@ -80,7 +80,7 @@ def test_a_missing_option_is_told_in_one_line(
         entry.main([name])
     assert end.value.code == Exit.USAGE
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith(f"; pillion {name} --help tells more")
+    assert line.endswith(f"; pillion {name} --help shows more")
 
 
 def test_an_unknown_option_names_a_near_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,7 +145,7 @@ def test_a_commands_help_teaches_with_examples(
 
 
 def _fails(_args: argparse.Namespace) -> int:
-    raise CommandFailed("there is no deliverer")
+    raise CommandError("there is no deliverer")
 
 
 def _interrupted(_args: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pillion_cli.durations import seconds_from
+from pillion_cli.arguments import seconds_from
 from pillion_cli.exits import Exit
 from pillion_cli.main import COMMANDS, command_parser, load, main
 
@@ -21,7 +21,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert end.value.code == Exit.USAGE
     (line,) = capsys.readouterr().err.splitlines()
     assert line.isprintable()
-    found = re.fullmatch(r"pillion[a-z -]*: (.*); pillion[a-z -]* --help tells more", line)
+    found = re.fullmatch(r"pillion[a-z -]*: (.*); pillion[a-z -]* --help shows more", line)
     assert found is not None, line
     return found[1]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pillion_cli.commands import operator
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 from pillion_operator.app import StartFailed
 from pillion_operator.leadership import LeadershipLost
 from pillion_operator.settings import (
@@ -184,16 +184,16 @@ def test_two_settings_share_no_list_of_namespaces() -> None:
         (["--gather-interval", "3600.1"], "is not a number of seconds"),
         (["--gather-interval", "nan"], "is not a number of seconds"),
         (["--gather-interval", "inf"], "is not a number of seconds"),
-        (["--resync-interval", "0"], "'0' is no whole number from 1 to 86400"),
-        (["--resync-interval", "86401"], "is no whole number"),
-        (["--resync-interval", "1.5"], "is no whole number"),
-        (["--resync-interval", "x"], "is no whole number"),
+        (["--resync-interval", "0"], "'0' is not a whole number from 1 to 86400"),
+        (["--resync-interval", "86401"], "is not a whole number"),
+        (["--resync-interval", "1.5"], "is not a whole number"),
+        (["--resync-interval", "x"], "is not a whole number"),
         (["--deliverer-resources", "{"], "argument --deliverer-resources: is not JSON: "),
-        (["--deliverer-resources", "[]"], "is no object with requests and limits"),
-        (["--deliverer-resources", '{"cpu": 1}'], "is no object with requests and limits"),
+        (["--deliverer-resources", "[]"], "is not an object with requests and limits"),
+        (["--deliverer-resources", '{"cpu": 1}'], "is not an object with requests and limits"),
         (["--telemetry-from", "["], "argument --telemetry-from: is not JSON: "),
-        (["--telemetry-from", "{}"], "is no list of peers"),
-        (["--telemetry-from", "[1]"], "is no list of peers"),
+        (["--telemetry-from", "{}"], "is not a list of peers"),
+        (["--telemetry-from", "[1]"], "is not a list of peers"),
         (["--sidecar-network-policy", "Some"], "invalid choice: 'Some'"),
         (["--deliverer-image-pull-policy", "Often"], "invalid choice: 'Often'"),
         (["--log-level", "TRACE"], "invalid choice: 'TRACE'"),
@@ -250,7 +250,7 @@ def test_what_is_foreseen_is_told_in_a_sentence(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     ending(monkeypatch, group(group(error)))
-    with pytest.raises(CommandFailed, match=str(error)) as failed:
+    with pytest.raises(CommandError, match=str(error)) as failed:
         operator.run(parsed())
     assert failed.value.code == Exit.FAILED
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pillion_cli.commands import sidecar
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 from pillion_cli.serving import add_logging_arguments, start_logging
 
 
@@ -56,20 +56,20 @@ def test_without_a_file_the_log_goes_to_standard_error(capsys: pytest.CaptureFix
     ],
 )
 def test_what_does_not_go_to_a_file_does_not_roll(option: str, value: str) -> None:
-    with pytest.raises(CommandFailed, match="--log-file FILE") as failure:
+    with pytest.raises(CommandError, match="--log-file FILE") as failure:
         start_logging(parsed(option, value))
     assert failure.value.code is Exit.USAGE
 
 
 def test_a_number_of_files_needs_a_reason_to_roll(tmp_path: Path) -> None:
-    with pytest.raises(CommandFailed, match="--log-file-size") as failure:
+    with pytest.raises(CommandError, match="--log-file-size") as failure:
         start_logging(parsed("--log-file", str(tmp_path / "log"), "--log-file-keep", "1"))
     assert failure.value.code is Exit.USAGE
 
 
 def test_a_file_that_cannot_be_opened_is_named_with_the_reason(tmp_path: Path) -> None:
     file = tmp_path / "none" / "log"
-    with pytest.raises(CommandFailed, match=f"{file}: No such file or directory"):
+    with pytest.raises(CommandError, match=f"{file}: No such file or directory"):
         start_logging(parsed("--log-file", str(file)))
 
 
@@ -98,6 +98,6 @@ def test_a_journal_in_the_folder_of_the_resources_is_refused(tmp_path: Path, jou
     parser = argparse.ArgumentParser()
     sidecar.add_arguments(parser)
     folders = ["--resources", str(tmp_path / "resources"), "--journal", str(tmp_path / journal)]
-    with pytest.raises(CommandFailed, match="is the folder of --resources") as failure:
+    with pytest.raises(CommandError, match="is the folder of --resources") as failure:
         sidecar.run(parser.parse_args(folders))
     assert failure.value.code == Exit.USAGE

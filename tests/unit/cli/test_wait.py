@@ -11,7 +11,7 @@ import pytest
 
 from pillion_cli.client import DelivererClient
 from pillion_cli.commands.wait import PACE, wait_until_started
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 from pillion_cli.main import main
 
 
@@ -107,7 +107,7 @@ def test_it_looks_again_while_intake_does_not_listen(telemetry: Telemetry) -> No
 def test_it_gives_up_in_time_and_says_what_it_saw(telemetry: Telemetry) -> None:
     time = Passing()
     with pytest.raises(
-        CommandFailed,
+        CommandError,
         match=r"not started within 1 s: no .* http://127",
     ):
         waited(telemetry, time)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pillion_cli.commands import why_not
-from pillion_cli.exits import CommandFailed
+from pillion_cli.exits import CommandError
 from pillion_operator.cluster.api import ApiError
 from pillion_operator.cluster.types import Object, ResourceType
 from pillion_operator.injection.explaining import Explanation
@@ -58,7 +58,7 @@ async def test_a_user_of_one_namespace_gets_the_rest_of_the_rules() -> None:
 
 
 async def test_a_pod_that_is_not_there_is_named() -> None:
-    with pytest.raises(CommandFailed, match="no pod other in the namespace shop"):
+    with pytest.raises(CommandError, match="no pod other in the namespace shop"):
         await rule_of(FakeCluster(), "other")
 
 
@@ -89,7 +89,7 @@ def test_without_a_way_to_the_cluster_it_says_so(tmp_path: Any) -> None:
     why_not.add_arguments(parser)
     missing = str(tmp_path / "none")
     args = parser.parse_args(["web", "--namespace", "shop", "--kubeconfig", missing])
-    with pytest.raises(CommandFailed, match=f"there is no kubeconfig {missing}"):
+    with pytest.raises(CommandError, match=f"there is no kubeconfig {missing}"):
         why_not.run(args)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pillion_cli.commands import validate
-from pillion_cli.exits import CommandFailed, Exit
+from pillion_cli.exits import CommandError, Exit
 from support.resources import destination, service, write
 
 
@@ -57,6 +57,6 @@ def test_a_service_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_a_folder_that_is_none_is_wrong_usage(tmp_path: Path) -> None:
-    with pytest.raises(CommandFailed, match="is not a folder") as caught:
+    with pytest.raises(CommandError, match="is not a folder") as caught:
         run(str(tmp_path / "missing"))
     assert caught.value.code is Exit.USAGE

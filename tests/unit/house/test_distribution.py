@@ -29,7 +29,9 @@ def test_each_room_is_whole_and_says_that_it_is_typed(wheel: zipfile.ZipFile) ->
     shipped = set(wheel.namelist())
     for name, folder in packages().items():
         assert f"{name}/py.typed" in shipped
-        files = [path for path in folder.rglob("*") if path.suffix in {".py", ".json", ".txt"}]
+        files = [
+            path for path in folder.rglob("*") if path.suffix in {".py", ".json", ".txt", ".yaml"}
+        ]
         assert {str(Path(name, path.relative_to(folder))) for path in files} <= shipped
 
 

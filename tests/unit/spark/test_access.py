@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from pyspark_pillion.access import Access, AccessError, Address
-from pyspark_pillion.deliverer import FAILURES, Deliverer
+from pyspark_pillion.deliverer import FAILURES, Access, AccessError, Address, Deliverer
 from pyspark_pillion.options import parse_options
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_pillion.access import Access, Address
+from pyspark_pillion.deliverer import Access, Address
 from pyspark_pillion.errors import ConfigurationError
 from pyspark_pillion.options import DEFAULT_URL, TABLE, parse_options
 

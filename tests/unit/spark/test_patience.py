@@ -2,8 +2,8 @@
 
 import pytest
 
-from pyspark_pillion.errors import DelivererUnavailable
-from pyspark_pillion.pace import LONGEST_PAUSE, Patience
+from pyspark_pillion.errors import DelivererUnavailableError
+from pyspark_pillion.sending import LONGEST_PAUSE, Patience
 from support.publisher import FakePace
 
 
@@ -30,13 +30,13 @@ def test_patience_ends_naming_the_trouble(pace: FakePace) -> None:
         for _ in range(100):
             patience.pause("refused")
 
-    with pytest.raises(DelivererUnavailable, match=r"for 1 of 1 s .*retrySeconds.*: refused"):
+    with pytest.raises(DelivererUnavailableError, match=r"for 1 of 1 s .*retrySeconds.*: refused"):
         be_patient()
     assert sum(pace.slept) == pytest.approx(1.0)
 
 
 def test_patience_does_not_wait_for_what_it_will_not_see(pace: FakePace) -> None:
-    with pytest.raises(DelivererUnavailable):
+    with pytest.raises(DelivererUnavailableError):
         Patience(seconds=5, pace=pace).pause("closed", at_least=6)
 
     assert pace.slept == []

@@ -11,14 +11,14 @@ import pytest
 
 from pyspark_pillion.answers import Accepted, Refused, Reply
 from pyspark_pillion.errors import (
-    DelivererUnavailable,
-    FlushTimeout,
-    InvalidIndications,
+    DelivererUnavailableError,
+    FlushTimeoutError,
+    InvalidIndicationsError,
     ProtocolError,
-    PublisherForgotten,
+    PublisherForgottenError,
     PublishError,
-    RequestRefused,
-    Undelivered,
+    RequestRefusedError,
+    UndeliveredError,
 )
 from pyspark_pillion.rejects import RejectsFile
 from pyspark_pillion.sending import Verdict, again, verdict
@@ -160,7 +160,7 @@ def test_a_connection_that_breaks_is_made_anew_and_nothing_is_accepted_twice(
 
 def test_a_deliverer_that_is_not_there_ends_patience(make_sender: Any, pace: FakePace) -> None:
     sender = make_sender(url="http://127.0.0.1:1", retrySeconds="3")
-    with pytest.raises(DelivererUnavailable, match=r"127\.0\.0\.1:1: .*refused"):
+    with pytest.raises(DelivererUnavailableError, match=r"127\.0\.0\.1:1: .*refused"):
         sender.send(lines_of("a"))
 
     assert sum(pace.slept) == pytest.approx(3.0)
@@ -170,7 +170,7 @@ def test_endless_back_pressure_ends_patience_naming_the_destination(
     make_sender: Any, deliverer: FakeDeliverer
 ) -> None:
     deliverer.script += [full(0, destination="slow")] * 100
-    with pytest.raises(DelivererUnavailable, match="back-pressure of slow: queue full"):
+    with pytest.raises(DelivererUnavailableError, match="back-pressure of slow: queue full"):
         make_sender(retrySeconds="5").send(lines_of("a"))
 
 
@@ -188,7 +188,7 @@ def test_back_pressure_with_progress_never_ends_patience(
 def test_a_wrong_line_fails_the_task_and_is_quoted(
     make_sender: Any, deliverer: FakeDeliverer
 ) -> None:
-    with pytest.raises(InvalidIndications) as caught:
+    with pytest.raises(InvalidIndicationsError) as caught:
         make_sender().send(with_wrong("a", at=1))
 
     text = str(caught.value)
@@ -198,7 +198,7 @@ def test_a_wrong_line_fails_the_task_and_is_quoted(
 
 def test_only_the_first_wrong_lines_are_quoted_shortened(make_sender: Any) -> None:
     wrong = pa.array([WRONG[:-1] + " " * n + ',"x":"' + "y" * 5000 + '"}' for n in range(8)])
-    with pytest.raises(InvalidIndications) as caught:
+    with pytest.raises(InvalidIndicationsError) as caught:
         make_sender().send(wrong)
 
     assert len(str(caught.value).splitlines()) == 7
@@ -248,7 +248,9 @@ def test_a_line_that_is_too_long_by_itself_is_invalid(
     make_sender: Any, deliverer: FakeDeliverer
 ) -> None:
     deliverer.longest_body = 50
-    with pytest.raises(InvalidIndications, match=r"longer than the deliverer takes: .*50 bytes"):
+    with pytest.raises(
+        InvalidIndicationsError, match=r"longer than the deliverer takes: .*50 bytes"
+    ):
         make_sender().send(lines_of("a", "b"))
 
 
@@ -257,7 +259,7 @@ def test_a_request_that_would_be_refused_again_fails_at_once(
     make_sender: Any, deliverer: FakeDeliverer, pace: FakePace, code: int
 ) -> None:
     deliverer.script += [status(code, document={"reason": "not here"})]
-    with pytest.raises(RequestRefused, match=f"HTTP {code}.*not here"):
+    with pytest.raises(RequestRefusedError, match=f"HTTP {code}.*not here"):
         make_sender().send(lines_of("a"))
 
     assert pace.slept == []
@@ -286,7 +288,7 @@ def test_a_restart_between_requests_fails_the_task_rather_than_lose_rows(
     sender = make_sender()
     sender.send(lines_of("a"))
     deliverer.script += [restart]
-    with pytest.raises(PublisherForgotten, match="1 rows"):
+    with pytest.raises(PublisherForgottenError, match="1 rows"):
         sender.send(lines_of("b"))
 
     assert identifiers_of(deliverer) == ["a"]
@@ -299,10 +301,10 @@ def test_a_restart_that_left_the_connection_fails_the_task_too(
     sender.send(lines_of("a"))
     # Behind a proxy, and another attempt made the name known again.
     deliverer.forget()
-    with pytest.raises(PublisherForgotten, match="1 rows"):
+    with pytest.raises(PublisherForgottenError, match="1 rows"):
         sender.send(lines_of("b"))
     assert identifiers_of(deliverer) == ["a"]
-    with pytest.raises(PublisherForgotten, match="1 rows"):
+    with pytest.raises(PublisherForgottenError, match="1 rows"):
         sender.flush()
 
 
@@ -395,7 +397,7 @@ def test_a_flush_that_does_not_complete_fails_the_task_naming_who_is_late(
     deliverer.pending_flushes = 10_000
     sender = make_sender(flushTimeoutSeconds="5")
     sender.send(lines_of("a", "b"))
-    with pytest.raises(FlushTimeout, match=r"delivered within 5 s .*pending: sink 2"):
+    with pytest.raises(FlushTimeoutError, match=r"delivered within 5 s .*pending: sink 2"):
         sender.flush()
 
     assert sum(pace.slept) == pytest.approx(5.0, abs=0.3)
@@ -407,7 +409,7 @@ def test_what_was_discarded_fails_the_task_naming_destination_and_reason(
     deliverer.discards = {"wbem": {"attempts-exceeded": 2}}
     sender = make_sender()
     sender.send(lines_of("a"))
-    with pytest.raises(Undelivered, match=r"wbem: attempts-exceeded 2"):
+    with pytest.raises(UndeliveredError, match=r"wbem: attempts-exceeded 2"):
         sender.flush()
 
 
@@ -428,7 +430,7 @@ def test_a_deliverer_that_forgot_the_publisher_fails_the_flush(
     sender = make_sender()
     sender.send(lines_of("a"))
     deliverer.forget()
-    with pytest.raises(PublisherForgotten):
+    with pytest.raises(PublisherForgottenError):
         sender.flush()
 
 
@@ -436,7 +438,7 @@ def test_a_flush_that_is_refused_fails_the_task(make_sender: Any, deliverer: Fak
     sender = make_sender(flushLevel="stable")
     sender.send(lines_of("a"))
     deliverer.flush_script += [Answer(400, {"reason": "level stable needs stores"})]
-    with pytest.raises(RequestRefused, match="needs stores"):
+    with pytest.raises(RequestRefusedError, match="needs stores"):
         sender.flush()
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
-from pyspark_pillion.errors import ConfigurationError, InvalidIndications
+from pyspark_pillion.errors import ConfigurationError, InvalidIndicationsError
 from pyspark_pillion.sending import Counts
 from pyspark_pillion.source import BatchWriter, DefaultSource, StreamWriter, TaskCounts
 from support.fake_deliverer import FakeDeliverer
@@ -129,7 +129,7 @@ def test_a_failed_attempt_leaves_no_rejects(deliverer: FakeDeliverer, tmp_path: 
 
 
 def test_a_row_without_text_fails_the_task(deliverer: FakeDeliverer) -> None:
-    with pytest.raises(InvalidIndications, match="the row holds no text"):
+    with pytest.raises(InvalidIndicationsError, match="the row holds no text"):
         write(writer(deliverer), batch(value=pa.array([None], pa.string())))
 
 

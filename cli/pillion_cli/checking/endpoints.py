@@ -1,23 +1,26 @@
-"""The gateway's door over HTTPS."""
+"""The two ends of a check: the gateway over HTTPS, and a listener in the same process."""
 
+import asyncio
 import json
 import ssl
+from collections import defaultdict
 from typing import Any
 
 import aiohttp
 
-from pillion_cli.checking.ports import Reply
+from pillion_cli.checking.check import Reply
+from pillion_cli.listener.arrival import Arrival
+from pillion_cli.listener.report import Summary
+from pillion_cli.listener.sequence import Outcome
 from pillion_operator.cluster.types import Object
 
-#: Seconds beyond what the gateway was told to wait.
+#: Seconds beyond the timeout of the request.
 NETWORK = 10.0
-#: Characters of an answer that are told.
+#: Characters of an answer that are shown.
 SHOWN = 500
 
 
-class HTTPSDoor:
-    """The door at ``url``."""
-
+class HTTPSGateway:
     def __init__(self, url: str) -> None:
         self._url = url
 
@@ -45,7 +48,7 @@ class HTTPSDoor:
                 text = await answer.text(errors="replace")
                 return Reply(status=answer.status, text=text[:SHOWN], document=_document(text))
         except aiohttp.ClientConnectorError as error:
-            # The outer one shows what it was connected with, which tells nobody anything.
+            # The outer error shows only the connection's key.
             raise OSError(str(error.os_error)) from error
         except (aiohttp.ClientError, TimeoutError) as error:
             raise OSError(str(error) or type(error).__name__) from error
@@ -57,3 +60,28 @@ def _document(text: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+class Arrived:
+    """A listener's reporter that a check can wait on."""
+
+    def __init__(self) -> None:
+        # A check publishes only a few indications.
+        self._events: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+
+    async def arrived(self, identifier: str) -> None:
+        await self._events[identifier].wait()
+
+    def started(self, url: str) -> None:
+        pass
+
+    def happened(self, outcome: Outcome[Arrival]) -> None:
+        identifier = outcome.item.text("IndicationIdentifier")
+        if identifier is not None:
+            self._events[identifier].set()
+
+    def answered(self, what: str, *, path: str) -> None:
+        pass
+
+    def ended(self, summary: Summary) -> None:
+        pass

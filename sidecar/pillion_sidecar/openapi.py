@@ -1,0 +1,57 @@
+"""The description of the HTTP API, in OpenAPI 3.1: ``GET /v1/openapi.json`` of each listener.
+
+``openapi.yaml`` describes what the routes answer. Enumerations, and what a struct declares already,
+are taken from the source. Nothing is read before the first request.
+"""
+
+import asyncio
+from enum import StrEnum
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+from aiohttp import web
+
+from pillion_sidecar.config.resources import HoldCause
+from pillion_sidecar.delivery.handler import DeliveryResult
+from pillion_sidecar.indication import DiscardReason, Unreached
+from pillion_sidecar.intake.decoding import RelayOrigin
+from pillion_sidecar.journal.ports import Discard
+
+PATH = "/v1/openapi.json"
+_SOURCE = Path(__file__).with_suffix(".yaml")
+_ENUMERATIONS: tuple[type[StrEnum], ...] = (DeliveryResult, DiscardReason, HoldCause, Unreached)
+_STRUCTS = (Discard, RelayOrigin)
+_REFERENCE = "#/components/schemas/{name}"
+
+
+def openapi_document() -> dict[str, Any]:
+    """Return the OpenAPI document."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    document: dict[str, Any] = yaml.load(_SOURCE.read_bytes(), Loader=loader)
+    document["info"]["version"] = version("pillion")
+    schemas = document["components"]["schemas"]
+    for enumeration in _ENUMERATIONS:
+        schemas[enumeration.__name__]["enum"] = [member.value for member in enumeration]
+    _, structs = msgspec.json.schema_components(_STRUCTS, ref_template=_REFERENCE)
+    schemas |= structs
+    return document
+
+
+@cache
+def _encoded() -> bytes:
+    return msgspec.json.encode(openapi_document())
+
+
+async def _answer(request: web.Request) -> web.Response:
+    # In a thread, since the first request reads and converts the file.
+    body = await asyncio.to_thread(_encoded)
+    return web.Response(body=body, content_type="application/json")
+
+
+def add_openapi_route(app: web.Application) -> None:
+    """Mount the document. It has no secret, so only a gateway's middleware asks for a token."""
+    app.router.add_get(PATH, _answer)
