@@ -18,6 +18,7 @@ from pillion_sidecar.config.resources import Credentials, TLSOptions
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 from pillion_sidecar.config.schema.security import SECURITY_RULES
 from pillion_sidecar.config.schema.urls import URL
+from pillion_sidecar.config.schema.values import build
 from pillion_sidecar.config.validation import Complaints, Path, check
 
 _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
@@ -79,10 +80,9 @@ class SecretReader:
             return TLSOptions()
         spec = self._destination.spec["tls"]
         certificate, key = self._client_certificate(spec)
-        return TLSOptions(
-            verify=not spec["insecureSkipVerify"],
-            allow_common_name=spec.get("allowCommonName", False),
-            server_name=spec.get("serverName"),
+        return build(
+            TLSOptions,
+            spec,
             ca_certificates=self._authorities(spec),
             client_certificate=certificate,
             client_key=key,
