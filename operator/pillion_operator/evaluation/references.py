@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 from pillion_operator.cluster.types import Object
 from pillion_operator.store import Change, Key
 from pillion_sidecar.config.listeneraddress import listener_address
-from pillion_sidecar.config.resources import DelivererMode, Protocol, SequenceIdentifiers
+from pillion_sidecar.config.resources import DelivererMode, SequenceIdentifiers
 from pillion_sidecar.config.schema import LISTENER_DESTINATION
 from pillion_sidecar.config.schema.rules import secret_names
+from pillion_sidecar.protocols import FALLBACK, PROTOCOLS
 
 SERVICE = "IndicationService"
 DESTINATION = "ListenerDestination"
@@ -96,9 +97,8 @@ def url_of(destination: Object) -> str:
     if source:
         # What it holds is not known here, and shown nowhere.
         return f"secret {source.get('name')}/{source.get('key')}"
-    url, protocol = str(spec.get("destination") or ""), spec.get("protocol")
-    known = protocol if protocol in list(Protocol) else Protocol.CIM_XML
-    return listener_address(url, known)
+    url, protocol = str(spec.get("destination") or ""), str(spec.get("protocol"))
+    return listener_address(url, protocol if protocol in PROTOCOLS else FALLBACK)
 
 
 def _name(spec: Mapping[str, Any], field: str) -> str:

@@ -11,12 +11,12 @@ from pillion_sidecar.config.resources import (
     IndicationService,
     IndicationSubscription,
     ListenerDestination,
-    Protocol,
     RetryPolicy,
     TLSOptions,
 )
 from pillion_sidecar.config.schema.quantities import amount
 from pillion_sidecar.config.schema.values import build
+from pillion_sidecar.protocols import FALLBACK
 
 #: The retry of DSP1054's defaults: what is not written beside a retry field that is.
 DSP1054 = RetryPolicy()
@@ -66,7 +66,7 @@ def build_destination(
         # A destination with a fault in these is held: nothing is sent to it.
         destination=(spec["destination"] if resource.sound("destination") else secret_url or ""),
         url_is_secret="destinationFrom" in spec,
-        protocol=Protocol(spec["protocol"]) if resource.sound("protocol") else Protocol.CIM_XML,
+        protocol=spec["protocol"] if resource.sound("protocol") else FALLBACK,
         tls=tls,
         credentials=credentials,
         retry=written_retry(

@@ -14,11 +14,14 @@ from pillion_cim.cimxml.response import ExportResponseError, ResponseChecker
 from pillion_cim.jsonform import decode_instance
 from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
+from pillion_sidecar.config.resources import ListenerDestination
+from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
+from pillion_sidecar.handlers.context import HandlerContext
 from pillion_sidecar.handlers.http.exchange import (
     Failure,
     Headers,
     Sender,
+    authorization,
     content_language,
     failure_outcome,
     later,
@@ -26,6 +29,7 @@ from pillion_sidecar.handlers.http.exchange import (
 )
 from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.indication import Indication
+from pillion_sidecar.protocols.cim_xml import PROTOCOL
 
 #: CIM status codes that say what is wrong with the instance (DSP0200 5.4.2.1): invalid parameter,
 #: invalid class, no such property, type mismatch.
@@ -104,6 +108,18 @@ class CIMXMLHandler:
         template = ExportTemplate(instance)
         rendered[_RENDERED] = template
         return template
+
+
+def create_handler(destination: ListenerDestination, context: HandlerContext) -> Handler:
+    """See :class:`pillion_sidecar.handlers.context.Factory`."""
+    target = context.target(destination, PROTOCOL)
+    return CIMXMLHandler(
+        sender=context.sender(destination, target),
+        target=target,
+        authorization=authorization(destination.credentials),
+        clock=context.parts.clock,
+        schema=context.schema,
+    )
 
 
 class _Attempt:

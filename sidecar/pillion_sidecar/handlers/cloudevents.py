@@ -31,11 +31,14 @@ import msgspec
 
 from pillion_cim.datetimes import to_rfc3339
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
+from pillion_sidecar.config.resources import ListenerDestination
+from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
+from pillion_sidecar.handlers.context import HandlerContext
 from pillion_sidecar.handlers.http.exchange import (
     Failure,
     Headers,
     Sender,
+    authorization,
     content_language,
     failure_outcome,
     later,
@@ -43,6 +46,7 @@ from pillion_sidecar.handlers.http.exchange import (
 )
 from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.indication import Indication
+from pillion_sidecar.protocols.cloud_events import PROTOCOL
 
 #: What ``type`` begins with; the class follows.
 TYPE_PREFIX = "org.dmtf.cim.indication."
@@ -247,6 +251,18 @@ class CloudEventsHandler:
         if not isinstance(event, _Event):
             event = rendered[_RENDERED] = event_of(indication, self._service_name)
         return event
+
+
+def create_handler(destination: ListenerDestination, context: HandlerContext) -> Handler:
+    """See :class:`pillion_sidecar.handlers.context.Factory`."""
+    target = context.target(destination, PROTOCOL)
+    return CloudEventsHandler(
+        sender=context.sender(destination, target),
+        target=target,
+        authorization=authorization(destination.credentials),
+        clock=context.parts.clock,
+        service_name=context.service_name,
+    )
 
 
 class _Attempt:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.config.resources import Protocol
 from pillion_sidecar.delivery.handler import RELAY
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.indication import Unreached
 from pillion_sidecar.journal.disk import DiskJournal
+from pillion_sidecar.protocols import PROTOCOLS
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.telemetry import definitions
@@ -189,7 +189,7 @@ class Metrics:
         self._unreached: Mapping[Unreached, int] = dict.fromkeys(Unreached, 0)
         self._journal = JournalMetrics()
         self._log_records_dropped = log_records_dropped
-        protocols = [*(protocol.value for protocol in Protocol), RELAY]
+        protocols = [*PROTOCOLS, RELAY]
         self._attempt_duration = Histogram(
             definitions.ATTEMPT_DURATION, bounds=ATTEMPT_BOUNDS, known=protocols
         )

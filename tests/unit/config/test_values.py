@@ -12,7 +12,6 @@ from pillion_sidecar.config.resources import (
     DestinationFault,
     HoldCause,
     ListenerDestination,
-    Protocol,
     RetryPolicy,
     TLSOptions,
 )
@@ -85,13 +84,13 @@ def test_a_value_is_built_from_its_fields() -> None:
 
 
 DESTINATION = ListenerDestination(
-    name="a", uid="u", destination="http://a.example/", protocol=Protocol.CIM_XML
+    name="a", uid="u", destination="http://a.example/", protocol="CIM-XML"
 )
 #: Another value of each attribute that a handler of a listener is made from.
 OTHERS: dict[str, Any] = {
     "destination": "http://b.example/",
     "url_is_secret": True,
-    "protocol": Protocol.CLOUD_EVENTS,
+    "protocol": "CloudEvents",
     "timeout_seconds": 1.0,
     "tls": TLSOptions(verify=False),
     "credentials": 1,

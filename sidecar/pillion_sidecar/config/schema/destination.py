@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from pillion_sidecar.config.schema import common
 from pillion_sidecar.config.schema.common import INTERVAL, MOST_ATTEMPTS, QueueFullPolicy
-from pillion_sidecar.config.schema.fields import Column, Integer, Kind, Rule
+from pillion_sidecar.config.schema.fields import Column, Integer, Kind, Rule, Text
 from pillion_sidecar.config.schema.security import (
     CREDENTIALS,
     SECURITY_RULES,
@@ -26,15 +26,9 @@ from pillion_sidecar.config.schema.status import (
     status,
     word,
 )
-from pillion_sidecar.config.schema.urls import URL
+from pillion_sidecar.config.schema.urls import URL, protocol_rules
 from pillion_sidecar.config.schema.values import declared, relevant, resource, structure
-
-
-class Protocol(StrEnum):
-    """How a listener is spoken to."""
-
-    CIM_XML = "CIM-XML"
-    CLOUD_EVENTS = "CloudEvents"
+from pillion_sidecar.protocols import PROTOCOLS
 
 
 class Backoff(StrEnum):
@@ -197,9 +191,10 @@ class ListenerDestination:
         "is itself a credential, such as that of a webhook. No log, status, metric or answer shows "
         "such a URL.",
     )
-    protocol: Protocol = declared(
-        description="How the listener is spoken to. CIM-XML: export messages (DSP0200). "
-        "CloudEvents: one structured event per request (HTTP binding 1.0).",
+    protocol: str = declared(
+        type=Text(values=tuple(PROTOCOLS), max_length=max(map(len, PROTOCOLS))),
+        description="How the listener is spoken to. "
+        + " ".join(f"{one.name}: {one.summary}." for one in PROTOCOLS.values()),
     )
     timeout_seconds: float = declared(
         default=30.0,
@@ -363,7 +358,15 @@ LISTENER_DESTINATION = Kind(
     description="Where indications are delivered to, after CIM_ListenerDestination: one listener, "
     "with a queue of its own. What one destination does, however badly, costs no other anything.",
     spec_description="The listener: its URL, how it is spoken to, and how patiently.",
-    spec=structure(ListenerDestination, rules=(*URL_SOURCE_RULES, *_ORDER_RULES, *SECURITY_RULES)),
+    spec=structure(
+        ListenerDestination,
+        rules=(
+            *URL_SOURCE_RULES,
+            *protocol_rules(PROTOCOLS.values()),
+            *_ORDER_RULES,
+            *SECURITY_RULES,
+        ),
+    ),
     status=status(
         count(
             "depth",
