@@ -14,7 +14,6 @@ from typing import Any
 from pillion_cim.schema import Schema, load_schema
 from pillion_sidecar.config import rendered
 from pillion_sidecar.config.addresses import AddressPolicy
-from pillion_sidecar.config.looking import SHORTAGES
 from pillion_sidecar.config.parsing import Document, Resources, parse_documents
 from pillion_sidecar.config.problems import (
     EMPTY,
@@ -27,6 +26,7 @@ from pillion_sidecar.config.queries import Queries
 from pillion_sidecar.config.resolving import resolve
 from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.config.yamlstream import StreamError, read_documents
+from pillion_sidecar.filewatch import SHORTAGES
 
 #: File names that are read; others are left alone, as are hidden ones.
 SUFFIXES = (".yaml", ".yml", ".json", ".mof")

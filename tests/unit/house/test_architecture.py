@@ -71,6 +71,7 @@ VALUES = {
 #: What the operator, and so a process without an event loop, may take from the deliverer.
 CONFIG = "pillion_sidecar.config"
 PROTOCOLS = "pillion_sidecar.protocols"
+FILEWATCH = "pillion_sidecar.filewatch"
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +170,7 @@ def test_the_configuration_is_loaded_without_the_deliverer() -> None:
     names = [name for name in modules("pillion_sidecar") if f"{name}.".startswith(f"{CONFIG}.")]
     loaded = imported_along_with(names)
     ours = {name for name in loaded if name.startswith("pillion_sidecar.")}
-    known = (f"{CONFIG}.", f"{PROTOCOLS}.")
+    known = (f"{CONFIG}.", f"{PROTOCOLS}.", f"{FILEWATCH}.")
     assert {name for name in ours if not f"{name}.".startswith(known)} == set()
     assert loaded.isdisjoint({"aiohttp", "prometheus_client", "aiodns", "httptools"})
 
