@@ -1,9 +1,11 @@
 """The request bodies of ``POST /v1/indications``, by content type."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from aiohttp import web
 
@@ -25,19 +27,10 @@ from pillion_sidecar.intake.decoding import Decoded, InvalidLine, decode_object,
 from pillion_sidecar.intake.fast_path import FastPath
 from pillion_sidecar.intake.relay import RelayFastPath, decode_relayed
 from pillion_sidecar.intake.submission import MAXIMUM_REFUSED, IntakeObserver, Submission
-from pillion_sidecar.telemetry.metrics import IntakeKind
 
 MAXIMUM_LINE_BYTES = 1 << 20
 #: Lines between two turns of the event loop.
 LINES_PER_TURN = 256
-KINDS = {
-    "application/json": IntakeKind.JSON,
-    "application/x-ndjson": IntakeKind.NDJSON,
-    "application/cloudevents+json": IntakeKind.CLOUD_EVENTS,
-    "application/cloudevents-batch+json": IntakeKind.CLOUD_EVENTS,
-    "application/xml": IntakeKind.CIM_XML,
-    "text/xml": IntakeKind.CIM_XML,
-}
 
 
 class LineSplitter:
@@ -170,14 +163,6 @@ class Interrupted(Exception):
         self.unread_from = unread_from
 
 
-def kind_of(request: web.BaseRequest) -> IntakeKind | None:
-    """Return the form of a request's body; None for a content type that is not taken."""
-    kind = KINDS.get(request.content_type)
-    if kind is IntakeKind.JSON and "ce-specversion" in request.headers:
-        return IntakeKind.CLOUD_EVENTS
-    return kind
-
-
 class BodyIntake:
     """Reads bodies and submits what is in them."""
 
@@ -199,27 +184,22 @@ class BodyIntake:
     async def read_relayed(self, request: web.BaseRequest, submission: Submission) -> int | None:
         """Submit the lines that a sidecar relays. As :meth:`read` otherwise."""
         try:
-            return await self._read_lines(request, submission)
+            return await self.read_lines(request, submission)
         finally:
-            submission.report(self._observer, IntakeKind.RELAY)
+            submission.report(self._observer, RELAY_KIND)
 
     async def read(
-        self, request: web.BaseRequest, submission: Submission, *, kind: IntakeKind
+        self, request: web.BaseRequest, submission: Submission, *, body: "Format"
     ) -> int | None:
         """Submit a request's body; return where reading stopped, if it did.
 
         Raises :class:`Interrupted`, and what aiohttp raises where the client goes away.
         """
-        event = kind is IntakeKind.CLOUD_EVENTS
+        assert body.read is not None
         try:
-            if kind is IntakeKind.NDJSON:
-                return await self._read_lines(request, submission)
-            if event and request.content_type == "application/cloudevents-batch+json":
-                return await self._read_batch(request, submission)
-            await self._read_one(request, submission, event=event)
-            return None
+            return await body.read(self, request, submission)
         finally:
-            submission.report(self._observer, kind)
+            submission.report(self._observer, body.kind)
 
     async def read_document(self, request: web.BaseRequest) -> bytes:
         """Return a body of one document, held whole. Raises Interrupted."""
@@ -247,27 +227,36 @@ class BodyIntake:
 
     # ------------------------------------------------------------------ one document
 
-    async def _read_one(
-        self, request: web.BaseRequest, submission: Submission, *, event: bool
-    ) -> None:
+    async def read_object(self, request: web.BaseRequest, submission: Submission) -> None:
+        """One indication in its JSON form."""
+        body = (await self.read_document(request)).strip()
+        # Written over several lines: only the complete way makes one of them.
+        is_line = b"\n" not in body and b"\r" not in body
+        decode = self._decoder.decode if is_line else self._decoder.decode_complete
+        self._submit_one(partial(decode, body), submission)
+
+    async def read_event(self, request: web.BaseRequest, submission: Submission) -> None:
+        """One CloudEvent in structured mode."""
         body = await self.read_document(request)
+        self._submit_one(lambda: self._decode_event(parse_json(body)), submission)
+
+    async def read_binary_event(self, request: web.BaseRequest, submission: Submission) -> None:
+        """One CloudEvent in binary mode."""
+        body = await self.read_document(request)
+        event = partial(binary_event, request.headers, body)
+        self._submit_one(lambda: self._decode_event(event()), submission)
+
+    def _submit_one(self, decode: Callable[[], Decoded], submission: Submission) -> None:
         try:
-            submission.accept(self._decode_one(request, body, event=event), 0)
+            submission.accept(decode(), 0)
         except InvalidLine as error:
             submission.refuse(error, 0)
 
-    def _decode_one(self, request: web.BaseRequest, body: bytes, *, event: bool) -> Decoded:
-        if event:
-            is_binary = request.content_type == "application/json"
-            found = binary_event(request.headers, body) if is_binary else parse_json(body)
-            return decode_event(found, schema=self._decoder.schema)
-        body = body.strip()
-        if b"\n" in body or b"\r" in body:
-            # Written over several lines: only the complete way makes one of them.
-            return self._decoder.decode_complete(body)
-        return self._decoder.decode(body)
+    def _decode_event(self, event: Any) -> Decoded:
+        return decode_event(event, schema=self._decoder.schema)
 
-    async def _read_batch(self, request: web.BaseRequest, submission: Submission) -> int | None:
+    async def read_batch(self, request: web.BaseRequest, submission: Submission) -> int | None:
+        """A batch of CloudEvents."""
         with self._holding(request) as held:
             body = await self._document(request, held, maximum=self._limits.document_bytes)
             return await self._submit_batch(body, submission)
@@ -296,13 +285,14 @@ class BodyIntake:
             if end - start > self._limits.line_bytes:
                 raise self._decoder.too_long()
             event = body[start:end]
-            submission.accept(decode_event(parse_json(event), schema=self._decoder.schema), number)
+            submission.accept(self._decode_event(parse_json(event)), number)
         except InvalidLine as error:
             submission.refuse(error, number)
 
     # ------------------------------------------------------------------ lines
 
-    async def _read_lines(self, request: web.BaseRequest, submission: Submission) -> int | None:
+    async def read_lines(self, request: web.BaseRequest, submission: Submission) -> int | None:
+        """Indications in their JSON form, one a line."""
         with self._holding(request) as held:
             return await self._read_held_lines(request, submission, held)
 
@@ -341,3 +331,40 @@ class BodyIntake:
 def interrupted(error: BodyError, *, unread_from: int) -> Interrupted:
     """Return how a body that was not read to its end is answered."""
     return Interrupted(error.status, str(error), unread_from=unread_from)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A form of the bodies of ``POST /v1/indications``."""
+
+    #: The label of metrics.
+    kind: str
+    #: Submits a body; None: an export message, which is answered by its own protocol.
+    read: Callable[[BodyIntake, web.BaseRequest, Submission], Awaitable[int | None]] | None
+
+
+_BINARY_EVENT = Format("cloudevents", BodyIntake.read_binary_event)
+_EXPORT = Format("cim-xml", None)
+#: What publishers may send, by content type: another format is one line, and what reads it.
+FORMATS: Mapping[str, Format] = {
+    "application/json": Format("json", BodyIntake.read_object),
+    "application/x-ndjson": Format("ndjson", BodyIntake.read_lines),
+    "application/cloudevents+json": Format("cloudevents", BodyIntake.read_event),
+    "application/cloudevents-batch+json": Format("cloudevents", BodyIntake.read_batch),
+    "application/xml": _EXPORT,
+    "text/xml": _EXPORT,
+}
+#: What sidecars relay.
+RELAYED = "application/x-ndjson"
+#: The label of what another deliverer had accepted.
+RELAY_KIND = "relay"
+EXPORT_KIND = _EXPORT.kind
+#: Every label.
+INTAKE_KINDS = (*dict.fromkeys(one.kind for one in FORMATS.values()), RELAY_KIND)
+
+
+def format_of(request: web.BaseRequest) -> Format | None:
+    """Return the form of a request's body; None for a content type that is not taken."""
+    if request.content_type == "application/json" and "ce-specversion" in request.headers:
+        return _BINARY_EVENT
+    return FORMATS.get(request.content_type)

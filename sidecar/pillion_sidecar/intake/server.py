@@ -30,7 +30,16 @@ from pillion_sidecar.intake.acknowledgement import (
     unavailable,
 )
 from pillion_sidecar.intake.bodies import BodyBudget, IntakeLimits, interrupt_body
-from pillion_sidecar.intake.formats import KINDS, BodyIntake, Interrupted, LineDecoder, kind_of
+from pillion_sidecar.intake.formats import (
+    EXPORT_KIND,
+    FORMATS,
+    RELAYED,
+    BodyIntake,
+    Format,
+    Interrupted,
+    LineDecoder,
+    format_of,
+)
 from pillion_sidecar.intake.gate import IntakeGate, Visit
 from pillion_sidecar.intake.parameters import (
     DEFAULT_FAULTS,
@@ -51,7 +60,7 @@ from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.identity import scoped
 from pillion_sidecar.reliability.publishers import Publisher, Publishers
 from pillion_sidecar.reliability.receipts import Follower, Receipt
-from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome
+from pillion_sidecar.telemetry.metrics import IntakeOutcome
 
 RECEIPT_PARAMETERS = frozenset({"level", "timeout"})
 FLUSH_PARAMETERS = frozenset({"instance", "level", "publisher", "timeout"})
@@ -347,10 +356,10 @@ class _Intake:
 
     async def publish(self, request: web.Request, visit: Visit) -> web.StreamResponse:
         """POST /v1/indications."""
-        kind = _media(request)
-        if isinstance(kind, web.Response):
-            return kind
-        if kind is IntakeKind.CIM_XML:
+        body = _media(request)
+        if isinstance(body, web.Response):
+            return body
+        if body.read is None:
             return await self.export(request, visit)
         check_names(request.query, PUBLISH_PARAMETERS)
         parameters = self._parameters(request)
@@ -362,7 +371,7 @@ class _Intake:
             if known is None or known.instance != instance:
                 return other_instance(known)
         publication = self._begin(visit, parameters)
-        reading = self._bodies.read(request, publication.submission, kind=kind)
+        reading = self._bodies.read(request, publication.submission, body=body)
         return await self._answer(request, reading, publication)
 
     def _publisher(self, visit: Visit, parameters: Parameters) -> Publisher | None:
@@ -376,9 +385,9 @@ class _Intake:
             return refuse(404, NO_GATEWAY)
         if not may_relay(request):
             return refuse(403, NOT_OURS)
-        kind = _media(request, relayed=True)
-        if isinstance(kind, web.Response):
-            return kind
+        body = _media(request, relayed=True)
+        if isinstance(body, web.Response):
+            return body
         # Other names are ignored: the sidecar may be newer than its gateway.
         parameters = self._parameters(request)
         if parameters.callback is not None:
@@ -480,12 +489,12 @@ class _Intake:
         schema = self._rooms.routes.schema
         export = cimxml.parse_export(request, body, schema=schema)
         if isinstance(export, web.Response):
-            self._observer.received(IntakeKind.CIM_XML, IntakeOutcome.INVALID)
+            self._observer.received(EXPORT_KIND, IntakeOutcome.INVALID)
             return export
         publication = self._begin(visit, parameters)
         receipt, submission = publication.receipt, publication.submission
         cimxml.submit_export(export, submission, schema=schema)
-        submission.report(self._observer, IntakeKind.CIM_XML)
+        submission.report(self._observer, EXPORT_KIND)
         if receipt is not None and not submission.refused:
             await self._reach(request, publication, receipt)
             answer = cimxml.durable_answer if receipt.is_for_durable else cimxml.delivered_answer
@@ -549,18 +558,18 @@ def _refuse_encoding(request: web.Request) -> web.Response | None:
     return refuse(415, f"Content-Encoding: {encoding[:40]!r}; send the body as it is")
 
 
-def _media(request: web.Request, *, relayed: bool = False) -> IntakeKind | web.Response:
+def _media(request: web.Request, *, relayed: bool = False) -> Format | web.Response:
     """Return the form of a body, or the 415 for one that is not taken."""
-    kind = kind_of(request)
-    if kind is None or (relayed and kind is not IntakeKind.NDJSON):
-        taken = "application/x-ndjson" if relayed else f"one of {', '.join(KINDS)}"
+    found = format_of(request)
+    if found is None or (relayed and request.content_type != RELAYED):
+        taken = RELAYED if relayed else f"one of {', '.join(FORMATS)}"
         return refuse(415, f"Content-Type: {request.content_type[:80]!r}; send {taken}")
     refusal = _refuse_encoding(request)
     if refusal is not None:
         return refusal
     if (request.charset or "utf-8").lower() not in ("utf-8", "utf8", "us-ascii"):
         return refuse(415, f"charset: {request.charset!r:.40}; send UTF-8")
-    return kind
+    return found
 
 
 __all__ = ["IntakeGate", "create_intake"]

@@ -29,7 +29,7 @@ from pillion_sidecar.reliability.identity import identity_digest, scoped, sequen
 from pillion_sidecar.reliability.message_groups import FULL_RETRY_AFTER, Examined, Groups
 from pillion_sidecar.reliability.receipts import Follower
 from pillion_sidecar.reliability.states import Guard, State, Transition, step
-from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome
+from pillion_sidecar.telemetry.metrics import IntakeOutcome
 
 #: Refused lines of one request that are told one by one.
 MAXIMUM_REFUSED = 10_000
@@ -45,7 +45,7 @@ FOR_NOW = 429
 class IntakeObserver(Protocol):
     """Counts what publishers sent (telemetry's metrics)."""
 
-    def received(self, kind: IntakeKind, outcome: IntakeOutcome, indications: int = 1) -> None:
+    def received(self, kind: str, outcome: IntakeOutcome, indications: int = 1) -> None:
         """So many lines of one form have met one outcome."""
 
 
@@ -129,7 +129,7 @@ class Submission:
         """Whether reading must stop: no further refusal can be told, or nothing more is taken."""
         return len(self.refused) >= MAXIMUM_REFUSED or self._rooms.closing is not None
 
-    def report(self, observer: IntakeObserver, kind: IntakeKind) -> None:
+    def report(self, observer: IntakeObserver, kind: str) -> None:
         """Tell what has come since the last report."""
         counts = (self.accepted, self.duplicate, self.wrong, len(self.refused) - self.wrong)
         outcomes = (

@@ -142,17 +142,6 @@ class JournalMetrics:
         yield from self._commits.lines()
 
 
-class IntakeKind(StrEnum):
-    """What a publisher's body was."""
-
-    JSON = "json"
-    NDJSON = "ndjson"
-    CLOUD_EVENTS = "cloudevents"
-    CIM_XML = "cim-xml"
-    #: What another deliverer had accepted.
-    RELAY = "relay"
-
-
 class IntakeOutcome(StrEnum):
     """What became of an indication at the door."""
 
@@ -178,7 +167,9 @@ class Metrics:
         queues: Callable[[], Iterable[DestinationQueue]] = tuple,
         duplicates: DuplicateMemory | None = None,
         log_records_dropped: Callable[[], int] = int,
+        intake_kinds: Iterable[str] = (),
     ) -> None:
+        """``intake_kinds``: the formats of bodies, counted from 0."""
         self._clock = clock
         self._version = version
         self._started_at = clock.time()
@@ -197,7 +188,7 @@ class Metrics:
             definitions.END_TO_END, bounds=END_TO_END_BOUNDS, known=protocols
         )
         self._intake = Counter(
-            {(kind, outcome): 0 for kind in IntakeKind for outcome in IntakeOutcome}
+            {(kind, outcome): 0 for kind in intake_kinds for outcome in IntakeOutcome}
         )
         self._reloads = Counter({"success": 0, "failure": 0})
         self._last_reload_successful = True
@@ -246,7 +237,7 @@ class Metrics:
         """A commit of the journal took ``seconds``."""
         self._journal.committed(seconds)
 
-    def received(self, kind: IntakeKind, outcome: IntakeOutcome, indications: int = 1) -> None:
+    def received(self, kind: str, outcome: IntakeOutcome, indications: int = 1) -> None:
         """Count indications that a publisher sent."""
         self._intake[kind, outcome] += indications
 
