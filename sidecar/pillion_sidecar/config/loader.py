@@ -196,7 +196,7 @@ def _unpacked(path: Path, parts: Mapping[str, int]) -> tuple[rendered.Unpacked, 
         text = rendered.unpack(files)
     except OSError as error:
         raise ConfigurationError([_unseen(path, error, "Make its files readable.")]) from None
-    except rendered.CorruptRevision as error:
+    except rendered.CorruptRevisionError as error:
         raise ConfigurationError([_corrupt(path, str(error))]) from None
     assert text is not None
     return text, warnings
@@ -206,7 +206,7 @@ def _part(file: Path) -> bytes:
     with file.open("rb") as stream:
         content = stream.read(MOST_PART_BYTES + 1)
     if len(content) > MOST_PART_BYTES:
-        raise rendered.CorruptRevision(f"{file.name} is larger than a Secret can be")
+        raise rendered.CorruptRevisionError(f"{file.name} is larger than a Secret can be")
     return content
 
 

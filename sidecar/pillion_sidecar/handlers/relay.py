@@ -18,8 +18,8 @@ import msgspec
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
 from pillion_sidecar.handlers.http.authorization import (
+    AuthorizationError,
     Authorizer,
-    NoAuthorization,
     unsent_outcome,
 )
 from pillion_sidecar.handlers.http.exchange import Failure, Headers, Sender, later, retry_after
@@ -279,11 +279,11 @@ class RelayHandler:
         self._busy = True
         self._authorizer.ask(self._send_with)
 
-    def _send_with(self, authorization: bytes | NoAuthorization) -> None:
+    def _send_with(self, authorization: bytes | AuthorizationError) -> None:
         if self._closed:
             return
         lines = self._batch()
-        if isinstance(authorization, NoAuthorization):
+        if isinstance(authorization, AuthorizationError):
             self._conclude(lines, [unsent_outcome(str(authorization))] * len(lines))
             return
         now = self._clock.monotonic()

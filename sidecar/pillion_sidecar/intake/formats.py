@@ -23,7 +23,8 @@ from pillion_sidecar.intake.bodies import (
     read_document,
 )
 from pillion_sidecar.intake.cloudevents import binary_event, decode_event, split_batch
-from pillion_sidecar.intake.decoding import Decoded, InvalidLine, decode_object, parse_json
+from pillion_sidecar.intake.decoding import Decoded, LineError, decode_object, parse_json
+from pillion_sidecar.intake.errors import IntakeError
 from pillion_sidecar.intake.fast_path import FastPath
 from pillion_sidecar.intake.relay import RelayFastPath, decode_relayed
 from pillion_sidecar.intake.submission import MAXIMUM_REFUSED, IntakeObserver, Submission
@@ -109,19 +110,19 @@ class LineDecoder:
         return self._in_force()
 
     def decode(self, line: bytes) -> Decoded:
-        """Decode one line, which holds no newline. Raises :class:`InvalidLine`."""
+        """Decode one line, which holds no newline. Raises :class:`LineError`."""
         if len(line) > self._maximum:
             raise self.too_long()
         decoded = self._fast.decode(line)
         return decoded if decoded is not None else self.decode_complete(line)
 
     def decode_complete(self, line: bytes) -> Decoded:
-        """Decode one object the complete way. Raises :class:`InvalidLine`."""
+        """Decode one object the complete way. Raises :class:`LineError`."""
         return self._decode_object(parse_json(line), schema=self.schema)
 
-    def too_long(self) -> InvalidLine:
+    def too_long(self) -> LineError:
         """Return the error of a line that is too long."""
-        return InvalidLine(f"longer than {self._maximum} bytes")
+        return LineError(f"longer than {self._maximum} bytes")
 
     def submit(self, lines: Sequence[bytes | None], *, first: int, submission: Submission) -> int:
         """Submit lines, the first of which has the number ``first``; None is one too long.
@@ -138,7 +139,7 @@ class LineDecoder:
                     decoded = self._decode_unusual(line)
                 if decoded is not None:
                     accept(decoded, number)
-            except InvalidLine as error:
+            except LineError as error:
                 submission.refuse(error, number)
             number += 1
             if len(refused) >= MAXIMUM_REFUSED:
@@ -153,7 +154,7 @@ class LineDecoder:
         return self.decode_complete(line)
 
 
-class Interrupted(Exception):
+class ReadingInterruptedError(IntakeError):
     """Reading stopped before the end: answered with what had come until then."""
 
     def __init__(self, status: int, reason: str, *, unread_from: int) -> None:
@@ -193,7 +194,7 @@ class BodyIntake:
     ) -> int | None:
         """Submit a request's body; return where reading stopped, if it did.
 
-        Raises :class:`Interrupted`, and what aiohttp raises where the client goes away.
+        Raises :class:`ReadingInterruptedError`, and what aiohttp raises where the client goes away.
         """
         assert body.read is not None
         try:
@@ -202,7 +203,7 @@ class BodyIntake:
             submission.report(self._observer, body.kind)
 
     async def read_document(self, request: web.BaseRequest) -> bytes:
-        """Return a body of one document, held whole. Raises Interrupted."""
+        """Return a body of one document, held whole. Raises ReadingInterruptedError."""
         maximum = self._limits.line_bytes
         try:
             body = read_at_once(request, maximum=maximum)
@@ -249,7 +250,7 @@ class BodyIntake:
     def _submit_one(self, decode: Callable[[], Decoded], submission: Submission) -> None:
         try:
             submission.accept(decode(), 0)
-        except InvalidLine as error:
+        except LineError as error:
             submission.refuse(error, 0)
 
     def _decode_event(self, event: Any) -> Decoded:
@@ -272,7 +273,7 @@ class BodyIntake:
                 if span is not None:
                     self._submit_event(body, span, number, submission)
                     number += 1
-        except InvalidLine as error:
+        except LineError as error:
             submission.refuse(error, number)
             return number + 1 if number else None
         return None
@@ -286,7 +287,7 @@ class BodyIntake:
                 raise self._decoder.too_long()
             event = body[start:end]
             submission.accept(self._decode_event(parse_json(event)), number)
-        except InvalidLine as error:
+        except LineError as error:
             submission.refuse(error, number)
 
     # ------------------------------------------------------------------ lines
@@ -328,9 +329,9 @@ class BodyIntake:
         return following
 
 
-def interrupted(error: BodyError, *, unread_from: int) -> Interrupted:
+def interrupted(error: BodyError, *, unread_from: int) -> ReadingInterruptedError:
     """Return how a body that was not read to its end is answered."""
-    return Interrupted(error.status, str(error), unread_from=unread_from)
+    return ReadingInterruptedError(error.status, str(error), unread_from=unread_from)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,8 @@ from pillion_sidecar.intake.formats import (
     RELAYED,
     BodyIntake,
     Format,
-    Interrupted,
     LineDecoder,
+    ReadingInterruptedError,
     format_of,
 )
 from pillion_sidecar.intake.gate import IntakeGate, Visit
@@ -45,7 +45,7 @@ from pillion_sidecar.intake.parameters import (
     DEFAULT_FAULTS,
     MAXIMUM_FAULTS,
     PUBLISH_PARAMETERS,
-    BadParameter,
+    ParameterError,
     Parameters,
     check_names,
     parse_count,
@@ -131,7 +131,7 @@ class Asking:
             check_names(request.query, RECEIPT_PARAMETERS)
             seconds = parse_timeout(request.query, maximum=self._limits.wait_seconds)
             level = self._level(request, default=Acknowledgement.DELIVERED)
-        except BadParameter as error:
+        except ParameterError as error:
             return refuse(400, str(error))
         receipt = self._acknowledging.find(
             request.match_info["id"], namespace=namespace_of(request)
@@ -158,7 +158,7 @@ class Asking:
             seconds = parse_timeout(request.query, maximum=self._limits.wait_seconds)
             level = self._level(request, default=Acknowledgement.DELIVERED)
             publisher = self._publisher(request)
-        except BadParameter as error:
+        except ParameterError as error:
             return refuse(400, str(error))
         refusal = _refusal(publisher, request)
         if refusal is not None:
@@ -182,7 +182,7 @@ class Asking:
                 request.query, name="limit", default=DEFAULT_FAULTS, maximum=MAXIMUM_FAULTS
             )
             publisher = self._publisher(request)
-        except BadParameter as error:
+        except ParameterError as error:
             return refuse(400, str(error))
         refusal = _refusal(publisher, request)
         if refusal is not None:
@@ -201,7 +201,7 @@ class Asking:
     def _publisher(self, request: web.Request) -> Publisher | None:
         publisher_id = request.query.get("publisher")
         if not publisher_id:
-            raise BadParameter("publisher: give the ID sent as Pillion-Publisher")
+            raise ParameterError("publisher: give the ID sent as Pillion-Publisher")
         return self._publishers.find(scoped(namespace_of(request), publisher_id))
 
 
@@ -345,7 +345,7 @@ class _Intake:
                 return unavailable(visit, retry_after=UNAVAILABLE_RETRY_AFTER)
             try:
                 return await handler(request, visit)
-            except BadParameter as error:
+            except ParameterError as error:
                 return refuse(400, str(error))
             finally:
                 visit.leave()
@@ -417,7 +417,7 @@ class _Intake:
         interruption = None
         try:
             unread_from = await reading
-        except Interrupted as error:
+        except ReadingInterruptedError as error:
             interruption, unread_from = error, error.unread_from
         submission = publication.submission
         document = submission_document(submission, unread_from=unread_from)
@@ -484,7 +484,7 @@ class _Intake:
             return unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
         try:
             body = await self._bodies.read_document(request)
-        except Interrupted as error:
+        except ReadingInterruptedError as error:
             return cimxml.request_error(error.status, None, error.reason)
         schema = self._rooms.routes.schema
         export = cimxml.parse_export(request, body, schema=schema)

@@ -21,7 +21,7 @@ from pillion_sidecar.indication import (
     Tracker,
     Unreached,
 )
-from pillion_sidecar.intake.decoding import MAXIMUM_GROUP_IDLE, Decoded, InvalidLine
+from pillion_sidecar.intake.decoding import MAXIMUM_GROUP_IDLE, Decoded, LineError
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.reliability.duplicates import IN_DELIVERY, DuplicateMemory, Original
 from pillion_sidecar.reliability.group_rules import Moment
@@ -143,7 +143,7 @@ class Submission:
                 observer.received(kind, outcome, count - before)
         self._reported = counts
 
-    def refuse(self, error: InvalidLine, line: int) -> None:
+    def refuse(self, error: LineError, line: int) -> None:
         """Note a line that is wrong."""
         self.wrong += 1
         self.refused.append(
@@ -219,7 +219,7 @@ class Submission:
             return False
         field = "groupExpires"
         reason = f"{field}: more than {MAXIMUM_GROUP_LIFE} seconds from now; give an earlier time"
-        self.refuse(InvalidLine(reason, field=field), line)
+        self.refuse(LineError(reason, field=field), line)
         return True
 
     def _repeat(
@@ -341,7 +341,7 @@ class Submission:
         elif refusal is not None:
             self._refuse_for_now(refusal, targets, line)
         else:
-            self.refuse(InvalidLine(reason, field=field), line)
+            self.refuse(LineError(reason, field=field), line)
 
     def _offer(
         self,

@@ -8,7 +8,7 @@ from pillion_cim.schema import load_schema
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.handlers.cimxml import CIMXMLHandler
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler
-from pillion_sidecar.handlers.http.authorization import Authorizer, NoAuthorization, Tell
+from pillion_sidecar.handlers.http.authorization import AuthorizationError, Authorizer, Tell
 from pillion_sidecar.handlers.http.target import parse_target
 from pillion_sidecar.testing import FakeTime
 from support.handlers import FakeSender, delivery
@@ -77,7 +77,7 @@ def test_without_a_line_no_attempt_is_spent(make: Make) -> None:
     sender, authorizer = FakeSender(), ChangingAuthorizer()
     outcomes: list[DeliveryOutcome] = []
     make(sender, authorizer).deliver(delivery(), outcomes.append)
-    authorizer.asking.pop()(NoAuthorization("the token: not there"))
+    authorizer.asking.pop()(AuthorizationError("the token: not there"))
     assert not sender.sent
     assert outcomes == [
         DeliveryOutcome(DeliveryResult.ERROR, "the token: not there", spends_attempt=False)

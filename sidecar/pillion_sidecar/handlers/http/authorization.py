@@ -11,6 +11,7 @@ from pillion_sidecar.config.credentials import is_bearer_token
 from pillion_sidecar.config.resources import Credentials
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
 from pillion_sidecar.filewatch import FollowedFile, Unusable
+from pillion_sidecar.handlers.errors import HandlerError
 from pillion_sidecar.handlers.http.exchange import Exchange, Sender
 from pillion_sidecar.handlers.http.target import InvalidDestinationError
 
@@ -18,12 +19,12 @@ from pillion_sidecar.handlers.http.target import InvalidDestinationError
 LOOK_SECONDS = 1.0
 
 
-class NoAuthorization(Exception):
+class AuthorizationError(HandlerError):
     """There is nothing to show. The text says why, and has nothing of a secret."""
 
 
 #: Is told the Authorization line with its CRLF, or why there is none.
-Tell = Callable[[bytes | NoAuthorization], None]
+Tell = Callable[[bytes | AuthorizationError], None]
 
 
 class Authorizer(Protocol):
@@ -91,14 +92,14 @@ class TokenFileAuthorizer:
         self._looked_at = None
         self._file.forget()
 
-    def _look(self) -> bytes | NoAuthorization:
+    def _look(self) -> bytes | AuthorizationError:
         try:
             token = self._file.read().decode("latin-1")
             return authorization(Credentials(bearer_token=token))
         except (Unusable, InvalidDestinationError) as error:
-            return NoAuthorization(f"{self._what}: {error}")
+            return AuthorizationError(f"{self._what}: {error}")
 
-    def _take(self, looking: "asyncio.Future[bytes | NoAuthorization]") -> None:
+    def _take(self, looking: "asyncio.Future[bytes | AuthorizationError]") -> None:
         if looking.cancelled():
             return
         found = looking.result()
@@ -176,11 +177,11 @@ class AuthorizedRequests:
         body: bytes,
         exchange: Exchange,
         done: Callable[[DeliveryOutcome], None],
-        line: bytes | NoAuthorization,
+        line: bytes | AuthorizationError,
     ) -> None:
         if self._closed:
             return
-        if isinstance(line, NoAuthorization):
+        if isinstance(line, AuthorizationError):
             done(unsent_outcome(str(line)))
             return
         head = b"%b%b%bContent-Length: %d\r\n\r\n" % (self._head, line, fields, len(body))
