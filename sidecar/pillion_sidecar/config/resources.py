@@ -5,7 +5,8 @@ seconds. Each kind's module in :mod:`pillion_sidecar.config.schema` declares the
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from pillion_sidecar.config.schema.common import (
     QueueFullPolicy,
@@ -80,7 +81,10 @@ __all__ = [
     "StorageSpec",
     "SubscriptionState",
     "TLSOptions",
+    "reuse",
 ]
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,3 +113,28 @@ class Configuration:
     def all_subscriptions(self) -> Mapping[str, IndicationSubscription]:
         """Every subscription that this deliverer delivers for, by name."""
         return {**self.subscriptions, **self.relayed} if self.relayed else self.subscriptions
+
+
+def reuse(configuration: Configuration, before: Configuration | None) -> Configuration:
+    """The same configuration, made of the values of ``before`` wherever they are equal.
+
+    Whoever applies it then sees at a glance what is the same, however many destinations there are:
+    the comparing is done here, in the thread that loads.
+    """
+    if before is None:
+        return configuration
+    return replace(
+        configuration,
+        destinations=_kept(configuration.destinations, before.destinations),
+        filters=_kept(configuration.filters, before.filters),
+        subscriptions=_kept(configuration.subscriptions, before.subscriptions),
+        relayed=_kept(configuration.relayed, before.relayed),
+    )
+
+
+def _kept(values: Mapping[str, _T], before: Mapping[str, _T]) -> dict[str, _T]:
+    kept = {}
+    for name, value in values.items():
+        known = before.get(name)
+        kept[name] = known if known is not None and known == value else value
+    return kept
