@@ -41,6 +41,7 @@ from pillion_sidecar.handlers.resolver import Resolver
 from pillion_sidecar.http_errors import answer_the_rest
 from pillion_sidecar.http_server import AddressTaken, Listeners
 from pillion_sidecar.intake.bodies import MOST_BODY_BYTES
+from pillion_sidecar.intake.formats import INTAKE_KINDS
 from pillion_sidecar.intake.gate import MOST_WAITING, IntakeGate
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.intake.server import create_intake
@@ -123,6 +124,7 @@ class Deliverer:
             clock=self._clock,
             version=version("pillion"),
             log_records_dropped=log_records_dropped,
+            intake_kinds=INTAKE_KINDS,
         )
         self._refusals = Refusals(
             metrics=self._metrics, configured=lambda: self._configuration is not None

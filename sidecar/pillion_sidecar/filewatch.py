@@ -2,12 +2,25 @@
 before stays until something good comes."""
 
 import asyncio
+import errno
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from pillion_sidecar.clock import Timers
-from pillion_sidecar.config.looking import Look, look_at
+#: Device, inode, time of change (ns) and size of a file, behind any links, so that the swap of
+#: ``..data`` by which Kubernetes updates a volume shows.
+Look: TypeAlias = tuple[int, int, int, int]
+
+#: The system's error numbers that say nothing of a file: it is short of descriptors or memory.
+SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+def look_at(path: str | Path) -> Look:
+    """Look at a file. Raises OSError where it cannot be seen just now."""
+    status = os.stat(path)
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+
 
 #: Seconds between two looks at the files.
 LOOK_SECONDS = 1.0
@@ -15,6 +28,18 @@ LOOK_SECONDS = 1.0
 Content = TypeVar("Content")
 #: A look at each file; None for one that is not there.
 Seen = tuple[Look | None, ...]
+
+
+class _Cancellable(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Timers(Protocol):
+    """The part of ``pillion_sidecar.clock.Timers`` that is needed here: the configuration is loaded
+    without the rest of the deliverer."""
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> _Cancellable:
+        """Call back after ``delay`` seconds."""
 
 
 class Unusable(Exception):
@@ -70,14 +95,44 @@ class Following(Generic[Content]):
 async def look_again(followed: Sequence[Following[Any]], *, timers: Timers) -> None:
     """Look at files from time to time, for ever."""
     while followed:
-        woken = asyncio.Event()
-        timer = timers.call_later(LOOK_SECONDS, woken.set)
-        try:
-            await woken.wait()
-        finally:
-            timer.cancel()
+        await pause(timers, LOOK_SECONDS)
         for following in followed:
             await following.look()
+
+
+async def pause(timers: Timers, seconds: float) -> None:
+    """Wait for the next look."""
+    woken = asyncio.Event()
+    timer = timers.call_later(seconds, woken.set)
+    try:
+        await woken.wait()
+    finally:
+        timer.cancel()
+
+
+class FollowedFile:
+    """Gives the content of one file, read again where it looks changed. It blocks, so it is called
+    in a thread."""
+
+    def __init__(self, path: Path, *, maximum: int = 1024 * 1024) -> None:
+        """``maximum``: bytes."""
+        self._path = path
+        self._maximum = maximum
+        self._seen: Look | None = None
+        self._content = b""
+
+    def read(self) -> bytes:
+        """Return the content as it is now. Raises :class:`Unusable`."""
+        seen = _status(self._path)
+        if seen is None or seen != self._seen:
+            self._seen = None
+            self._content = read_bounded(self._path, maximum=self._maximum)
+            self._seen = seen
+        return self._content
+
+    def forget(self) -> None:
+        """Read it again the next time, whether it looks changed or not."""
+        self._seen = None
 
 
 def read_bounded(path: Path, *, maximum: int) -> bytes:

@@ -10,8 +10,7 @@ from typing import Any
 from pillion_cim.schema import Schema
 from pillion_sidecar.config.loader import load_folder
 from pillion_sidecar.config.problems import ConfigurationError, defect
-from pillion_sidecar.config.resources import Configuration
-from pillion_sidecar.config.reuse import reuse
+from pillion_sidecar.config.resources import Configuration, reuse
 from pillion_sidecar.delivery.relay import missing_gateway
 from pillion_sidecar.delivery.table import TooManyDestinations
 from pillion_sidecar.descriptors import DescriptorShares

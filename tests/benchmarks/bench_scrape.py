@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from pillion_sidecar.clock import SystemClock
-from pillion_sidecar.config.resources import ListenerDestination, Protocol
+from pillion_sidecar.config.resources import ListenerDestination
 from pillion_sidecar.delivery.backlog import Backlog
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.delivery.queue import DestinationQueue
@@ -47,7 +47,7 @@ def queue(number: int, load: Load) -> DestinationQueue:
         name=f"listener-{number:05}",
         uid=str(number),
         destination="http://127.0.0.1:1/",
-        protocol=Protocol.CIM_XML,
+        protocol="CIM-XML",
     )
     nothing = cast(Any, None)
     in_memory = cast(Any, SimpleNamespace(packs=False))

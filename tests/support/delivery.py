@@ -9,7 +9,6 @@ from pillion_sidecar.config.resources import (
     IndicationService,
     IndicationSubscription,
     ListenerDestination,
-    Protocol,
     RetryPolicy,
 )
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, HoldCause
@@ -96,7 +95,7 @@ def destination(name: str, **changes: Any) -> ListenerDestination:
     values: dict[str, Any] = {
         "uid": f"uid-{name}",
         "destination": f"http://{name}.example:5988/",
-        "protocol": Protocol.CIM_XML,
+        "protocol": "CIM-XML",
         "retry": RetryPolicy(attempts=3, interval_seconds=30.0),
     }
     return ListenerDestination(name=name, **(values | changes))

@@ -21,7 +21,7 @@ from pillion_sidecar.intake.submission import IntakeContext
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
-from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome
+from pillion_sidecar.telemetry.metrics import IntakeOutcome
 from pillion_sidecar.testing import FakeTime
 
 SCHEMA: Schema = load_schema()
@@ -199,8 +199,8 @@ class Counted:
     def called_back(self, *, delivered: bool) -> None:
         self.callbacks[delivered] += 1
 
-    def received(self, kind: IntakeKind, outcome: IntakeOutcome, indications: int = 1) -> None:
-        self.counts[kind.value, outcome.value] += indications
+    def received(self, kind: str, outcome: IntakeOutcome, indications: int = 1) -> None:
+        self.counts[kind, outcome.value] += indications
 
 
 class Door:

@@ -6,7 +6,6 @@ from typing import Any
 
 from pillion_sidecar.config.resources import (
     ListenerDestination,
-    Protocol,
     QueueFullPolicy,
     RetryPolicy,
 )
@@ -114,7 +113,7 @@ class Still:
             name=self.name,
             uid=self.uid,
             destination="https://listener.example.com/",
-            protocol=Protocol.CIM_XML,
+            protocol="CIM-XML",
             queue_full_policy=QueueFullPolicy.REJECT,
         )
 

@@ -9,6 +9,7 @@ from typing import Any
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.resources import DeliverThrough, ListenerDestination
 from pillion_sidecar.delivery.handler import DeliveryResult
+from pillion_sidecar.handlers.http.authorization import StaticAuthorizer
 from pillion_sidecar.handlers.http.exchange import Exchange, Failure
 from pillion_sidecar.handlers.http.target import parse_target
 from pillion_sidecar.handlers.relay import RelayHandler
@@ -139,7 +140,7 @@ def relay_handler(gateway: Gateway, resource: ListenerDestination, clock: Clock)
     return RelayHandler(
         sender=GatewaySender(gateway),
         target=parse_target(RELAY_URL),
-        token=None,
+        authorizer=StaticAuthorizer(),
         clock=clock,
         in_group=resource.deliver_through is DeliverThrough.GATEWAY,
     )

@@ -20,7 +20,7 @@ from pillion_sidecar.config.watching import LOOK_INTERVAL
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.journal.disk import SETTLE_SECONDS
 from pillion_sidecar.settings import Address, Settings
-from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome, Metrics
+from pillion_sidecar.telemetry.metrics import IntakeOutcome, Metrics
 from pillion_sidecar.testing import FakeTime
 from support.resources import JSON, alert_filter, destination, service, subscription, write
 
@@ -284,7 +284,7 @@ class _WatchedMetrics(Metrics):
         super().attempted(protocol, seconds)
         self._running.happened()
 
-    def received(self, kind: IntakeKind, outcome: IntakeOutcome, indications: int = 1) -> None:
+    def received(self, kind: str, outcome: IntakeOutcome, indications: int = 1) -> None:
         super().received(kind, outcome, indications)
         self._running.happened()
 

@@ -26,7 +26,7 @@ from pillion_operator.evaluation.references import (
 from pillion_operator.gathering.reports import DelivererReport, Unreachable
 from pillion_operator.names import CONFIGURATION_PARTS, OPERATOR_TOKEN, configuration_secret
 from pillion_operator.store import Key, Store
-from pillion_sidecar.config.rendered import CorruptRevision, is_part, items, unpack
+from pillion_sidecar.config.rendered import CorruptRevisionError, is_part, items, unpack
 
 #: Seconds after which it is looked again whether a gateway still has what nobody relays any more:
 #: at first, and, twice as many each time, at most.
@@ -136,7 +136,7 @@ class Lingering:
         try:
             found = unpack(files)
             return set() if found is None else _subscriptions(items(found.text))
-        except (CorruptRevision, ValueError):
+        except (CorruptRevisionError, ValueError):
             # Somebody else has written there; it is about to be set right.
             return set()
 

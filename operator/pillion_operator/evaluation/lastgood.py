@@ -13,7 +13,7 @@ from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.parsing import Parsed, parse
 from pillion_operator.evaluation.references import FILTER
 from pillion_operator.store import Key, identity_of
-from pillion_sidecar.config.rendered import CorruptRevision, item_text, items, unpack
+from pillion_sidecar.config.rendered import CorruptRevisionError, item_text, items, unpack
 
 
 class LastGood:
@@ -64,7 +64,7 @@ def rendered_objects(secrets: Iterable[Object], *, mentioning: str = "") -> list
         if found is None or mentioning not in found.text:
             return []
         return [one for one in items(found.text) if _is_object(one)]
-    except (CorruptRevision, ValueError):
+    except (CorruptRevisionError, ValueError):
         return []
 
 

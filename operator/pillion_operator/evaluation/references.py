@@ -7,7 +7,10 @@ from typing import Any, TypeVar
 from pillion_operator.cluster.types import Object
 from pillion_operator.store import Change, Key
 from pillion_sidecar.config.listeneraddress import listener_address
-from pillion_sidecar.config.resources import DelivererMode, Protocol, SequenceIdentifiers
+from pillion_sidecar.config.resources import DelivererMode, SequenceIdentifiers
+from pillion_sidecar.config.schema import LISTENER_DESTINATION
+from pillion_sidecar.config.schema.rules import secret_names
+from pillion_sidecar.protocols import FALLBACK, PROTOCOLS
 
 SERVICE = "IndicationService"
 DESTINATION = "ListenerDestination"
@@ -79,15 +82,7 @@ def destination_ref(subscription: Object) -> str:
 
 def secrets_of(spec: Mapping[str, Any]) -> set[str]:
     """The names of the Secrets that a destination's spec uses."""
-    tls, credentials = spec.get("tls") or {}, spec.get("credentials") or {}
-    blocks = (
-        _url_source(spec),
-        tls.get("caSecretRef"),
-        tls.get("clientCertificateSecretRef"),
-        (credentials.get("basic") or {}).get("secretRef"),
-        (credentials.get("bearer") or {}).get("secretRef"),
-    )
-    return {block["name"] for block in blocks if block and block.get("name")}
+    return secret_names(LISTENER_DESTINATION.spec, spec)
 
 
 def _url_source(spec: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -102,9 +97,8 @@ def url_of(destination: Object) -> str:
     if source:
         # What it holds is not known here, and shown nowhere.
         return f"secret {source.get('name')}/{source.get('key')}"
-    url, protocol = str(spec.get("destination") or ""), spec.get("protocol")
-    known = protocol if protocol in list(Protocol) else Protocol.CIM_XML
-    return listener_address(url, known)
+    url, protocol = str(spec.get("destination") or ""), str(spec.get("protocol"))
+    return listener_address(url, protocol if protocol in PROTOCOLS else FALLBACK)
 
 
 def _name(spec: Mapping[str, Any], field: str) -> str:

@@ -1,24 +1,29 @@
 """Objects as they are rendered where that is not as their users wrote them. Pure."""
 
+from collections.abc import Collection
+
 from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.references import HAND_OVER_TO, SERVICE
 from pillion_sidecar.config.resources import WITHHELD_URL, SequenceIdentifiers
-from pillion_sidecar.config.schema import API_VERSION
+from pillion_sidecar.config.schema import API_VERSION, LISTENER_DESTINATION
+from pillion_sidecar.config.schema.rules import secret_fields
+
+#: The fields of a destination that take anything from Secrets.
+FROM_SECRETS = secret_fields(LISTENER_DESTINATION.spec)
 
 
 def suspended(destination: Object) -> Object:
     """A destination that cannot be delivered to for now, for want of a Secret or of a gateway:
     nothing is sent, and nothing is discarded."""
     withheld = _withheld(destination)
-    without = ("tls", "credentials", "deliverThrough", "destinationFrom")
+    without = {*FROM_SECRETS, "deliverThrough"}
     return _with(destination, without=without, suspended=True, **withheld)
 
 
 def relayed(destination: Object) -> Object:
     """A destination that sidecars leave to a gateway: how to get into the listener is no business
     of theirs."""
-    without = ("tls", "credentials", "destinationFrom")
-    return _with(destination, without=without, **_withheld(destination))
+    return _with(destination, without=FROM_SECRETS, **_withheld(destination))
 
 
 def without_identifiers(destination: Object) -> Object:
@@ -46,6 +51,6 @@ def _withheld(destination: Object) -> dict[str, object]:
     return {"destination": WITHHELD_URL} if "destinationFrom" in destination["spec"] else {}
 
 
-def _with(body: Object, *, without: tuple[str, ...] = (), **more: object) -> Object:
+def _with(body: Object, *, without: Collection[str] = (), **more: object) -> Object:
     spec = {name: value for name, value in body["spec"].items() if name not in without}
     return {**body, "spec": {**spec, **more}}

@@ -12,7 +12,7 @@ from aiohttp import HttpVersion11, StreamReader, hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
 from pillion_sidecar.auth.principal import IS_OF_GATEWAY, PRINCIPAL, Principal
-from pillion_sidecar.auth.tokens import BadToken, TokenKeys, Verified, verify
+from pillion_sidecar.auth.tokens import TokenError, TokenKeys, Verified, verify
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import AllowedPublisher
 from pillion_sidecar.telemetry.gateway import Turned
@@ -178,7 +178,7 @@ class TokenMiddleware:
             return _answer(503, reason, {"Retry-After": str(NO_KEYS_RETRY_AFTER)})
         try:
             principal = self._principal(request.headers.getall(hdrs.AUTHORIZATION, []), keys)
-        except BadToken as error:
+        except TokenError as error:
             self._observer.turned_away(error.reason)
             return _answer(401, error.text, {"WWW-Authenticate": _challenge(error.text)})
         if self._may_publish(principal, keys):
@@ -240,16 +240,16 @@ async def _discard(content: StreamReader) -> None:
 
 
 def _token(given: Sequence[str], *, audience: str) -> str:
-    """Return the token of a request's Authorization headers. Raises BadToken."""
+    """Return the token of a request's Authorization headers. Raises TokenError."""
     if not given:
-        raise BadToken(
+        raise TokenError(
             Turned.MISSING,
             "there is no token; send Authorization: Bearer TOKEN with a service account's token"
             f" for the audience {audience}",
         )
     found = _BEARER.fullmatch(given[0]) if len(given) == 1 else None
     if found is None:
-        raise BadToken(Turned.MALFORMED, "Authorization is not one Bearer TOKEN")
+        raise TokenError(Turned.MALFORMED, "Authorization is not one Bearer TOKEN")
     return found["token"]
 
 

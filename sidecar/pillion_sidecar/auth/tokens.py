@@ -108,7 +108,7 @@ def _usable(given: dict[str, Any]) -> PyJWK | None:
 _PUBLIC = frozenset({"kty", "kid", "use", "alg", "n", "e", "crv", "x", "y"})
 
 
-class BadToken(Exception):
+class TokenError(Exception):
     """A token is not good, for a reason that the text says and that is counted."""
 
     def __init__(self, reason: Turned, text: str) -> None:
@@ -129,28 +129,30 @@ class Verified:
 def verify(token: str, keys: TokenKeys, *, now: float) -> Verified:
     """Return whom a token was issued to. ``now`` is in seconds since the epoch.
 
-    Raises :class:`BadToken`.
+    Raises :class:`TokenError`.
     """
     claims = _claims(token, keys)
     if claims.get("iss") != keys.issuer:
-        raise BadToken(Turned.ISSUER, f"the token was not issued by {keys.issuer}")
+        raise TokenError(Turned.ISSUER, f"the token was not issued by {keys.issuer}")
     audience = claims.get("aud")
     if keys.audience not in (audience if isinstance(audience, list) else [audience]):
-        raise BadToken(
+        raise TokenError(
             Turned.AUDIENCE,
             f"the token is not for the audience {keys.audience}; request one for it",
         )
     expires = _time(claims.get("exp"))
     if expires is None:
-        raise BadToken(Turned.EXPIRED, "the token does not say when it expires (exp)")
+        raise TokenError(Turned.EXPIRED, "the token does not say when it expires (exp)")
     if now > expires + LEEWAY:
-        raise BadToken(Turned.EXPIRED, "the token has expired; request another one")
+        raise TokenError(Turned.EXPIRED, "the token has expired; request another one")
     begins = _time(claims.get("nbf", 0))
     if begins is None or now < begins - LEEWAY:
-        raise BadToken(Turned.NOT_YET_VALID, "the token is not valid yet (nbf); compare the clocks")
+        raise TokenError(
+            Turned.NOT_YET_VALID, "the token is not valid yet (nbf); compare the clocks"
+        )
     principal = Principal.of_subject(claims.get("sub"))
     if principal is None:
-        raise BadToken(
+        raise TokenError(
             Turned.SUBJECT, "the token's subject is no service account of Kubernetes (sub)"
         )
     return Verified(principal, expires + LEEWAY)
@@ -162,36 +164,36 @@ def _claims(token: str, keys: TokenKeys) -> dict[str, Any]:
     try:
         payload = PyJWS().decode(token, key, algorithms=[key.algorithm_name])
     except PyJWTError:
-        raise BadToken(Turned.SIGNATURE, "the token's signature is wrong") from None
+        raise TokenError(Turned.SIGNATURE, "the token's signature is wrong") from None
     try:
         return msgspec.json.decode(payload, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise BadToken(Turned.MALFORMED, "the token's claims are not a JSON object") from None
+        raise TokenError(Turned.MALFORMED, "the token's claims are not a JSON object") from None
 
 
 def _key(token: str, keys: TokenKeys) -> PyJWK:
     """Return the key that a token says it is signed with, for the algorithm that it says."""
     if len(token) > MAXIMUM_TOKEN:
-        raise BadToken(Turned.MALFORMED, f"the token has more than {MAXIMUM_TOKEN} characters")
+        raise TokenError(Turned.MALFORMED, f"the token has more than {MAXIMUM_TOKEN} characters")
     if _COMPACT.fullmatch(token) is None:
-        raise BadToken(Turned.MALFORMED, "the token is not a JSON Web Token in three parts")
+        raise TokenError(Turned.MALFORMED, "the token is not a JSON Web Token in three parts")
     try:
         header = PyJWS().get_unverified_header(token)
     except PyJWTError:
-        raise BadToken(Turned.MALFORMED, "the token's header is wrong") from None
+        raise TokenError(Turned.MALFORMED, "the token's header is wrong") from None
     algorithm, kid = header.get("alg"), header.get("kid")
     if algorithm not in ALGORITHMS:
-        raise BadToken(
+        raise TokenError(
             Turned.ALGORITHM,
             f"the token is not signed with one of {', '.join(sorted(ALGORITHMS))}",
         )
     key = keys.keys.get(kid) if isinstance(kid, str) else None
     if key is None:
-        raise BadToken(
+        raise TokenError(
             Turned.UNKNOWN_KEY, "the token is signed with a key that the issuer does not have (kid)"
         )
     if key.algorithm_name != algorithm:
-        raise BadToken(Turned.ALGORITHM, "the token's key is for another algorithm (alg)")
+        raise TokenError(Turned.ALGORITHM, "the token's key is for another algorithm (alg)")
     return key
 
 

@@ -18,6 +18,7 @@ from pillion_sidecar.config.resources import Credentials, TLSOptions
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 from pillion_sidecar.config.schema.security import SECURITY_RULES
 from pillion_sidecar.config.schema.urls import URL
+from pillion_sidecar.config.schema.values import build
 from pillion_sidecar.config.validation import Complaints, Path, check
 
 _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
@@ -28,27 +29,27 @@ _MAKE_PAIR = "Make it with kubectl create secret tls."
 UNUSABLE = "CredentialsUnusable"
 
 
-class UnusableCertificate(Exception):
+class CertificateError(Exception):
     """PEM data that no TLS context can be made of. The text says why."""
 
 
 def load_authorities(context: ssl.SSLContext, pem: bytes) -> None:
-    """Have a context trust the authorities of a bundle. Raises UnusableCertificate."""
+    """Have a context trust the authorities of a bundle. Raises CertificateError."""
     try:
         context.load_verify_locations(cadata=pem.decode("ascii"))
     except (ssl.SSLError, UnicodeDecodeError, ValueError):
-        raise UnusableCertificate("it holds no certificates in PEM") from None
+        raise CertificateError("it holds no certificates in PEM") from None
 
 
 def load_client_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes | None) -> None:
-    """Have a context show a certificate, whose key it is given. Raises UnusableCertificate."""
+    """Have a context show a certificate, whose key it is given. Raises CertificateError."""
     with _in_memory(certificate) as certificate_path, _in_memory(key or b"") as key_path:
         try:
             # The empty password keeps an encrypted key from asking for one on the terminal.
             context.load_cert_chain(certificate_path, key_path if key else None, password="")
         except (ssl.SSLError, OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or "not a certificate and its key in PEM"
-            raise UnusableCertificate(reason.replace("_", " ").lower()) from None
+            raise CertificateError(reason.replace("_", " ").lower()) from None
 
 
 @contextlib.contextmanager
@@ -79,10 +80,9 @@ class SecretReader:
             return TLSOptions()
         spec = self._destination.spec["tls"]
         certificate, key = self._client_certificate(spec)
-        return TLSOptions(
-            verify=not spec["insecureSkipVerify"],
-            allow_common_name=spec.get("allowCommonName", False),
-            server_name=spec.get("serverName"),
+        return build(
+            TLSOptions,
+            spec,
             ca_certificates=self._authorities(spec),
             client_certificate=certificate,
             client_key=key,
@@ -168,7 +168,7 @@ class SecretReader:
             return
         try:
             load_client_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate, key)
-        except UnusableCertificate as error:
+        except CertificateError as error:
             message = f"its keys tls.crt and tls.key are no certificate and its key: {error}"
             self._complain(path, reference, message, _MAKE_PAIR, UNUSABLE)
 
@@ -273,6 +273,6 @@ def is_bearer_token(token: str) -> bool:
 def _are_certificates(pem: bytes) -> bool:
     try:
         load_authorities(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), pem)
-    except UnusableCertificate:
+    except CertificateError:
         return False
     return True

@@ -5,24 +5,18 @@ sequence identifiers (D.2) depend on what a URL means, never on how it is writte
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from ipaddress import IPv4Address, IPv6Address
 from urllib.parse import SplitResult, urlsplit
 
 from pillion_sidecar.config.addresses import is_local_name, parse_host
 from pillion_sidecar.config.resources import (
     ListenerDestination,
-    Protocol,
     SequenceIdentifiers,
 )
+from pillion_sidecar.protocols import FALLBACK, PROTOCOLS
 
-#: The ports of a CIM-XML URL without one, as OpenPegasus has them (registered for WBEM over HTTP,
-#: HTTPS).
-CIM_XML_PORT, CIM_XML_TLS_PORT = 5988, 5989
-_PORTS = {
-    Protocol.CIM_XML: {"http": CIM_XML_PORT, "https": CIM_XML_TLS_PORT},
-    Protocol.CLOUD_EVENTS: {"http": 80, "https": 443},
-}
+_PORTS = {name: protocol.ports for name, protocol in PROTOCOLS.items()}
 _ENCODED = re.compile("%([0-9A-Fa-f]{2})")
 #: RFC 3986 2.3: these mean the same, encoded or not.
 _UNRESERVED = re.compile("[A-Za-z0-9._~-]")
@@ -30,7 +24,7 @@ _UNRESERVED = re.compile("[A-Za-z0-9._~-]")
 _MOST_NAMED = 3
 
 
-def listener_address(url: str, protocol: str = Protocol.CIM_XML) -> str:
+def listener_address(url: str, protocol: str = FALLBACK) -> str:
     """Return the address that a destination's URL means, as one URL for all its spellings.
 
     Scheme and host are in lower case, the port is explicit (the protocol's where the URL has none),
@@ -38,19 +32,20 @@ def listener_address(url: str, protocol: str = Protocol.CIM_XML) -> str:
     this machine is ``localhost``, and what needs no percent-encoding has none (RFC 3986 6.2.2).
     A text that is no URL is returned as it is. Idempotent.
     """
-    parts = _split(url)
+    ports = _PORTS[protocol]
+    parts = _split(url, ports)
     if parts is None:
         return url
-    port = parts.port or _PORTS.get(Protocol(protocol), {})[parts.scheme]
+    port = parts.port or ports[parts.scheme]
     path = _plain(parts.path) or "/"
     query = f"?{_plain(parts.query)}" if parts.query else ""
     return f"{parts.scheme}://{_host(parts.hostname or '')}:{port}{path}{query}"
 
 
-def _split(url: str) -> SplitResult | None:
+def _split(url: str, schemes: Container[str]) -> SplitResult | None:
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port or True)
+        usable = parts.scheme in schemes and parts.hostname and (parts.port or True)
     except ValueError:
         return None
     return parts if usable else None

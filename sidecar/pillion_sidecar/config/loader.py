@@ -14,7 +14,6 @@ from typing import Any
 from pillion_cim.schema import Schema, load_schema
 from pillion_sidecar.config import rendered
 from pillion_sidecar.config.addresses import AddressPolicy
-from pillion_sidecar.config.looking import SHORTAGES
 from pillion_sidecar.config.parsing import Document, Resources, parse_documents
 from pillion_sidecar.config.problems import (
     EMPTY,
@@ -27,6 +26,7 @@ from pillion_sidecar.config.queries import Queries
 from pillion_sidecar.config.resolving import resolve
 from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.config.yamlstream import StreamError, read_documents
+from pillion_sidecar.filewatch import SHORTAGES
 
 #: File names that are read; others are left alone, as are hidden ones.
 SUFFIXES = (".yaml", ".yml", ".json", ".mof")
@@ -196,7 +196,7 @@ def _unpacked(path: Path, parts: Mapping[str, int]) -> tuple[rendered.Unpacked, 
         text = rendered.unpack(files)
     except OSError as error:
         raise ConfigurationError([_unseen(path, error, "Make its files readable.")]) from None
-    except rendered.CorruptRevision as error:
+    except rendered.CorruptRevisionError as error:
         raise ConfigurationError([_corrupt(path, str(error))]) from None
     assert text is not None
     return text, warnings
@@ -206,7 +206,7 @@ def _part(file: Path) -> bytes:
     with file.open("rb") as stream:
         content = stream.read(MOST_PART_BYTES + 1)
     if len(content) > MOST_PART_BYTES:
-        raise rendered.CorruptRevision(f"{file.name} is larger than a Secret can be")
+        raise rendered.CorruptRevisionError(f"{file.name} is larger than a Secret can be")
     return content
 
 

@@ -1,7 +1,7 @@
-"""The manual's page about the resources, made from the schema. Pure."""
+"""The manual's pages about the resources and the protocols, made from their declarations. Pure."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pillion_sidecar.config.schema import API_VERSION, KINDS
 from pillion_sidecar.config.schema.fields import (
@@ -17,6 +17,7 @@ from pillion_sidecar.config.schema.fields import (
     Struct,
     Text,
 )
+from pillion_sidecar.protocols import Protocol
 
 _INTRODUCTION = f"""\
 <!-- Made by `make generate`; change pillion_sidecar.config.schema instead. -->
@@ -52,6 +53,30 @@ _LONGEST_NAME = 253
 def render() -> str:
     """The page, in Markdown."""
     return _INTRODUCTION + "\n".join("\n".join(_kind(kind)) for kind in KINDS)
+
+
+def render_protocols(protocols: Iterable[Protocol]) -> str:
+    """The page about the protocols, in Markdown."""
+    known = tuple(protocols)
+    lines = [
+        "<!-- Made by `make generate`; change pillion_sidecar.protocols instead. -->",
+        "# Protocols",
+        "",
+        "The values of `protocol` of a [ListenerDestination](resources.md#listenerdestination).",
+        "",
+        "| protocol | URL | port without one | `credentials` | what one delivery sends |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for one in known:
+        urls = ", ".join(f"`{scheme.name}://`" for scheme in one.schemes)
+        ports = ", ".join(str(scheme.port) for scheme in one.schemes)
+        kinds = ", ".join(f"`{kind}`" for kind in one.credentials) or "none"
+        lines.append(f"| `{one.name}` | {urls} | {ports} | {kinds} | {one.summary} |")
+    for one in known:
+        lines += ["", f"## {one.name}", "", one.manual]
+        if one.extra:
+            lines += ["", f"It needs the extra `{one.extra}`: `pip install pillion[{one.extra}]`."]
+    return "\n".join([*lines, ""])
 
 
 def _kind(kind: Kind) -> Iterator[str]:

@@ -40,7 +40,7 @@ class TooLarge(Exception):
         self.most = most
 
 
-class CorruptRevision(Exception):
+class CorruptRevisionError(Exception):
     """A complete revision whose files do not hold what their names say."""
 
 
@@ -148,16 +148,16 @@ def unpack(files: Mapping[str, bytes]) -> Unpacked | None:
     Where several are, the one whose file comes first in ``files``.
 
     Raises:
-        CorruptRevision: the files do not hold what their names say.
+        CorruptRevisionError: the files do not hold what their names say.
     """
     for revision, names in complete_revisions(files).items():
         content = _decompressed(revision, b"".join(files[name] for name in names))
         if _digest(content) != revision:
-            raise CorruptRevision(f"revision {revision} holds another text than its name says")
+            raise CorruptRevisionError(f"revision {revision} holds another text than its name says")
         try:
             return Unpacked(revision=revision, text=content.decode())
         except UnicodeDecodeError:
-            raise CorruptRevision(f"revision {revision} is not UTF-8") from None
+            raise CorruptRevisionError(f"revision {revision} is not UTF-8") from None
     return None
 
 
@@ -167,12 +167,12 @@ def _decompressed(revision: str, packed: bytes) -> bytes:
         # Never more than the bound, whatever a few bytes claim to hold.
         content = stream.decompress(packed, MOST_TEXT_BYTES + 1)
     except zlib.error:
-        raise CorruptRevision(f"revision {revision} is not in gzip's form") from None
+        raise CorruptRevisionError(f"revision {revision} is not in gzip's form") from None
     if len(content) > MOST_TEXT_BYTES:
         bound = MOST_TEXT_BYTES // 1024**2
-        raise CorruptRevision(f"revision {revision} holds more than {bound} MiB")
+        raise CorruptRevisionError(f"revision {revision} holds more than {bound} MiB")
     if not stream.eof or stream.unused_data:
-        raise CorruptRevision(f"revision {revision} is cut off, or longer than its text")
+        raise CorruptRevisionError(f"revision {revision} is cut off, or longer than its text")
     return content
 
 

@@ -9,12 +9,11 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Protocol
 
 from pillion_sidecar.config.loader import is_followed_file
-from pillion_sidecar.config.looking import SHORTAGES, Look, look_at
 from pillion_sidecar.config.problems import ConfigurationError, Problem
 from pillion_sidecar.config.resources import Configuration
+from pillion_sidecar.filewatch import SHORTAGES, Look, Timers, look_at, pause
 
 #: Seconds between two looks at the folder.
 LOOK_INTERVAL = 0.25
@@ -25,20 +24,6 @@ LOOKS_BETWEEN_READS = 20
 
 #: The name of each resource file, and a look at it.
 Snapshot = tuple[tuple[str, Look], ...]
-
-
-class _Cancellable(Protocol):
-    def cancel(self) -> None: ...
-
-
-class Timers(Protocol):
-    """The part of ``pillion_sidecar.clock.Timers`` that is needed here.
-
-    (This room is imported alone by the operator, so it names no other.)
-    """
-
-    def call_later(self, delay: float, callback: Callable[[], None]) -> _Cancellable:
-        """Call back after ``delay`` seconds."""
 
 
 def snapshot(path: Path) -> Snapshot:
@@ -134,7 +119,7 @@ class FolderWatcher:
         may_pass = isinstance(outcome, ConfigurationError) and outcome.may_pass
         looks = 0
         while True:
-            await self._pause()
+            await pause(self._timers, self._interval)
             now = await self._look(seen)
             looks += 1
             if now != seen or (may_pass and looks >= LOOKS_BETWEEN_READS):
@@ -142,20 +127,12 @@ class FolderWatcher:
 
     async def _settled(self, seen: Snapshot) -> Snapshot:
         for _ in range(MOST_UNSETTLED_LOOKS):
-            await self._pause()
+            await pause(self._timers, self._interval)
             now = await self._look(seen)
             if now == seen:
                 break
             seen = now
         return seen
-
-    async def _pause(self) -> None:
-        woken = asyncio.Event()
-        timer = self._timers.call_later(self._interval, woken.set)
-        try:
-            await woken.wait()
-        finally:
-            timer.cancel()
 
 
 def _same(

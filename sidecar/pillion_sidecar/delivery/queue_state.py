@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 from pillion_sidecar.config.resources import (
     ListenerDestination,
-    Protocol,
 )
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.backlog import CompactEntries
@@ -14,6 +13,7 @@ from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.relay import same_listener
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.journal.ports import QueueState, RecoveredQueue
+from pillion_sidecar.protocols import FALLBACK
 
 
 def queue_state(queue: DestinationQueue, *, offset: float) -> QueueState:
@@ -88,7 +88,7 @@ def _goes_on(state: QueueState, queue: DestinationQueue, found: RecoveredQueue) 
 def gone_destination(found: RecoveredQueue) -> ListenerDestination:
     """Return what stands for a destination that is there no more."""
     name = found.name or f"(destination {found.index}, whose name is lost)"
-    return ListenerDestination(name=name, uid=found.uid, destination="", protocol=Protocol.CIM_XML)
+    return ListenerDestination(name=name, uid=found.uid, destination="", protocol=FALLBACK)
 
 
 class NoHandler:

@@ -17,11 +17,11 @@ from pillion_sidecar.config.resources import (
     Durability,
     ListenerDestination,
     Ordering,
-    Protocol,
     RetryPolicy,
     SequenceIdentifiers,
 )
 from pillion_sidecar.delivery.handler import RELAY
+from pillion_sidecar.protocols import PROTOCOLS
 
 #: Entries of a relayed destination that its handler has at once. It keeps their order.
 IN_FLIGHT = 256
@@ -94,7 +94,7 @@ def _retry(own: RetryPolicy) -> RetryPolicy:
 
 def protocol_of(destination: ListenerDestination) -> str:
     """Return how a destination is spoken to, for metrics and logs."""
-    return destination.protocol.value if destination.relay_to is None else RELAY
+    return destination.protocol if destination.relay_to is None else RELAY
 
 
 def listener_of(destination: ListenerDestination) -> str:
@@ -121,7 +121,7 @@ def same_listener(known: str, listener: str) -> bool:
     release wrote it as the resource had it."""
     before = known
     protocol, _, place = known.partition(" ")
-    if protocol in list(Protocol):
+    if protocol in PROTOCOLS:
         known = f"{protocol} {listener_address(place, protocol)}"
     return listener in (known, before)
 

@@ -20,7 +20,7 @@ from pillion_sidecar.config.resources import (
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.backlog import Backlog, Packing
 from pillion_sidecar.delivery.entries import QueueEntry, Subscription
-from pillion_sidecar.delivery.handler import RELAY, Handler
+from pillion_sidecar.delivery.handler import Handler
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.queue_state import (
     NoHandler,
@@ -186,7 +186,7 @@ class DestinationTable:
                 if (
                     queue is None
                     or queue.destination.uid != destination.uid
-                    or connection(queue.destination) != connection(destination)
+                    or queue.destination.connection != destination.connection
                 ):
                     made[name] = self._create_handler(destination)
                     undo.callback(made[name].close)
@@ -354,21 +354,6 @@ class DestinationTable:
                 queues[0].own_index()
         else:
             del self._queues[queue.name]
-
-
-def connection(destination: ListenerDestination) -> tuple[object, ...]:
-    """What a handler is made from: where any of it differs, another handler is needed."""
-    if destination.relay_to is not None:
-        return (RELAY, destination.relay_to, destination.deliver_through)
-    return (
-        destination.destination,
-        destination.url_is_secret,
-        destination.protocol,
-        destination.tls,
-        destination.credentials,
-        destination.timeout_seconds,
-        destination.fault,
-    )
 
 
 def sole_destinations(configuration: Configuration) -> set[str]:

@@ -14,7 +14,15 @@ from pillion_cim.cimxml.response import ExportResponseError, ResponseChecker
 from pillion_cim.jsonform import decode_instance
 from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
+from pillion_sidecar.config.resources import ListenerDestination
+from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
+from pillion_sidecar.handlers.context import HandlerContext
+from pillion_sidecar.handlers.http.authorization import (
+    AuthorizedRequests,
+    Authorizer,
+    StaticAuthorizer,
+    authorization,
+)
 from pillion_sidecar.handlers.http.exchange import (
     Failure,
     Headers,
@@ -26,6 +34,7 @@ from pillion_sidecar.handlers.http.exchange import (
 )
 from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.indication import Indication
+from pillion_sidecar.protocols.cim_xml import PROTOCOL
 
 #: CIM status codes that say what is wrong with the instance (DSP0200 5.4.2.1): invalid parameter,
 #: invalid class, no such property, type mismatch.
@@ -37,12 +46,12 @@ _UNSAYABLE = (ValueError, RecursionError)
 _SUCCESS = DeliveryOutcome(DeliveryResult.SUCCESS, "", 200)
 
 
-def export_head(target: HTTPTarget, authorization: bytes) -> bytes:
+def export_head(target: HTTPTarget) -> bytes:
     """The request's head up to what differs between indications (DSP0200 3.3; no TE, since
     OpenPegasus would then answer with trailers)."""
     lines = [f"POST {target.request_uri} HTTP/1.1", f"Host: {target.authority}"]
     lines += [f"{name}: {value}" for name, value in EXPORT_HEADERS]
-    return "\r\n".join([*lines, ""]).encode("ascii") + authorization
+    return "\r\n".join([*lines, ""]).encode("ascii")
 
 
 class CIMXMLHandler:
@@ -53,12 +62,13 @@ class CIMXMLHandler:
         *,
         sender: Sender,
         target: HTTPTarget,
-        authorization: bytes,
+        authorizer: Authorizer,
         clock: Clock,
         schema: Schema,
     ) -> None:
-        self._sender = sender
-        self._head = export_head(target, authorization)
+        self._requests = AuthorizedRequests(
+            sender=sender, head=export_head(target), authorizer=authorizer
+        )
         self._clock = clock
         self._schema = schema
         self._message_ids = itertools.count(1)
@@ -80,8 +90,8 @@ class CIMXMLHandler:
         except _UNSAYABLE as error:
             later(done, DeliveryResult.FATAL_ERROR, f"no CIM-XML can say this: {error}")
             return
-        head = b"%b%bContent-Length: %d\r\n\r\n" % (self._head, languages, len(body))
-        self._sender.send(head + body, _Attempt(message_id, done, self._clock, self._checker))
+        attempt = _Attempt(self._requests, message_id, done, self._clock, self._checker)
+        self._requests.send(languages, body, attempt, done)
 
     def prepare(self, indication: Indication) -> None:
         """Render an indication before its attempt."""
@@ -90,7 +100,7 @@ class CIMXMLHandler:
 
     def close(self) -> None:
         """Release the connections; attempts under way are abandoned."""
-        self._sender.close()
+        self._requests.close()
 
     def _template(self, indication: Indication) -> ExportTemplate:
         rendered = indication.rendered
@@ -106,18 +116,32 @@ class CIMXMLHandler:
         return template
 
 
+def create_handler(destination: ListenerDestination, context: HandlerContext) -> Handler:
+    """See :class:`pillion_sidecar.handlers.context.Factory`."""
+    target = context.target(destination, PROTOCOL)
+    return CIMXMLHandler(
+        sender=context.sender(destination, target),
+        target=target,
+        authorizer=StaticAuthorizer(authorization(destination.credentials)),
+        clock=context.parts.clock,
+        schema=context.schema,
+    )
+
+
 class _Attempt:
     """One export message under way."""
 
-    __slots__ = ("_checker", "_clock", "_done", "_message_id")
+    __slots__ = ("_checker", "_clock", "_done", "_message_id", "_requests")
 
     def __init__(
         self,
+        requests: AuthorizedRequests,
         message_id: str,
         done: Callable[[DeliveryOutcome], None],
         clock: Clock,
         checker: ResponseChecker,
     ) -> None:
+        self._requests = requests
         self._message_id = message_id
         self._done = done
         self._clock = clock
@@ -125,6 +149,8 @@ class _Attempt:
 
     def answered(self, status: int, headers: Headers, body: bytes) -> None:
         if not 200 <= status < 300:
+            if status == 401:
+                self._requests.refused()
             self._done(status_outcome(status, headers, self._clock))
             return
         named = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}

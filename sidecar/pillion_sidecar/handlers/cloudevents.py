@@ -31,7 +31,15 @@ import msgspec
 
 from pillion_cim.datetimes import to_rfc3339
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
+from pillion_sidecar.config.resources import ListenerDestination
+from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
+from pillion_sidecar.handlers.context import HandlerContext
+from pillion_sidecar.handlers.http.authorization import (
+    AuthorizedRequests,
+    Authorizer,
+    StaticAuthorizer,
+    authorization,
+)
 from pillion_sidecar.handlers.http.exchange import (
     Failure,
     Headers,
@@ -43,6 +51,7 @@ from pillion_sidecar.handlers.http.exchange import (
 )
 from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.indication import Indication
+from pillion_sidecar.protocols.cloud_events import PROTOCOL
 
 #: What ``type`` begins with; the class follows.
 TYPE_PREFIX = "org.dmtf.cim.indication."
@@ -205,17 +214,17 @@ class CloudEventsHandler:
         *,
         sender: Sender,
         target: HTTPTarget,
-        authorization: bytes,
+        authorizer: Authorizer,
         clock: Clock,
         service_name: str,
     ) -> None:
-        self._sender = sender
-        self._head = (
+        head = (
             f"POST {target.request_uri} HTTP/1.1\r\n"
             f"Host: {target.authority}\r\n"
             "Accept: */*\r\n"
             "Content-Type: application/cloudevents+json; charset=utf-8\r\n"
-        ).encode("ascii") + authorization
+        ).encode("ascii")
+        self._requests = AuthorizedRequests(sender=sender, head=head, authorizer=authorizer)
         self._clock = clock
         self._service_name = service_name
 
@@ -227,8 +236,7 @@ class CloudEventsHandler:
         except _UNSAYABLE as error:
             later(done, DeliveryResult.FATAL_ERROR, f"no CloudEvent can say this: {error}")
             return
-        head = b"%b%bContent-Length: %d\r\n\r\n" % (self._head, languages, len(body))
-        self._sender.send(head + body, _Attempt(done, self._clock))
+        self._requests.send(languages, body, _Attempt(self._requests, done, self._clock), done)
 
     def prepare(self, indication: Indication) -> None:
         """Take an indication apart before its attempt."""
@@ -237,7 +245,7 @@ class CloudEventsHandler:
 
     def close(self) -> None:
         """Release the connections; attempts under way are abandoned."""
-        self._sender.close()
+        self._requests.close()
 
     def _event(self, indication: Indication) -> _Event:
         rendered = indication.rendered
@@ -249,12 +257,27 @@ class CloudEventsHandler:
         return event
 
 
+def create_handler(destination: ListenerDestination, context: HandlerContext) -> Handler:
+    """See :class:`pillion_sidecar.handlers.context.Factory`."""
+    target = context.target(destination, PROTOCOL)
+    return CloudEventsHandler(
+        sender=context.sender(destination, target),
+        target=target,
+        authorizer=StaticAuthorizer(authorization(destination.credentials)),
+        clock=context.parts.clock,
+        service_name=context.service_name,
+    )
+
+
 class _Attempt:
     """One event under way."""
 
-    __slots__ = ("_clock", "_done")
+    __slots__ = ("_clock", "_done", "_requests")
 
-    def __init__(self, done: Callable[[DeliveryOutcome], None], clock: Clock) -> None:
+    def __init__(
+        self, requests: AuthorizedRequests, done: Callable[[DeliveryOutcome], None], clock: Clock
+    ) -> None:
+        self._requests = requests
         self._done = done
         self._clock = clock
 
@@ -262,6 +285,8 @@ class _Attempt:
         if 200 <= status < 300:
             outcome = _SUCCESS.get(status) or DeliveryOutcome(DeliveryResult.SUCCESS, "", status)
         else:
+            if status == 401:
+                self._requests.refused()
             outcome = status_outcome(status, headers, self._clock)
         self._done(outcome)
 

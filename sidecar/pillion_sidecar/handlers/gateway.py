@@ -7,14 +7,20 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pillion_sidecar.config.resources import DeliverThrough, ListenerDestination, TLSOptions
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
-from pillion_sidecar.handlers.gateway_token import FollowedFile, GatewayToken, UnreadableFile
+from pillion_sidecar.filewatch import FollowedFile, Unusable
+from pillion_sidecar.handlers.http.authorization import (
+    Authorizer,
+    StaticAuthorizer,
+    TokenFileAuthorizer,
+    unsent_outcome,
+)
 from pillion_sidecar.handlers.http.channel import ConnectError
 from pillion_sidecar.handlers.http.connector import Connector
 from pillion_sidecar.handlers.http.exchange import Reading
 from pillion_sidecar.handlers.http.sender import SharedParts
 from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError, parse_target
 from pillion_sidecar.handlers.http.wire import Wire
-from pillion_sidecar.handlers.relay import RelayHandler, unsent_outcome
+from pillion_sidecar.handlers.relay import RelayHandler
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.settings import GatewayAccess
 
@@ -37,9 +43,10 @@ class Gateways:
     def __init__(self, access: GatewayAccess, *, parts: SharedParts) -> None:
         self._access = access
         self._parts = parts
-        self._token = None
+        self._authorizer: Authorizer = StaticAuthorizer()
         if access.token is not None:
-            self._token = GatewayToken(FollowedFile(access.token), clock=parts.clock)
+            file, what = FollowedFile(access.token), "the token for the gateway"
+            self._authorizer = TokenFileAuthorizer(file, clock=parts.clock, what=what)
         self._authorities = None if access.ca is None else FollowedFile(access.ca)
 
     def create_handler(self, destination: ListenerDestination) -> Handler:
@@ -56,7 +63,7 @@ class Gateways:
                 connector, timeout=destination.timeout_seconds, reading=RELAY_ANSWER
             ),
             target=target,
-            token=self._token,
+            authorizer=self._authorizer,
             clock=parts.clock,
             # What is only handed over at the end was ordered here (S1.5).
             in_group=destination.deliver_through is DeliverThrough.GATEWAY,
@@ -104,7 +111,7 @@ class GatewayConnector:
         """See ``Connect``."""
         try:
             connector = await self._current()
-        except (UnreadableFile, InvalidDestinationError) as error:
+        except (Unusable, InvalidDestinationError) as error:
             raise ConnectError(f"the authorities of its certificate: {error}") from None
         await connector.connect(wire, stage)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pillion_sidecar.config.resources import Credentials
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
-from pillion_sidecar.handlers.http.exchange import authorization
+from pillion_sidecar.handlers.http.authorization import authorization
 from pillion_sidecar.indication import Indication
 
 #: So many characters in a row are taken for a quotation: an answer may be cut off anywhere.

@@ -1,11 +1,11 @@
 """From a destination to its handler: the one place that knows which protocols there are (S0.13)."""
 
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Iterable, Mapping
 
 from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Clock, Timers
-from pillion_sidecar.config.listeneraddress import CIM_XML_PORT, CIM_XML_TLS_PORT
-from pillion_sidecar.config.resources import ListenerDestination, Protocol, TLSOptions
+from pillion_sidecar.config.resources import ListenerDestination
 from pillion_sidecar.delivery.handler import (
     Delivery,
     DeliveryOutcome,
@@ -13,16 +13,16 @@ from pillion_sidecar.delivery.handler import (
     Handler,
     HoldCause,
 )
-from pillion_sidecar.handlers.cimxml import CIMXMLHandler
-from pillion_sidecar.handlers.cloudevents import CloudEventsHandler
+from pillion_sidecar.handlers.context import Factory, HandlerContext
 from pillion_sidecar.handlers.gateway import Gateways, UnreachableHandler
-from pillion_sidecar.handlers.http.connector import NAME_ADVICE, AddressCheck, NameResolver
-from pillion_sidecar.handlers.http.exchange import authorization, later
+from pillion_sidecar.handlers.http.connector import AddressCheck, NameResolver
+from pillion_sidecar.handlers.http.exchange import later
 from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
-from pillion_sidecar.handlers.http.sender import IDLE_SECONDS, HTTPSender, SharedParts
-from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError, parse_target
+from pillion_sidecar.handlers.http.sender import IDLE_SECONDS, SharedParts
+from pillion_sidecar.handlers.http.target import InvalidDestinationError
 from pillion_sidecar.handlers.redaction import DiscreetHandler
 from pillion_sidecar.indication import Indication
+from pillion_sidecar.protocols import PROTOCOLS, Protocol
 from pillion_sidecar.settings import GatewayAccess
 
 
@@ -41,20 +41,22 @@ class HandlerRegistry:
         gateway: GatewayAccess | None = None,
         idle_seconds: float = IDLE_SECONDS,
         outgoing: OutgoingConnections | None = None,
+        factories: Mapping[str, Factory] | None = None,
     ) -> None:
         """``gateway``: how what is relayed gets to its gateway; without it that waits.
         ``outgoing``: how many connections there may be; None: no bound."""
-        self._address_policy = address_policy
-        self._schema = schema
-        self._service_name = service_name
-        self._parts = SharedParts(
+        self._factories = FACTORIES if factories is None else factories
+        parts = SharedParts(
             clock=clock,
             timers=timers,
             resolver=resolver,
             idle_seconds=idle_seconds,
             outgoing=outgoing or OutgoingConnections(),
         )
-        self._gateways = None if gateway is None else Gateways(gateway, parts=self._parts)
+        self._context = HandlerContext(
+            parts=parts, address_policy=address_policy, schema=schema, service_name=service_name
+        )
+        self._gateways = None if gateway is None else Gateways(gateway, parts=parts)
 
     def create_handler(self, destination: ListenerDestination) -> Handler:
         """Make the handler of a destination.
@@ -66,13 +68,12 @@ class HandlerRegistry:
             return self._relay(destination)
         if destination.fault is not None:
             return UnsupportedHandler(destination.fault.message, cause=destination.fault.cause)
-        makers = {Protocol.CIM_XML: self._cim_xml, Protocol.CLOUD_EVENTS: self._cloud_events}
-        make = makers.get(destination.protocol)
-        if make is None:
+        create = self._factories.get(destination.protocol)
+        if create is None:
             reason = f"protocol {destination.protocol!r} is not supported"
             return UnsupportedHandler(reason, cause=HoldCause.PROTOCOL)
         try:
-            handler = make(destination)
+            handler = create(destination, self._context)
         except InvalidDestinationError as error:
             secret = destination.url_is_secret and error.cause is HoldCause.DESTINATION
             reason = "no request can be sent to the URL in its Secret" if secret else str(error)
@@ -93,45 +94,6 @@ class HandlerRegistry:
             )
         return self._gateways.create_handler(destination)
 
-    def _cim_xml(self, destination: ListenerDestination) -> Handler:
-        target = parse_target(destination.destination, port=CIM_XML_PORT, tls_port=CIM_XML_TLS_PORT)
-        return CIMXMLHandler(
-            sender=self._sender(destination, target),
-            target=target,
-            authorization=authorization(destination.credentials),
-            clock=self._parts.clock,
-            schema=self._schema,
-        )
-
-    def _cloud_events(self, destination: ListenerDestination) -> Handler:
-        target = parse_target(destination.destination)
-        return CloudEventsHandler(
-            sender=self._sender(destination, target),
-            target=target,
-            authorization=authorization(destination.credentials),
-            clock=self._parts.clock,
-            service_name=self._service_name,
-        )
-
-    def _sender(self, destination: ListenerDestination, target: HTTPTarget) -> HTTPSender:
-        connector = self._parts.connector(
-            target,
-            address_policy=self._address_policy,
-            tls=destination.tls,
-            name_advice=_name_advice(destination.tls),
-            discreet=destination.url_is_secret,
-        )
-        return self._parts.sender(connector, timeout=destination.timeout_seconds)
-
-
-def _name_advice(tls: TLSOptions) -> str:
-    if tls.allow_common_name:
-        return NAME_ADVICE
-    return (
-        f"{NAME_ADVICE}: issue it anew, or write the name that it holds as tls.serverName; only for"
-        " a certificate without any subjectAltName, set tls.allowCommonName: true"
-    )
-
 
 class UnsupportedHandler:
     """Stands for a destination that nothing can be sent to until its resource is mended."""
@@ -149,3 +111,24 @@ class UnsupportedHandler:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def load_factories(protocols: Iterable[Protocol]) -> Mapping[str, Factory]:
+    """Import the handlers of protocols, by the protocol's name."""
+    return {protocol.name: _load(protocol) for protocol in protocols}
+
+
+def _load(protocol: Protocol) -> Factory:
+    module, _, name = protocol.handler.partition(":")
+    try:
+        factory: Factory = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        reason = f"protocol {protocol.name} needs {error.name}"
+        if protocol.extra:
+            reason += f": install pillion[{protocol.extra}]"
+        return lambda _destination, _context: UnsupportedHandler(reason, cause=HoldCause.PROTOCOL)
+    return factory
+
+
+#: With the module, and not with the first destination: no event loop waits for an import.
+FACTORIES = load_factories(PROTOCOLS.values())

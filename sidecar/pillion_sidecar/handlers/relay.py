@@ -17,7 +17,11 @@ import msgspec
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
-from pillion_sidecar.handlers.gateway_token import GatewayToken, NoToken
+from pillion_sidecar.handlers.http.authorization import (
+    AuthorizationError,
+    Authorizer,
+    unsent_outcome,
+)
 from pillion_sidecar.handlers.http.exchange import Failure, Headers, Sender, later, retry_after
 from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.indication import Indication
@@ -169,11 +173,6 @@ def failed_outcome(failure: Failure) -> DeliveryOutcome:
     )
 
 
-def unsent_outcome(reason: str) -> DeliveryOutcome:
-    """Return the outcome of what could not be sent."""
-    return DeliveryOutcome(DeliveryResult.ERROR, reason, spends_attempt=False)
-
-
 def _parsed(body: bytes) -> _Answer | None:
     try:
         return _decode(body)
@@ -232,7 +231,7 @@ class RelayHandler:
         *,
         sender: Sender,
         target: HTTPTarget,
-        token: GatewayToken | None,
+        authorizer: Authorizer,
         clock: Clock,
         in_group: bool,
     ) -> None:
@@ -245,7 +244,7 @@ class RelayHandler:
             "Accept: application/json\r\n"
             "Content-Type: application/x-ndjson\r\n"
         ).encode("ascii")
-        self._token = token
+        self._authorizer = authorizer
         self._clock = clock
         self._in_group = in_group
         self._waiting: deque[_Line] = deque()
@@ -278,16 +277,13 @@ class RelayHandler:
     def _send(self) -> None:
         """Send what waits, as much as one request takes."""
         self._busy = True
-        if self._token is None:
-            self._send_with(b"")
-        else:
-            self._token.ask(self._send_with)
+        self._authorizer.ask(self._send_with)
 
-    def _send_with(self, authorization: bytes | NoToken) -> None:
+    def _send_with(self, authorization: bytes | AuthorizationError) -> None:
         if self._closed:
             return
         lines = self._batch()
-        if isinstance(authorization, NoToken):
+        if isinstance(authorization, AuthorizationError):
             self._conclude(lines, [unsent_outcome(str(authorization))] * len(lines))
             return
         now = self._clock.monotonic()
@@ -314,8 +310,8 @@ class RelayHandler:
 
     def answered(self, lines: list[_Line], status: int, headers: Headers, body: bytes) -> None:
         """There is an answer to a request."""
-        if status == 401 and self._token is not None:
-            self._token.forget()
+        if status == 401:
+            self._authorizer.forget()
         self._conclude(
             lines,
             line_outcomes(len(lines), status=status, headers=headers, body=body, clock=self._clock),

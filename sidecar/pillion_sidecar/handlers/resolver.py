@@ -12,11 +12,13 @@ from collections.abc import Sequence
 
 import aiodns
 
+from pillion_sidecar.handlers.errors import HandlerError
+
 # c-ares: seconds for the first try of a server (it grows with each), and tries.
 _TRY_SECONDS, _TRIES = 2.0, 3
 
 
-class ResolutionError(Exception):
+class ResolutionError(HandlerError):
     """A name has no address, or none could be found out. The text says why, and ``reason`` does so
     without the name."""
 

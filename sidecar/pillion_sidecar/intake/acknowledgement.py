@@ -14,7 +14,7 @@ from pillion_sidecar.clock import Timers
 from pillion_sidecar.config.resources import Acknowledgement
 from pillion_sidecar.http_errors import refuse
 from pillion_sidecar.indication import Unreached
-from pillion_sidecar.intake.parameters import BadParameter, Parameters
+from pillion_sidecar.intake.parameters import ParameterError, Parameters
 from pillion_sidecar.intake.submission import IntakeContext, RefusedLine, Submission
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.identity import unscoped
@@ -188,12 +188,12 @@ class Acknowledging:
     def refusal(self, parameters: Parameters) -> str | None:
         """Return why a request cannot be taken up now; None where it can.
 
-        Raises :class:`BadParameter` where it never can.
+        Raises :class:`ParameterError` where it never can.
         """
         if parameters.callback is None:
             return None
         if self._callbacks is None:
-            raise BadParameter("callback: this deliverer calls nobody back; poll the receipt")
+            raise ParameterError("callback: this deliverer calls nobody back; poll the receipt")
         return self._callbacks.refusal
 
     def begin(self, parameters: Parameters, *, namespace: str | None) -> Receipt | None:

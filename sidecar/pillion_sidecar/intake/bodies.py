@@ -10,6 +10,7 @@ from aiohttp import StreamReader, web
 
 from pillion_sidecar.auth.principal import Principal
 from pillion_sidecar.clock import Clock, Timer, Timers
+from pillion_sidecar.intake.errors import IntakeError
 
 #: Bytes of all bodies that are held while the rest of them comes.
 MOST_BODY_BYTES = 64 << 20
@@ -126,14 +127,14 @@ class IntakeLimits:
     wait_seconds: float = 3600.0
 
 
-class BodyError(Exception):
+class BodyError(IntakeError):
     """A body is not read to its end. The text says why."""
 
     #: The status that it is answered with.
     status = 400
 
 
-class BodyTooLarge(BodyError):
+class BodyTooLargeError(BodyError):
     """The body is larger than intake accepts."""
 
     status = 413
@@ -146,7 +147,7 @@ class BodyTooLarge(BodyError):
 # exception for the end of it.
 
 
-class BodyStalled(BodyError, TimeoutError):
+class BodyStalledError(BodyError, TimeoutError):
     """The body stopped coming."""
 
     status = 408
@@ -155,13 +156,13 @@ class BodyStalled(BodyError, TimeoutError):
         super().__init__(f"the body brought nothing for {seconds:g} s")
 
 
-class BodyInterrupted(BodyError, TimeoutError):
+class BodyInterruptedError(BodyError, TimeoutError):
     """The deliverer stops, and does not wait for the rest."""
 
     status = 503
 
 
-class BodyCrowded(BodyError, TimeoutError):
+class BodyCrowdedError(BodyError, TimeoutError):
     """There is no memory for the rest of the body."""
 
     status = 503
@@ -171,17 +172,17 @@ class BodyCrowded(BodyError, TimeoutError):
 
 
 def crowd_out(request: web.BaseRequest) -> bool:
-    """Raise BodyCrowded in the reader of a request's body; return whether there is one."""
+    """Raise BodyCrowdedError in the reader of a request's body; return whether there is one."""
     if request.content.at_eof():
         return False
-    request.content.set_exception(BodyCrowded())
+    request.content.set_exception(BodyCrowdedError())
     return True
 
 
 def interrupt_body(request: web.BaseRequest, reason: str) -> None:
-    """Raise BodyInterrupted in the reader of a request's body, unless all of it is read."""
+    """Raise BodyInterruptedError in the reader of a request's body, unless all of it is read."""
     if not request.content.at_eof():
-        request.content.set_exception(BodyInterrupted(reason))
+        request.content.set_exception(BodyInterruptedError(reason))
 
 
 class _Progress:
@@ -205,7 +206,7 @@ class _Progress:
 
     def _check(self) -> None:
         if self._received - self._seen < self._limits.progress_bytes:
-            self._content.set_exception(BodyStalled(self._limits.idle_seconds))
+            self._content.set_exception(BodyStalledError(self._limits.idle_seconds))
             return
         self._seen = self._received
         self._timer = self._arm()
@@ -219,12 +220,12 @@ async def read_chunks(
 ) -> AsyncGenerator[bytes, None]:
     """Yield a body as it comes in. Close the iterator if it is left early.
 
-    Raises :class:`BodyTooLarge` (with a Content-Length, before anything is read),
-    :class:`BodyStalled`, :class:`BodyInterrupted`, and what aiohttp raises where the client goes
-    away.
+    Raises :class:`BodyTooLargeError` (with a Content-Length, before anything is read),
+    :class:`BodyStalledError`, :class:`BodyInterruptedError`, and what aiohttp raises where the
+    client goes away.
     """
     if request.content_length is not None and request.content_length > maximum:
-        raise BodyTooLarge(maximum)
+        raise BodyTooLargeError(maximum)
     content = request.content
     progress = _Progress(content, timers=timers, limits=limits)
     total = 0
@@ -232,7 +233,7 @@ async def read_chunks(
         while chunk := await content.readany():
             total += len(chunk)
             if total > maximum:
-                raise BodyTooLarge(maximum)
+                raise BodyTooLargeError(maximum)
             progress.received(len(chunk))
             yield chunk
     finally:
@@ -241,13 +242,13 @@ async def read_chunks(
 
 def read_at_once(request: web.BaseRequest, *, maximum: int) -> bytes | None:
     """Return a body all of which has come; None for one whose rest is still to come, of which
-    nothing is read. Raises :class:`BodyTooLarge` and :class:`BodyInterrupted`."""
+    nothing is read. Raises :class:`BodyTooLargeError` and :class:`BodyInterruptedError`."""
     content = request.content
     if not content.is_eof():
         return None
     body = content.read_nowait()
     if len(body) > maximum:
-        raise BodyTooLarge(maximum)
+        raise BodyTooLargeError(maximum)
     return body
 
 
@@ -259,7 +260,7 @@ async def read_document(
     maximum: int,
     held: HeldBody,
 ) -> bytes:
-    """Return a whole body. Raises what :func:`read_chunks` does, and :class:`BodyCrowded`."""
+    """Return a whole body. Raises what :func:`read_chunks` does, and :class:`BodyCrowdedError`."""
     chunks, size = [], 0
     # Never left early: nothing in the loop raises.
     async for chunk in read_chunks(request, timers=timers, limits=limits, maximum=maximum):

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from pillion_cim.schema import Schema
-from pillion_sidecar.intake.decoding import Decoded, InvalidLine, decode_object, parse_json
+from pillion_sidecar.intake.decoding import Decoded, LineError, decode_object, parse_json
 
 _REQUIRED = ("id", "source", "type")
 _FLAGS = {"true": True, "false": False}
@@ -59,13 +59,13 @@ EXTENSIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 
 
 def decode_event(event: Any, *, schema: Schema) -> Decoded:
-    """Decode one CloudEvent in its JSON format. Raises :class:`InvalidLine`."""
+    """Decode one CloudEvent in its JSON format. Raises :class:`LineError`."""
     if not isinstance(event, dict):
-        raise InvalidLine("not a CloudEvent: not an object")
+        raise LineError("not a CloudEvent: not an object")
     _check_attributes(event)
     data = event.get("data")
     if not isinstance(data, dict):
-        raise InvalidLine(
+        raise LineError(
             'data: not an object; give the instance, {"class": …, "properties": {…}}', field="data"
         )
     line = {"source": event["source"], **_extensions(event), **data}
@@ -80,11 +80,11 @@ def split_batch(body: bytes) -> Iterator[tuple[int, int] | None]:
 
     Nothing is built of an event here: a batch of 16 MiB may have eight million elements. So what is
     wrong inside of one is found when it is decoded, and what is wrong between two when it is
-    reached. Raises :class:`InvalidLine`.
+    reached. Raises :class:`LineError`.
     """
     opening = _OPENING.match(body)
     if opening is None or not body[-_TAIL:].rstrip(_SPACE).endswith(b"]"):
-        raise InvalidLine(_NO_BATCH)
+        raise LineError(_NO_BATCH)
     position, comma = opening.end(), False
     while body[position : position + 1] != b"]" or comma:
         start = position
@@ -96,20 +96,20 @@ def split_batch(body: bytes) -> Iterator[tuple[int, int] | None]:
         elif scalar := _SCALAR.match(body, position):
             position = scalar.end()
         else:
-            raise InvalidLine(f"{_NO_BATCH}: no event at byte {position}")
+            raise LineError(f"{_NO_BATCH}: no event at byte {position}")
         yield start, position
         between = _BETWEEN.match(body, position)
         assert between is not None
         position, comma = between.end(), between["comma"] is not None
         if not comma and body[position : position + 1] != b"]":
-            raise InvalidLine(f"{_NO_BATCH}: no comma at byte {position}")
+            raise LineError(f"{_NO_BATCH}: no comma at byte {position}")
     if _CLOSING.match(body, position) is None:
-        raise InvalidLine(f"{_NO_BATCH}: more than an array at byte {position + 1}")
+        raise LineError(f"{_NO_BATCH}: more than an array at byte {position + 1}")
 
 
 def _closings(body: bytes, position: int) -> Iterator[int]:
     """Yield -1 now and then, and at last where the object or array that begins at ``position``
-    ends. Raises :class:`InvalidLine`."""
+    ends. Raises :class:`LineError`."""
     depth = brackets = 0
     while True:
         step = _TO_BRACKET.match(body, position)
@@ -124,7 +124,7 @@ def _closings(body: bytes, position: int) -> Iterator[int]:
                     yield position
                     return
             case _:
-                raise InvalidLine(f"{_NO_BATCH}: its last event has no end")
+                raise LineError(f"{_NO_BATCH}: its last event has no end")
         brackets += 1
         if not brackets % _BRACKETS_PER_TURN:
             yield -1
@@ -133,7 +133,7 @@ def _closings(body: bytes, position: int) -> Iterator[int]:
 def binary_event(headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
     """Return an event in binary content mode (``ce-`` headers) as one in the JSON format.
 
-    Raises :class:`InvalidLine`.
+    Raises :class:`LineError`.
     """
     event: dict[str, Any] = {
         name[3:].lower(): unquote(value)
@@ -147,17 +147,17 @@ def binary_event(headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
 def _check_attributes(event: Mapping[str, Any]) -> None:
     version = event.get("specversion")
     if version != "1.0":
-        raise InvalidLine(
+        raise LineError(
             f'specversion: {str(version)[:20]!r}; this is CloudEvents "1.0"', field="specversion"
         )
     for name in _REQUIRED:
         value = event.get(name)
         if not isinstance(value, str) or not value:
-            raise InvalidLine(
+            raise LineError(
                 f"{name}: a CloudEvent needs it, a text of at least one character", field=name
             )
     if "data_base64" in event:
-        raise InvalidLine(
+        raise LineError(
             "data_base64: the data is an instance in JSON; give it as data", field="data_base64"
         )
 

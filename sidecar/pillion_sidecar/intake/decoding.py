@@ -17,6 +17,7 @@ from pillion_cim.model import CIMInstance
 from pillion_cim.schema import Schema
 from pillion_cim.values import ILLEGAL_IN_XML
 from pillion_sidecar.indication import GroupMember
+from pillion_sidecar.intake.errors import IntakeError
 from pillion_sidecar.query_parameters import MOST_SHOWN, suggest
 
 #: Properties of a delivery, not of the indication: each delivery has its own (S0.20, D.2). They are
@@ -45,7 +46,7 @@ _RFC_3339 = re.compile(
 )
 
 
-class InvalidLine(Exception):
+class LineError(IntakeError):
     """A line is wrong, and will be however often it is sent: what, in which field."""
 
     def __init__(self, reason: str, *, field: str | None = None) -> None:
@@ -96,22 +97,22 @@ class Decoded(msgspec.Struct, frozen=True, gc=False):
 
 
 def parse_expires(text: str, *, field: str = "expires") -> float:
-    """Return an RFC 3339 time in seconds since the epoch. Raises :class:`InvalidLine`."""
+    """Return an RFC 3339 time in seconds since the epoch. Raises :class:`LineError`."""
     if _RFC_3339.fullmatch(text) is not None:
         try:
             return datetime.fromisoformat(text.upper()).timestamp()
         except (ValueError, OverflowError):
             pass
-    raise InvalidLine(
+    raise LineError(
         f"not an RFC 3339 time: {text[:40]!r}; write one like 2026-11-21T13:30:00Z",
         field=field,
     )
 
 
 def decode_object(obj: Any, *, schema: Schema, maximum_idle: float = MAXIMUM_GROUP_IDLE) -> Decoded:
-    """Decode one JSON object, envelope and all. Raises :class:`InvalidLine`."""
+    """Decode one JSON object, envelope and all. Raises :class:`LineError`."""
     if not isinstance(obj, dict):
-        raise InvalidLine('not an object; write {"class": …, "properties": {…}}')
+        raise LineError('not an object; write {"class": …, "properties": {…}}')
     for name in obj:
         if name not in _KNOWN:
             raise _unknown_member(name, obj.get("class"), schema)
@@ -192,13 +193,13 @@ def without_delivery_properties(instance: CIMInstance) -> CIMInstance:
     return CIMInstance(instance.class_name, kept, instance.types, instance.superclass)
 
 
-def invalid_instance(error: InstanceError) -> InvalidLine:
+def invalid_instance(error: InstanceError) -> LineError:
     """Return an instance's problems as those of a line."""
     problems = error.problems
     reason = "; ".join(str(problem) for problem in problems[:_MAXIMUM_PROBLEMS_TOLD])
     if len(problems) > _MAXIMUM_PROBLEMS_TOLD:
         reason += f"; and {len(problems) - _MAXIMUM_PROBLEMS_TOLD} more"
-    return InvalidLine(reason, field=problems[0].field if problems else None)
+    return LineError(reason, field=problems[0].field if problems else None)
 
 
 def parse_member(
@@ -212,15 +213,15 @@ def parse_member(
     """Return a line's place in its group: ``given`` holds the members of ``MEMBERSHIP`` that it
     has, one at least. ``maximum_idle``: the greatest ``groupMaxIdleSeconds``.
 
-    Raises :class:`InvalidLine`.
+    Raises :class:`LineError`.
     """
     if group is None or "sequence" not in given:
         name = next(iter(given))
         needed = "group" if name == "sequence" else "group and sequence"
-        raise InvalidLine(f"{name}: means nothing without {needed}; give it too", field=name)
+        raise LineError(f"{name}: means nothing without {needed}; give it too", field=name)
     for name, text in (("group", group), ("source", source)):
         if text is not None and len(text) > MAXIMUM_GROUP_TEXT:
-            raise InvalidLine(
+            raise LineError(
                 f"{name}: has {len(text)} characters; with a sequence it may have at most"
                 f" {MAXIMUM_GROUP_TEXT}",
                 field=name,
@@ -241,7 +242,7 @@ def parse_member(
 
 def _sequence(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= GREATEST_SEQUENCE:
-        raise InvalidLine(
+        raise LineError(
             f"sequence: not an integer from 0 to {GREATEST_SEQUENCE}: {value!r:.40}",
             field="sequence",
         )
@@ -251,17 +252,17 @@ def _sequence(value: Any) -> int:
 def _flag(given: Mapping[str, Any], name: str) -> bool:
     value = given.get(name, False)
     if not isinstance(value, bool):
-        raise InvalidLine(f"{name}: neither true nor false: {value!r:.40}", field=name)
+        raise LineError(f"{name}: neither true nor false: {value!r:.40}", field=name)
     return value
 
 
 def _group_expires(value: Any, expires: float | None) -> float:
     field = "groupExpires"
     if not isinstance(value, str):
-        raise InvalidLine(f"{field}: not an RFC 3339 time: {value!r:.40}", field=field)
+        raise LineError(f"{field}: not an RFC 3339 time: {value!r:.40}", field=field)
     group_expires = parse_expires(value, field=field)
     if expires is not None and group_expires <= expires:
-        raise InvalidLine(f"{field}: not later than the line's expires", field=field)
+        raise LineError(f"{field}: not later than the line's expires", field=field)
     return group_expires
 
 
@@ -272,35 +273,35 @@ def _idle_seconds(value: Any, maximum: float) -> float:
     except OverflowError:
         seconds = math.inf
     if not 0 < seconds < math.inf:
-        raise InvalidLine(f"{field}: not a number of seconds above 0: {value!r:.40}", field=field)
+        raise LineError(f"{field}: not a number of seconds above 0: {value!r:.40}", field=field)
     if seconds > maximum:
-        raise InvalidLine(f"{field}: more than {maximum:g} seconds: {value!r:.40}", field=field)
+        raise LineError(f"{field}: more than {maximum:g} seconds: {value!r:.40}", field=field)
     return seconds
 
 
-def _unknown_member(name: str, class_name: object, schema: Schema) -> InvalidLine:
+def _unknown_member(name: str, class_name: object, schema: Schema) -> LineError:
     known = schema.get(class_name) if isinstance(class_name, str) else None
     properties = {} if known is None else {one.casefold(): one for one in known.types}
     near = get_close_matches(name[:MOST_SHOWN].casefold(), properties, n=1, cutoff=0.7)
     remedy = f"put {properties[near[0]]} into properties" if near else suggest(name, _KNOWN)
-    return InvalidLine(f"unknown member {name[:MOST_SHOWN]!r}; {remedy}", field=name[:MOST_SHOWN])
+    return LineError(f"unknown member {name[:MOST_SHOWN]!r}; {remedy}", field=name[:MOST_SHOWN])
 
 
 def _text_member(obj: Mapping[str, Any], name: str) -> str | None:
     value = obj.get(name)
     if value is None:
         if name in obj:
-            raise InvalidLine(f"{name}: null; leave it out, or give text", field=name)
+            raise LineError(f"{name}: null; leave it out, or give text", field=name)
         return None
     if not isinstance(value, str) or not value:
-        raise InvalidLine(f"{name}: not a text of at least one character", field=name)
+        raise LineError(f"{name}: not a text of at least one character", field=name)
     if ILLEGAL_IN_XML.search(value) is not None:
-        raise InvalidLine(f"{name}: has a character that XML cannot carry", field=name)
+        raise LineError(f"{name}: has a character that XML cannot carry", field=name)
     return value
 
 
 def parse_json(text: bytes) -> Any:
-    """Return the value. Raises :class:`InvalidLine` that says what is wrong and where.
+    """Return the value. Raises :class:`LineError` that says what is wrong and where.
 
     Strict, bounded in depth, every member once: Python's parser, told to refuse what it would let
     pass (duplicate members, NaN and Infinity, text that is not UTF-8).
@@ -308,7 +309,7 @@ def parse_json(text: bytes) -> Any:
     try:
         decoded = text.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidLine(f"not UTF-8: {error.reason} at byte {error.start}") from None
+        raise LineError(f"not UTF-8: {error.reason} at byte {error.start}") from None
     try:
         return _DECODER.decode(decoded)
     except json.JSONDecodeError as error:
@@ -317,12 +318,12 @@ def parse_json(text: bytes) -> Any:
             if error.msg == "Extra data"
             else 'write one JSON object a line: {"class": NAME, "properties": {…}}'
         )
-        raise InvalidLine(f"not JSON: {error.msg} at character {error.pos}; {remedy}") from None
+        raise LineError(f"not JSON: {error.msg} at character {error.pos}; {remedy}") from None
     except RecursionError:
-        raise InvalidLine("nested too deep") from None
+        raise LineError("nested too deep") from None
     except ValueError as error:
         # An integer of thousands of digits, which Python declines to convert.
-        raise InvalidLine(f"not JSON that can be taken: {error}") from None
+        raise LineError(f"not JSON that can be taken: {error}") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -331,13 +332,13 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
-                raise InvalidLine(f"{name[:80]!r} is given twice in one object", field=name[:80])
+                raise LineError(f"{name[:80]!r} is given twice in one object", field=name[:80])
             seen.add(name)
     return found
 
 
 def _no_such_number(literal: str) -> float:
-    raise InvalidLine(f"{literal} is not JSON; for a real, write the text {literal[:4]!r}")
+    raise LineError(f"{literal} is not JSON; for a real, write the text {literal[:4]!r}")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_such_number)

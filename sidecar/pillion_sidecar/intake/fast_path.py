@@ -57,7 +57,7 @@ class FastPath:
     def decode(self, line: bytes) -> Decoded | None:
         """Decode one line; None where the complete decoder must see it.
 
-        Raises :class:`InvalidLine` for an ``expires`` that is not a time, and for a place in a
+        Raises :class:`LineError` for an ``expires`` that is not a time, and for a place in a
         group that is none.
         """
         try:

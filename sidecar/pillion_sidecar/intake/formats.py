@@ -1,9 +1,11 @@
 """The request bodies of ``POST /v1/indications``, by content type."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from aiohttp import web
 
@@ -21,23 +23,15 @@ from pillion_sidecar.intake.bodies import (
     read_document,
 )
 from pillion_sidecar.intake.cloudevents import binary_event, decode_event, split_batch
-from pillion_sidecar.intake.decoding import Decoded, InvalidLine, decode_object, parse_json
+from pillion_sidecar.intake.decoding import Decoded, LineError, decode_object, parse_json
+from pillion_sidecar.intake.errors import IntakeError
 from pillion_sidecar.intake.fast_path import FastPath
 from pillion_sidecar.intake.relay import RelayFastPath, decode_relayed
 from pillion_sidecar.intake.submission import MAXIMUM_REFUSED, IntakeObserver, Submission
-from pillion_sidecar.telemetry.metrics import IntakeKind
 
 MAXIMUM_LINE_BYTES = 1 << 20
 #: Lines between two turns of the event loop.
 LINES_PER_TURN = 256
-KINDS = {
-    "application/json": IntakeKind.JSON,
-    "application/x-ndjson": IntakeKind.NDJSON,
-    "application/cloudevents+json": IntakeKind.CLOUD_EVENTS,
-    "application/cloudevents-batch+json": IntakeKind.CLOUD_EVENTS,
-    "application/xml": IntakeKind.CIM_XML,
-    "text/xml": IntakeKind.CIM_XML,
-}
 
 
 class LineSplitter:
@@ -116,19 +110,19 @@ class LineDecoder:
         return self._in_force()
 
     def decode(self, line: bytes) -> Decoded:
-        """Decode one line, which holds no newline. Raises :class:`InvalidLine`."""
+        """Decode one line, which holds no newline. Raises :class:`LineError`."""
         if len(line) > self._maximum:
             raise self.too_long()
         decoded = self._fast.decode(line)
         return decoded if decoded is not None else self.decode_complete(line)
 
     def decode_complete(self, line: bytes) -> Decoded:
-        """Decode one object the complete way. Raises :class:`InvalidLine`."""
+        """Decode one object the complete way. Raises :class:`LineError`."""
         return self._decode_object(parse_json(line), schema=self.schema)
 
-    def too_long(self) -> InvalidLine:
+    def too_long(self) -> LineError:
         """Return the error of a line that is too long."""
-        return InvalidLine(f"longer than {self._maximum} bytes")
+        return LineError(f"longer than {self._maximum} bytes")
 
     def submit(self, lines: Sequence[bytes | None], *, first: int, submission: Submission) -> int:
         """Submit lines, the first of which has the number ``first``; None is one too long.
@@ -145,7 +139,7 @@ class LineDecoder:
                     decoded = self._decode_unusual(line)
                 if decoded is not None:
                     accept(decoded, number)
-            except InvalidLine as error:
+            except LineError as error:
                 submission.refuse(error, number)
             number += 1
             if len(refused) >= MAXIMUM_REFUSED:
@@ -160,7 +154,7 @@ class LineDecoder:
         return self.decode_complete(line)
 
 
-class Interrupted(Exception):
+class ReadingInterruptedError(IntakeError):
     """Reading stopped before the end: answered with what had come until then."""
 
     def __init__(self, status: int, reason: str, *, unread_from: int) -> None:
@@ -168,14 +162,6 @@ class Interrupted(Exception):
         self.status = status
         self.reason = reason
         self.unread_from = unread_from
-
-
-def kind_of(request: web.BaseRequest) -> IntakeKind | None:
-    """Return the form of a request's body; None for a content type that is not taken."""
-    kind = KINDS.get(request.content_type)
-    if kind is IntakeKind.JSON and "ce-specversion" in request.headers:
-        return IntakeKind.CLOUD_EVENTS
-    return kind
 
 
 class BodyIntake:
@@ -199,30 +185,25 @@ class BodyIntake:
     async def read_relayed(self, request: web.BaseRequest, submission: Submission) -> int | None:
         """Submit the lines that a sidecar relays. As :meth:`read` otherwise."""
         try:
-            return await self._read_lines(request, submission)
+            return await self.read_lines(request, submission)
         finally:
-            submission.report(self._observer, IntakeKind.RELAY)
+            submission.report(self._observer, RELAY_KIND)
 
     async def read(
-        self, request: web.BaseRequest, submission: Submission, *, kind: IntakeKind
+        self, request: web.BaseRequest, submission: Submission, *, body: "Format"
     ) -> int | None:
         """Submit a request's body; return where reading stopped, if it did.
 
-        Raises :class:`Interrupted`, and what aiohttp raises where the client goes away.
+        Raises :class:`ReadingInterruptedError`, and what aiohttp raises where the client goes away.
         """
-        event = kind is IntakeKind.CLOUD_EVENTS
+        assert body.read is not None
         try:
-            if kind is IntakeKind.NDJSON:
-                return await self._read_lines(request, submission)
-            if event and request.content_type == "application/cloudevents-batch+json":
-                return await self._read_batch(request, submission)
-            await self._read_one(request, submission, event=event)
-            return None
+            return await body.read(self, request, submission)
         finally:
-            submission.report(self._observer, kind)
+            submission.report(self._observer, body.kind)
 
     async def read_document(self, request: web.BaseRequest) -> bytes:
-        """Return a body of one document, held whole. Raises Interrupted."""
+        """Return a body of one document, held whole. Raises ReadingInterruptedError."""
         maximum = self._limits.line_bytes
         try:
             body = read_at_once(request, maximum=maximum)
@@ -247,27 +228,36 @@ class BodyIntake:
 
     # ------------------------------------------------------------------ one document
 
-    async def _read_one(
-        self, request: web.BaseRequest, submission: Submission, *, event: bool
-    ) -> None:
+    async def read_object(self, request: web.BaseRequest, submission: Submission) -> None:
+        """One indication in its JSON form."""
+        body = (await self.read_document(request)).strip()
+        # Written over several lines: only the complete way makes one of them.
+        is_line = b"\n" not in body and b"\r" not in body
+        decode = self._decoder.decode if is_line else self._decoder.decode_complete
+        self._submit_one(partial(decode, body), submission)
+
+    async def read_event(self, request: web.BaseRequest, submission: Submission) -> None:
+        """One CloudEvent in structured mode."""
         body = await self.read_document(request)
+        self._submit_one(lambda: self._decode_event(parse_json(body)), submission)
+
+    async def read_binary_event(self, request: web.BaseRequest, submission: Submission) -> None:
+        """One CloudEvent in binary mode."""
+        body = await self.read_document(request)
+        event = partial(binary_event, request.headers, body)
+        self._submit_one(lambda: self._decode_event(event()), submission)
+
+    def _submit_one(self, decode: Callable[[], Decoded], submission: Submission) -> None:
         try:
-            submission.accept(self._decode_one(request, body, event=event), 0)
-        except InvalidLine as error:
+            submission.accept(decode(), 0)
+        except LineError as error:
             submission.refuse(error, 0)
 
-    def _decode_one(self, request: web.BaseRequest, body: bytes, *, event: bool) -> Decoded:
-        if event:
-            is_binary = request.content_type == "application/json"
-            found = binary_event(request.headers, body) if is_binary else parse_json(body)
-            return decode_event(found, schema=self._decoder.schema)
-        body = body.strip()
-        if b"\n" in body or b"\r" in body:
-            # Written over several lines: only the complete way makes one of them.
-            return self._decoder.decode_complete(body)
-        return self._decoder.decode(body)
+    def _decode_event(self, event: Any) -> Decoded:
+        return decode_event(event, schema=self._decoder.schema)
 
-    async def _read_batch(self, request: web.BaseRequest, submission: Submission) -> int | None:
+    async def read_batch(self, request: web.BaseRequest, submission: Submission) -> int | None:
+        """A batch of CloudEvents."""
         with self._holding(request) as held:
             body = await self._document(request, held, maximum=self._limits.document_bytes)
             return await self._submit_batch(body, submission)
@@ -283,7 +273,7 @@ class BodyIntake:
                 if span is not None:
                     self._submit_event(body, span, number, submission)
                     number += 1
-        except InvalidLine as error:
+        except LineError as error:
             submission.refuse(error, number)
             return number + 1 if number else None
         return None
@@ -296,13 +286,14 @@ class BodyIntake:
             if end - start > self._limits.line_bytes:
                 raise self._decoder.too_long()
             event = body[start:end]
-            submission.accept(decode_event(parse_json(event), schema=self._decoder.schema), number)
-        except InvalidLine as error:
+            submission.accept(self._decode_event(parse_json(event)), number)
+        except LineError as error:
             submission.refuse(error, number)
 
     # ------------------------------------------------------------------ lines
 
-    async def _read_lines(self, request: web.BaseRequest, submission: Submission) -> int | None:
+    async def read_lines(self, request: web.BaseRequest, submission: Submission) -> int | None:
+        """Indications in their JSON form, one a line."""
         with self._holding(request) as held:
             return await self._read_held_lines(request, submission, held)
 
@@ -338,6 +329,43 @@ class BodyIntake:
         return following
 
 
-def interrupted(error: BodyError, *, unread_from: int) -> Interrupted:
+def interrupted(error: BodyError, *, unread_from: int) -> ReadingInterruptedError:
     """Return how a body that was not read to its end is answered."""
-    return Interrupted(error.status, str(error), unread_from=unread_from)
+    return ReadingInterruptedError(error.status, str(error), unread_from=unread_from)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A form of the bodies of ``POST /v1/indications``."""
+
+    #: The label of metrics.
+    kind: str
+    #: Submits a body; None: an export message, which is answered by its own protocol.
+    read: Callable[[BodyIntake, web.BaseRequest, Submission], Awaitable[int | None]] | None
+
+
+_BINARY_EVENT = Format("cloudevents", BodyIntake.read_binary_event)
+_EXPORT = Format("cim-xml", None)
+#: What publishers may send, by content type: another format is one line, and what reads it.
+FORMATS: Mapping[str, Format] = {
+    "application/json": Format("json", BodyIntake.read_object),
+    "application/x-ndjson": Format("ndjson", BodyIntake.read_lines),
+    "application/cloudevents+json": Format("cloudevents", BodyIntake.read_event),
+    "application/cloudevents-batch+json": Format("cloudevents", BodyIntake.read_batch),
+    "application/xml": _EXPORT,
+    "text/xml": _EXPORT,
+}
+#: What sidecars relay.
+RELAYED = "application/x-ndjson"
+#: The label of what another deliverer had accepted.
+RELAY_KIND = "relay"
+EXPORT_KIND = _EXPORT.kind
+#: Every label.
+INTAKE_KINDS = (*dict.fromkeys(one.kind for one in FORMATS.values()), RELAY_KIND)
+
+
+def format_of(request: web.BaseRequest) -> Format | None:
+    """Return the form of a request's body; None for a content type that is not taken."""
+    if request.content_type == "application/json" and "ce-specversion" in request.headers:
+        return _BINARY_EVENT
+    return FORMATS.get(request.content_type)

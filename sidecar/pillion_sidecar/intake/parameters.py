@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pillion_cim.values import ILLEGAL_IN_XML, is_language_tag
 from pillion_sidecar.config.resources import Acknowledgement, Durability
+from pillion_sidecar.intake.errors import IntakeError
 from pillion_sidecar.query_parameters import refuse_parameters
 from pillion_sidecar.reliability.callbacks import BadCallback, check_callback
 
@@ -24,7 +25,7 @@ _LEVELS = {level.value.lower(): level for level in Acknowledgement}
 _MAXIMUM_LANGUAGES = 16
 
 
-class BadParameter(Exception):
+class ParameterError(IntakeError):
     """A parameter or header is wrong; the text says which, and what to do."""
 
 
@@ -52,24 +53,24 @@ def parse_parameters(
     callbacks: Sequence[str],
     maximum_wait: float,
 ) -> Parameters:
-    """Return a publish request's parameters. Raises :class:`BadParameter`."""
+    """Return a publish request's parameters. Raises :class:`ParameterError`."""
     source = query.get("source")
     if source is not None and not 0 < len(source) <= MAXIMUM_TEXT:
-        raise BadParameter(f"source: give 1 to {MAXIMUM_TEXT} characters")
+        raise ParameterError(f"source: give 1 to {MAXIMUM_TEXT} characters")
     if source is not None and ILLEGAL_IN_XML.search(source) is not None:
-        raise BadParameter("source: has a character that XML cannot carry")
+        raise ParameterError("source: has a character that XML cannot carry")
     publisher = headers.get("Pillion-Publisher")
     if publisher is not None and not 0 < len(publisher) <= MAXIMUM_TEXT:
-        raise BadParameter(f"Pillion-Publisher: give 1 to {MAXIMUM_TEXT} characters")
+        raise ParameterError(f"Pillion-Publisher: give 1 to {MAXIMUM_TEXT} characters")
     instance = query.get("instance")
     if instance is not None and publisher is None:
-        raise BadParameter("instance: give Pillion-Publisher, whose instance it is")
+        raise ParameterError("instance: give Pillion-Publisher, whose instance it is")
     callback = query.get("callback")
     if callback is not None:
         try:
             check_callback(callback, callbacks)
         except BadCallback as error:
-            raise BadParameter(f"callback: {error}") from None
+            raise ParameterError(f"callback: {error}") from None
     return Parameters(
         acknowledgement=parse_level(query, name="ack", default=default, durability=durability),
         timeout=parse_timeout(query, maximum=maximum_wait),
@@ -82,16 +83,16 @@ def parse_parameters(
 
 
 def check_names(query: Mapping[str, str], known: Collection[str]) -> None:
-    """Raise :class:`BadParameter` for a parameter that is not known, or comes twice."""
+    """Raise :class:`ParameterError` for a parameter that is not known, or comes twice."""
     reason = refuse_parameters(query, known)
     if reason is not None:
-        raise BadParameter(reason)
+        raise ParameterError(reason)
 
 
 def parse_level(
     query: Mapping[str, str], *, name: str, default: Acknowledgement, durability: Durability
 ) -> Acknowledgement:
-    """Return the acknowledgement level asked for. Raises :class:`BadParameter`, also where this
+    """Return the acknowledgement level asked for. Raises :class:`ParameterError`, also where this
     deployment cannot give it."""
     text = query.get(name)
     level = default if text is None else _LEVELS.get(text)
@@ -101,8 +102,8 @@ def parse_level(
     durable = ", durable" if durability is Durability.DISK else ""
     remedy = f"use accepted{durable} or delivered"
     if level is None:
-        raise BadParameter(f"{name}: {text!r:.40} is no level; {remedy}")
-    raise BadParameter(f"{name}={level.value.lower()} {missing}; {remedy}")
+        raise ParameterError(f"{name}: {text!r:.40} is no level; {remedy}")
+    raise ParameterError(f"{name}={level.value.lower()} {missing}; {remedy}")
 
 
 def _missing(level: Acknowledgement, durability: Durability) -> str | None:
@@ -117,18 +118,18 @@ def _missing(level: Acknowledgement, durability: Durability) -> str | None:
 
 
 def parse_count(query: Mapping[str, str], *, name: str, default: int, maximum: int) -> int:
-    """Return a number from 0 to ``maximum``. Raises :class:`BadParameter`."""
+    """Return a number from 0 to ``maximum``. Raises :class:`ParameterError`."""
     text = query.get(name)
     if text is None:
         return default
     # Longer is beyond the maximum anyway, and int() of a very long text is slow.
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= maximum):
-        raise BadParameter(f"{name}: {text!r:.40}; give a whole number from 0 to {maximum}")
+        raise ParameterError(f"{name}: {text!r:.40}; give a whole number from 0 to {maximum}")
     return int(text)
 
 
 def parse_timeout(query: Mapping[str, str], *, maximum: float) -> float:
-    """Return ``timeout`` in seconds. Raises :class:`BadParameter`."""
+    """Return ``timeout`` in seconds. Raises :class:`ParameterError`."""
     text = query.get("timeout")
     if text is None:
         return min(DEFAULT_TIMEOUT, maximum)
@@ -137,17 +138,17 @@ def parse_timeout(query: Mapping[str, str], *, maximum: float) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 <= seconds <= maximum:
-        raise BadParameter(f"timeout: {text!r:.40}; give seconds from 0 to {maximum:g}")
+        raise ParameterError(f"timeout: {text!r:.40}; give seconds from 0 to {maximum:g}")
     return seconds
 
 
 def parse_languages(text: str) -> tuple[str, ...]:
-    """Return the tags of a Content-Language header (S0.21). Raises :class:`BadParameter`."""
+    """Return the tags of a Content-Language header (S0.21). Raises :class:`ParameterError`."""
     if not text.strip():
         return ()
     tags = tuple(tag.strip() for tag in text.split(","))
     if len(tags) > _MAXIMUM_LANGUAGES or not all(map(is_language_tag, tags)):
-        raise BadParameter(
+        raise ParameterError(
             f"Content-Language: {text!r:.60}; give at most {_MAXIMUM_LANGUAGES} language tags"
         )
     return tags

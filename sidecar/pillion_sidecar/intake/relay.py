@@ -16,7 +16,7 @@ from pillion_sidecar.intake.decoding import (
     MAXIMUM_UID,
     MEMBERSHIP,
     Decoded,
-    InvalidLine,
+    LineError,
     RelayOrigin,
     decode_object,
     parse_expires,
@@ -130,17 +130,17 @@ class RelayFastPath:
 
 
 def decode_relayed(obj: Any, *, schema: Schema) -> Decoded:
-    """Decode one JSON object, the complete way. Raises :class:`InvalidLine`.
+    """Decode one JSON object, the complete way. Raises :class:`LineError`.
 
     What a sidecar has validated is validated again: whoever has its token could send anything.
     """
     if not isinstance(obj, dict):
-        raise InvalidLine('not an object; write {"class": …, "properties": {…}, "relay": {…}}')
+        raise LineError('not an object; write {"class": …, "properties": {…}, "relay": {…}}')
     ordinary = dict(obj)
     relay, languages = ordinary.pop("relay", None), ordinary.pop("languages", [])
     origin = _origin(relay)
     if not isinstance(languages, list) or not _are_languages(languages):
-        raise InvalidLine(
+        raise LineError(
             f"languages: not a list of at most {MAXIMUM_LANGUAGES} language tags",
             field="languages",
         )
@@ -163,11 +163,11 @@ def _are_languages(languages: list[Any]) -> bool:
 def _origin(given: Any) -> RelayOrigin:
     if not isinstance(given, dict):
         needed = ", ".join(_MEMBERS)
-        raise InvalidLine(f"relay: give an object with {needed}", field="relay")
+        raise LineError(f"relay: give an object with {needed}", field="relay")
     for name in given:
         if name not in _MEMBERS:
             shown = f"relay.{name}"[:40]
-            raise InvalidLine(
+            raise LineError(
                 f"{shown}: unknown; relay has {', '.join(_MEMBERS)}",
                 field=shown,
             )
@@ -186,7 +186,7 @@ def _text(given: dict[str, Any], name: str, *, maximum: int) -> str:
         or not 0 < len(value) <= maximum
         or ILLEGAL_IN_XML.search(value) is not None
     ):
-        raise InvalidLine(
+        raise LineError(
             f"relay.{name}: not a text of 1 to {maximum} characters that XML can carry",
             field=f"relay.{name}",
         )
@@ -199,7 +199,7 @@ def _accepted_at(value: Any) -> float:
     except OverflowError:
         seconds = math.inf
     if not 0 <= seconds < math.inf:
-        raise InvalidLine(
+        raise LineError(
             f"relay.acceptedAt: not a number of seconds since 1970: {value!r:.40}",
             field="relay.acceptedAt",
         )
@@ -208,7 +208,7 @@ def _accepted_at(value: Any) -> float:
 
 def _number(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= GREATEST_NUMBER:
-        raise InvalidLine(
+        raise LineError(
             f"relay.number: not an integer from 0 to {GREATEST_NUMBER}: {value!r:.40}",
             field="relay.number",
         )
@@ -235,7 +235,7 @@ class RelaySubmission(Submission):
         # Why what comes now is refused for now, whatever it is.
         self._stopped: Refusal | None = None
 
-    def refuse(self, error: InvalidLine, line: int) -> None:
+    def refuse(self, error: LineError, line: int) -> None:
         """Note a line that is wrong."""
         if self._stopped is None:
             super().refuse(error, line)

@@ -30,13 +30,22 @@ from pillion_sidecar.intake.acknowledgement import (
     unavailable,
 )
 from pillion_sidecar.intake.bodies import BodyBudget, IntakeLimits, interrupt_body
-from pillion_sidecar.intake.formats import KINDS, BodyIntake, Interrupted, LineDecoder, kind_of
+from pillion_sidecar.intake.formats import (
+    EXPORT_KIND,
+    FORMATS,
+    RELAYED,
+    BodyIntake,
+    Format,
+    LineDecoder,
+    ReadingInterruptedError,
+    format_of,
+)
 from pillion_sidecar.intake.gate import IntakeGate, Visit
 from pillion_sidecar.intake.parameters import (
     DEFAULT_FAULTS,
     MAXIMUM_FAULTS,
     PUBLISH_PARAMETERS,
-    BadParameter,
+    ParameterError,
     Parameters,
     check_names,
     parse_count,
@@ -51,7 +60,7 @@ from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.identity import scoped
 from pillion_sidecar.reliability.publishers import Publisher, Publishers
 from pillion_sidecar.reliability.receipts import Follower, Receipt
-from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome
+from pillion_sidecar.telemetry.metrics import IntakeOutcome
 
 RECEIPT_PARAMETERS = frozenset({"level", "timeout"})
 FLUSH_PARAMETERS = frozenset({"instance", "level", "publisher", "timeout"})
@@ -122,7 +131,7 @@ class Asking:
             check_names(request.query, RECEIPT_PARAMETERS)
             seconds = parse_timeout(request.query, maximum=self._limits.wait_seconds)
             level = self._level(request, default=Acknowledgement.DELIVERED)
-        except BadParameter as error:
+        except ParameterError as error:
             return refuse(400, str(error))
         receipt = self._acknowledging.find(
             request.match_info["id"], namespace=namespace_of(request)
@@ -149,7 +158,7 @@ class Asking:
             seconds = parse_timeout(request.query, maximum=self._limits.wait_seconds)
             level = self._level(request, default=Acknowledgement.DELIVERED)
             publisher = self._publisher(request)
-        except BadParameter as error:
+        except ParameterError as error:
             return refuse(400, str(error))
         refusal = _refusal(publisher, request)
         if refusal is not None:
@@ -173,7 +182,7 @@ class Asking:
                 request.query, name="limit", default=DEFAULT_FAULTS, maximum=MAXIMUM_FAULTS
             )
             publisher = self._publisher(request)
-        except BadParameter as error:
+        except ParameterError as error:
             return refuse(400, str(error))
         refusal = _refusal(publisher, request)
         if refusal is not None:
@@ -192,7 +201,7 @@ class Asking:
     def _publisher(self, request: web.Request) -> Publisher | None:
         publisher_id = request.query.get("publisher")
         if not publisher_id:
-            raise BadParameter("publisher: give the ID sent as Pillion-Publisher")
+            raise ParameterError("publisher: give the ID sent as Pillion-Publisher")
         return self._publishers.find(scoped(namespace_of(request), publisher_id))
 
 
@@ -340,7 +349,7 @@ class _Intake:
                 return unavailable(visit, retry_after=UNAVAILABLE_RETRY_AFTER)
             try:
                 return await handler(request, visit)
-            except BadParameter as error:
+            except ParameterError as error:
                 return refuse(400, str(error))
             finally:
                 visit.leave()
@@ -351,10 +360,10 @@ class _Intake:
 
     async def publish(self, request: web.Request, visit: Visit) -> web.StreamResponse:
         """POST /v1/indications."""
-        kind = _media(request)
-        if isinstance(kind, web.Response):
-            return kind
-        if kind is IntakeKind.CIM_XML:
+        body = _media(request)
+        if isinstance(body, web.Response):
+            return body
+        if body.read is None:
             return await self.export(request, visit)
         check_names(request.query, PUBLISH_PARAMETERS)
         parameters = self._parameters(request)
@@ -366,7 +375,7 @@ class _Intake:
             if known is None or known.instance != instance:
                 return other_instance(known)
         publication = self._begin(visit, parameters)
-        reading = self._bodies.read(request, publication.submission, kind=kind)
+        reading = self._bodies.read(request, publication.submission, body=body)
         return await self._answer(request, reading, publication)
 
     def _publisher(self, visit: Visit, parameters: Parameters) -> Publisher | None:
@@ -380,9 +389,9 @@ class _Intake:
             return refuse(404, NO_GATEWAY)
         if not may_relay(request):
             return refuse(403, NOT_OURS)
-        kind = _media(request, relayed=True)
-        if isinstance(kind, web.Response):
-            return kind
+        body = _media(request, relayed=True)
+        if isinstance(body, web.Response):
+            return body
         # Other names are ignored: the sidecar may be newer than its gateway.
         parameters = self._parameters(request)
         if parameters.callback is not None:
@@ -412,7 +421,7 @@ class _Intake:
         interruption = None
         try:
             unread_from = await reading
-        except Interrupted as error:
+        except ReadingInterruptedError as error:
             interruption, unread_from = error, error.unread_from
         submission = publication.submission
         document = submission_document(submission, unread_from=unread_from)
@@ -479,17 +488,17 @@ class _Intake:
             return unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
         try:
             body = await self._bodies.read_document(request)
-        except Interrupted as error:
+        except ReadingInterruptedError as error:
             return cimxml.request_error(error.status, None, error.reason)
         schema = self._context.routes.schema
         export = cimxml.parse_export(request, body, schema=schema)
         if isinstance(export, web.Response):
-            self._observer.received(IntakeKind.CIM_XML, IntakeOutcome.INVALID)
+            self._observer.received(EXPORT_KIND, IntakeOutcome.INVALID)
             return export
         publication = self._begin(visit, parameters)
         receipt, submission = publication.receipt, publication.submission
         cimxml.submit_export(export, submission, schema=schema)
-        submission.report(self._observer, IntakeKind.CIM_XML)
+        submission.report(self._observer, EXPORT_KIND)
         if receipt is not None and not submission.refused:
             await self._reach(request, publication, receipt)
             answer = cimxml.durable_answer if receipt.is_for_durable else cimxml.delivered_answer
@@ -553,18 +562,18 @@ def _refuse_encoding(request: web.Request) -> web.Response | None:
     return refuse(415, f"Content-Encoding: {encoding[:40]!r}; send the body as it is")
 
 
-def _media(request: web.Request, *, relayed: bool = False) -> IntakeKind | web.Response:
+def _media(request: web.Request, *, relayed: bool = False) -> Format | web.Response:
     """Return the form of a body, or the 415 for one that is not taken."""
-    kind = kind_of(request)
-    if kind is None or (relayed and kind is not IntakeKind.NDJSON):
-        taken = "application/x-ndjson" if relayed else f"one of {', '.join(KINDS)}"
+    found = format_of(request)
+    if found is None or (relayed and request.content_type != RELAYED):
+        taken = RELAYED if relayed else f"one of {', '.join(FORMATS)}"
         return refuse(415, f"Content-Type: {request.content_type[:80]!r}; send {taken}")
     refusal = _refuse_encoding(request)
     if refusal is not None:
         return refusal
     if (request.charset or "utf-8").lower() not in ("utf-8", "utf8", "us-ascii"):
         return refuse(415, f"charset: {request.charset!r:.40}; send UTF-8")
-    return kind
+    return found
 
 
 __all__ = ["IntakeGate", "create_intake"]

@@ -21,7 +21,7 @@ from pillion_sidecar.indication import (
     Tracker,
     Unreached,
 )
-from pillion_sidecar.intake.decoding import MAXIMUM_GROUP_IDLE, Decoded, InvalidLine
+from pillion_sidecar.intake.decoding import MAXIMUM_GROUP_IDLE, Decoded, LineError
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.reliability.duplicates import IN_DELIVERY, DuplicateMemory, Original
 from pillion_sidecar.reliability.group_rules import Moment
@@ -29,7 +29,7 @@ from pillion_sidecar.reliability.identity import identity_digest, scoped, sequen
 from pillion_sidecar.reliability.message_groups import FULL_RETRY_AFTER, Examined, Groups
 from pillion_sidecar.reliability.receipts import Follower
 from pillion_sidecar.reliability.states import Guard, State, Transition, step
-from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome
+from pillion_sidecar.telemetry.metrics import IntakeOutcome
 
 #: Refused lines of one request that are told one by one.
 MAXIMUM_REFUSED = 10_000
@@ -45,7 +45,7 @@ FOR_NOW = 429
 class IntakeObserver(Protocol):
     """Counts what publishers sent (telemetry's metrics)."""
 
-    def received(self, kind: IntakeKind, outcome: IntakeOutcome, indications: int = 1) -> None:
+    def received(self, kind: str, outcome: IntakeOutcome, indications: int = 1) -> None:
         """So many lines of one form have met one outcome."""
 
 
@@ -129,7 +129,7 @@ class Submission:
         """Whether reading must stop: no further refusal can be told, or nothing more is taken."""
         return len(self.refused) >= MAXIMUM_REFUSED or self._context.closing is not None
 
-    def report(self, observer: IntakeObserver, kind: IntakeKind) -> None:
+    def report(self, observer: IntakeObserver, kind: str) -> None:
         """Tell what has come since the last report."""
         counts = (self.accepted, self.duplicate, self.wrong, len(self.refused) - self.wrong)
         outcomes = (
@@ -143,7 +143,7 @@ class Submission:
                 observer.received(kind, outcome, count - before)
         self._reported = counts
 
-    def refuse(self, error: InvalidLine, line: int) -> None:
+    def refuse(self, error: LineError, line: int) -> None:
         """Note a line that is wrong."""
         self.wrong += 1
         self.refused.append(
@@ -221,7 +221,7 @@ class Submission:
             return False
         field = "groupExpires"
         reason = f"{field}: more than {MAXIMUM_GROUP_LIFE} seconds from now; give an earlier time"
-        self.refuse(InvalidLine(reason, field=field), line)
+        self.refuse(LineError(reason, field=field), line)
         return True
 
     def _repeat(
@@ -343,7 +343,7 @@ class Submission:
         elif refusal is not None:
             self._refuse_for_now(refusal, targets, line)
         else:
-            self.refuse(InvalidLine(reason, field=field), line)
+            self.refuse(LineError(reason, field=field), line)
 
     def _offer(
         self,

@@ -24,6 +24,7 @@ from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.connections import ended_with_client
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.service import DeliveryService
+from pillion_sidecar.filewatch import Unusable, read_bounded
 from pillion_sidecar.http_errors import refuse
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.discards import DiscardRecorder
@@ -313,11 +314,9 @@ class TokenFile:
     def read(self) -> bytes:
         """The token; nothing where there is no file, or it is empty or too long."""
         try:
-            with self._path.open("rb") as file:
-                content = file.read(MOST_TOKEN_BYTES + 1)
-        except OSError:
+            return read_bounded(self._path, maximum=MOST_TOKEN_BYTES).strip()
+        except Unusable:
             return b""
-        return content.strip() if len(content) <= MOST_TOKEN_BYTES else b""
 
 
 def add_operator_route(

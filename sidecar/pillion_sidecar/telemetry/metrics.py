@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.config.resources import Protocol
 from pillion_sidecar.delivery.handler import RELAY
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.indication import Unreached
 from pillion_sidecar.journal.disk import DiskJournal
+from pillion_sidecar.protocols import PROTOCOLS
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.telemetry import definitions
@@ -142,17 +142,6 @@ class JournalMetrics:
         yield from self._commits.lines()
 
 
-class IntakeKind(StrEnum):
-    """What a publisher's body was."""
-
-    JSON = "json"
-    NDJSON = "ndjson"
-    CLOUD_EVENTS = "cloudevents"
-    CIM_XML = "cim-xml"
-    #: What another deliverer had accepted.
-    RELAY = "relay"
-
-
 class IntakeOutcome(StrEnum):
     """What became of an indication at intake."""
 
@@ -178,7 +167,9 @@ class Metrics:
         queues: Callable[[], Iterable[DestinationQueue]] = tuple,
         duplicates: DuplicateMemory | None = None,
         log_records_dropped: Callable[[], int] = int,
+        intake_kinds: Iterable[str] = (),
     ) -> None:
+        """``intake_kinds``: the formats of bodies, counted from 0."""
         self._clock = clock
         self._version = version
         self._started_at = clock.time()
@@ -189,7 +180,7 @@ class Metrics:
         self._unreached: Mapping[Unreached, int] = dict.fromkeys(Unreached, 0)
         self._journal = JournalMetrics()
         self._log_records_dropped = log_records_dropped
-        protocols = [*(protocol.value for protocol in Protocol), RELAY]
+        protocols = [*PROTOCOLS, RELAY]
         self._attempt_duration = Histogram(
             definitions.ATTEMPT_DURATION, bounds=ATTEMPT_BOUNDS, known=protocols
         )
@@ -197,7 +188,7 @@ class Metrics:
             definitions.END_TO_END, bounds=END_TO_END_BOUNDS, known=protocols
         )
         self._intake = Counter(
-            {(kind, outcome): 0 for kind in IntakeKind for outcome in IntakeOutcome}
+            {(kind, outcome): 0 for kind in intake_kinds for outcome in IntakeOutcome}
         )
         self._reloads = Counter({"success": 0, "failure": 0})
         self._last_reload_successful = True
@@ -246,7 +237,7 @@ class Metrics:
         """A commit of the journal took ``seconds``."""
         self._journal.committed(seconds)
 
-    def received(self, kind: IntakeKind, outcome: IntakeOutcome, indications: int = 1) -> None:
+    def received(self, kind: str, outcome: IntakeOutcome, indications: int = 1) -> None:
         """Count indications that a publisher sent."""
         self._intake[kind, outcome] += indications
 

@@ -228,7 +228,7 @@ BLOCKS: list[JSON] = [
 
 
 def test_what_a_deliverer_is_made_of_is_what_kubernetes_takes(server: Server) -> None:
-    block_type = DELIVERER.type
+    block_type = DELIVERER
     assert isinstance(block_type, Struct)
 
     # Otherwise a good service would make the pods that it selects impossible.

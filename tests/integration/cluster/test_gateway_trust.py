@@ -28,7 +28,7 @@ from pillion_operator.desired.trust import hosts
 from pillion_operator.gathering.issuing import IssuerKeeper
 from pillion_operator.names import SERVICE_LABEL
 from pillion_operator.store import Change, Key, key_of
-from pillion_sidecar.auth.tokens import BadToken, TokenKeys, parse_keys, verify
+from pillion_sidecar.auth.tokens import TokenError, TokenKeys, parse_keys, verify
 from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.rendered import pack, render
 from support.desired import DEFAULTS
@@ -280,7 +280,7 @@ async def test_a_gateway_verifies_by_its_file_what_the_api_server_issues(
     assert principal(await issued(api, namespace)) == (namespace, "default")
     # Whether another namespace may publish is for the door to say; who it is, is known.
     assert principal(await issued(api, "default")) == ("default", "default")
-    with pytest.raises(BadToken, match="audience"):
+    with pytest.raises(TokenError, match="audience"):
         principal(await issued(api, namespace, audience="https://elsewhere"))
 
 

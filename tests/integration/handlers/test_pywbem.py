@@ -14,7 +14,7 @@ import pywbem
 
 from pillion_cim.schema import Schema, load_schema
 from pillion_sidecar.config.addresses import AddressPolicy
-from pillion_sidecar.config.resources import ListenerDestination, Protocol
+from pillion_sidecar.config.resources import ListenerDestination
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.resolver import Resolver
@@ -76,7 +76,7 @@ async def recording(schema: Schema, **options: int) -> AsyncIterator[tuple[Recor
         name="pywbem",
         uid="u",
         destination=f"http://localhost:{port}/anything",
-        protocol=Protocol.CIM_XML,
+        protocol="CIM-XML",
     )
     handler = registry.create_handler(destination)
     try:

@@ -14,7 +14,7 @@ from pillion_sidecar.auth.principal import Principal
 from pillion_sidecar.auth.tokens import (
     LEEWAY,
     MAXIMUM_TOKEN,
-    BadToken,
+    TokenError,
     TokenKeys,
     parse_keys,
     verify,
@@ -36,7 +36,7 @@ def keys(issuer: TokenIssuer) -> TokenKeys:
 
 
 def refused(token: str, keys: TokenKeys, *, now: float = NOW) -> tuple[Turned, str]:
-    with pytest.raises(BadToken) as caught:
+    with pytest.raises(TokenError) as caught:
         verify(token, keys, now=now)
     # A token with a good signature could be shown again by whoever reads this.
     assert len(token) < 8 or token not in repr(caught.value)

@@ -17,7 +17,7 @@ from pillion_sidecar.config.durability import (
     effective_retry,
     first_loss_after,
 )
-from pillion_sidecar.config.resources import Durability, ListenerDestination, Protocol
+from pillion_sidecar.config.resources import Durability, ListenerDestination
 from pillion_sidecar.telemetry.definitions import METRICS
 from support.house import ROOT
 from support.manual import DOCS, blocks, codes, table, text_of
@@ -161,7 +161,7 @@ def test_the_alert_of_a_dead_listener_fires_before_the_first_loss_by_default() -
         assert int(monitoring[section]["interval"].removesuffix("s")) <= 60
     assert max(bound, 60) + every <= ALERT_SECONDS
     destination = ListenerDestination(
-        name="siem", uid="1", destination="http://siem.example/", protocol=Protocol.CIM_XML
+        name="siem", uid="1", destination="http://siem.example/", protocol="CIM-XML"
     )
     for durability in Durability:
         retry = effective_retry(destination, durability)

@@ -12,7 +12,6 @@ from pillion_sidecar.config.resources import (
     Durability,
     IndicationService,
     ListenerDestination,
-    Protocol,
 )
 
 MEMORY, STATE_ONLY, DISK = Durability.MEMORY, Durability.STATE_ONLY, Durability.DISK
@@ -72,7 +71,7 @@ def test_a_queue_on_disk_holds_more_than_one_in_memory(
         name="ops",
         uid="1",
         destination="https://ops.example/",
-        protocol=Protocol.CIM_XML,
+        protocol="CIM-XML",
         queue_size=asked,
     )
     assert queue_capacity(destination, durability) == capacity

@@ -12,6 +12,7 @@ from pillion_sidecar.config import crd, reference
 from pillion_sidecar.config.schema import KINDS
 from pillion_sidecar.config.schema.fields import Kind, Struct
 from pillion_sidecar.config.validation import Complaints, check
+from pillion_sidecar.protocols import PROTOCOLS
 
 ROOT = Path(__file__).resolve().parents[3]
 UP_TO_DATE = "out of date: run `make generate`"
@@ -112,6 +113,8 @@ def test_no_definition_is_left_over(folder: str) -> None:
 def test_the_manual_is_up_to_date() -> None:
     written = (ROOT / "docs" / "reference" / "resources.md").read_text(encoding="utf-8")
     assert written == reference.render(), UP_TO_DATE
+    protocols = (ROOT / "docs" / "reference" / "protocols.md").read_text(encoding="utf-8")
+    assert protocols == reference.render_protocols(PROTOCOLS.values()), UP_TO_DATE
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=IDS)

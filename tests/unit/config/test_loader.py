@@ -18,7 +18,6 @@ from pillion_sidecar.config.resources import (
     Durability,
     HoldCause,
     Ordering,
-    Protocol,
     QueryLanguage,
     QueueFullPolicy,
     RemovalAction,
@@ -63,7 +62,7 @@ def test_the_first_example_is_valid() -> None:
     configuration = load_folder(EXAMPLE)
     assert configuration.service.name == "default"
     assert list(configuration.subscriptions) == ["major-alerts-to-operations"]
-    assert configuration.destinations["operations"].protocol is Protocol.CIM_XML
+    assert configuration.destinations["operations"].protocol == "CIM-XML"
     assert configuration.warnings == ()
 
 
@@ -220,7 +219,7 @@ def test_every_field_of_a_destination_arrives(tmp_path: Path) -> None:
         jitter=0.25,
         respect_retry_after=False,
     )
-    assert (ops.protocol, ops.timeout_seconds) == (Protocol.CLOUD_EVENTS, 5.0)
+    assert (ops.protocol, ops.timeout_seconds) == ("CloudEvents", 5.0)
     assert (ops.ordering, ops.max_in_flight) == (Ordering.GROUP, 4)
     assert ops.sequence_identifiers is SequenceIdentifiers.OMIT
     assert ops.suspended

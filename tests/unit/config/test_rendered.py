@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pillion_sidecar.config.rendered import (
     MOST_TEXT_BYTES,
-    CorruptRevision,
+    CorruptRevisionError,
     TooLarge,
     complete_revisions,
     is_part,
@@ -194,14 +194,14 @@ def damaged(content: bytes, text: str = "text") -> dict[str, bytes]:
     ],
 )
 def test_a_damaged_file_is_named_not_believed(content: bytes, complaint: str) -> None:
-    with pytest.raises(CorruptRevision, match=f"{revision_of('text')} .*{complaint}"):
+    with pytest.raises(CorruptRevisionError, match=f"{revision_of('text')} .*{complaint}"):
         unpack(damaged(content))
 
 
 def test_a_few_bytes_that_hold_gigabytes_are_not_inflated() -> None:
     stream = zlib.compressobj(9, zlib.DEFLATED, 31)
     bomb = b"".join(stream.compress(bytes(1024 * 1024)) for _ in range(80)) + stream.flush()
-    with pytest.raises(CorruptRevision, match="more than 64 MiB"):
+    with pytest.raises(CorruptRevisionError, match="more than 64 MiB"):
         unpack(damaged(bomb))
 
 
@@ -215,6 +215,6 @@ def test_a_few_bytes_that_hold_gigabytes_are_not_inflated() -> None:
 def test_whatever_lies_there_is_nothing_or_corrupt(files: dict[str, bytes]) -> None:
     try:
         unpacked = unpack(files)
-    except CorruptRevision:
+    except CorruptRevisionError:
         return
     assert unpacked is None

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pillion_sidecar.config.loader import load_folder
-from pillion_sidecar.config.reuse import reuse
+from pillion_sidecar.config.resources import reuse
 from support.resources import alert_filter, destination, subscription, write_rendered
 
 

@@ -9,6 +9,7 @@ from pillion_cim.cimxml.response import render_export_error, render_export_respo
 from pillion_cim.schema import Schema, load_schema
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.handlers.cimxml import CIMXMLHandler
+from pillion_sidecar.handlers.http.authorization import StaticAuthorizer
 from pillion_sidecar.handlers.http.exchange import Failure, Headers
 from pillion_sidecar.handlers.http.target import parse_target
 from pillion_sidecar.testing import FakeTime
@@ -39,7 +40,7 @@ def handler(sender: FakeSender, schema: Schema) -> CIMXMLHandler:
     return CIMXMLHandler(
         sender=sender,
         target=parse_target("http://a.example/CIMListener/x", port=5988),
-        authorization=b"Authorization: Basic dTpw\r\n",
+        authorizer=StaticAuthorizer(b"Authorization: Basic dTpw\r\n"),
         clock=FakeTime(),
         schema=schema,
     )

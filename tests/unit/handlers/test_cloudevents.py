@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler, event_of, render
+from pillion_sidecar.handlers.http.authorization import StaticAuthorizer
 from pillion_sidecar.handlers.http.exchange import Failure
 from pillion_sidecar.handlers.http.target import parse_target
 from pillion_sidecar.testing import FakeTime
@@ -198,7 +199,7 @@ def handler(sender: FakeSender) -> CloudEventsHandler:
     return CloudEventsHandler(
         sender=sender,
         target=parse_target("http://a.example:81/hook?x=1"),
-        authorization=b"Authorization: Bearer t\r\n",
+        authorizer=StaticAuthorizer(b"Authorization: Bearer t\r\n"),
         clock=FakeTime(),
         service_name="default",
     )
@@ -283,7 +284,7 @@ async def test_what_cannot_be_made_ready_is_reported_by_its_attempt() -> None:
     handler = CloudEventsHandler(
         sender=sender,
         target=parse_target("http://listener.example/"),
-        authorization=b"",
+        authorizer=StaticAuthorizer(),
         clock=FakeTime(),
         service_name="default",
     )
@@ -301,7 +302,7 @@ def test_what_was_made_ready_is_not_taken_apart_again() -> None:
     handler = CloudEventsHandler(
         sender=sender,
         target=parse_target("http://listener.example/"),
-        authorization=b"",
+        authorizer=StaticAuthorizer(),
         clock=FakeTime(),
         service_name="default",
     )

@@ -11,7 +11,7 @@ from pillion_cim.schema import load_schema
 from pillion_sidecar.config.resources import Credentials
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
 from pillion_sidecar.handlers.cimxml import CIMXMLHandler
-from pillion_sidecar.handlers.http.exchange import authorization
+from pillion_sidecar.handlers.http.authorization import StaticAuthorizer, authorization
 from pillion_sidecar.handlers.http.target import parse_target
 from pillion_sidecar.handlers.redaction import DiscreetHandler
 from pillion_sidecar.indication import Indication
@@ -118,7 +118,7 @@ def test_what_a_listener_echoes_in_its_headers_is_not_shown(
         CIMXMLHandler(
             sender=sender,
             target=parse_target("http://a.example/", port=5988),
-            authorization=line,
+            authorizer=StaticAuthorizer(line),
             clock=FakeTime(),
             schema=load_schema(),
         ),

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from pillion_sidecar.config.resources import Credentials
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
+from pillion_sidecar.handlers.http.authorization import authorization
 from pillion_sidecar.handlers.http.exchange import (
     RETRY_AFTER_LIMIT,
-    authorization,
     retry_after,
     status_outcome,
 )

@@ -10,15 +10,17 @@ import trustme
 
 from pillion_cim.schema import load_schema
 from pillion_sidecar.config.addresses import AddressPolicy
-from pillion_sidecar.config.resources import Credentials, ListenerDestination, Protocol, TLSOptions
+from pillion_sidecar.config.resources import Credentials, ListenerDestination, TLSOptions
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler, HoldCause
 from pillion_sidecar.handlers.cimxml import CIMXMLHandler
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler
 from pillion_sidecar.handlers.http.connector import TLSContexts, build_context
 from pillion_sidecar.handlers.http.target import InvalidDestinationError
 from pillion_sidecar.handlers.redaction import DiscreetHandler
-from pillion_sidecar.handlers.registry import HandlerRegistry
+from pillion_sidecar.handlers.registry import HandlerRegistry, load_factories
 from pillion_sidecar.handlers.relay import RelayHandler
+from pillion_sidecar.protocols import Protocol
+from pillion_sidecar.protocols.declaration import http_schemes
 from pillion_sidecar.settings import GatewayAccess
 from pillion_sidecar.testing import FakeTime
 from support.handlers import delivery
@@ -48,21 +50,21 @@ def destination(**given: Any) -> ListenerDestination:
         "name": "a",
         "uid": "u",
         "destination": "http://a.example/",
-        "protocol": Protocol.CIM_XML,
+        "protocol": "CIM-XML",
     }
     return ListenerDestination(**(values | given))
 
 
 def test_each_protocol_has_its_handler(registry: HandlerRegistry) -> None:
     cim = registry.create_handler(destination())
-    events = registry.create_handler(destination(protocol=Protocol.CLOUD_EVENTS))
+    events = registry.create_handler(destination(protocol="CloudEvents"))
     assert isinstance(cim, CIMXMLHandler)
     assert isinstance(events, CloudEventsHandler)
 
 
-@pytest.mark.parametrize("protocol", [Protocol.CIM_XML, Protocol.CLOUD_EVENTS])
+@pytest.mark.parametrize("protocol", ["CIM-XML", "CloudEvents"])
 def test_where_credentials_are_sent_answers_are_not_shown_as_they_are(
-    registry: HandlerRegistry, protocol: Protocol
+    registry: HandlerRegistry, protocol: str
 ) -> None:
     sent = Credentials(username="a", password="planted-password")
     given = destination(protocol=protocol, credentials=sent)
@@ -186,3 +188,35 @@ async def test_what_is_to_be_relayed_waits_for_the_authorities_of_its_gateway(
     assert not outcome.spends_attempt
     assert "authorities" in outcome.detail
     handler.close()
+
+
+@pytest.fixture
+def without_module(fake_time: FakeTime) -> HandlerRegistry:
+    memo = Protocol(
+        name="Memo",
+        summary="",
+        manual="",
+        schemes=http_schemes(),
+        handler="no_such_module:create_handler",
+        extra="memo",
+    )
+    return HandlerRegistry(
+        clock=fake_time,
+        timers=fake_time,
+        resolver=NoResolver(),
+        address_policy=AddressPolicy(),
+        schema=load_schema(),
+        service_name="default",
+        factories=load_factories([memo]),
+    )
+
+
+async def test_a_protocol_says_what_its_handler_misses(
+    without_module: HandlerRegistry,
+) -> None:
+    handler = without_module.create_handler(destination(protocol="Memo"))
+    told: asyncio.Future[DeliveryOutcome] = asyncio.get_running_loop().create_future()
+    handler.deliver(delivery(), told.set_result)
+    outcome = await told
+    assert outcome.hold is HoldCause.PROTOCOL
+    assert outcome.detail == "protocol Memo needs no_such_module: install pillion[memo]"

@@ -9,8 +9,13 @@ from typing import Any
 import pytest
 
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
+from pillion_sidecar.filewatch import FollowedFile, Unusable
 from pillion_sidecar.handlers.gateway import relay_target
-from pillion_sidecar.handlers.gateway_token import FollowedFile, GatewayToken, UnreadableFile
+from pillion_sidecar.handlers.http.authorization import (
+    Authorizer,
+    StaticAuthorizer,
+    TokenFileAuthorizer,
+)
 from pillion_sidecar.handlers.http.exchange import Failure
 from pillion_sidecar.handlers.http.target import InvalidDestinationError, parse_target
 from pillion_sidecar.handlers.relay import (
@@ -58,10 +63,14 @@ class Told:
 
 
 def handler(
-    sender: FakeSender, fake_time: FakeTime, *, token: GatewayToken | None = None
+    sender: FakeSender, fake_time: FakeTime, *, token: Authorizer | None = None
 ) -> RelayHandler:
     return RelayHandler(
-        sender=sender, target=parse_target(RELAY_URL), token=token, clock=fake_time, in_group=True
+        sender=sender,
+        target=parse_target(RELAY_URL),
+        authorizer=token or StaticAuthorizer(),
+        clock=fake_time,
+        in_group=True,
     )
 
 
@@ -343,7 +352,9 @@ class Turning:
     def __init__(self, path: Path, sender: FakeSender, fake_time: FakeTime) -> None:
         self.path = path
         self.sender = sender
-        token = GatewayToken(FollowedFile(path), clock=fake_time)
+        token = TokenFileAuthorizer(
+            FollowedFile(path), clock=fake_time, what="the token for the gateway"
+        )
         self.handler = handler(sender, fake_time, token=token)
         self.told = Told(self.handler)
 
@@ -426,7 +437,7 @@ def test_nothing_is_sent_for_a_handler_that_was_closed_meanwhile(
 def test_a_followed_file_that_is_too_long_is_not_taken(tmp_path: Path) -> None:
     path = tmp_path / "ca.crt"
     path.write_bytes(b"x" * (1024 * 1024 + 1))
-    with pytest.raises(UnreadableFile, match="longer"):
+    with pytest.raises(Unusable, match="longer"):
         FollowedFile(path).read()
 
 

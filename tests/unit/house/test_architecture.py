@@ -70,6 +70,8 @@ VALUES = {
 
 #: What the operator, and so a process without an event loop, may take from the deliverer.
 CONFIG = "pillion_sidecar.config"
+PROTOCOLS = "pillion_sidecar.protocols"
+FILEWATCH = "pillion_sidecar.filewatch"
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +134,7 @@ def test_the_operator_takes_of_the_sidecar_its_configuration_and_its_connections
         if imported.split(".")[0] == "pillion_sidecar"
     }
     others = {name for name in taken if not f"{name}.".startswith(f"{CONFIG}.")}
-    assert others == {"pillion_sidecar.connections"}
+    assert others == {"pillion_sidecar.connections", PROTOCOLS}
 
 
 @pytest.mark.parametrize(("package", "port"), PORTS.items())
@@ -168,7 +170,8 @@ def test_the_configuration_is_loaded_without_the_deliverer() -> None:
     names = [name for name in modules("pillion_sidecar") if f"{name}.".startswith(f"{CONFIG}.")]
     loaded = imported_along_with(names)
     ours = {name for name in loaded if name.startswith("pillion_sidecar.")}
-    assert {name for name in ours if not f"{name}.".startswith(f"{CONFIG}.")} == set()
+    known = (f"{CONFIG}.", f"{PROTOCOLS}.", f"{FILEWATCH}.")
+    assert {name for name in ours if not f"{name}.".startswith(known)} == set()
     assert loaded.isdisjoint({"aiohttp", "prometheus_client", "aiodns", "httptools"})
 
 

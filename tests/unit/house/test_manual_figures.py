@@ -26,7 +26,6 @@ from pillion_sidecar.config.resources import (
     IndicationService,
     IndicationSubscription,
     ListenerDestination,
-    Protocol,
     RetryPolicy,
 )
 from pillion_sidecar.delivery.backlog import FRONT_ENTRIES, CompactEntries
@@ -99,7 +98,7 @@ DOOR = Limits()
 SERVICE = IndicationService()
 RETRY = RetryPolicy()
 DESTINATION = ListenerDestination(
-    name="siem", uid="1", destination="http://siem.example/", protocol=Protocol.CIM_XML
+    name="siem", uid="1", destination="http://siem.example/", protocol="CIM-XML"
 )
 ON_DISK_WINDOW = duplicate_window(
     Configuration(revision="", destinations={"siem": DESTINATION}), Durability.DISK

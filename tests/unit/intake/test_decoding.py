@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pillion_sidecar.intake.decoding import (
     Decoded,
-    InvalidLine,
+    LineError,
     decode_object,
     parse_expires,
     parse_json,
@@ -82,10 +82,10 @@ def written_lines(draw: st.DrawFn) -> bytes:
     return written.encode("utf-8", "surrogatepass")
 
 
-def complete(line: bytes) -> Decoded | InvalidLine:
+def complete(line: bytes) -> Decoded | LineError:
     try:
         return decode_object(parse_json(line), schema=SCHEMA)
-    except InvalidLine as error:
+    except LineError as error:
         return error
 
 
@@ -99,8 +99,8 @@ def test_the_shorter_way_gives_what_the_complete_one_gives(line: bytes) -> None:
     slow = complete(line)
     try:
         fast = FAST.decode(line)
-    except InvalidLine:
-        assert isinstance(slow, InvalidLine)
+    except LineError:
+        assert isinstance(slow, LineError)
         return
     if fast is None:
         return
@@ -121,7 +121,7 @@ def test_the_shorter_way_gives_what_the_complete_one_gives(line: bytes) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_decoded_or_refused(line: bytes) -> None:
-    with pytest.raises(InvalidLine):
+    with pytest.raises(LineError):
         DECODER.decode(line)
 
 
@@ -129,7 +129,7 @@ def test_any_bytes_are_decoded_or_refused(line: bytes) -> None:
 def test_a_damaged_line_is_decoded_or_refused(line: bytes, at: int, damage: bytes) -> None:
     try:
         decoded = DECODER.decode(line[:at] + damage + line[at + 1 :])
-    except InvalidLine:
+    except LineError:
         return
     assert json.loads(decoded.body).keys() == {"class", "properties"}
 
@@ -180,7 +180,7 @@ def test_expires_is_an_rfc_3339_time(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "1970-01-01", "1970-01-01T00:00:10", "2026-13-01T00:00:00Z"])
 def test_what_is_no_rfc_3339_time_is_refused(text: str) -> None:
-    with pytest.raises(InvalidLine, match="RFC 3339"):
+    with pytest.raises(LineError, match="RFC 3339"):
         parse_expires(text)
 
 
@@ -195,7 +195,7 @@ def test_what_is_no_rfc_3339_time_is_refused(text: str) -> None:
 )
 def test_a_line_that_is_none_is_refused_with_a_remedy(line: bytes, remedy: str) -> None:
     refused = complete(line)
-    assert isinstance(refused, InvalidLine)
+    assert isinstance(refused, LineError)
     assert remedy in str(refused)
 
 
@@ -210,6 +210,6 @@ def test_a_line_that_is_none_is_refused_with_a_remedy(line: bytes, remedy: str) 
 )
 def test_a_member_that_is_none_is_told_with_what_was_meant(member: str, remedy: str) -> None:
     line = {"class": "CIM_AlertIndication", member: 5, "properties": {}}
-    with pytest.raises(InvalidLine) as refusal:
+    with pytest.raises(LineError) as refusal:
         decode_object(line, schema=SCHEMA)
     assert str(refusal.value).startswith(f"unknown member {member[:40]!r}; {remedy}")

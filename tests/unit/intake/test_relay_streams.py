@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pillion_cim.schema import load_schema
 from pillion_sidecar.indication import Indication, Refusal, Target
-from pillion_sidecar.intake.decoding import InvalidLine
+from pillion_sidecar.intake.decoding import LineError
 from pillion_sidecar.intake.formats import LineDecoder
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.intake.relay import RelayFastPath, RelaySubmission
@@ -189,11 +189,11 @@ def test_the_shorter_way_finds_what_the_complete_one_does(
     text = json.dumps(line, separators=(",", ":"), ensure_ascii=escaped)
     text = text.replace(',"relay":', again + ',"relay":')
     expected = found = None
-    with suppress(InvalidLine):
+    with suppress(LineError):
         expected = DECODER.decode_complete(text.encode())
     try:
         found = FAST.decode(text.encode())
-    except InvalidLine:
+    except LineError:
         assert expected is None
     if found is not None:
         assert expected is not None

@@ -12,7 +12,7 @@ from pillion_cim.mof import parse_mof
 from pillion_cim.schema import load_schema
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.indication import Indication, Refusal
-from pillion_sidecar.intake.decoding import InvalidLine, RelayOrigin
+from pillion_sidecar.intake.decoding import LineError, RelayOrigin
 from pillion_sidecar.intake.formats import LineDecoder
 from support.intake import Door, alert, target
 from support.relay_lines import UID, compact, relayed, statuses
@@ -142,7 +142,7 @@ def test_what_is_wrong_with_a_relayed_line_is_told_by_field(
         beside = name in ("relay", "languages", "surprise", "expires", "sequence", "properties")
         (line if beside else line["relay"])[name] = value
     decoder = LineDecoder(load_schema(), maximum_line_bytes=1 << 20, is_relayed=True)
-    with pytest.raises(InvalidLine) as error:
+    with pytest.raises(LineError) as error:
         decoder.decode(json.dumps(line, separators=(",", ":")).encode())
     assert error.value.field is not None
     assert error.value.field.startswith(field)
@@ -176,7 +176,7 @@ def written(*members: str, last: str = "", properties: str = "") -> bytes:
 )
 def test_a_member_that_is_given_twice_is_not_overlooked(line: bytes) -> None:
     decoder = LineDecoder(load_schema(), maximum_line_bytes=1 << 20, is_relayed=True)
-    with pytest.raises(InvalidLine, match="given twice"):
+    with pytest.raises(LineError, match="given twice"):
         decoder.decode(line)
 
 
@@ -205,7 +205,7 @@ def test_what_stands_in_a_text_ends_no_member(
 def test_what_xml_cannot_carry_is_refused_in_a_relayed_line_too() -> None:
     decoder = LineDecoder(load_schema(), maximum_line_bytes=1 << 20, is_relayed=True)
     for text in ("\\u0001", "\ufffe"):
-        with pytest.raises(InvalidLine, match="XML"):
+        with pytest.raises(LineError, match="XML"):
             decoder.decode(written(f'"source":"{text}"'))
 
 

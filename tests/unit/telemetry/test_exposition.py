@@ -15,14 +15,19 @@ from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.telemetry.definitions import METRICS
 from pillion_sidecar.telemetry.destinations import PIECE
 from pillion_sidecar.telemetry.exposition import MetricType
-from pillion_sidecar.telemetry.metrics import IntakeKind, IntakeOutcome, Metrics
+from pillion_sidecar.telemetry.metrics import IntakeOutcome, Metrics
 from pillion_sidecar.testing import FakeTime
 from support.intake import HeldQueues
 from support.queues import StillQueue
 
 
 def _metrics(fake_time: FakeTime, *queues: StillQueue) -> Metrics:
-    return Metrics(clock=fake_time, version="0.1.0", queues=lambda: queues)
+    return Metrics(
+        clock=fake_time,
+        version="0.1.0",
+        queues=lambda: queues,
+        intake_kinds=["ndjson", "cim-xml"],
+    )
 
 
 def _samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -286,9 +291,9 @@ def test_unknown_protocols_share_one_label_value(fake_time: FakeTime) -> None:
 
 def test_intake_is_counted_by_kind_and_outcome(fake_time: FakeTime) -> None:
     metrics = _metrics(fake_time)
-    metrics.received(IntakeKind.NDJSON, IntakeOutcome.ACCEPTED, 990)
-    metrics.received(IntakeKind.NDJSON, IntakeOutcome.ACCEPTED, 5)
-    metrics.received(IntakeKind.NDJSON, IntakeOutcome.INVALID)
+    metrics.received("ndjson", IntakeOutcome.ACCEPTED, 990)
+    metrics.received("ndjson", IntakeOutcome.ACCEPTED, 5)
+    metrics.received("ndjson", IntakeOutcome.INVALID)
     name = "pillion_intake_indications_total"
     assert _value(metrics, name, kind="ndjson", outcome="accepted") == 995
     assert _value(metrics, name, kind="ndjson", outcome="invalid") == 1

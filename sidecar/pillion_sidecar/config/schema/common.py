@@ -2,8 +2,7 @@
 
 from enum import StrEnum
 
-from pillion_sidecar.config.resources import QueueFullPolicy
-from pillion_sidecar.config.schema.fields import Field, Integer, Text, Transition
+from pillion_sidecar.config.schema.fields import Integer, Transition
 
 #: The longest wait between two attempts, in seconds: a week.
 LONGEST_INTERVAL = 604_800
@@ -20,10 +19,20 @@ INTERVAL = Integer(minimum=1, maximum=LONGEST_INTERVAL)
 TIME = Integer(minimum=0, maximum=LONGEST_TIME)
 
 
-def one_of(values: type[StrEnum]) -> Text:
-    """A text that is one of an enumeration's values."""
-    texts = tuple(value.value for value in values)
-    return Text(values=texts, max_length=max(map(len, texts)))
+class QueueFullPolicy(StrEnum):
+    """What happens to a full destination queue (S0.4 and the design's "Full queue")."""
+
+    ADAPTIVE = "Adaptive"
+    DISCARD_OLDEST = "DiscardOldest"
+    REJECT = "Reject"
+
+
+class RemovalAction(StrEnum):
+    """DSP1054's Ignore, Disable and Remove: SubscriptionRemovalAction and OnFatalErrorPolicy."""
+
+    IGNORE = "Ignore"
+    DISABLE = "Disable"
+    REMOVE = "Remove"
 
 
 def immutable(name: str, *, message: str, remedy: str) -> Transition:
@@ -33,39 +42,22 @@ def immutable(name: str, *, message: str, remedy: str) -> Transition:
     )
 
 
-def queue_size(*, assumed: str) -> Field:
-    """The bound of a destination queue (S0.3)."""
-    return Field(
-        name="queueSize",
-        type=Integer(minimum=1, maximum=LARGEST_QUEUE),
-        assumed=assumed,
-        description="The most indications that wait in one destination queue. "
-        "What happens beyond it, queueFullPolicy says.",
-    )
-
-
-def queue_full_policy(*, default: str | None, assumed: str) -> Field:
-    """What happens to a full destination queue (S0.4)."""
-    return Field(
-        name="queueFullPolicy",
-        type=one_of(QueueFullPolicy),
-        default=default,
-        assumed=assumed,
-        description="What happens when a destination queue is full. "
-        "DiscardOldest: its oldest indication is discarded and reported, also while its listener "
-        "works. Reject: the publisher is asked to come back later (429). Adaptive: Reject while "
-        "the listener takes indications, DiscardOldest while it fails, so that a dead listener "
-        "never keeps anything from the others.",
-    )
-
-
-def indication_lifetime(*, assumed: str) -> Field:
-    """How long an undelivered indication waits (D.2)."""
-    return Field(
-        name="indicationLifetimeSeconds",
-        type=TIME,
-        assumed=assumed,
-        description="How long, in seconds since its acceptance, an indication that could not be "
-        "delivered is kept and tried; then it is discarded and reported. 0: for as long as it "
-        "takes. Time in which a destination is suspended does not count.",
-    )
+#: The bound of a destination queue (S0.3).
+QUEUE_SIZE = Integer(minimum=1, maximum=LARGEST_QUEUE)
+ABOUT_QUEUE_SIZE = (
+    "The most indications that wait in one destination queue. "
+    "What happens beyond it, queueFullPolicy says."
+)
+#: What happens to a full destination queue (S0.4).
+ABOUT_QUEUE_FULL_POLICY = (
+    "What happens when a destination queue is full. DiscardOldest: its oldest indication is "
+    "discarded and reported, also while its listener works. Reject: the publisher is asked to come "
+    "back later (429). Adaptive: Reject while the listener takes indications, DiscardOldest while "
+    "it fails, so that a dead listener never keeps anything from the others."
+)
+#: How long an undelivered indication waits (D.2).
+ABOUT_LIFETIME = (
+    "How long, in seconds since its acceptance, an indication that could not be delivered is kept "
+    "and tried; then it is discarded and reported. 0: for as long as it takes. Time in which a "
+    "destination is suspended does not count."
+)

@@ -1,11 +1,11 @@
 """``IndicationService.spec.deliverer``: where and as what deliverers run in a cluster."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any
 
-from pillion_sidecar.config.resources import DelivererMode, MissedInjectionPolicy
-from pillion_sidecar.config.schema.common import immutable, one_of
+from pillion_sidecar.config.schema.common import immutable
 from pillion_sidecar.config.schema.fields import (
-    Boolean,
     Field,
     Integer,
     JSONObject,
@@ -18,6 +18,22 @@ from pillion_sidecar.config.schema.quantities import amount
 from pillion_sidecar.config.schema.rules import matching, object_name
 from pillion_sidecar.config.schema.selectors import label_selector
 from pillion_sidecar.config.schema.template import TEMPLATE
+from pillion_sidecar.config.schema.values import declared, resource, structure
+
+
+class DelivererMode(StrEnum):
+    """As what the deliverers of a service run."""
+
+    SIDECAR = "Sidecar"
+    GATEWAY = "Gateway"
+
+
+class MissedInjectionPolicy(StrEnum):
+    """What is done about a pod that should have a sidecar and has none."""
+
+    REPORT = "Report"
+    EVICT = "Evict"
+
 
 _QUANTITIES = (
     ("cpu", "cpu", "CPU time, in cores: 1, or 500m for half of one."),
@@ -78,38 +94,6 @@ _RESOURCES = Struct(
     rules=tuple(_within_limit(name, escaped) for name, escaped, _ in _QUANTITIES),
 )
 
-_STORAGE = Struct(
-    fields=(
-        Field(
-            name="sizeLimit",
-            type=Quantity(),
-            assumed="no limit for an emptyDir, 1280Mi for a claim",
-            description="How much the volume holds, such as 1Gi. The journal takes 80 % of it at "
-            "most, and 1 GiB where nothing is said.",
-        ),
-        Field(
-            name="storageClassName",
-            type=object_name(),
-            assumed="the cluster's default class",
-            description="The StorageClass of a gateway's volume. A sidecar's volume is an emptyDir "
-            "and has none.",
-        ),
-    ),
-    rules=(
-        # Whatever the durability: that may change, and the volume may not.
-        Rule(
-            cel="!has(self.sizeLimit) || "
-            f'quantity(string(self.sizeLimit)).compareTo(quantity("{SMALLEST_VOLUME}")) >= 0',
-            holds=lambda storage: (
-                "sizeLimit" not in storage
-                or amount(storage["sizeLimit"]) >= amount(SMALLEST_VOLUME)
-            ),
-            field="sizeLimit",
-            message="is too small for a journal",
-            remedy=f"Write at least {SMALLEST_VOLUME}.",
-        ),
-    ),
-)
 
 _IMAGE = Text(
     min_length=1,
@@ -123,65 +107,116 @@ _IMAGE = Text(
     ),
 )
 
-_SIDECAR = (
-    Field(
-        name="podSelector",
+
+_STORAGE_RULES = (
+    # Whatever the durability: that may change, and the volume may not.
+    Rule(
+        cel="!has(self.sizeLimit) || "
+        f'quantity(string(self.sizeLimit)).compareTo(quantity("{SMALLEST_VOLUME}")) >= 0',
+        holds=lambda storage: (
+            "sizeLimit" not in storage or amount(storage["sizeLimit"]) >= amount(SMALLEST_VOLUME)
+        ),
+        field="sizeLimit",
+        message="is too small for a journal",
+        remedy=f"Write at least {SMALLEST_VOLUME}.",
+    ),
+)
+
+
+@resource
+class StorageSpec:
+    """The volume of a deliverer: an emptyDir beside a sidecar, a claim under a gateway. None of
+    the two given: no volume."""
+
+    #: A Kubernetes quantity; None: no limit of an emptyDir, the operator's own choice for a claim.
+    size_limit: str | None = declared(
+        default=None,
+        type=Quantity(),
+        assumed="no limit for an emptyDir, 1280Mi for a claim",
+        description="How much the volume holds, such as 1Gi. The journal takes 80 % of it at most, "
+        "and 1 GiB where nothing is said.",
+    )
+    #: None: the cluster's default class.
+    storage_class_name: str | None = declared(
+        default=None,
+        type=object_name(),
+        assumed="the cluster's default class",
+        description="The StorageClass of a gateway's volume. A sidecar's volume is an emptyDir and "
+        "has none.",
+    )
+
+
+def _as_texts(resources: JSONObject) -> dict[str, dict[str, str]]:
+    return {
+        section: {name: str(quantity) for name, quantity in quantities.items()}
+        for section, quantities in resources.items()
+    }
+
+
+@resource
+class DelivererSpec:
+    """Where and as what the deliverers of a service run. Only the operator heeds it."""
+
+    mode: DelivererMode = declared(
+        default=DelivererMode.SIDECAR,
+        description="As what deliverers run. Sidecar: one in every pod that publishes, reached by "
+        "loopback, living and ending with the pod. Gateway: a StatefulSet of its own that the "
+        "namespace publishes to. It cannot be changed.",
+    )
+    #: A Kubernetes label selector as JSON (matchLabels, matchExpressions), never an empty one;
+    #: None: only pods that carry the label get a sidecar.
+    pod_selector: Mapping[str, Any] | None = declared(
+        default=None,
         type=label_selector(purpose="to get a sidecar"),
         assumed="only pods with the label pillion.dev/inject get one",
         description="Which pods of the namespace get a sidecar when they are created, besides "
-        "those that ask for one by the label pillion.dev/inject. A pod with "
-        'pillion.dev/inject: "false" never does. Only with mode Sidecar.',
-    ),
-    Field(
-        name="injectSparkDriver",
-        type=Boolean(),
+        "those that ask for one by the label pillion.dev/inject. A pod with pillion.dev/inject: "
+        '"false" never does. Only with mode Sidecar.',
+    )
+    inject_spark_driver: bool = declared(
         default=False,
         description="Whether the driver of a Spark application (label spark-role: driver) gets a "
         "sidecar too where it is selected. Otherwise only the executors do. Only with mode "
         "Sidecar.",
-    ),
-    Field(
-        name="onMissedInjection",
-        type=one_of(MissedInjectionPolicy),
-        default="Report",
+    )
+    on_missed_injection: MissedInjectionPolicy = declared(
+        default=MissedInjectionPolicy.REPORT,
         description="What happens to a pod that should have a sidecar and has none, for example "
-        "because the webhook could not be reached. Report: an Event, a metric, and "
-        "status.missing. Evict: that, and the pod is evicted, within its disruption budget, so "
-        "that its owner makes another. Only with mode Sidecar.",
-    ),
-)
-
-_RUNNING = (
-    Field(
-        name="replicas",
-        type=Integer(minimum=1, maximum=100),
+        "because the webhook could not be reached. Report: an Event, a metric, and status.missing. "
+        "Evict: that, and the pod is evicted, within its disruption budget, so that its owner "
+        "makes another. Only with mode Sidecar.",
+    )
+    replicas: int = declared(
         default=1,
+        type=Integer(minimum=1, maximum=100),
         description="How many pods the gateway has. Each has queues of its own: two of them may "
         "deliver to one listener out of order. More than 1 only with mode Gateway.",
-    ),
-    Field(
-        name="image",
+    )
+    #: None: the operator's own choice.
+    image: str | None = declared(
+        default=None,
         type=_IMAGE,
         assumed="the image that the operator was installed with",
         description="The image of the deliverer's container.",
-    ),
-    Field(
-        name="resources",
+    )
+    #: A container's ``resources`` as JSON: requests and limits, each quantity a text.
+    resources: Mapping[str, Mapping[str, str]] = declared(
+        default_factory=dict,
         type=_RESOURCES,
-        default={},
+        convert=_as_texts,
+        json_default={},
         assumed="what the operator was installed with",
         description="What the deliverer's container asks for and may use, as in any pod.",
-    ),
-    Field(
-        name="storage",
-        type=_STORAGE,
-        default={},
+    )
+    storage: StorageSpec = declared(
+        default=StorageSpec(),
+        type=structure(StorageSpec, rules=_STORAGE_RULES),
+        json_default={},
         assumed="an emptyDir without a limit",
         description="The volume for the deliverer's journal: an emptyDir beside a sidecar, which "
-        "lives as long as its pod; a PersistentVolumeClaim under a gateway, which outlives pods. "
-        "A gateway whose service names no storage has an emptyDir, too. It cannot be changed.",
-    ),
-)
+        "lives as long as its pod; a PersistentVolumeClaim under a gateway, which outlives pods. A "
+        "gateway whose service names no storage has an emptyDir, too. It cannot be changed.",
+    )
 
 
 def _only_with(
@@ -244,37 +279,20 @@ _REMAKE = (
     "in its queues."
 )
 
-DELIVERER = Field(
-    name="deliverer",
-    type=Struct(
-        fields=(
-            Field(
-                name="mode",
-                type=one_of(DelivererMode),
-                default="Sidecar",
-                description="As what deliverers run. Sidecar: one in every pod that publishes, "
-                "reached by loopback, living and ending with the pod. Gateway: a StatefulSet of "
-                "its own that the namespace publishes to. It cannot be changed.",
-            ),
-            *_SIDECAR,
-            *_RUNNING,
-            TEMPLATE,
+DELIVERER = structure(
+    DelivererSpec,
+    TEMPLATE,
+    rules=_RULES,
+    transitions=(
+        immutable(
+            "mode",
+            message="cannot be changed, since what the deliverers hold would be lost",
+            remedy=_REMAKE,
         ),
-        rules=_RULES,
-        transitions=(
-            immutable(
-                "mode",
-                message="cannot be changed, since what the deliverers hold would be lost",
-                remedy=_REMAKE,
-            ),
-            immutable(
-                "storage",
-                message="cannot be changed, since volumes keep the size and class they have",
-                remedy=_REMAKE,
-            ),
+        immutable(
+            "storage",
+            message="cannot be changed, since volumes keep the size and class they have",
+            remedy=_REMAKE,
         ),
     ),
-    default={},
-    description="Where and as what the deliverers of this service run in a cluster. A deliverer "
-    "that is started by hand on a folder of files ignores it.",
 )

@@ -102,6 +102,8 @@ class Struct:
 
     fields: tuple["Field", ...]
     rules: tuple[Rule, ...] = ()
+    #: The kind of the object of the core API that its ``name`` refers to; empty: none.
+    refers_to: str = ""
     transitions: tuple[Transition, ...] = ()
 
 

@@ -1,11 +1,12 @@
 """IndicationFilter: which indications, after CIM_IndicationFilter."""
 
+from enum import StrEnum
+
 from pillion_cim.filters import MAX_QUERY_LENGTH
-from pillion_sidecar.config.resources import QueryLanguage
-from pillion_sidecar.config.schema.common import one_of
-from pillion_sidecar.config.schema.fields import Column, Field, Kind, ListOf, Struct, Text
+from pillion_sidecar.config.schema.fields import Column, Kind, ListOf, Text
 from pillion_sidecar.config.schema.rules import matching
 from pillion_sidecar.config.schema.status import AGE, READY, REASON, status
+from pillion_sidecar.config.schema.values import declared, resource, structure
 
 _NAMESPACE = Text(
     min_length=1,
@@ -19,6 +20,38 @@ _NAMESPACE = Text(
     ),
 )
 
+
+class QueryLanguage(StrEnum):
+    """QueryLanguage of a filter."""
+
+    WQL = "WQL"
+    CQL = "DMTF:CQL"
+
+
+@resource
+class IndicationFilter:
+    """Which, after CIM_IndicationFilter. The query has been compiled once, so it is valid."""
+
+    name: str
+    query: str = declared(
+        type=Text(min_length=1, max_length=MAX_QUERY_LENGTH),
+        description="The query, such as SELECT * FROM CIM_AlertIndication WHERE PerceivedSeverity "
+        ">= 5. An indication is selected where the query is true, and not where the answer is "
+        "unknown because a property is missing.",
+    )
+    query_language: QueryLanguage = declared(
+        default=QueryLanguage.CQL,
+        description="The language of the query: DMTF:CQL (DSP0202) or WQL.",
+    )
+    source_namespaces: tuple[str, ...] = declared(
+        default=(),
+        type=ListOf(item=_NAMESPACE, max_items=64),
+        assumed="every namespace",
+        description="The CIM namespaces (not those of Kubernetes) that indications must come from, "
+        "such as root/cimv2. Empty: any.",
+    )
+
+
 INDICATION_FILTER = Kind(
     name="IndicationFilter",
     plural="indicationfilters",
@@ -26,31 +59,7 @@ INDICATION_FILTER = Kind(
     description="A selection of indications, after CIM_IndicationFilter: a query over their "
     "classes and properties. A filter does nothing until a subscription names it.",
     spec_description="The query and the namespaces that it covers.",
-    spec=Struct(
-        fields=(
-            Field(
-                name="query",
-                type=Text(min_length=1, max_length=MAX_QUERY_LENGTH),
-                required=True,
-                description="The query, such as SELECT * FROM CIM_AlertIndication WHERE "
-                "PerceivedSeverity >= 5. An indication is selected where the query is true, and "
-                "not where the answer is unknown because a property is missing.",
-            ),
-            Field(
-                name="queryLanguage",
-                type=one_of(QueryLanguage),
-                default="DMTF:CQL",
-                description="The language of the query: DMTF:CQL (DSP0202) or WQL.",
-            ),
-            Field(
-                name="sourceNamespaces",
-                type=ListOf(item=_NAMESPACE, max_items=64),
-                assumed="every namespace",
-                description="The CIM namespaces (not those of Kubernetes) that indications must "
-                "come from, such as root/cimv2. Empty: any.",
-            ),
-        )
-    ),
+    spec=structure(IndicationFilter),
     status=status(
         conditions="Accepted: the query is understood. Ready: every deliverer that can be reached "
         "runs on it. EarlierGenerationInForce: an edit is not accepted, and an earlier one is in "

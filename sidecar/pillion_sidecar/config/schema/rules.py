@@ -3,8 +3,10 @@
 import re
 from collections.abc import Callable
 
-from pillion_sidecar.config.schema.fields import Field, Rule, Struct, Text
+from pillion_sidecar.config.schema.fields import Field, JSONObject, Rule, Struct, Text
 
+#: The kind of Secrets.
+SECRET = "Secret"
 #: RFC 1123 subdomain: what Kubernetes takes for the name of an object.
 DNS_SUBDOMAIN = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
 
@@ -105,13 +107,14 @@ def reference(
                 default=default,
                 description=f"The name of the {what}, in the same namespace.",
             ),
-        )
+        ),
+        refers_to=what if what == SECRET else "",
     )
 
 
 def secret_key_reference(what: str, *, key: str) -> Struct:
     """A reference to one key of a Secret."""
-    return _key_reference("Secret", label="pillion.dev/credentials", what=what, key=key)
+    return _key_reference(SECRET, label="pillion.dev/credentials", what=what, key=key)
 
 
 def config_map_key_reference(what: str, *, key: str) -> Struct:
@@ -145,5 +148,28 @@ def _key_reference(kind: str, *, label: str, what: str, key: str) -> Struct:
                 default=key,
                 description=f"The key of the {kind} that holds {what}.",
             ),
-        )
+        ),
+        refers_to=kind,
     )
+
+
+def secret_fields(struct: Struct) -> frozenset[str]:
+    """The names of the fields that hold a reference to a Secret, at any depth."""
+    return frozenset(
+        field.name
+        for field in struct.fields
+        if isinstance(field.type, Struct)
+        and (field.type.refers_to == SECRET or secret_fields(field.type))
+    )
+
+
+def secret_names(struct: Struct, value: JSONObject) -> set[str]:
+    """The names of the Secrets that an object refers to; it need not be checked."""
+    if struct.refers_to == SECRET:
+        return {value["name"]} if value.get("name") else set()
+    names = set()
+    for field in struct.fields:
+        below = value.get(field.name)
+        if below and isinstance(field.type, Struct):
+            names |= secret_names(field.type, below)
+    return names

@@ -1,6 +1,9 @@
 """How a destination is trusted, and told who calls: the ``tls`` and ``credentials`` blocks."""
 
-from pillion_sidecar.config.schema.fields import Boolean, Field, JSONObject, Rule, Struct, Text
+import operator
+from dataclasses import dataclass, field
+
+from pillion_sidecar.config.schema.fields import Field, JSONObject, Rule, Struct, Text
 from pillion_sidecar.config.schema.rules import (
     cel_matches,
     matching,
@@ -9,58 +12,69 @@ from pillion_sidecar.config.schema.rules import (
     whole,
 )
 from pillion_sidecar.config.schema.urls import LOOPBACK, PLAIN
+from pillion_sidecar.config.schema.values import declared, resource, structure
 
 _LABELLED = 'labelled pillion.dev/credentials: "true"'
 
-TLS = Struct(
-    fields=(
-        Field(
-            name="insecureSkipVerify",
-            type=Boolean(),
-            default=False,
-            description="Whether any certificate is accepted. For trials only: an attacker "
-            "in between can then read and answer everything.",
-        ),
-        Field(
-            name="serverName",
-            type=Text(
-                min_length=1,
-                max_length=253,
-                rules=(
-                    matching(
-                        "[A-Za-z0-9.:_-]+",
-                        message="is not a host name",
-                        remedy="Write the name that the listener's certificate is made out to.",
-                    ),
+
+@resource
+class TLSOptions:
+    """How a TLS listener is met. PEM bytes come from Secrets."""
+
+    verify: bool = declared(
+        default=True,
+        name="insecureSkipVerify",
+        json_default=False,
+        convert=operator.not_,
+        description="Whether any certificate is accepted. For trials only: an attacker in between "
+        "can then read and answer everything.",
+    )
+    server_name: str | None = declared(
+        default=None,
+        type=Text(
+            min_length=1,
+            max_length=253,
+            rules=(
+                matching(
+                    "[A-Za-z0-9.:_-]+",
+                    message="is not a host name",
+                    remedy="Write the name that the listener's certificate is made out to.",
                 ),
             ),
-            assumed="the host of `destination`",
-            description="The name that the listener's certificate must be made out to, where that "
-            "is not the host of the URL.",
         ),
-        Field(
-            name="allowCommonName",
-            type=Boolean(),
-            # No default: deliverers of earlier versions refuse fields that they do not know.
-            assumed="false",
-            description="Whether a certificate without subjectAltName may name the listener in the "
-            "common name (CN) of its subject alone. RFC 9525 forbids it, so such a certificate is "
-            "refused unless this is true. A name only: an IP address must stand in subjectAltName.",
-        ),
-        Field(
-            name="caSecretRef",
-            type=secret_key_reference("the certificates, in PEM", key="ca.crt"),
-            assumed="the authorities that the system trusts",
-            description=f"The Secret, {_LABELLED}, with the authorities that the listener's "
-            "certificate must come from, instead of those that the system trusts.",
-        ),
-        Field(
-            name="clientCertificateSecretRef",
-            type=reference("Secret"),
-            description=f"The Secret of type kubernetes.io/tls, {_LABELLED}, whose tls.crt and "
-            "tls.key the deliverer shows to the listener.",
-        ),
-    ),
+        assumed="the host of `destination`",
+        description="The name that the listener's certificate must be made out to, where that is "
+        "not the host of the URL.",
+    )
+    #: Whether a name in the certificate's subject counts where it has no subjectAltName.
+    allow_common_name: bool = declared(
+        default=False,
+        # No default: deliverers of earlier versions refuse fields that they do not know.
+        assumed="false",
+        description="Whether a certificate without subjectAltName may name the listener in the "
+        "common name (CN) of its subject alone. RFC 9525 forbids it, so such a certificate is "
+        "refused unless this is true. A name only: an IP address must stand in subjectAltName.",
+    )
+    ca_certificates: bytes | None = declared(
+        default=None,
+        name="caSecretRef",
+        type=secret_key_reference("the certificates, in PEM", key="ca.crt"),
+        assumed="the authorities that the system trusts",
+        description=f"The Secret, {_LABELLED}, with the authorities that the listener's "
+        "certificate must come from, instead of those that the system trusts.",
+    )
+    client_certificate: bytes | None = declared(
+        default=None,
+        name="clientCertificateSecretRef",
+        type=reference("Secret"),
+        description=f"The Secret of type kubernetes.io/tls, {_LABELLED}, whose tls.crt and "
+        "tls.key the deliverer shows to the listener.",
+    )
+    client_key: bytes | None = field(default=None, repr=False)
+
+
+TLS = structure(
+    TLSOptions,
     rules=(
         Rule(
             cel="!self.insecureSkipVerify || !has(self.caSecretRef)",
@@ -78,6 +92,19 @@ TLS = Struct(
         ),
     ),
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """Basic (username and password) or bearer (token) credentials."""
+
+    username: str | None = None
+    password: str | None = None
+    bearer_token: str | None = None
+
+    def __repr__(self) -> str:
+        return "Credentials(…)"
+
 
 CREDENTIALS = Struct(
     fields=(

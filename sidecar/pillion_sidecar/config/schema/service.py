@@ -1,18 +1,18 @@
 """IndicationService: how a namespace delivers, after CIM_IndicationService."""
 
-from pillion_sidecar.config.resources import Acknowledgement, Durability, RemovalAction
+from enum import StrEnum
+
+from pillion_cim.declarations import ClassDeclaration
+from pillion_sidecar.config.schema import common
 from pillion_sidecar.config.schema.common import (
     INTERVAL,
     MOST_ATTEMPTS,
     TIME,
-    indication_lifetime,
-    one_of,
-    queue_full_policy,
-    queue_size,
+    QueueFullPolicy,
+    RemovalAction,
 )
-from pillion_sidecar.config.schema.deliverer import DELIVERER
+from pillion_sidecar.config.schema.deliverer import DELIVERER, DelivererSpec
 from pillion_sidecar.config.schema.fields import (
-    Boolean,
     Column,
     Field,
     Integer,
@@ -33,6 +33,7 @@ from pillion_sidecar.config.schema.rules import (
 )
 from pillion_sidecar.config.schema.status import AGE, REASON, condition_column, count, status, word
 from pillion_sidecar.config.schema.urls import PREFIX
+from pillion_sidecar.config.schema.values import declared, resource, structure
 
 #: The default of DeliveryRetryAttempts.
 ASSUMED_ATTEMPTS = (
@@ -40,111 +41,8 @@ ASSUMED_ATTEMPTS = (
     "else no limit"
 )
 
-_RETRY = (
-    Field(
-        name="deliveryRetryAttempts",
-        type=Integer(minimum=0, maximum=MOST_ATTEMPTS),
-        assumed=ASSUMED_ATTEMPTS,
-        description="How often the delivery of an indication is tried again after the original "
-        "attempt has failed (DSP1054 DeliveryRetryAttempts). 0: never. A destination's "
-        "retry.attempts overrides it.",
-    ),
-    Field(
-        name="deliveryRetryIntervalSeconds",
-        type=INTERVAL,
-        assumed="30; the wait is fixed where this service or the destination writes any retry "
-        "field, or durability is not `Disk`, else it doubles up to 300, with a jitter of 20 %",
-        description="The seconds between a failed attempt and the next one "
-        "(DSP1054 DeliveryRetryInterval). A destination's retry.intervalSeconds overrides it.",
-    ),
-)
-
-_DUPLICATES = (
-    Field(
-        name="duplicateWindowSeconds",
-        type=TIME,
-        assumed="86,400, or an hour more than the longest lifetime of an indication where that "
-        "is more: 90,000 on disk",
-        description="How long, in seconds, the identity of an accepted indication is remembered, "
-        "so that the same one published again is not delivered again. 0: not at all.",
-    ),
-    Field(
-        name="duplicateWindowEntries",
-        type=Integer(minimum=1, maximum=100_000_000),
-        default=1_000_000,
-        description="The most identities that are remembered; beyond it the oldest is forgotten, "
-        "which a metric counts.",
-    ),
-)
-
-_SUBSCRIPTIONS = (
-    Field(
-        name="subscriptionRemovalAction",
-        type=one_of(RemovalAction),
-        default="Ignore",
-        description="What happens to a subscription whose listener has failed for "
-        "subscriptionRemovalTimeIntervalSeconds (DSP1054 SubscriptionRemovalAction). Ignore: "
-        "nothing. Disable, Remove: nothing more is delivered for it. Your resource is never "
-        "changed or deleted by it.",
-    ),
-    Field(
-        name="subscriptionRemovalTimeIntervalSeconds",
-        type=TIME,
-        default=2_592_000,
-        description="For how many seconds a listener must have failed without a break before "
-        "subscriptionRemovalAction is taken (DSP1054 SubscriptionRemovalTimeInterval).",
-    ),
-    Field(
-        name="correlatedIndications",
-        type=Boolean(),
-        default=False,
-        description="Whether an indication that is delivered again carries its own "
-        "IndicationIdentifier in CorrelatedIndications, so that its listener can tell a repeat.",
-    ),
-)
-
 #: The most prefixes that callbacks may have.
 MOST_CALLBACKS = 100
-
-_SAFETY = (
-    Field(
-        name="durability",
-        type=one_of(Durability),
-        assumed="`Disk`; `Memory` for a deliverer that was started without `--journal`",
-        description="Where accepted indications are kept until they are delivered. Disk: in a "
-        "journal on the deliverer's volume; they outlive its end, however it comes, as long as "
-        "the volume does. StateOnly: in memory, while what else has to be remembered, such as "
-        "the identities of what was delivered, is on disk; the indications are lost with the "
-        "deliverer, and how many were is reported. "
-        "Memory: in memory alone; all is lost with the deliverer. A change is in force once the "
-        "deliverer is started again.",
-    ),
-    Field(
-        name="acknowledgement",
-        type=one_of(Acknowledgement),
-        assumed="the highest that durability gives: `Durable` on disk, else `Accepted`",
-        description="How far a publish must have come before it is answered, unless the request "
-        "says. Accepted: valid, routed and queued. Durable: on the deliverer's disk as well; it "
-        "needs durability Disk. Delivered: every listener has it. Stable needs stores outside the "
-        "pod, which this version does not have.",
-    ),
-    Field(
-        name="callbacks",
-        type=ListOf(item=PREFIX, max_items=MOST_CALLBACKS),
-        default=[],
-        description="Where publishers may have the deliverer send receipts of what became of their "
-        "indications: URLs such as https://jobs.example.com/receipts, and all that lie below them, "
-        "by whole segments of the path. A callback to another place is refused, so without any a "
-        "publisher asks for its receipts instead.",
-    ),
-    Field(
-        name="shutdownGracePeriodSeconds",
-        type=Integer(minimum=0, maximum=3600),
-        default=20,
-        description="For how many seconds delivery goes on after the deliverer was told to stop.",
-    ),
-)
-
 
 #: The most classes that a service lists, and characters of its MOF.
 MOST_CLASSES = 1000
@@ -167,80 +65,6 @@ def _class_name() -> Text:
     )
 
 
-_CLASSES = (
-    Field(
-        name="classes",
-        type=ListOf(
-            item=Struct(
-                fields=(
-                    Field(
-                        name="name",
-                        type=_class_name(),
-                        required=True,
-                        description="The class, such as HP_AlertIndication.",
-                    ),
-                    Field(
-                        name="superclass",
-                        type=_class_name(),
-                        assumed="none: a root class, which only a class named CIM_… may be",
-                        description="The class that it derives from, such as CIM_AlertIndication: "
-                        "one of the CIM schema's indications, or one declared here or by MOF.",
-                    ),
-                ),
-                rules=(
-                    Rule(
-                        cel='has(self.superclass) || self.name.matches("^(?i:CIM_)")',
-                        holds=lambda one: (
-                            "superclass" in one or one["name"].casefold().startswith("cim_")
-                        ),
-                        field="superclass",
-                        message="is missing, and only a class of the CIM schema may have none",
-                        remedy="Name the class that it derives from, such as CIM_AlertIndication.",
-                    ),
-                ),
-            ),
-            max_items=MOST_CLASSES,
-            atomic=True,
-        ),
-        default=[],
-        description="Classes that are not in Pillion's CIM schema, such as those of vendors' "
-        "providers. A filter on a class selects the classes declared below it, ISA knows them, "
-        "and the values of inherited properties need no type. Classes of the schema cannot be "
-        "declared again.",
-    ),
-    Field(
-        name="mof",
-        type=Text(max_length=MOST_MOF),
-        assumed="none",
-        description="The same, as the text of MOF class declarations: with their properties, whose "
-        "types and names are then checked. Methods, default values and most qualifiers are "
-        "skipped; #pragma include is refused. A deliverer on a folder of files reads *.mof files "
-        "there, too.",
-    ),
-    Field(
-        name="mofFrom",
-        type=ListOf(
-            item=Struct(
-                fields=(
-                    Field(
-                        name="configMapRef",
-                        type=config_map_key_reference("the MOF", key="classes.mof"),
-                        required=True,
-                        description="The ConfigMap with the text of MOF class declarations.",
-                    ),
-                )
-            ),
-            max_items=MOST_CONFIG_MAPS,
-            atomic=True,
-        ),
-        default=[],
-        description="The same as mof, from ConfigMaps. The operator adds their texts to mof, "
-        f"{MOST_MOF:,} characters in all; a change of a ConfigMap is a new revision. While one is "
-        "missing or wrong, Accepted says so, and deliverers keep the revision that they have. "
-        "Without a cluster it is an error.",
-    ),
-)
-
 #: The most entries of publishers.
 MOST_PUBLISHERS = 100
 
@@ -253,51 +77,265 @@ def _gateway(use: str) -> Struct:
     )
 
 
-_GATEWAY = (
-    Field(
+class Acknowledgement(StrEnum):
+    """How far a publish has come before it is answered."""
+
+    ACCEPTED = "Accepted"
+    DURABLE = "Durable"
+    STABLE = "Stable"
+    DELIVERED = "Delivered"
+
+
+class Durability(StrEnum):
+    """Where accepted indications are kept."""
+
+    #: In the deliverer alone.
+    MEMORY = "Memory"
+    #: What must be remembered is on disk, the indications themselves are not.
+    STATE_ONLY = "StateOnly"
+    #: On the deliverer's own volume.
+    DISK = "Disk"
+
+
+_CLASS = Struct(
+    fields=(
+        Field(
+            name="name",
+            type=_class_name(),
+            required=True,
+            description="The class, such as HP_AlertIndication.",
+        ),
+        Field(
+            name="superclass",
+            type=_class_name(),
+            assumed="none: a root class, which only a class named CIM_… may be",
+            description="The class that it derives from, such as CIM_AlertIndication: one of the "
+            "CIM schema's indications, or one declared here or by MOF.",
+        ),
+    ),
+    rules=(
+        Rule(
+            cel='has(self.superclass) || self.name.matches("^(?i:CIM_)")',
+            holds=lambda one: "superclass" in one or one["name"].casefold().startswith("cim_"),
+            field="superclass",
+            message="is missing, and only a class of the CIM schema may have none",
+            remedy="Name the class that it derives from, such as CIM_AlertIndication.",
+        ),
+    ),
+)
+_MOF = Field(
+    name="mof",
+    type=Text(max_length=MOST_MOF),
+    assumed="none",
+    description="The same, as the text of MOF class declarations: with their properties, whose "
+    "types and names are then checked. Methods, default values and most qualifiers are skipped; "
+    "#pragma include is refused. A deliverer on a folder of files reads *.mof files there, too.",
+)
+_MOF_FROM = Field(
+    name="mofFrom",
+    type=ListOf(
+        item=Struct(
+            fields=(
+                Field(
+                    name="configMapRef",
+                    type=config_map_key_reference("the MOF", key="classes.mof"),
+                    required=True,
+                    description="The ConfigMap with the text of MOF class declarations.",
+                ),
+            )
+        ),
+        max_items=MOST_CONFIG_MAPS,
+        atomic=True,
+    ),
+    default=[],
+    description="The same as mof, from ConfigMaps. The operator adds their texts to mof, "
+    f"{MOST_MOF:,} characters in all; a change of a ConfigMap is a new revision. While one is "
+    "missing or wrong, Accepted says so, and deliverers keep the revision that they have. "
+    "Without a cluster it is an error.",
+)
+
+
+@resource
+class AllowedPublisher:
+    """Whom a gateway lets publish: service accounts of a namespace."""
+
+    namespace: str = declared(
+        type=object_name(63),
+        description="The namespace of the service accounts.",
+    )
+    #: None: all of that namespace.
+    service_account: str | None = declared(
+        default=None,
+        type=object_name(),
+        assumed="every service account of the namespace",
+        description="The name of one service account.",
+    )
+
+
+@resource
+class IndicationService:
+    """How this deliverer delivers, after CIM_IndicationService."""
+
+    name: str = "default"
+    deliverer: DelivererSpec = declared(
+        default=DelivererSpec(),
+        type=DELIVERER,
+        json_default={},
+        description="Where and as what the deliverers of this service run in a cluster. A "
+        "deliverer that is started by hand on a folder of files ignores it.",
+    )
+    #: None: not written, both of them. See :mod:`pillion_sidecar.config.durability`.
+    delivery_retry_attempts: int | None = declared(
+        default=None,
+        type=Integer(minimum=0, maximum=MOST_ATTEMPTS),
+        assumed=ASSUMED_ATTEMPTS,
+        description="How often the delivery of an indication is tried again after the original "
+        "attempt has failed (DSP1054 DeliveryRetryAttempts). 0: never. A destination's "
+        "retry.attempts overrides it.",
+    )
+    delivery_retry_interval_seconds: float | None = declared(
+        default=None,
+        type=INTERVAL,
+        assumed="30; the wait is fixed where this service or the destination writes any retry "
+        "field, or durability is not `Disk`, else it doubles up to 300, with a jitter of 20 %",
+        description="The seconds between a failed attempt and the next one (DSP1054 "
+        "DeliveryRetryInterval). A destination's retry.intervalSeconds overrides it.",
+    )
+    #: None: by durability; see :mod:`pillion_sidecar.config.durability`.
+    queue_size: int | None = declared(
+        type=common.QUEUE_SIZE,
+        description=common.ABOUT_QUEUE_SIZE,
+        default=None,
+        assumed="1,000,000 with durability `Disk`, else 10,000",
+    )
+    queue_full_policy: QueueFullPolicy = declared(
+        description=common.ABOUT_QUEUE_FULL_POLICY,
+        default=QueueFullPolicy.ADAPTIVE,
+    )
+    #: None: by the destination's effective retry (D.2), or by durability.
+    indication_lifetime_seconds: float | None = declared(
+        type=common.TIME,
+        description=common.ABOUT_LIFETIME,
+        default=None,
+        assumed="ten times the time that all retries of a destination take; 86,400 where their "
+        "number has no limit",
+    )
+    #: None: not written. See :mod:`pillion_sidecar.config.durability`.
+    duplicate_window_seconds: float | None = declared(
+        default=None,
+        type=TIME,
+        assumed="86,400, or an hour more than the longest lifetime of an indication where that is "
+        "more: 90,000 on disk",
+        description="How long, in seconds, the identity of an accepted indication is remembered, "
+        "so that the same one published again is not delivered again. 0: not at all.",
+    )
+    duplicate_window_entries: int = declared(
+        default=1_000_000,
+        type=Integer(minimum=1, maximum=100_000_000),
+        description="The most identities that are remembered; beyond it the oldest is forgotten, "
+        "which a metric counts.",
+    )
+    subscription_removal_action: RemovalAction = declared(
+        default=RemovalAction.IGNORE,
+        description="What happens to a subscription whose listener has failed for "
+        "subscriptionRemovalTimeIntervalSeconds (DSP1054 SubscriptionRemovalAction). Ignore: "
+        "nothing. Disable, Remove: nothing more is delivered for it. Your resource is never "
+        "changed or deleted by it.",
+    )
+    subscription_removal_time_interval_seconds: float = declared(
+        default=2_592_000.0,
+        type=TIME,
+        description="For how many seconds a listener must have failed without a break before "
+        "subscriptionRemovalAction is taken (DSP1054 SubscriptionRemovalTimeInterval).",
+    )
+    correlated_indications: bool = declared(
+        default=False,
+        description="Whether an indication that is delivered again carries its own "
+        "IndicationIdentifier in CorrelatedIndications, so that its listener can tell a repeat.",
+    )
+    #: None: not said. What is assumed depends on where the deliverer runs; see
+    #: :mod:`pillion_sidecar.config.durability`.
+    durability: Durability | None = declared(
+        default=None,
+        assumed="`Disk`; `Memory` for a deliverer that was started without `--journal`",
+        description="Where accepted indications are kept until they are delivered. Disk: in a "
+        "journal on the deliverer's volume; they outlive its end, however it comes, as long as the "
+        "volume does. StateOnly: in memory, while what else has to be remembered, such as the "
+        "identities of what was delivered, is on disk; the indications are lost with the "
+        "deliverer, and how many were is reported. Memory: in memory alone; all is lost with the "
+        "deliverer. A change is in force once the deliverer is started again.",
+    )
+    #: None: the highest that the durability gives.
+    acknowledgement: Acknowledgement | None = declared(
+        default=None,
+        assumed="the highest that durability gives: `Durable` on disk, else `Accepted`",
+        description="How far a publish must have come before it is answered, unless the request "
+        "says. Accepted: valid, routed and queued. Durable: on the deliverer's disk as well; it "
+        "needs durability Disk. Delivered: every listener has it. Stable needs stores outside the "
+        "pod, which this version does not have.",
+    )
+    #: Where publishers may have receipts sent: URLs that others lie below, as they were written.
+    callbacks: tuple[str, ...] = declared(
+        default=(),
+        type=ListOf(item=PREFIX, max_items=MOST_CALLBACKS),
+        description="Where publishers may have the deliverer send receipts of what became of their "
+        "indications: URLs such as https://jobs.example.com/receipts, and all that lie below them, "
+        "by whole segments of the path. A callback to another place is refused, so without any a "
+        "publisher asks for its receipts instead.",
+    )
+    shutdown_grace_period_seconds: float = declared(
+        default=20.0,
+        type=Integer(minimum=0, maximum=3600),
+        description="For how many seconds delivery goes on after the deliverer was told to stop.",
+    )
+    #: The classes that it declares beside those of the CIM schema.
+    classes: tuple[ClassDeclaration, ...] = declared(
+        default=(),
+        type=ListOf(
+            item=_CLASS,
+            max_items=MOST_CLASSES,
+            atomic=True,
+        ),
+        description="Classes that are not in Pillion's CIM schema, such as those of vendors' "
+        "providers. A filter on a class selects the classes declared below it, ISA knows them, and "
+        "the values of inherited properties need no type. Classes of the schema cannot be declared "
+        "again.",
+        more=(_MOF, _MOF_FROM),
+    )
+    #: gatewayRef: the service in mode Gateway that delivers for this one; None: nobody does.
+    gateway: str | None = declared(
+        default=None,
         name="gatewayRef",
         type=_gateway("that delivers for this one"),
         description="The gateway that the sidecars of this service relay to what goes to "
         "destinations with deliverThrough Gateway. It needs one replica and durability Disk. Only "
         "with mode Sidecar.",
-    ),
-    Field(
-        name="handOverTo",
+    )
+    #: handOverTo: the service in mode Gateway that takes what is left when a deliverer ends.
+    hand_over_to: str | None = declared(
+        default=None,
         type=_gateway("that takes what is left"),
         description="The gateway that takes what a sidecar of this service could not deliver "
         "before its pod ended: within shutdownGracePeriodSeconds, from listeners that fail at "
         "once, from the others in its second half. It needs one replica and durability Disk. Only "
         "with mode Sidecar.",
-    ),
-    Field(
-        name="publishers",
+    )
+    #: Who may publish to a gateway; empty: every service account of its own namespace.
+    publishers: tuple[AllowedPublisher, ...] = declared(
+        default=(),
         type=ListOf(
-            item=Struct(
-                fields=(
-                    Field(
-                        name="namespace",
-                        type=object_name(63),
-                        required=True,
-                        description="The namespace of the service accounts.",
-                    ),
-                    Field(
-                        name="serviceAccount",
-                        type=object_name(),
-                        assumed="every service account of the namespace",
-                        description="The name of one service account.",
-                    ),
-                )
-            ),
+            item=structure(AllowedPublisher),
             max_items=MOST_PUBLISHERS,
             atomic=True,
         ),
-        default=[],
         description="Who may publish to the gateway of this service, by the service-account token "
         "(audience pillion) that a publisher shows. Without any: every service account of the "
         "gateway's own namespace. Sidecars that relay show the tokens of their pods, so a list "
         "that is to serve them names theirs too. Only with mode Gateway.",
-    ),
-)
+    )
+    #: Bytes that the deliverer's volume holds, ``deliverer.storage.sizeLimit`` as a number; None:
+    #: not said.
+    storage_bytes: int | None = None
 
 
 def _mode(spec: JSONObject) -> str:
@@ -364,29 +402,12 @@ INDICATION_SERVICE = Kind(
     short_name="indsvc",
     name_length=SERVICE_NAME_LENGTH,
     name_rules=SERVICE_NAME_RULES,
-    description="How the deliverers of this namespace deliver, after CIM_IndicationService: "
-    "retry, queues, duplicates, and how safe an indication is once it was accepted. "
-    "Subscriptions name the service that serves them; the one named default serves the rest.",
+    description="How the deliverers of this namespace deliver, after CIM_IndicationService: retry, "
+    "queues, duplicates, and how safe an indication is once it was accepted. Subscriptions name "
+    "the service that serves them; the one named default serves the rest.",
     spec_description="How to deliver. Every field has a default.",
     spec_optional=True,
-    spec=Struct(
-        fields=(
-            DELIVERER,
-            *_RETRY,
-            queue_size(assumed="1,000,000 with durability `Disk`, else 10,000"),
-            queue_full_policy(default="Adaptive", assumed=""),
-            indication_lifetime(
-                assumed="ten times the time that all retries of a destination take; 86,400 where "
-                "their number has no limit"
-            ),
-            *_DUPLICATES,
-            *_SUBSCRIPTIONS,
-            *_SAFETY,
-            *_CLASSES,
-            *_GATEWAY,
-        ),
-        rules=_RULES,
-    ),
+    spec=structure(IndicationService, rules=_RULES),
     status=status(
         word("revision", "The configuration revision that deliverers should be running on."),
         word(

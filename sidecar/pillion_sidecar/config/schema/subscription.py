@@ -1,16 +1,15 @@
 """IndicationSubscription: filter x destination, after CIM_IndicationSubscription."""
 
-from pillion_sidecar.config.resources import RemovalAction, RepeatPolicy, SubscriptionState
-from pillion_sidecar.config.schema.common import LONGEST_TIME, TIME, immutable, one_of
+from enum import StrEnum
+
+from pillion_sidecar.config.schema.common import LONGEST_TIME, TIME, RemovalAction, immutable
 from pillion_sidecar.config.schema.fields import (
     Column,
-    Field,
     Integer,
     JSONObject,
     Kind,
     ListOf,
     Rule,
-    Struct,
     Text,
 )
 from pillion_sidecar.config.schema.rules import (
@@ -20,98 +19,64 @@ from pillion_sidecar.config.schema.rules import (
     reference,
 )
 from pillion_sidecar.config.schema.status import AGE, READY, REASON, status, word
+from pillion_sidecar.config.schema.values import declared, resource, structure
 
 _DURATION = Integer(minimum=1, maximum=LONGEST_TIME)
 
-_REFERENCES = (
-    Field(
-        name="serviceRef",
-        type=reference(
-            "IndicationService",
-            max_length=SERVICE_NAME_LENGTH,
-            default="default",
-            rules=SERVICE_NAME_RULES,
-        ),
-        default={},
-        description="The service whose deliverers serve this subscription. It cannot be changed: "
-        "indications that wait in the queues of one service do not move to another.",
-    ),
-    Field(
-        name="filterRef",
-        type=reference("IndicationFilter"),
-        required=True,
-        description="The filter that says which indications are delivered. A change "
-        "applies to indications that come after it; those in the queue are still delivered.",
-    ),
-    Field(
-        name="destinationRef",
-        type=reference("ListenerDestination"),
-        required=True,
-        description="The destination that they are delivered to. It cannot be changed: "
-        "indications in the queue of one destination do not move to another.",
-    ),
-)
 
-_STATE = (
-    Field(
-        name="subscriptionState",
-        type=one_of(SubscriptionState),
-        default="Enabled",
-        description="Whether indications are delivered for this subscription. When it becomes "
-        "Disabled, its queued indications are discarded and reported.",
-    ),
-    Field(
-        name="onFatalErrorPolicy",
-        type=one_of(RemovalAction),
-        default="Ignore",
-        description="What happens to this subscription once its destination has been held or has "
-        "failed for failureTriggerTimeIntervalSeconds without a success (DSP1054 "
-        "OnFatalErrorPolicy). Ignore: it goes on. Disable, Remove: nothing more is delivered for "
-        "it. Your resource is never changed or deleted by it.",
-    ),
-    Field(
-        name="failureTriggerTimeIntervalSeconds",
-        type=_DURATION,
-        default=2_592_000,
-        description="How long the destination must have been held or failing, without a success, "
-        "before onFatalErrorPolicy acts (DSP1054 FailureTriggerTimeInterval).",
-    ),
-    Field(
-        name="subscriptionDurationSeconds",
-        type=_DURATION,
-        assumed="it does not end",
-        description="For how many seconds since its creation this subscription lasts (DSP1054 "
-        "SubscriptionDuration).",
-    ),
-)
+class RepeatPolicy(StrEnum):
+    """RepeatNotificationPolicy."""
 
-_REPEATS = (
-    Field(
+    NONE = "None"
+    SUPPRESS = "Suppress"
+    DELAY = "Delay"
+
+
+class SubscriptionState(StrEnum):
+    """SubscriptionState, as far as a user may set it."""
+
+    ENABLED = "Enabled"
+    DISABLED = "Disabled"
+
+
+@resource
+class RepeatNotification:
+    """RepeatNotificationPolicy and its parameters (D.3)."""
+
+    policy: RepeatPolicy = declared(
+        default=RepeatPolicy.NONE,
         name="repeatNotificationPolicy",
-        type=one_of(RepeatPolicy),
-        default="None",
         description="What happens to repeats of one event (DSP1054 RepeatNotificationPolicy). "
         "None: all are delivered. Suppress: the first repeatNotificationCount within "
         "repeatNotificationIntervalSeconds are, the rest are not. Delay: nothing is, until more "
         "than repeatNotificationCount have come within repeatNotificationIntervalSeconds; then one "
         "is, and none for repeatNotificationGapSeconds.",
-    ),
-    Field(
+    )
+    interval_seconds: float = declared(
+        default=0.0,
         name="repeatNotificationIntervalSeconds",
         type=_DURATION,
+        json_default=None,
         description="The interval in which repeats are counted. Suppress and Delay need it.",
-    ),
-    Field(
+    )
+    gap_seconds: float = declared(
+        default=0.0,
         name="repeatNotificationGapSeconds",
         type=TIME,
+        json_default=None,
         description="How long repeats are ignored after one was delivered. Delay needs it.",
-    ),
-    Field(
+    )
+    count: int = declared(
+        default=1,
         name="repeatNotificationCount",
         type=Integer(minimum=1, maximum=1_000_000),
+        json_default=None,
         description="How many repeats count as few. Suppress and Delay need it.",
-    ),
-    Field(
+    )
+    #: Names of the properties whose values make two indications repeats of each other; the class
+    #: always counts.
+    key: tuple[str, ...] = declared(
+        default=("EventID", "AlertingManagedElement"),
         name="repeatKey",
         type=ListOf(
             item=Text(
@@ -127,11 +92,77 @@ _REPEATS = (
             ),
             max_items=16,
         ),
-        default=["EventID", "AlertingManagedElement"],
         description="The properties whose values make two indications of one class repeats of one "
         "event. Empty: the class alone does.",
-    ),
-)
+    )
+
+
+@resource
+class IndicationSubscription:
+    """Filter x destination, after CIM_IndicationSubscription."""
+
+    name: str
+    uid: str
+    service: str = declared(
+        default="default",
+        name="serviceRef",
+        type=reference(
+            "IndicationService",
+            max_length=SERVICE_NAME_LENGTH,
+            default="default",
+            rules=SERVICE_NAME_RULES,
+        ),
+        json_default={},
+        description="The service whose deliverers serve this subscription. It cannot be changed: "
+        "indications that wait in the queues of one service do not move to another.",
+    )
+    filter_name: str = declared(
+        name="filterRef",
+        type=reference("IndicationFilter"),
+        description="The filter that says which indications are delivered. A change applies to "
+        "indications that come after it; those in the queue are still delivered.",
+    )
+    destination_name: str = declared(
+        name="destinationRef",
+        type=reference("ListenerDestination"),
+        description="The destination that they are delivered to. It cannot be changed: indications "
+        "in the queue of one destination do not move to another.",
+    )
+    state: SubscriptionState = declared(
+        default=SubscriptionState.ENABLED,
+        name="subscriptionState",
+        description="Whether indications are delivered for this subscription. When it becomes "
+        "Disabled, its queued indications are discarded and reported.",
+    )
+    on_fatal_error_policy: RemovalAction = declared(
+        default=RemovalAction.IGNORE,
+        description="What happens to this subscription once its destination has been held or has "
+        "failed for failureTriggerTimeIntervalSeconds without a success (DSP1054 "
+        "OnFatalErrorPolicy). Ignore: it goes on. Disable, Remove: nothing more is delivered for "
+        "it. Your resource is never changed or deleted by it.",
+    )
+    #: How long its destination must have been held or failing before that policy acts.
+    failure_trigger_time_interval_seconds: float = declared(
+        default=2_592_000.0,
+        type=_DURATION,
+        description="How long the destination must have been held or failing, without a success, "
+        "before onFatalErrorPolicy acts (DSP1054 FailureTriggerTimeInterval).",
+    )
+    #: None: it never ends. Counted from ``created_at``.
+    duration_seconds: float | None = declared(
+        default=None,
+        name="subscriptionDurationSeconds",
+        type=_DURATION,
+        assumed="it does not end",
+        description="For how many seconds since its creation this subscription lasts (DSP1054 "
+        "SubscriptionDuration).",
+    )
+    repeat_notification: RepeatNotification = declared(
+        default=RepeatNotification(),
+        inline=True,
+    )
+    #: metadata.creationTimestamp, seconds since the epoch; None: when it is first loaded.
+    created_at: float | None = None
 
 
 def _needs(field: str, *policies: str) -> Rule:
@@ -163,8 +194,8 @@ INDICATION_SUBSCRIPTION = Kind(
     "indication that the filter selects is delivered to the destination, once for this "
     "subscription.",
     spec_description="Which filter, which destination, and what happens at repeats and failures.",
-    spec=Struct(
-        fields=(*_REFERENCES, *_STATE, *_REPEATS),
+    spec=structure(
+        IndicationSubscription,
         rules=(
             _needs("repeatNotificationIntervalSeconds", "Suppress", "Delay"),
             _needs("repeatNotificationCount", "Suppress", "Delay"),

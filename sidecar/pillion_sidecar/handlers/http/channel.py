@@ -12,6 +12,7 @@ from typing import Protocol
 
 from pillion_sidecar.clock import Clock, Timer, Timers
 from pillion_sidecar.delivery.handler import DeliveryResult, HoldCause
+from pillion_sidecar.handlers.errors import HandlerError
 from pillion_sidecar.handlers.http.exchange import (
     USUAL,
     Exchange,
@@ -31,7 +32,7 @@ LEAST_OVERDUE_SECONDS = 5.0
 _SLACK = 0.001
 
 
-class ConnectError(Exception):
+class ConnectError(HandlerError):
     """There is no connection to be had. The text says why."""
 
     def __init__(self, message: str, *, hold: HoldCause | None = None) -> None:
@@ -40,7 +41,7 @@ class ConnectError(Exception):
         self.hold = hold
 
 
-class NoDescriptor(Exception):
+class DescriptorShortageError(HandlerError):
     """The process, or the machine, has no descriptor left for a connection."""
 
 
@@ -52,7 +53,7 @@ class Connect(Protocol):
 
         Raises:
             ConnectError: no address could be connected to.
-            NoDescriptor: the process is short of them.
+            DescriptorShortageError: the process is short of them.
         """
 
 
@@ -224,7 +225,7 @@ class Channel:
     async def _connect(self, wire: Wire) -> None:
         try:
             await self._connector.connect(wire, self._enter)
-        except NoDescriptor:
+        except DescriptorShortageError:
             wire.close()
             self._opening = None
             self._wait_for_descriptor()

@@ -16,13 +16,13 @@ from dataclasses import replace
 from typing import Protocol
 
 from pillion_sidecar.config.credentials import (
-    UnusableCertificate,
+    CertificateError,
     load_authorities,
     load_client_certificate,
 )
 from pillion_sidecar.config.resources import TLSOptions
 from pillion_sidecar.delivery.handler import HoldCause
-from pillion_sidecar.handlers.http.channel import ConnectError, NoDescriptor
+from pillion_sidecar.handlers.http.channel import ConnectError, DescriptorShortageError
 from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError
 from pillion_sidecar.handlers.http.wire import Wire
 from pillion_sidecar.handlers.resolver import ResolutionError
@@ -93,7 +93,7 @@ def build_context(options: TLSOptions) -> ssl.SSLContext:
 def _blaming(part: str) -> Iterator[None]:
     try:
         yield
-    except UnusableCertificate as error:
+    except CertificateError as error:
         message = f"{part} cannot be used: {error}"
         raise InvalidDestinationError(message, cause=HoldCause.CERTIFICATES) from None
 
@@ -183,10 +183,10 @@ class Connector:
         self._suspect: str | None = None
 
     async def connect(self, wire: Wire, stage: Callable[[str], None]) -> None:
-        """Open ``wire``. Raises ConnectError and NoDescriptor."""
+        """Open ``wire``. Raises ConnectError and DescriptorShortageError."""
         try:
             await self._connect(wire, stage)
-        except (ConnectError, NoDescriptor):
+        except (ConnectError, DescriptorShortageError):
             raise
         except Exception as error:
             if not self._discreet:
@@ -227,7 +227,7 @@ class Connector:
             await self._open(address, wire, stage)
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                raise NoDescriptor from error
+                raise DescriptorShortageError from error
             what = _describe(error, self._place(address))
             if self._discreet:
                 what = what.partition(_NOT_VALID_FOR)[0]

@@ -1,7 +1,6 @@
 """One request and what comes of it: the words that the sender and the handlers share."""
 
 import asyncio
-import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC
@@ -11,10 +10,7 @@ from urllib.parse import unquote
 
 from pillion_cim.values import is_language_tag
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.config.credentials import is_bearer_token
-from pillion_sidecar.config.resources import Credentials
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
-from pillion_sidecar.handlers.http.target import InvalidDestinationError
 
 #: The answer's header fields as they came: names in any case, values without white space around.
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
@@ -100,37 +96,6 @@ def field(headers: Headers, name: bytes) -> bytes | None:
         if candidate.lower() == name:
             return value
     return None
-
-
-def authorization(credentials: Credentials | None) -> bytes:
-    """The Authorization line with its CRLF; empty without credentials.
-
-    Raises:
-        InvalidDestinationError: they cannot be written into a header.
-    """
-    if credentials is None:
-        return b""
-    if credentials.bearer_token is not None:
-        token = credentials.bearer_token.strip()
-        if not is_bearer_token(token):
-            raise InvalidDestinationError(
-                "the bearer token has characters that no token has", cause=HoldCause.CREDENTIALS
-            )
-        return b"Authorization: Bearer " + token.encode("ascii") + b"\r\n"
-    username, password = credentials.username, credentials.password
-    if username is None:
-        return b""
-    if ":" in username:
-        raise InvalidDestinationError(
-            "the username must not hold a colon (RFC 7617)", cause=HoldCause.CREDENTIALS
-        )
-    if not (username and password and (username + password).isprintable()):
-        raise InvalidDestinationError(
-            "the username or the password is empty, or holds control characters (RFC 7617)",
-            cause=HoldCause.CREDENTIALS,
-        )
-    pair = f"{username}:{password}".encode()
-    return b"Authorization: Basic " + base64.b64encode(pair) + b"\r\n"
 
 
 def content_language(languages: Sequence[str]) -> bytes:

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 from pillion_sidecar.delivery.handler import HoldCause
+from pillion_sidecar.handlers.errors import HandlerError
 
 _WELL_KNOWN = {"http": 80, "https": 443}
 
 
-class InvalidDestinationError(Exception):
+class InvalidDestinationError(HandlerError):
     """A destination that no request can be sent to (S0.8: permanent). The text says why."""
 
     def __init__(self, message: str, *, cause: HoldCause = HoldCause.DESTINATION) -> None:

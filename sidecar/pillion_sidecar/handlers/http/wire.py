@@ -14,6 +14,7 @@ from typing import Protocol, cast
 import httptools
 
 from pillion_sidecar.delivery.handler import DeliveryResult
+from pillion_sidecar.handlers.errors import HandlerError
 from pillion_sidecar.handlers.http.exchange import (
     ANSWER_BODIES,
     HEAD_LIMIT,
@@ -28,7 +29,7 @@ from pillion_sidecar.handlers.http.exchange import (
 _REMEMBERED_BYTES = 1024
 
 
-class _ExcessError(Exception):
+class _ExcessError(HandlerError):
     """Something follows the answer. Raised in a call-back to stop the parser."""
 
 

@@ -1,0 +1,54 @@
+"""What handlers are made of: the parts that all of a deliverer's handlers share."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from pillion_cim.schema import Schema
+from pillion_sidecar.config.resources import ListenerDestination, TLSOptions
+from pillion_sidecar.delivery.handler import Handler
+from pillion_sidecar.handlers.http.connector import NAME_ADVICE, AddressCheck
+from pillion_sidecar.handlers.http.sender import HTTPSender, SharedParts
+from pillion_sidecar.handlers.http.target import HTTPTarget, parse_target
+from pillion_sidecar.protocols import Protocol as DeliveryProtocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerContext:
+    """The parts, and how HTTP handlers put them together."""
+
+    parts: SharedParts
+    address_policy: AddressCheck
+    schema: Schema
+    service_name: str
+
+    def target(self, destination: ListenerDestination, protocol: DeliveryProtocol) -> HTTPTarget:
+        """Take the destination's URL apart. Raises InvalidDestinationError."""
+        ports = protocol.ports
+        return parse_target(destination.destination, port=ports["http"], tls_port=ports["https"])
+
+    def sender(self, destination: ListenerDestination, target: HTTPTarget) -> HTTPSender:
+        """Make the connections to a destination. Raises InvalidDestinationError."""
+        connector = self.parts.connector(
+            target,
+            address_policy=self.address_policy,
+            tls=destination.tls,
+            name_advice=_name_advice(destination.tls),
+            discreet=destination.url_is_secret,
+        )
+        return self.parts.sender(connector, timeout=destination.timeout_seconds)
+
+
+class Factory(Protocol):
+    """The ``create_handler`` of a handler's module, which a protocol names."""
+
+    def __call__(self, destination: ListenerDestination, context: HandlerContext, /) -> Handler:
+        """Raises InvalidDestinationError where nothing can be sent to the destination."""
+
+
+def _name_advice(tls: TLSOptions) -> str:
+    if tls.allow_common_name:
+        return NAME_ADVICE
+    return (
+        f"{NAME_ADVICE}: issue it anew, or write the name that it holds as tls.serverName; only for"
+        " a certificate without any subjectAltName, set tls.allowCommonName: true"
+    )

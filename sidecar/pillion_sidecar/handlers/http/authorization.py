@@ -1,0 +1,197 @@
+"""The Authorization line of requests: from credentials that stay, or from a token that rotates."""
+
+import asyncio
+import base64
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from pillion_sidecar.clock import Clock
+from pillion_sidecar.config.credentials import is_bearer_token
+from pillion_sidecar.config.resources import Credentials
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
+from pillion_sidecar.filewatch import FollowedFile, Unusable
+from pillion_sidecar.handlers.errors import HandlerError
+from pillion_sidecar.handlers.http.exchange import Exchange, Sender
+from pillion_sidecar.handlers.http.target import InvalidDestinationError
+
+#: Seconds for which a token is taken to be what it was when its file was looked at.
+LOOK_SECONDS = 1.0
+
+
+class AuthorizationError(HandlerError):
+    """There is nothing to show. The text says why, and has nothing of a secret."""
+
+
+#: Is told the Authorization line with its CRLF, or why there is none.
+Tell = Callable[[bytes | AuthorizationError], None]
+
+
+class Authorizer(Protocol):
+    """Gives the Authorization line of a request."""
+
+    @property
+    def line(self) -> bytes | None:
+        """The line with its CRLF, empty where none is sent; None: it is not known, so ask."""
+
+    def ask(self, tell: Tell) -> None:
+        """Tell the line: at once where it is known, else later."""
+
+    def forget(self) -> None:
+        """The line was not accepted (401): find another where there can be one."""
+
+
+class StaticAuthorizer:
+    """The same line for each request."""
+
+    def __init__(self, line: bytes = b"") -> None:
+        self.line: bytes | None = line
+        self._line = line
+
+    def ask(self, tell: Tell) -> None:
+        """See :class:`Authorizer`."""
+        tell(self._line)
+
+    def forget(self) -> None:
+        """There is no other."""
+
+
+class TokenFileAuthorizer:
+    """A bearer token that rotates in its file, which is looked at in a thread."""
+
+    def __init__(self, file: FollowedFile, *, clock: Clock, what: str) -> None:
+        """``what`` is the token's name in the text of a failure."""
+        self._file = file
+        self._clock = clock
+        self._what = what
+        self._line = b""
+        self._looked_at: float | None = None
+        self._asking: list[Tell] = []
+
+    @property
+    def line(self) -> bytes | None:
+        """The line, where its file has been looked at just now."""
+        looked_at = self._looked_at
+        if looked_at is not None and self._clock.monotonic() - looked_at < LOOK_SECONDS:
+            return self._line
+        return None
+
+    def ask(self, tell: Tell) -> None:
+        """Tell the line: at once where it is known, else once its file has been looked at."""
+        line = self.line
+        if line is not None:
+            tell(line)
+            return
+        self._asking.append(tell)
+        if len(self._asking) == 1:
+            looking = asyncio.get_running_loop().run_in_executor(None, self._look)
+            looking.add_done_callback(self._take)
+
+    def forget(self) -> None:
+        """Look again: it was not accepted."""
+        self._looked_at = None
+        self._file.forget()
+
+    def _look(self) -> bytes | AuthorizationError:
+        try:
+            token = self._file.read().decode("latin-1")
+            return authorization(Credentials(bearer_token=token))
+        except (Unusable, InvalidDestinationError) as error:
+            return AuthorizationError(f"{self._what}: {error}")
+
+    def _take(self, looking: "asyncio.Future[bytes | AuthorizationError]") -> None:
+        if looking.cancelled():
+            return
+        found = looking.result()
+        if isinstance(found, bytes):
+            self._line, self._looked_at = found, self._clock.monotonic()
+        asking, self._asking = self._asking, []
+        for tell in asking:
+            tell(found)
+
+
+def authorization(credentials: Credentials | None) -> bytes:
+    """The Authorization line with its CRLF; empty without credentials.
+
+    Raises:
+        InvalidDestinationError: they cannot be written into a header.
+    """
+    if credentials is None:
+        return b""
+    if credentials.bearer_token is not None:
+        token = credentials.bearer_token.strip()
+        if not is_bearer_token(token):
+            raise InvalidDestinationError(
+                "the bearer token has characters that no token has", cause=HoldCause.CREDENTIALS
+            )
+        return b"Authorization: Bearer " + token.encode("ascii") + b"\r\n"
+    username, password = credentials.username, credentials.password
+    if username is None:
+        return b""
+    if ":" in username:
+        raise InvalidDestinationError(
+            "the username must not hold a colon (RFC 7617)", cause=HoldCause.CREDENTIALS
+        )
+    if not (username and password and (username + password).isprintable()):
+        raise InvalidDestinationError(
+            "the username or the password is empty, or holds control characters (RFC 7617)",
+            cause=HoldCause.CREDENTIALS,
+        )
+    pair = f"{username}:{password}".encode()
+    return b"Authorization: Basic " + base64.b64encode(pair) + b"\r\n"
+
+
+def unsent_outcome(reason: str) -> DeliveryOutcome:
+    """The outcome of a request that was not sent; no attempt is spent."""
+    return DeliveryOutcome(DeliveryResult.ERROR, reason, spends_attempt=False)
+
+
+class AuthorizedRequests:
+    """Sends requests that have a head in common, each with the Authorization line of the moment."""
+
+    def __init__(self, *, sender: Sender, head: bytes, authorizer: Authorizer) -> None:
+        self._sender = sender
+        self._head = head
+        self._authorizer = authorizer
+        self._closed = False
+
+    def send(
+        self,
+        fields: bytes,
+        body: bytes,
+        exchange: Exchange,
+        done: Callable[[DeliveryOutcome], None],
+    ) -> None:
+        """Begin to send a request with further header lines; ``done`` is told where it cannot be
+        authorized."""
+        line = self._authorizer.line
+        if line is None:
+            self._authorizer.ask(partial(self._told, fields, body, exchange, done))
+            return
+        head = b"%b%b%bContent-Length: %d\r\n\r\n" % (self._head, line, fields, len(body))
+        self._sender.send(head + body, exchange)
+
+    def _told(
+        self,
+        fields: bytes,
+        body: bytes,
+        exchange: Exchange,
+        done: Callable[[DeliveryOutcome], None],
+        line: bytes | AuthorizationError,
+    ) -> None:
+        if self._closed:
+            return
+        if isinstance(line, AuthorizationError):
+            done(unsent_outcome(str(line)))
+            return
+        head = b"%b%b%bContent-Length: %d\r\n\r\n" % (self._head, line, fields, len(body))
+        self._sender.send(head + body, exchange)
+
+    def refused(self) -> None:
+        """A listener has answered 401."""
+        self._authorizer.forget()
+
+    def close(self) -> None:
+        """Release the connections; requests under way are abandoned."""
+        self._closed = True
+        self._sender.close()

@@ -1,0 +1,5 @@
+"""The failures of intake."""
+
+
+class IntakeError(Exception):
+    """What a publisher sent is not taken. The text says why."""

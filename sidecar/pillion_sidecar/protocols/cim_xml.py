@@ -1,0 +1,14 @@
+"""CIM-XML: export messages over HTTP (DSP0200)."""
+
+from pillion_sidecar.protocols.declaration import Protocol, http_schemes
+
+PROTOCOL = Protocol(
+    name="CIM-XML",
+    summary="export messages (DSP0200)",
+    manual="For WBEM listeners such as OpenPegasus's and pywbem's. One `POST` for each delivery "
+    "carries one `ExportIndication` request; "
+    "[what is sent](../listeners.md#what-is-sent-by-cim-xml) and what counts as success.",
+    # As OpenPegasus has them, registered for WBEM over HTTP and HTTPS.
+    schemes=http_schemes(port=5988, tls_port=5989),
+    handler="pillion_sidecar.handlers.cimxml:create_handler",
+)

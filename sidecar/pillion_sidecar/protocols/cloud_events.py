@@ -1,0 +1,13 @@
+"""CloudEvents: structured events over HTTP (HTTP binding 1.0)."""
+
+from pillion_sidecar.protocols.declaration import Protocol, http_schemes
+
+PROTOCOL = Protocol(
+    name="CloudEvents",
+    summary="one structured event per request (HTTP binding 1.0)",
+    manual="For anything that takes webhooks. One `POST` for each delivery carries one event in "
+    "structured mode; [what is sent](../listeners.md#what-is-sent-as-a-cloudevent) and what counts "
+    "as success.",
+    schemes=http_schemes(),
+    handler="pillion_sidecar.handlers.cloudevents:create_handler",
+)

@@ -1,0 +1,109 @@
+"""A protocol is one file in ``protocols/`` and the module of its handler."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pillion_sidecar.protocols
+from support.resources import write
+from support.running import alerts, listener, resources
+
+DECLARATION = """
+from pillion_sidecar.protocols.declaration import Protocol, Scheme
+
+PROTOCOL = Protocol(
+    name="Memo",
+    summary="one line in memory",
+    manual="For tests.",
+    schemes=(Scheme("memo", 7, is_secure=False),),
+    handler="memo_handler:create_handler",
+    credentials=(),
+)
+"""
+HANDLER = """
+from pillion_sidecar.delivery.handler import DeliveryResult
+from pillion_sidecar.handlers.http.exchange import later
+
+RECEIVED = []
+
+
+class MemoHandler:
+    def __init__(self, url):
+        self.url = url
+
+    def deliver(self, delivery, done):
+        RECEIVED.append((self.url, delivery.indication.identifier))
+        later(done, DeliveryResult.SUCCESS, "")
+
+    def prepare(self, indication):
+        pass
+
+    def close(self):
+        pass
+
+
+def create_handler(destination, context):
+    return MemoHandler(destination.destination)
+"""
+PROGRAM = """
+import json, sys, urllib.request
+from pathlib import Path
+
+import pillion_sidecar
+
+pillion_sidecar.__path__.insert(0, sys.argv[1])
+sys.path.insert(0, sys.argv[1])
+
+import memo_handler
+from pillion_sidecar.config import crd, reference
+from pillion_sidecar.config.schema import LISTENER_DESTINATION
+from pillion_sidecar.embedded import EmbeddedDeliverer
+from pillion_sidecar.protocols import PROTOCOLS
+from pillion_sidecar.settings import Address, Settings
+
+anywhere = Address("127.0.0.1", 0)
+settings = Settings(resources=Path(sys.argv[2]), intake=anywhere, telemetry=anywhere)
+with EmbeddedDeliverer(settings) as deliverer:
+    url = f"{deliverer.intake_url}/v1/indications?ack=delivered"
+    request = urllib.request.Request(url, data=sys.argv[3].encode(), method="POST")
+    request.add_header("Content-Type", "application/x-ndjson")
+    urllib.request.urlopen(request).close()
+    with urllib.request.urlopen(f"{deliverer.telemetry_url}/metrics") as metrics:
+        measured = metrics.read().decode()
+definition = crd.definition(LISTENER_DESTINATION)["spec"]["versions"][0]["schema"]
+print(json.dumps({
+    "received": memo_handler.RECEIVED,
+    "spec": definition["openAPIV3Schema"]["properties"]["spec"],
+    "page": reference.render_protocols(PROTOCOLS.values()),
+    "is_measured": 'protocol="Memo"' in measured,
+}))
+"""
+
+
+def test_a_new_protocol_delivers_and_is_in_the_schema_the_metrics_and_the_manual(
+    tmp_path: Path,
+) -> None:
+    overlay, config = tmp_path / "overlay", tmp_path / "config"
+    declared = Path(pillion_sidecar.protocols.__file__).parent
+    shutil.copytree(declared, overlay / "protocols", ignore=shutil.ignore_patterns("__pycache__"))
+    (overlay / "protocols" / "memo.py").write_text(DECLARATION, encoding="utf-8")
+    (overlay / "memo_handler.py").write_text(HANDLER, encoding="utf-8")
+    config.mkdir()
+    write(config, *resources(listener("ops", "memo://box/a", protocol="Memo")))
+    body = "".join(json.dumps(line) + "\n" for line in alerts(0, 2))
+    command = [sys.executable, "-c", PROGRAM, str(overlay), str(config), body]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout)
+
+    assert told["received"] == [["memo://box/a", "0"], ["memo://box/a", "1"]]
+    protocol = told["spec"]["properties"]["protocol"]
+    assert protocol["enum"] == ["CIM-XML", "CloudEvents", "Memo"]
+    assert "Memo: one line in memory." in protocol["description"]
+    refused = [rule["rule"] for rule in told["spec"]["x-kubernetes-validations"]]
+    assert any('self.protocol != "Memo" || !has(self.destination)' in rule for rule in refused)
+    assert any("!has(self.credentials.basic)" in rule for rule in refused)
+    assert "| `Memo` | `memo://` | 7 | none | one line in memory |" in told["page"]
+    assert told["is_measured"]

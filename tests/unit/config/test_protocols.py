@@ -1,0 +1,49 @@
+"""What the declarations of protocols come to in the schema."""
+
+import pytest
+
+from pillion_sidecar.config.schema.fields import JSONObject
+from pillion_sidecar.config.schema.urls import protocol_rules
+from pillion_sidecar.protocols import PROTOCOLS, Protocol
+from pillion_sidecar.protocols.declaration import Scheme
+
+SYSLOG = Protocol(
+    name="Syslog",
+    summary="one line",
+    manual="",
+    schemes=(Scheme("syslog", 514, is_secure=False), Scheme("syslogs", 6514, is_secure=True)),
+    handler="none:none",
+    credentials=("basic",),
+)
+RULES = protocol_rules([*PROTOCOLS.values(), SYSLOG])
+
+
+def test_protocols_that_take_the_same_have_no_rules() -> None:
+    assert protocol_rules(PROTOCOLS.values()) == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ({"protocol": "Syslog", "destination": "syslogs://a/"}, None),
+        ({"protocol": "Syslog", "destination": "SYSLOG://a/"}, None),
+        ({"protocol": "Syslog", "destinationFrom": {}}, None),
+        ({"protocol": "CIM-XML", "destination": "http://a/"}, None),
+        ({"protocol": "CIM-XML", "credentials": {"bearer": {}}}, None),
+        (
+            {"protocol": "Syslog", "destination": "http://a/"},
+            "has a scheme that Syslog does not have",
+        ),
+        (
+            {"protocol": "CIM-XML", "destination": "syslog://a/"},
+            "has a scheme that CIM-XML does not have",
+        ),
+        (
+            {"protocol": "Syslog", "credentials": {"bearer": {}}},
+            "holds bearer, which Syslog cannot send",
+        ),
+    ],
+)
+def test_a_destination_has_what_its_protocol_takes(spec: JSONObject, told: str | None) -> None:
+    broken = [rule.message for rule in RULES if not rule.holds(spec)]
+    assert broken == ([] if told is None else [told])
