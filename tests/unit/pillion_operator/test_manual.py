@@ -29,6 +29,7 @@ from support.house import ROOT
 from support.manual import codes, table, text_of
 
 PAGE = "operator.md"
+CONDITIONS = "reference/conditions.md"
 ROOMS = [
     ROOT / "operator" / "pillion_operator" / room
     for room in ("evaluation", "controllers", "status")
@@ -111,19 +112,25 @@ def test_every_condition_is_on_the_page_with_its_statuses() -> None:
 
 def test_every_event_is_on_the_page_and_no_other() -> None:
     told = {reason for row in table(PAGE, "reason") for reason in codes(row[0])}
-    assert told == {*of_transitions(), *of_subscriptions(), *elsewhere()}
+    of_ready = of_transitions("Ready")
+    assert told == {*of_ready, *of_subscriptions(), *elsewhere()}
 
 
-def of_transitions() -> set[str]:
-    """What any condition has to tell when it turns, either way."""
+@pytest.mark.parametrize("kind", sorted(OUR_TYPES - {"Ready"}))
+def test_the_events_of_a_condition_are_in_the_reference(kind: str) -> None:
+    (row,) = (row for row in table(CONDITIONS, "Condition") if codes(row[0]) == [kind])
+    assert set(codes(row[3])) == of_transitions(kind)
+
+
+def of_transitions(kind: str) -> set[str]:
+    """The Events of a condition that changes, in either direction."""
     told = set()
-    for kind in OUR_TYPES:
-        for before, after in (("True", "False"), ("False", "True")):
-            statuses = [
-                {"conditions": [{"type": kind, "status": one, "reason": "R", "message": "M"}]}
-                for one in (before, after)
-            ]
-            told |= {transition.reason for transition in transitions(*statuses)}
+    for before, after in (("True", "False"), ("False", "True")):
+        statuses = [
+            {"conditions": [{"type": kind, "status": one, "reason": "R", "message": "M"}]}
+            for one in (before, after)
+        ]
+        told |= {transition.reason for transition in transitions(*statuses)}
     return told
 
 
