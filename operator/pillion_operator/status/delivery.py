@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pillion_operator.gathering.aggregate import DestinationDelivery
-from pillion_operator.gathering.parsing import LARGEST_COUNT
 from pillion_operator.status.backlog import Backlog, backlogged
 from pillion_operator.status.conditions import Condition, find_condition, rfc3339, seconds_of
 from pillion_operator.status.relaying import relay_condition
+from pillion_sidecar.wire.queues import LARGEST_COUNT
 
 #: Ways of failing that a message tells apart.
 _MOST_DETAILS = 3
