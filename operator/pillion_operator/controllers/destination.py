@@ -11,9 +11,9 @@ from pillion_operator.controllers.ports import Recorder
 from pillion_operator.controllers.states import ServiceStates
 from pillion_operator.evaluation.namespace import being_deleted, being_drained
 from pillion_operator.evaluation.references import DESTINATION, SERVICE
-from pillion_operator.gathering.aggregate import combined, delivery_of
-from pillion_operator.gathering.reports import Unreachable
 from pillion_operator.names import DRAIN_FINALIZER
+from pillion_operator.polling.aggregate import combined, delivery_of
+from pillion_operator.polling.reports import Unreachable
 from pillion_operator.status.conditions import REPORTED, Condition, seconds_of
 from pillion_operator.status.delivery import DeliveryVerdict, DestinationFacts, judge_delivery
 from pillion_operator.status.relaying import same_place_condition, shared_condition

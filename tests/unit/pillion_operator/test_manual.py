@@ -14,12 +14,12 @@ from pillion_operator.controllers.filter_and_subscription import LONGEST, QUIET
 from pillion_operator.controllers.status_writer import transitions
 from pillion_operator.controllers.triggers import SETTLE
 from pillion_operator.controllers.worker import FIRST_BACKOFF, MOST_BACKOFF
-from pillion_operator.gathering.pace import CALM, RATE, calm, fair_share
 from pillion_operator.leadership import LeaseTimes
 from pillion_operator.names import CONFIGURATION_PARTS, DRAIN_FINALIZER
+from pillion_operator.polling.pace import CALM, RATE, calm, fair_share
 from pillion_operator.settings import DelivererDefaults, OperatorSettings
-from pillion_operator.status.backlog import FULL, FULL_NO_MORE, LEAST_AGE
 from pillion_operator.status.conditions import OUR_TYPES
+from pillion_operator.status.delivery import FULL, FULL_NO_MORE, LEAST_AGE
 from pillion_operator.status.subscription import State
 from pillion_operator.status.writing import SLOW_INTERVAL
 from pillion_operator.store import MOST_SECRET

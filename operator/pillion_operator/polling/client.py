@@ -12,8 +12,7 @@ from typing import Self
 import aiohttp
 
 from pillion_operator.clock import Clock, within
-from pillion_operator.gathering.parsing import report_of
-from pillion_operator.gathering.reports import NO_TOKEN, DelivererReport, Unreachable
+from pillion_operator.polling.reports import NO_TOKEN, DelivererReport, Unreachable, report_of
 from pillion_sidecar.wire.queues import AnswerError, QueuePage, read_page
 
 #: Connections at once; whoever asks keeps below it, since waiting for one counts as time.

@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_operator.gathering.parsing import LONGEST_DETAIL, report_of
-from pillion_operator.gathering.reports import DelivererReport, DeliveryResult, QueueReport
+from pillion_operator.polling.reports import (
+    LONGEST_DETAIL,
+    DelivererReport,
+    DeliveryResult,
+    QueueReport,
+    report_of,
+)
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.wire import queues as wire
 from pillion_sidecar.wire.queues import LARGEST_COUNT, MOST_ENTRIES, AnswerError, read_page

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item", bound=Hashable)
 
 
-class Agenda(Generic[Item]):
+class Schedule(Generic[Item]):
     """Items by the moment at which each is due; one moment to an item."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class _Group(Generic[Item]):
     __slots__ = ("out", "served", "waiting")
 
     def __init__(self) -> None:
-        self.waiting: Agenda[Item] = Agenda()
+        self.waiting: Schedule[Item] = Schedule()
         #: Items that were taken out and are not done with.
         self.out = 0
         #: When one was last taken out.
@@ -70,7 +70,7 @@ class Turns(Generic[Item]):
         self._groups: dict[Hashable, _Group[Item]] = {}
         #: The groups that may be served, by when each came to wait: when its first item was due,
         #: or when it was last served.
-        self._line: Agenda[Hashable] = Agenda()
+        self._line: Schedule[Hashable] = Schedule()
         #: The group in which each item waits.
         self._where: dict[Item, Hashable] = {}
 

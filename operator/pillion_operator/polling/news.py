@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-from pillion_operator.gathering.reports import DelivererReport, QueueReport, Unreachable
+from pillion_operator.polling.reports import DelivererReport, QueueReport, Unreachable
 
 #: Shares of a queue whose crossing is news at once: where a backlog begins and where it ends.
 _BANDS = (0.6, 0.8)

@@ -8,27 +8,29 @@ something has changed, and reads the reports. Nothing is kept of pods that are g
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from pillion_operator.clock import Clock, within
 from pillion_operator.cluster.types import Object
-from pillion_operator.gathering.agenda import Turns
-from pillion_operator.gathering.client import MOST_CONNECTIONS
-from pillion_operator.gathering.known import Deliverer, Departure, Service, last_seen
-from pillion_operator.gathering.news import News, news
-from pillion_operator.gathering.pace import (
+from pillion_operator.polling.client import MOST_CONNECTIONS
+from pillion_operator.polling.news import News, news
+from pillion_operator.polling.pace import (
     CALM,
+    HURRY_FOR,
     HURRY_MOST,
     RATE,
+    Pace,
     calm,
     fair_share,
     jittered,
 )
-from pillion_operator.gathering.reports import DelivererReport, Unreachable
-from pillion_operator.gathering.targets import Target, targets_of
+from pillion_operator.polling.reports import DelivererReport, QueueReport, Unreachable
+from pillion_operator.polling.schedule import Turns
+from pillion_operator.polling.targets import Target, targets_of
 
 #: The port of a deliverer's /v1/queues on its pod's address.
 TELEMETRY_PORT = 8289
@@ -37,6 +39,85 @@ TELEMETRY_PORT = 8289
 MOST_AT_ONCE = MOST_CONNECTIONS // 4
 #: Seconds between two calls of ``on_change`` for one service, by what there is to tell.
 _GAPS = {News.TURNED: 1.0, News.MOVED: 10.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """A deliverer that is gone, and what it was last seen to hold."""
+
+    pod: str
+    uid: str
+    #: What waited when it last answered, by destination; those with nothing are left out.
+    pending: Mapping[str, int]
+    #: When that was, in seconds since the epoch; None: it never answered.
+    heard: float | None
+
+
+class Deliverer:
+    """One pod."""
+
+    __slots__ = ("asking", "ending", "gone", "pace", "report", "service", "target")
+
+    def __init__(self, service: "Service", target: Target, *, now: float) -> None:
+        self.service = service
+        self.target = target
+        self.pace = Pace(now + HURRY_FOR)
+        self.report: DelivererReport | Unreachable | None = None
+        self.asking = False
+        #: It has been told to end: it is asked to its last, for what it then still holds.
+        self.ending = False
+        #: No longer there, or replaced: an answer that is still to come is nobody's.
+        self.gone = False
+
+    def departure(self) -> Departure:
+        """What is known of it at its end."""
+        pending, heard = last_seen(self.report)
+        return Departure(pod=self.target.name, uid=self.target.uid, pending=pending, heard=heard)
+
+
+class Service:
+    """One service."""
+
+    __slots__ = ("_queues", "deliverers", "ending", "gathered", "key", "revision", "told_at")
+
+    def __init__(self, key: tuple[str, str]) -> None:
+        self.key = key
+        #: By name.
+        self.deliverers: dict[str, Deliverer] = {}
+        #: Those that have been told to end, by uid.
+        self.ending: dict[str, Deliverer] = {}
+        self.revision: str | None = None
+        self.told_at = -math.inf
+        #: Whether every deliverer has been asked once.
+        self.gathered = False
+        #: What some deliverer says of each queue, as long as a report holds it.
+        self._queues: WeakValueDictionary[str, QueueReport] = WeakValueDictionary()
+
+    @property
+    def unused(self) -> bool:
+        """Whether nobody has anything to do with it any more."""
+        return not self.deliverers and not self.ending and self.revision is None
+
+    def shared(self, queue: QueueReport) -> QueueReport:
+        """The same, as one object for all deliverers that say just that. Most queues are idle, and
+        many queues of many deliverers would fill the memory with copies."""
+        known = self._queues.get(queue.name)
+        if known == queue:
+            return known
+        if queue.last_attempt_time is None:
+            self._queues[queue.name] = queue
+        return queue
+
+
+def last_seen(
+    report: DelivererReport | Unreachable | None,
+) -> tuple[Mapping[str, int], float | None]:
+    """What waited when a deliverer last answered, and when that was."""
+    if report is None:
+        return {}, None
+    if isinstance(report, Unreachable):
+        return report.pending, report.heard
+    return {name: queue.depth for name, queue in report.queues.items() if queue.depth}, report.at
 
 
 class Asks(Protocol):
@@ -102,8 +183,6 @@ class Gatherer:
         self._next_slot = -math.inf
         self._woken = asyncio.Event()
         self._lanes = {lost: asyncio.Semaphore(MOST_CONNECTIONS // 2) for lost in (False, True)}
-
-    # ------------------------------------------------------------------ what it is told
 
     def pods_changed(
         self, namespace: str, service: str, pods: Iterable[Object], *, ending: Iterable[Object] = ()
@@ -177,8 +256,6 @@ class Gatherer:
             known.revision = None
             self._forget_unused(known)
 
-    # ------------------------------------------------------------------ what it tells
-
     def reports(self, namespace: str, service: str) -> tuple[DelivererReport | Unreachable, ...]:
         """The last answer of each deliverer that was asked, by pod."""
         known = self._services.get((namespace, service))
@@ -206,8 +283,6 @@ class Gatherer:
             while True:
                 deliverer, turn = await self._next()
                 asking.create_task(self._served(deliverer, turn))
-
-    # ------------------------------------------------------------------ inside
 
     def _forget_unused(self, service: Service) -> None:
         if service.unused and service.key not in self._untold:
