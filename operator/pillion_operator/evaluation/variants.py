@@ -1,4 +1,4 @@
-"""Objects as they are rendered where that is not as their users wrote them. Pure."""
+"""Objects that are rendered otherwise than their users wrote them. Pure."""
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.references import HAND_OVER_TO, SERVICE

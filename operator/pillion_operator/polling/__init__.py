@@ -1,1 +1,1 @@
-"""What the deliverers say of their destination queues, and what that comes to."""
+"""Polls deliverers for their destination queues, and sums up their reports."""

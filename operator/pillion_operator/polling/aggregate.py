@@ -1,4 +1,4 @@
-"""What the deliverers' reports come to for one destination. Pure.
+"""The sum of the deliverers' reports of one destination. Pure.
 
 Summing up is commutative and associative, so several services that use one destination are put
 together by the same rules as the deliverers of one.
@@ -124,7 +124,6 @@ def deliveries(
 
 
 def combined(parts: Iterable[DestinationDelivery]) -> DestinationDelivery:
-    """Put together what is known of one destination."""
     known = [NOTHING, *parts]
     latest = max(known, key=_recency)
     values = {

@@ -1,4 +1,4 @@
-"""Whether an answer says anything new, and how soon somebody should hear of it. Pure."""
+"""How much an answer changes, and so how soon ``on_change`` is called. Pure."""
 
 from enum import IntEnum
 
@@ -60,8 +60,7 @@ def _turns(queue: QueueReport) -> tuple[object, ...]:
 
 
 def _moves(queue: QueueReport) -> tuple[object, ...]:
-    """Successes that leave nothing behind are no news: where results differ among deliverers, one
-    of them fails, and its attempts are."""
+    """The numbers in status. The time of a success is not among them."""
     return (
         queue.depth,
         queue.capacity,

@@ -1,8 +1,8 @@
-"""Asks every deliverer how its queues stand: now and then in calm, often while a configuration
-rolls out, seldom where nobody answers.
+"""Polls every deliverer for its queues: often while a configuration rolls out, seldom where no
+answer comes.
 
-Whoever reads the store says which pods there are and what was rendered; in return he hears that
-something has changed, and reads the reports. Nothing is kept of pods that are gone.
+The caller names the pods and the rendered revisions, is notified of changes, and reads the reports.
+Nothing is kept of pods that are gone.
 """
 
 import asyncio
@@ -54,8 +54,6 @@ class Departure:
 
 
 class Deliverer:
-    """One pod."""
-
     __slots__ = ("asking", "ending", "gone", "pace", "report", "service", "target")
 
     def __init__(self, service: "Service", target: Target, *, now: float) -> None:
@@ -70,14 +68,11 @@ class Deliverer:
         self.gone = False
 
     def departure(self) -> Departure:
-        """What is known of it at its end."""
         pending, heard = last_seen(self.report)
         return Departure(pod=self.target.name, uid=self.target.uid, pending=pending, heard=heard)
 
 
 class Service:
-    """One service."""
-
     __slots__ = ("_queues", "deliverers", "ending", "gathered", "key", "revision", "told_at")
 
     def __init__(self, key: tuple[str, str]) -> None:
@@ -158,9 +153,9 @@ class Gatherer:
         interval: float = CALM,
     ) -> None:
         """``token`` and ``on_change`` take a namespace and a service. ``known`` says whether a
-        resource exists (kind, namespace, name): nothing that a pod says of others is kept, or
-        anybody could fill the operator's memory. ``draw`` gives random numbers in [0, 1).
-        ``interval`` is the calm one, in seconds, while deliverers are few."""
+        resource exists (kind, namespace, name): reports of others are dropped, or any pod could
+        fill the operator's memory. ``draw`` gives random numbers in [0, 1). ``interval`` is the
+        calm one, in seconds, while deliverers are few."""
         self._client = client
         self._clock = clock
         self._token = token
@@ -187,10 +182,9 @@ class Gatherer:
     def pods_changed(
         self, namespace: str, service: str, pods: Iterable[Object], *, ending: Iterable[Object] = ()
     ) -> list[Departure]:
-        """All the pods that are now labelled as deliverers of a service; none forgets them.
+        """Take all the pods that are labelled as deliverers of a service now.
 
-        ``ending`` are those that have been told to end and have not yet. Returned is what is known
-        of those that are gone.
+        ``ending`` are the terminating ones. Returns what is known of those that are gone.
         """
         key = (namespace, service)
         known = self._services.setdefault(key, Service(key))
@@ -227,14 +221,14 @@ class Gatherer:
         return departed
 
     def _see_off(self, deliverer: Deliverer) -> None:
-        """Ask it to its last: what it could not deliver then goes with its volume."""
+        """Poll it until it ends: what it could not deliver then goes with its volume."""
         deliverer.ending = True
         deliverer.service.ending[deliverer.target.uid] = deliverer
         if not deliverer.asking:
             self._put(deliverer, self._clock.monotonic())
 
     def rendered(self, namespace: str, service: str, revision: str) -> None:
-        """A configuration is out; who does not report it yet is asked at once, and often."""
+        """Poll deliverers that do not report the new revision at once, and often."""
         key = (namespace, service)
         known = self._services.setdefault(key, Service(key))
         if known.revision == revision:
@@ -249,8 +243,8 @@ class Gatherer:
         self._woken.set()
 
     def service_gone(self, namespace: str, service: str) -> None:
-        """No revision of it is wanted any more. Deliverers that it leaves behind are asked as long
-        as they are there: they still hold what they have taken, and it may come again."""
+        """The service is gone. Its deliverers are polled as long as they run: they still hold
+        indications, and the service may come again."""
         known = self._services.get((namespace, service))
         if known is not None:
             known.revision = None
@@ -272,13 +266,12 @@ class Gatherer:
         )
 
     def gathered(self, namespace: str, service: str) -> bool:
-        """Whether every deliverer that was there at first has been asked. Until then what status
-        says already is nearer to the truth than the reports."""
+        """Whether every deliverer of the start has been polled. Until then the live status is
+        nearer to the truth than the reports."""
         known = self._services.get((namespace, service))
         return known is None or not known.deliverers or known.gathered
 
     async def run(self) -> None:
-        """Ask, for ever."""
         async with asyncio.TaskGroup() as asking:
             while True:
                 deliverer, turn = await self._next()
@@ -325,7 +318,7 @@ class Gatherer:
         return calm(self._pods[namespace], share=self._share, least=self._interval)
 
     async def _next(self) -> tuple[Deliverer, Hashable]:
-        """Wait until a deliverer is due, telling news meanwhile."""
+        """Wait until a deliverer is due, and notify of changes meanwhile."""
         while True:
             now = self._clock.monotonic()
             self._tell(now)
@@ -424,7 +417,7 @@ class Gatherer:
         return min(wait, HURRY_MOST) if deliverer.ending or leaving else wait
 
     def _note(self, service: Service, told: News, now: float) -> None:
-        """Have it told that a deliverer has answered, or is gone."""
+        """Schedule a notification that a deliverer has answered, or is gone."""
         if not service.gathered:
             # One call for all of the first round: a thousand pods would make a thousand.
             service.gathered = all(one.report is not None for one in service.deliverers.values())

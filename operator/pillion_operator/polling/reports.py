@@ -1,4 +1,4 @@
-"""What a deliverer says of itself and of its destination queues, as the operator keeps it.
+"""A deliverer's report of itself and of its destination queues, as the operator keeps it.
 
 Times are seconds since the epoch, by the clock of whoever states them.
 """
@@ -11,8 +11,8 @@ from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.wire.queues import OutcomeStatus, QueuePage, QueueStatus
 
-#: Why a deliverer gave no answer that does not know the operator's token: it comes with the
-#: configuration, so that one is not there yet either.
+#: Why a deliverer refuses the operator's token: the token comes with the configuration, which it
+#: does not have yet either.
 NO_TOKEN = "it does not know the operator's token yet (HTTP 401)"
 
 
@@ -81,8 +81,6 @@ class EndedSubscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelivererReport:
-    """One deliverer's answer."""
-
     pod: str
     #: The configuration that is in force there; None before the first.
     revision: str | None

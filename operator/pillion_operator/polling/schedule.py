@@ -1,4 +1,4 @@
-"""Who is due when, and whose turn it is."""
+"""Items by due time, and fair turns among groups of them."""
 
 import heapq
 import itertools
@@ -19,7 +19,7 @@ class Schedule(Generic[Item]):
         self._ties = itertools.count()
 
     def put(self, item: Item, due: float) -> None:
-        """Make an item due, instead of whenever it was."""
+        """Schedule an item, instead of its earlier due time."""
         tie = next(self._ties)
         self._valid[item] = tie
         heapq.heappush(self._heap, (due, tie, item))
@@ -75,7 +75,7 @@ class Turns(Generic[Item]):
         self._where: dict[Item, Hashable] = {}
 
     def put(self, item: Item, due: float, *, group: Hashable) -> None:
-        """Make an item due in a group, instead of whenever and wherever it was."""
+        """Schedule an item in a group, instead of its earlier group and due time."""
         if self._where.get(item, group) != group:
             self.drop(item)
         self._where[item] = group

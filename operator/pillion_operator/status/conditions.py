@@ -19,7 +19,7 @@ REPORTED = frozenset(one.name for one in CONDITIONS if one.reported)
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What is to be said of a resource."""
+    """One condition to be written."""
 
     type: str
     status: Literal["True", "False", "Unknown"]

@@ -1,4 +1,4 @@
-"""What an IndicationService's status says of its deliverers. Pure.
+"""Conditions and counts of an IndicationService's deliverers. Pure.
 
 Ready is about those deliverers that can be reached: Spark's NetworkPolicy may hide executors for
 good, which must not keep a service from ever being Ready; they are counted instead.

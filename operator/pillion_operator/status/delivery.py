@@ -1,8 +1,7 @@
-"""What a ListenerDestination's status says of its delivery. Pure.
+"""Conditions and fields of a ListenerDestination's delivery. Pure.
 
-Conditions speak of what is so at the deliverers that could be asked; that some could not be is in
-their messages. Messages carry nothing that changes with every indication except where that is the
-message (Draining).
+Conditions describe the deliverers that answered; messages mention that others did not. No message
+changes with every indication, except that of Draining.
 """
 
 from collections.abc import Iterable, Mapping
@@ -74,7 +73,7 @@ class DestinationFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryVerdict:
-    """What to write, and when to look again although nothing happens meanwhile."""
+    """What to write, and when to judge again although nothing happens meanwhile."""
 
     conditions: tuple[Condition, ...]
     #: Beside ``conditions`` and ``observedGeneration``; what is not known is left out.

@@ -1,4 +1,4 @@
-"""What conditions say of gateways and of what is relayed to them. Pure.
+"""Conditions of gateways and of relaying to them. Pure.
 
 A relay that fails says nothing of the listener, so it has a condition of its own: the gateway alone
 knows whether the listener takes anything.

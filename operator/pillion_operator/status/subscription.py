@@ -16,8 +16,6 @@ from pillion_operator.store import identity_of
 
 
 class State(StrEnum):
-    """``status.subscriptionState``."""
-
     ENABLED = "Enabled"
     DISABLED = "Disabled"
     REMOVED = "Removed"
