@@ -1,4 +1,4 @@
-"""Writes ``docs/reference/operator-metrics.md`` and ``docs/reference/operator-events.md``.
+"""Writes the operator's pages of ``docs/reference/``: metrics, log events and conditions.
 
 Metrics that are kept are asked of the registry. Those that are only read when Prometheus asks are
 made by calls such as ``GaugeMetricFamily("name", "what", labels=[…])``, and read from the source.
@@ -13,6 +13,7 @@ from prometheus_client.metrics import Histogram, MetricWrapperBase
 
 from pillion_operator.telemetry.log_events import LOG_EVENTS
 from pillion_operator.telemetry.metrics import Metrics
+from pillion_sidecar.config.schema.conditions import CONDITIONS, ConditionType, Told
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "operator" / "pillion_operator"
@@ -42,6 +43,18 @@ The form of a line is that of a [deliverer's](events.md). Match on `event`: name
 change. Kubernetes Events are [another thing](../operator.md#events).
 
 | Event | Level | Meaning | Fields |
+| --- | --- | --- | --- |
+"""
+
+_CONDITIONS_HEAD = """\
+# Conditions
+
+<!-- Made by `make generate` from pillion_sidecar; do not edit. -->
+
+The condition types in `status.conditions`, and the Events on their transitions.
+[The operator](../operator.md#conditions) has the reasons of each.
+
+| Condition | Kinds | Meaning | Events |
 | --- | --- | --- | --- |
 """
 
@@ -120,13 +133,37 @@ def events_page() -> str:
     return f"{_EVENTS_HEAD}{rows}"
 
 
+def conditions_page(conditions: Iterable[ConditionType] = CONDITIONS) -> str:
+    """Return ``docs/reference/conditions.md``."""
+    rows = "".join(
+        f"| `{one.name}` | {', '.join(one.kinds)} | {_meaning(one)} | {_codes(_events(one))} |\n"
+        for one in conditions
+    )
+    return f"{_CONDITIONS_HEAD}{rows}"
+
+
+def _meaning(one: ConditionType) -> str:
+    text = f"{one.where}: {one.text}" if one.where else one.text
+    return text[0].upper() + text[1:]
+
+
+def _events(one: ConditionType) -> list[str]:
+    good = "False" if one.bad == "True" else "True"
+    statuses = {Told.NEVER: (), Told.BEGINNING: (one.bad,), Told.BOTH: (one.bad, good)}
+    return [one.event(status) for status in statuses[one.told]]
+
+
 def _codes(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
 def main() -> None:
     """Write the pages."""
-    pages = {"operator-metrics.md": metrics_page(), "operator-events.md": events_page()}
+    pages = {
+        "conditions.md": conditions_page(),
+        "operator-metrics.md": metrics_page(),
+        "operator-events.md": events_page(),
+    }
     for name, text in pages.items():
         (PAGES / name).write_text(text, encoding="utf-8")
 

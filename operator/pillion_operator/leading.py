@@ -30,13 +30,13 @@ from pillion_operator.evaluation.references import (
     References,
 )
 from pillion_operator.events import EventRecorder
-from pillion_operator.gathering.client import DelivererClient
-from pillion_operator.gathering.gatherer import Asks, Gatherer
-from pillion_operator.gathering.issuing import IssuerKeeper
-from pillion_operator.gathering.targets import has_ended
 from pillion_operator.injection.repair import Repair as Evictions
 from pillion_operator.injection.search import MissedInjections
 from pillion_operator.names import DELIVERER_LABEL
+from pillion_operator.polling.client import DelivererClient
+from pillion_operator.polling.poller import Asks, Gatherer
+from pillion_operator.polling.targets import has_ended
+from pillion_operator.polling.token_keys import IssuerKeeper
 from pillion_operator.refresh import PodPoker
 from pillion_operator.resync import Resync
 from pillion_operator.settings import OperatorSettings

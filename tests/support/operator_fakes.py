@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 from pillion_operator.cluster.api import ApiError, Conflict, NotFound
 from pillion_operator.cluster.issuer import CONFIGURATION_PATH, KEYS_PATH
 from pillion_operator.cluster.types import Object, ResourceType, type_of
-from pillion_operator.gathering.reports import (
+from pillion_operator.names import CONFIGURATION_PARTS, OPERATOR_TOKEN, configuration_secret
+from pillion_operator.polling.reports import (
     DelivererReport,
     DeliveryResult,
     EndedSubscription,
     QueueReport,
     Unreachable,
 )
-from pillion_operator.names import CONFIGURATION_PARTS, OPERATOR_TOKEN, configuration_secret
 from pillion_operator.status.conditions import rfc3339
 from pillion_operator.store import Key, key_of
 from pillion_operator.watching import WATCHED

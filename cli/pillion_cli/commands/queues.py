@@ -3,15 +3,24 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pillion_cli.arguments import add_deliverer_arguments, add_output_argument
 from pillion_cli.client import Access, Answer, DelivererClient, Refused
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.tables import plain, show, table
 from pillion_sidecar.config.problems import escape_controls
+from pillion_sidecar.wire.queues import (
+    AnswerError,
+    AttemptStatus,
+    OutcomeStatus,
+    QueueDetails,
+    QueuePage,
+    QueueStatus,
+    RetryStatus,
+    converted,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -42,6 +51,8 @@ PAGE = 1000
 #: What an answer says of its own page, and not of the deliverer.
 _OF_A_PAGE = ("queues", "next")
 
+_Answer = TypeVar("_Answer", QueuePage, QueueDetails)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_deliverer_arguments(
@@ -66,17 +77,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _show_all(client: DelivererClient, args: argparse.Namespace) -> int:
     pages = list(_pages(client))
-    queues = [queue for page in pages for queue in page["queues"]]
     if args.output == "json":
         # What an older deliverer does not say is left out.
         told = {name: value for name, value in pages[0].items() if name not in _OF_A_PAGE}
+        queues = [queue for page in pages for queue in page["queues"]]
         print(json.dumps({"durability": None, **told, "queues": queues}))
         return Exit.OK
     durability = pages[0].get("durability")
     if durability is not None:
         # An older deliverer does not say.
         print(f"durability: {durability}")
-    show(_queue_table(queues))
+    show(_queue_table([queue for page in pages for queue in _read(page, QueuePage).queues]))
     return Exit.OK
 
 
@@ -89,17 +100,17 @@ def _pages(client: DelivererClient) -> Iterator[dict[str, Any]]:
 
 
 def _show_one(client: DelivererClient, args: argparse.Namespace) -> int:
-    queue = _content(client.get(f"/v1/queues/{args.name}"))
+    answer = _content(client.get(f"/v1/queues/{args.name}"))
     if args.output == "json":
-        print(json.dumps(queue))
+        print(json.dumps(answer))
         return Exit.OK
+    queue = _read(answer, QueueDetails)
     show(_queue_table([queue]))
-    if queue.get("hold") is not None:
-        print(f"held since {plain(queue['hold']['since'])}: {plain(queue['hold']['message'])}")
-    if "retry" in queue:
-        # An older deliverer does not say.
-        print(_retry(queue["retry"], lifetime=queue["indicationLifetimeSeconds"]))
-    show(_attempt_table(queue["attempts"]))
+    if queue.hold is not None:
+        print(f"held since {queue.hold.since}: {plain(queue.hold.message)}")
+    if queue.retry is not None:
+        print(_retry(queue.retry, lifetime=queue.indication_lifetime_seconds))
+    show(_attempt_table(queue.attempts))
     return Exit.OK
 
 
@@ -144,7 +155,14 @@ def _content(answer: Answer) -> dict[str, Any]:
     return content
 
 
-def _queue_table(queues: list[dict[str, Any]]) -> "Table":
+def _read(answer: dict[str, Any], kind: type[_Answer]) -> _Answer:
+    try:
+        return converted(answer, kind)
+    except AnswerError as error:
+        raise Refused(f"it is no deliverer that answers: {error}") from None
+
+
+def _queue_table(queues: Sequence[QueueStatus]) -> "Table":
     numbers = ("depth", "high water", "oldest", "in flight", "delivered", "discarded")
     losses = [_first_loss(queue) for queue in queues]
     columns = ["name", *numbers, "last result", "next attempt"]
@@ -152,87 +170,79 @@ def _queue_table(queues: list[dict[str, Any]]) -> "Table":
         columns.append("first loss")
     made = table(*columns, right=frozenset(numbers))
     for queue, loss in zip(queues, losses, strict=True):
-        age = queue["oldestIndicationAgeSeconds"]
+        age = queue.oldest_indication_age_seconds
         made.add_row(
             plain(_shown_name(queue)),
             _depth(queue),
-            f"{queue['highWater']:,}",
+            f"{queue.high_water:,}",
             "" if age is None else duration(age),
-            f"{queue['inFlight']:,}",
-            f"{queue['delivered']:,}",
-            f"{sum(queue['discarded'].values()):,}",
-            plain(_result(queue["lastResult"])),
+            f"{queue.in_flight:,}",
+            f"{queue.delivered:,}",
+            f"{sum(queue.discarded.values()):,}",
+            plain(_result(queue.last_result)),
             plain(_next_attempt(queue)),
             *([loss] if any(losses) else []),
         )
     return made
 
 
-def _depth(queue: dict[str, Any]) -> str:
-    # A deliverer of the first release says nothing of what groups hold.
-    held = queue.get("held", 0)
-    return f"{queue['depth']:,}/{queue['capacity']:,}" + (f" +{held:,} held" if held else "")
+def _depth(queue: QueueStatus) -> str:
+    held = f" +{queue.held:,} held" if queue.held else ""
+    return f"{queue.depth:,}/{queue.capacity:,}{held}"
 
 
-def _next_attempt(queue: dict[str, Any]) -> str:
-    if queue["suspended"]:
+def _next_attempt(queue: QueueStatus) -> str:
+    if queue.suspended:
         return "suspended"
-    # A deliverer from before holds says nothing of them.
-    hold = queue.get("hold")
-    if hold is not None:
-        return f"held: {hold['cause']}"
-    return str(queue["nextAttemptTime"] or "")
+    if queue.hold is not None:
+        return f"held: {queue.hold.cause}"
+    return "" if queue.next_attempt_time is None else str(queue.next_attempt_time)
 
 
-def _first_loss(queue: dict[str, Any]) -> str:
+def _first_loss(queue: QueueStatus) -> str:
     """In what time the first indication will be lost, by the deliverer's own clock."""
-    due = queue.get("firstLossDueTime")
-    if due is None:
+    due, accepted = queue.first_loss_due_time, queue.oldest_indication_time
+    if due is None or accepted is None:
         return ""
-    accepted = datetime.fromisoformat(queue["oldestIndicationTime"])
-    left = (datetime.fromisoformat(due) - accepted).total_seconds()
-    left -= queue["oldestIndicationAgeSeconds"]
+    left = due - accepted - (queue.oldest_indication_age_seconds or 0.0)
     return f"in {duration(left)}" if left >= 1 else "now"
 
 
-def _retry(retry: dict[str, Any], *, lifetime: float) -> str:
-    attempts = retry["attempts"]
-    wait = f"{duration(retry['intervalSeconds'])} apart"
-    if retry["backoff"] == "Exponential":
-        wait += f", doubling to {duration(retry['maximumIntervalSeconds'])}"
-    if retry["jitterPercent"]:
-        wait += f", jitter {retry['jitterPercent']} %"
-    number = "no limit of retries" if attempts is None else f"{attempts:,} retries"
+def _retry(retry: RetryStatus, *, lifetime: float) -> str:
+    wait = f"{duration(retry.interval_seconds)} apart"
+    if retry.backoff == "Exponential":
+        wait += f", doubling to {duration(retry.maximum_interval_seconds)}"
+    if retry.jitter_percent:
+        wait += f", jitter {retry.jitter_percent} %"
+    number = "no limit of retries" if retry.attempts is None else f"{retry.attempts:,} retries"
     kept = f"lifetime {duration(lifetime)}" if lifetime else "no lifetime"
     return f"retry: {number}, {wait}; {kept}"
 
 
-def _shown_name(queue: dict[str, Any]) -> str:
-    relay_to = queue.get("relayTo")
-    return str(queue["name"]) if relay_to is None else f"{queue['name']}, relay to {relay_to}"
+def _shown_name(queue: QueueStatus) -> str:
+    return queue.name if queue.relay_to is None else f"{queue.name}, relay to {queue.relay_to}"
 
 
-def _attempt_table(attempts: list[dict[str, Any]]) -> "Table":
+def _attempt_table(attempts: Sequence[AttemptStatus]) -> "Table":
     numbers = ("sequence", "attempt", "ms")
     made = table("time", "identifier", *numbers, "result", right=frozenset(numbers))
     for attempt in attempts:
-        number = attempt["sequenceNumber"]
+        number = attempt.sequence_number
         made.add_row(
-            plain(attempt["time"]),
-            plain(attempt["identifier"] or ""),
+            str(attempt.time),
+            plain(attempt.identifier or ""),
             "" if number is None else str(number),
-            str(attempt["attempt"]),
-            f"{attempt['seconds'] * 1000:,.1f}",
+            str(attempt.attempt),
+            f"{attempt.seconds * 1000:,.1f}",
             plain(_result(attempt)),
         )
     return made
 
 
-def _result(outcome: dict[str, Any] | None) -> str:
+def _result(outcome: OutcomeStatus | AttemptStatus | None) -> str:
     if outcome is None:
         return ""
-    detail = outcome["detail"]
-    return f"{outcome['result']}: {detail}" if detail else str(outcome["result"])
+    return f"{outcome.result}: {outcome.detail}" if outcome.detail else outcome.result
 
 
 def duration(seconds: float) -> str:

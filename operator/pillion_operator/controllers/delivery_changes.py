@@ -13,8 +13,8 @@ from pillion_operator.evaluation.references import (
     SUBSCRIPTION,
     References,
 )
-from pillion_operator.gathering.aggregate import DestinationDelivery, deliveries
-from pillion_operator.gathering.reports import DelivererReport
+from pillion_operator.polling.aggregate import DestinationDelivery, deliveries
+from pillion_operator.polling.reports import DelivererReport
 from pillion_operator.store import Key, Store
 
 

@@ -11,10 +11,10 @@ from pillion_operator.controllers.ports import Recorder
 from pillion_operator.controllers.states import ServiceStates
 from pillion_operator.evaluation.namespace import being_deleted, being_drained
 from pillion_operator.evaluation.references import DESTINATION, SERVICE
-from pillion_operator.gathering.aggregate import combined, delivery_of
-from pillion_operator.gathering.reports import Unreachable
 from pillion_operator.names import DRAIN_FINALIZER
-from pillion_operator.status.conditions import Condition, seconds_of
+from pillion_operator.polling.aggregate import combined, delivery_of
+from pillion_operator.polling.reports import Unreachable
+from pillion_operator.status.conditions import REPORTED, Condition, seconds_of
 from pillion_operator.status.delivery import DeliveryVerdict, DestinationFacts, judge_delivery
 from pillion_operator.status.relaying import same_place_condition, shared_condition
 from pillion_operator.status.retry import retry_condition
@@ -40,7 +40,6 @@ _TOLD = (
     "deliverers",
     "relays",
 )
-_TOLD_CONDITIONS = ("Delivering", "Backlogged", "ListenerUnreachable", "RelayFailing")
 
 
 class DestinationReconciler:
@@ -244,7 +243,7 @@ def _as_told_before(body: Object, verdict: DeliveryVerdict) -> DeliveryVerdict:
     before = [
         Condition(one["type"], one["status"], one["reason"], one["message"])
         for one in status.get("conditions") or ()
-        if one.get("type") in _TOLD_CONDITIONS
+        if one.get("type") in REPORTED
     ]
     if not before:
         return verdict

@@ -14,7 +14,7 @@ from pillion_operator.evaluation.parsing import Parsing
 from pillion_operator.evaluation.references import DESTINATION, SERVICE, service_of
 from pillion_operator.evaluation.relaying import GATEWAY_NOT_FOUND
 from pillion_operator.evaluation.verdict import Verdict
-from pillion_operator.gathering.reports import DelivererReport, EndedSubscription
+from pillion_operator.polling.reports import DelivererReport, EndedSubscription
 from pillion_operator.status.conditions import Condition
 from pillion_operator.status.delivery import failing_since
 from pillion_operator.status.subscription import (

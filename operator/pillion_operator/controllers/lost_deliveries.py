@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.types import Object
 from pillion_operator.controllers.ports import Recorder
-from pillion_operator.gathering.known import Departure
+from pillion_operator.polling.poller import Departure
 from pillion_operator.store import Key, Store
 from pillion_operator.telemetry.metrics import Metrics
 

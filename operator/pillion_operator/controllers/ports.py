@@ -5,7 +5,7 @@ from typing import Protocol
 
 from pillion_operator.certificates.tls import KeyPair
 from pillion_operator.cluster.types import Object
-from pillion_operator.gathering.reports import DelivererReport, Unreachable
+from pillion_operator.polling.reports import DelivererReport, Unreachable
 from pillion_operator.store import Key
 
 #: What asking a deliverer has come to.

@@ -18,10 +18,10 @@ from pillion_operator.evaluation.references import (
 )
 from pillion_operator.evaluation.relaying import shared_by
 from pillion_operator.evaluation.skew import OLDER_DELIVERERS, level_for
-from pillion_operator.gathering.reports import DelivererReport
-from pillion_operator.gathering.targets import has_ended
 from pillion_operator.injection.decision import labels_of
 from pillion_operator.names import DELIVERER_LABEL, configuration_secret
+from pillion_operator.polling.reports import DelivererReport
+from pillion_operator.polling.targets import has_ended
 from pillion_operator.status.conditions import Condition
 from pillion_operator.status.deliverers import (
     DelivererCounts,

@@ -23,8 +23,8 @@ from pillion_operator.evaluation.references import (
     References,
     service_of,
 )
-from pillion_operator.gathering.reports import DelivererReport, Unreachable
 from pillion_operator.names import CONFIGURATION_PARTS, OPERATOR_TOKEN, configuration_secret
+from pillion_operator.polling.reports import DelivererReport, Unreachable
 from pillion_operator.store import Key, Store
 from pillion_sidecar.config.rendered import CorruptRevisionError, is_part, items, unpack
 

@@ -22,7 +22,6 @@ from pillion_operator.evaluation.references import (
     is_gateway,
 )
 from pillion_operator.evaluation.relaying import storage_class_of
-from pillion_operator.gathering.reports import DelivererReport
 from pillion_operator.injection.decision import is_sidecar_service, labels_of
 from pillion_operator.names import (
     REVISION_ANNOTATION,
@@ -30,17 +29,18 @@ from pillion_operator.names import (
     configuration_secret,
     gateway,
 )
+from pillion_operator.polling.reports import DelivererReport
 from pillion_operator.status.conditions import Condition
 from pillion_operator.status.deliverers import (
+    another_installation,
     count_fields,
     durability_condition,
     injection_condition,
     older_condition,
     ready_condition,
+    scaled_elsewhere,
 )
-from pillion_operator.status.others import another_installation, scaled_elsewhere
-from pillion_operator.status.relaying import gateway_condition
-from pillion_operator.status.running import gateway_not_running, serving
+from pillion_operator.status.relaying import gateway_condition, gateway_not_running, serving
 from pillion_operator.store import Key, Store, key_of
 from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.resources import Durability

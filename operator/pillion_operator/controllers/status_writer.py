@@ -1,6 +1,6 @@
 """Writes statuses: only what differs, conditions at once, what merely moves now and then."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,23 +14,8 @@ from pillion_operator.status.conditions import Condition, find_condition, rfc333
 from pillion_operator.status.writing import Later, changes
 from pillion_operator.store import Change, Key, Store, key_of
 from pillion_sidecar.config.problems import defect
+from pillion_sidecar.config.schema.conditions import CONDITIONS, ConditionType, Told
 
-#: Of each condition: the status that is bad news, and whether its end is told too.
-_NEWS: Mapping[str, tuple[str, bool]] = {
-    "Accepted": ("False", True),
-    "ListenerUnreachable": ("True", True),
-    "Backlogged": ("True", True),
-    "InjectionComplete": ("False", True),
-    "SelectorsOverlap": ("True", False),
-    "Draining": ("True", True),
-    "RelayFailing": ("True", True),
-    "SequenceIdentifiersShared": ("True", False),
-    "GatewayReady": ("False", True),
-    "RetryTooShort": ("True", False),
-    "ClassUnknown": ("True", False),
-    "AnotherInstallation": ("True", False),
-    "SharedPortAndPath": ("True", False),
-}
 #: Reasons why something is not ready that end by themselves.
 _ON_ITS_WAY = frozenset({"RollingOut", "Disabled", "Deleted"})
 
@@ -44,20 +29,26 @@ class Transition:
     note: str
 
 
-def transitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Transition]:
+def transitions(
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    *,
+    conditions: Iterable[ConditionType] = CONDITIONS,
+) -> Iterator[Transition]:
     """The Events that a status has to tell that became ``after`` from ``before``."""
     yield from _readiness(before, after)
-    for kind, (bad, told_when_over) in _NEWS.items():
-        old = find_condition(before.get("conditions"), kind)
-        new = find_condition(after.get("conditions"), kind)
-        was, now = (one is not None and one["status"] == bad for one in (old, new))
-        if new is None or was == now:
+    for kind in conditions:
+        old = find_condition(before.get("conditions"), kind.name)
+        new = find_condition(after.get("conditions"), kind.name)
+        was, now = (one is not None and one["status"] == kind.bad for one in (old, new))
+        if new is None or was == now or kind.told is Told.NEVER:
             continue
         if now:
             # One reason may stand under several conditions; the Event says under which.
-            yield Transition("Warning", _named(kind, bad), f"{new['reason']}: {new['message']}")
-        elif told_when_over and new["status"] != "Unknown":
-            yield Transition("Normal", _named(kind, new["status"]), new["message"])
+            note = f"{new['reason']}: {new['message']}"
+            yield Transition("Warning", kind.event(kind.bad), note)
+        elif kind.told is Told.BOTH and new["status"] != "Unknown":
+            yield Transition("Normal", kind.event(new["status"]), new["message"])
     yield from _states(before, after)
 
 
@@ -87,10 +78,6 @@ def _states(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Tra
     ready = find_condition(after.get("conditions"), "Ready")
     note = str(ready["message"]) if ready is not None else ""
     yield Transition("Normal" if new == "Enabled" else "Warning", f"Subscription{new}", note)
-
-
-def _named(kind: str, status: str) -> str:
-    return kind if status == "True" else f"Not{kind}"
 
 
 class StatusWriter:

@@ -1,1 +1,1 @@
-"""What should be there for an IndicationService, as a pure function of it."""
+"""The objects of an IndicationService, as a pure function of it."""

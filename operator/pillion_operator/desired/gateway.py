@@ -1,4 +1,4 @@
-"""What makes a gateway: deliverers that run by themselves, for publishers elsewhere. Pure.
+"""The objects of a gateway: deliverers in pods of their own, for publishers elsewhere. Pure.
 
 Nothing here depends on the configuration that is rendered: a change of it reaches the pods through
 their volume and restarts none.

@@ -1,4 +1,4 @@
-"""What all objects of an IndicationService have in common. Pure."""
+"""Metadata that all objects of an IndicationService share. Pure."""
 
 from collections.abc import Mapping
 from typing import Any

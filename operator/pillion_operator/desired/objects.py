@@ -1,4 +1,4 @@
-"""Everything that should be there for an IndicationService. Pure."""
+"""All objects of an IndicationService. Pure."""
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.desired.configuration import configuration_secrets

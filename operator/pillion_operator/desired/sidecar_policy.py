@@ -38,5 +38,4 @@ def telemetry_rule(settings: NetworkSettings) -> dict[str, Any]:
 
 
 def port(number: int) -> dict[str, Any]:
-    """One TCP port of a rule."""
     return {"port": number, "protocol": "TCP"}

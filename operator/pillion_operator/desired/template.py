@@ -58,7 +58,6 @@ def placement(
 
 
 def volumes(template: Object) -> list[Object]:
-    """The volumes of the template."""
     return [_without_empty(volume) for volume in template.get("volumes") or ()]
 
 

@@ -1,7 +1,6 @@
-"""What is wrong with resources that are put together: the deliverer's own judgement.
+"""Validates resources together with the deliverer's own loader.
 
-The very function by which a deliverer loads its configuration says what it would complain of, so
-what is accepted here is taken there.
+So the operator accepts exactly what a deliverer can load.
 """
 
 import hashlib
@@ -40,7 +39,7 @@ def remembering(check: CheckQuery) -> CheckQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What a deliverer would say of a configuration."""
+    """The problems and warnings of a configuration."""
 
     problems: tuple[Problem, ...] = ()
     #: Of each filter that names an unknown class: which, and what to do.
@@ -50,7 +49,7 @@ class Judgement:
 
 
 class Judge:
-    """Puts resources together, and tells what a deliverer would say."""
+    """Validates the resources of one service together."""
 
     def __init__(self, *, addresses: AddressPolicy, schema: Schema) -> None:
         self._addresses = addresses

@@ -12,8 +12,6 @@ from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 
 
 class Namespace:
-    """What stands in one namespace now."""
-
     def __init__(self, name: str, *, store: Store, parsing: Parsing) -> None:
         self.name = name
         self._store = store
@@ -66,11 +64,9 @@ class Services:
         self._store = store
 
     def namespaces(self) -> list[str]:
-        """The namespaces that have any."""
         return self._store.namespaces(SERVICE)
 
     def services(self, namespace: str) -> list[Object]:
-        """Those of one namespace."""
         return list(self._store.all(SERVICE, namespace).values())
 
 
@@ -96,5 +92,4 @@ def being_drained(body: Object) -> bool:
 
 
 def being_deleted(body: Object) -> bool:
-    """Whether the object waits only for its finalizers."""
     return body["metadata"].get("deletionTimestamp") is not None

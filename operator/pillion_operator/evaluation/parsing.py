@@ -48,7 +48,6 @@ class Parsing:
         self._variants: dict[Key, tuple[tuple[str, ...], dict[str, _Variant]]] = {}
 
     def parse(self, body: Object) -> Parsed:
-        """The parsed object."""
         key = key_of(body)
         state = _state(body)
         known = self._known.get(key)

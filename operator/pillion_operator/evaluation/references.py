@@ -1,4 +1,4 @@
-"""Who names whom: kept up to date with the store, so that a change finds all that it concerns."""
+"""The references among resources, indexed both ways: a change finds all that it affects."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping
@@ -65,18 +65,15 @@ def gateway_named(service: Object, field: str) -> str:
 
 
 def is_gateway(service: Object | None) -> bool:
-    """Whether a service has mode Gateway."""
     deliverer = ((service or {}).get("spec") or {}).get("deliverer") or {}
     return bool(deliverer.get("mode") == DelivererMode.GATEWAY)
 
 
 def service_of(subscription: Object) -> str:
-    """The name of the service that serves a subscription."""
     return _name(subscription.get("spec") or {}, "serviceRef") or DEFAULT_SERVICE
 
 
 def destination_ref(subscription: Object) -> str:
-    """The name of a subscription's destination."""
     return _name(subscription.get("spec") or {}, "destinationRef")
 
 
@@ -154,7 +151,6 @@ class References:
         return frozenset(self._to.get(key, ()))
 
     def subscriptions_to(self, key: Key) -> set[Key]:
-        """The subscriptions that name ``key``."""
         return {one for one in self._to.get(key, ()) if one.kind == SUBSCRIPTION}
 
     def guests(self, gateway: Key) -> set[Key]:
@@ -169,7 +165,6 @@ class References:
         return {target for target in self._from.get(one, ()) if target.kind == SERVICE}
 
     def gateways(self, namespace: str) -> frozenset[Key]:
-        """The services of a namespace in mode Gateway."""
         return frozenset(self._gateways.get(namespace, ()))
 
     def at(self, namespace: str, url: str) -> frozenset[Key]:

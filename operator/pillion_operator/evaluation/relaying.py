@@ -1,4 +1,4 @@
-"""Which services relay to which gateway, whether it can be relayed to, and who else delivers. Pure.
+"""Which services relay to which gateway, whether it is usable, and who else delivers. Pure.
 
 A gateway that is missing or wrong takes nothing out of anybody's configuration: what leaves it has
 its queue discarded. Sidecars keep what they relay until the gateway is right again, and conditions

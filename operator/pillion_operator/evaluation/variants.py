@@ -1,4 +1,4 @@
-"""Objects as they are rendered where that is not as their users wrote them. Pure."""
+"""Objects that are rendered otherwise than their users wrote them. Pure."""
 
 from collections.abc import Collection
 

@@ -1,1 +1,1 @@
-"""What the operator says in ``status``: decided here, written by others."""
+"""The contents of ``status``: conditions and fields."""

@@ -5,39 +5,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from pillion_sidecar.config.schema.conditions import CONDITIONS
+
 #: The longest message, and the most conditions, that the schema of status allows.
 LONGEST_MESSAGE = 32_768
 MOST_CONDITIONS = 32
 
 #: Every type that the operator writes; all others are somebody else's.
-OUR_TYPES = frozenset(
-    {
-        "Accepted",
-        "Ready",
-        "InjectionComplete",
-        "SelectorsOverlap",
-        "Delivering",
-        "Backlogged",
-        "ListenerUnreachable",
-        "Draining",
-        "RelayFailing",
-        "SequenceIdentifiersShared",
-        "GatewayReady",
-        "OlderDeliverers",
-        "RetryTooShort",
-        "NotDurableBeyondPod",
-        "EarlierGenerationInForce",
-        "ClassUnknown",
-        "SharedPortAndPath",
-        "AnotherInstallation",
-        "ReplicasScaledElsewhere",
-    }
-)
+OUR_TYPES = frozenset(one.name for one in CONDITIONS)
+#: Those that only deliverers' answers can tell.
+REPORTED = frozenset(one.name for one in CONDITIONS if one.reported)
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What is to be said of a resource."""
+    """One condition to be written."""
 
     type: str
     status: Literal["True", "False", "Unknown"]

@@ -1,4 +1,4 @@
-"""What an IndicationService's status says of its deliverers. Pure.
+"""Conditions and counts of an IndicationService's deliverers. Pure.
 
 Ready is about those deliverers that can be reached: Spark's NetworkPolicy may hide executors for
 good, which must not keep a service from ever being Ready; they are counted instead.
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from pillion_operator.cluster.types import Object
-from pillion_operator.gathering.reports import NO_TOKEN, DelivererReport, Unreachable
 from pillion_operator.names import DELIVERER_LABEL
+from pillion_operator.polling.reports import NO_TOKEN, DelivererReport, Unreachable
+from pillion_operator.polling.targets import FINISHED
 from pillion_operator.status.conditions import Condition
 from pillion_sidecar.config.resources import Durability
 
 #: Pods that a message names.
 _MOST_NAMES = 5
-_FINISHED = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ def is_deliverer(pod: Object, service: str) -> bool:
     return (
         (metadata.get("labels") or {}).get(DELIVERER_LABEL) == service
         and not metadata.get("deletionTimestamp")
-        and (pod.get("status") or {}).get("phase") not in _FINISHED
+        and (pod.get("status") or {}).get("phase") not in FINISHED
     )
 
 
@@ -206,3 +206,30 @@ def count_fields(
 
 def _unreachable(number: int) -> str:
     return f" {number} do not answer the operator (Unreported)." if number else ""
+
+
+def another_installation(one: str, other: str) -> Condition:
+    """AnotherInstallation: both installations of the operator say the same, in the same words."""
+    both = " and ".join(sorted((one, other)))
+    return Condition(
+        "AnotherInstallation",
+        "True",
+        "ObjectsOverwritten",
+        f"The installations {both} (namespace and Lease of each) both make the objects of this "
+        "service, and overwrite each other. Remove one, or let them serve different namespaces "
+        "(--namespace; scope.namespaces of the chart).",
+    )
+
+
+def scaled_elsewhere(stateful_set: str, manager: str, replicas: int) -> Condition:
+    """ReplicasScaledElsewhere: an autoscaler sets the number of a gateway's pods."""
+    return Condition(
+        "ReplicasScaledElsewhere",
+        "True",
+        "Scaled",
+        f"{manager} has set replicas of StatefulSet {stateful_set} to {replicas} through its "
+        "scale, and deliverer.replicas is not applied. Each pod has queues of its own; those of a "
+        "pod that goes wait in its claim, and are lost without one. To have deliverer.replicas "
+        f"again, remove the autoscaler, then run kubectl scale statefulset {stateful_set} "
+        "--replicas with that number.",
+    )

@@ -1,20 +1,29 @@
-"""What a ListenerDestination's status says of its delivery. Pure.
+"""Conditions and fields of a ListenerDestination's delivery. Pure.
 
-Conditions speak of what is so at the deliverers that could be asked; that some could not be is in
-their messages. Messages carry nothing that changes with every indication except where that is the
-message (Draining).
+Conditions describe the deliverers that answered; messages mention that others did not. No message
+changes with every indication, except that of Draining.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pillion_operator.gathering.aggregate import DestinationDelivery
-from pillion_operator.gathering.parsing import LARGEST_COUNT
-from pillion_operator.status.backlog import Backlog, backlogged
+from pillion_operator.polling.aggregate import DestinationDelivery
 from pillion_operator.status.conditions import Condition, find_condition, rfc3339, seconds_of
 from pillion_operator.status.relaying import relay_condition
+from pillion_sidecar.wire.queues import LARGEST_COUNT
 
+#: Seconds that an indication may wait at least, and retry intervals, before it is a backlog.
+LEAST_AGE = 60.0
+INTERVALS = 2.0
+#: The share of a queue that is a backlog, and the one below which it is over.
+FULL = 0.8
+FULL_NO_MORE = 0.6
+#: The share of the age below which a backlog is over.
+OLD_NO_MORE = 0.5
+
+_QUEUE = "QueueNearlyFull"
+_AGE = "OldIndications"
 #: Ways of failing that a message tells apart.
 _MOST_DETAILS = 3
 
@@ -38,6 +47,14 @@ UNREACHABLE = "DeliverersUnreachable"
 NOTHING_SENT = "NothingSent"
 
 
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """The condition, and in how many seconds time alone makes it True (None: it does not)."""
+
+    condition: Condition
+    due_again: float | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationFacts:
     """What of a destination's resource its delivery is judged by."""
@@ -56,7 +73,7 @@ class DestinationFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryVerdict:
-    """What to write, and when to look again although nothing happens meanwhile."""
+    """What to write, and when to judge again although nothing happens meanwhile."""
 
     conditions: tuple[Condition, ...]
     #: Beside ``conditions`` and ``observedGeneration``; what is not known is left out.
@@ -259,3 +276,44 @@ def _fields(delivery: DestinationDelivery) -> dict[str, Any]:
         if at is not None:
             fields[name] = rfc3339(at)
     return fields
+
+
+def backlogged(
+    delivery: DestinationDelivery,
+    *,
+    retry_interval: float,
+    live: Mapping[str, Any] | None,
+    now: float,
+) -> Backlog:
+    """Judge the backlog; ``live`` is the condition that holds until now."""
+    limit = max(LEAST_AGE, INTERVALS * retry_interval)
+    oldest = delivery.oldest_indication_time
+    age = 0.0 if oldest is None else now - oldest
+    held = live is not None and live.get("status") == "True"
+    # A backlog keeps its reason while that holds, and turns to the other one only afterwards.
+    by_queue = held and live is not None and live.get("reason") == _QUEUE
+    if delivery.fullest >= (FULL_NO_MORE if by_queue else FULL):
+        return Backlog(
+            Condition(
+                "Backlogged",
+                "True",
+                _QUEUE,
+                f"A deliverer's queue is filled by {FULL:.0%} or more (until it is below "
+                f"{FULL_NO_MORE:.0%}). Beyond queueSize, queueFullPolicy says what happens.",
+            ),
+            None,
+        )
+    if oldest is not None and age >= (limit * OLD_NO_MORE if held else limit):
+        return Backlog(
+            Condition(
+                "Backlogged",
+                "True",
+                _AGE,
+                f"The oldest indication waits for {limit:g} seconds or more (until it is less "
+                "than half of that). See Delivering for why.",
+            ),
+            None,
+        )
+    due = None if oldest is None else max(0.0, limit - age)
+    message = "What comes is delivered before it is old and before its queue is nearly full."
+    return Backlog(Condition("Backlogged", "False", "KeepingUp", message), due)

@@ -1,16 +1,19 @@
-"""What conditions say of gateways and of what is relayed to them. Pure.
+"""Conditions of gateways and of relaying to them. Pure.
 
 A relay that fails says nothing of the listener, so it has a condition of its own: the gateway alone
 knows whether the listener takes anything.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from pillion_operator.gathering.aggregate import DestinationDelivery
-from pillion_operator.status.conditions import Condition
+from pillion_operator.cluster.types import Object
+from pillion_operator.names import CONTAINER
+from pillion_operator.polling.aggregate import DestinationDelivery
+from pillion_operator.polling.reports import DelivererReport, Unreachable
+from pillion_operator.status.conditions import Condition, find_condition
 from pillion_operator.status.deliverers import DelivererCounts
 
-#: Ways of failing, and services, that a message names.
+#: Ways of failing, and services or pods, that a message names.
 _MOST_DETAILS = 3
 _MOST_NAMES = 5
 
@@ -107,3 +110,62 @@ def gateway_condition(
             f"until one does. Look at StatefulSet pillion-{name} and its pods.",
         )
     return Condition(kind, "True", "GatewayServes", "The gateway that it names takes indications.")
+
+
+def serving(pods: Iterable[Object], answers: Iterable[DelivererReport | Unreachable]) -> set[str]:
+    """The pods that serve: by their kubelet or, before it says anything, by their own answer."""
+    answered = {one.pod for one in answers if isinstance(one, DelivererReport) and one.ready}
+    found = set()
+    for pod in pods:
+        name = pod["metadata"]["name"]
+        known = find_condition((pod.get("status") or {}).get("conditions"), "Ready")
+        if known["status"] == "True" if known is not None else name in answered:
+            found.add(name)
+    return found
+
+
+def gateway_not_running(
+    service: str,
+    pods: Sequence[Object],
+    *,
+    serving: set[str],
+    replicas: int,
+    storage_class: str | None = None,
+) -> Condition | None:
+    """Ready of a gateway of which fewer pods serve than it is to have; None where all do.
+
+    ``storage_class`` is that of its claims, where the service names one.
+    """
+    if len(serving) >= replicas:
+        return None
+    stopped = [pod for pod in pods if pod["metadata"]["name"] not in serving]
+    named = [f"{pod['metadata']['name']}: {_cause(pod)}" for pod in stopped[:_MOST_NAMES]]
+    why = "; ".join(named) or "there is no pod"
+    # The scheduler names neither the claim nor its class.
+    if storage_class is not None and "persistentvolumeclaim" in why.lower():
+        why += f". Claims ask for StorageClass {storage_class}; check that it exists"
+    return Condition(
+        "Ready",
+        "False",
+        "GatewayNotRunning",
+        f"{len(serving)}/{replicas} pods serve. {why}. Look at StatefulSet pillion-{service} and "
+        "its pods.",
+    )
+
+
+def _cause(pod: Object) -> str:
+    """What a pod waits for, as the kubelet or the scheduler says."""
+    status = pod.get("status") or {}
+    for field in ("initContainerStatuses", "containerStatuses"):
+        for container in status.get(field) or ():
+            waiting = (container.get("state") or {}).get("waiting")
+            if container.get("name") == CONTAINER and waiting:
+                return _told(waiting.get("reason") or "Waiting", waiting.get("message"))
+    scheduled = find_condition(status.get("conditions"), "PodScheduled")
+    if scheduled is not None and scheduled["status"] == "False":
+        return _told(scheduled.get("reason") or "Unschedulable", scheduled.get("message"))
+    return f"{status.get('phase') or 'Pending'}, not ready"
+
+
+def _told(reason: str, message: str | None) -> str:
+    return f"{reason} ({message.rstrip('. ')})" if message else reason

@@ -1,4 +1,4 @@
-"""What conditions say of a retry that gives little time to act. Pure."""
+"""The condition of a retry that gives little time to act. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

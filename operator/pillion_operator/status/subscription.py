@@ -10,14 +10,12 @@ from enum import StrEnum
 from typing import Any
 
 from pillion_operator.cluster.types import Object
-from pillion_operator.gathering.reports import EndedSubscription
+from pillion_operator.polling.reports import EndedSubscription
 from pillion_operator.status.conditions import find_condition, seconds_of
 from pillion_operator.store import identity_of
 
 
 class State(StrEnum):
-    """``status.subscriptionState``."""
-
     ENABLED = "Enabled"
     DISABLED = "Disabled"
     REMOVED = "Removed"

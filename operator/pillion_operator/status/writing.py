@@ -22,7 +22,7 @@ _TOLD_SOON = frozenset(("NotAccepted", "GatewayNotRunning"))
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """There is something to be written, but not yet."""
+    """The status differs, and is to be written later."""
 
     #: From now.
     seconds: float

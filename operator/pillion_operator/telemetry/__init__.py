@@ -1,1 +1,1 @@
-"""What the operator tells about itself: metrics, probes."""
+"""The operator's metrics, probes and log events."""

@@ -1,7 +1,5 @@
-"""Whether the operator is alive and of use. Pure, but for the clock that it is given.
-
-An API server that is away is no reason to be restarted: watches go on trying. A watch that does
-not even try any more is.
+"""Liveness: a watch that no longer tries has stalled. An unreachable API server is no reason for a
+restart, since watches go on trying.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,7 +20,6 @@ class WatchHealth:
         self._began = dict.fromkeys(kinds, monotonic())
 
     def began(self, kind: str) -> None:
-        """A watch of this kind begins."""
         self._began[kind] = self._monotonic()
 
     def stalled(self) -> dict[str, bool]:
@@ -31,7 +28,6 @@ class WatchHealth:
         return {kind: now - at > STALLED_AFTER for kind, at in self._began.items()}
 
     def problem(self) -> str | None:
-        """What is wrong, or None."""
         stalled = sorted(kind for kind, yes in self.stalled().items() if yes)
         if not stalled:
             return None

@@ -1,4 +1,4 @@
-"""What kopf logs, under names that stay."""
+"""Logs kopf's records under the operator's event names."""
 
 import logging
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ class _Handler(logging.Handler):
 
 @contextmanager
 def renamed_records() -> Iterator[None]:
-    """Meanwhile, have kopf's records logged by the operator's own logger."""
+    """Log kopf's records with the operator's own logger, inside the context."""
     handler, propagated = _Handler(), _KOPF.propagate
     _KOPF.addHandler(handler)
     _KOPF.propagate = False

@@ -24,8 +24,6 @@ class Result(StrEnum):
 
 
 class Metrics:
-    """All metrics of one operator, in a registry of their own."""
-
     def __init__(self, *, version: str) -> None:
         self.registry = CollectorRegistry()
         self._add_reconciling()

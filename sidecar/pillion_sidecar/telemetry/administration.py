@@ -13,7 +13,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 from aiohttp import web
@@ -31,18 +31,12 @@ from pillion_sidecar.journal.discards import DiscardRecorder
 from pillion_sidecar.journal.ports import Discard, DiscardQuery
 from pillion_sidecar.origins import OriginPolicy
 from pillion_sidecar.query_parameters import MOST_SHOWN, refuse_parameters, suggest
-from pillion_sidecar.telemetry.status import (
-    attempt_status,
-    queue_status,
-    retry_status,
-    subscription_end,
-)
+from pillion_sidecar.telemetry.status import queue_details, queue_status, subscription_end
+from pillion_sidecar.wire.queues import MOST_ENTRIES, KeptFilter, QueuePage, written
 
 #: Queues to one answer, unless asked otherwise, and at most.
 DEFAULT_LIMIT = 500
-MAXIMUM_LIMIT = 1000
-#: Subscriptions that an answer names as ended, at most.
-MOST_ENDED = 1000
+MAXIMUM_LIMIT = MOST_ENTRIES
 #: Seconds that ``POST /drain`` waits, unless asked otherwise, and at most.
 DEFAULT_DRAIN_TIMEOUT = 20.0
 #: Discards in one answer, by default and at most.
@@ -127,22 +121,23 @@ def list_queues(request: web.Request, administration: Administration) -> web.Res
     last = page[-1].name if page else ""
     named_alike = {id(queue) for queue in page}
     page += [q for q in wanted if q.name == last and id(q) not in named_alike]
-    document: dict[str, Any] = {
-        "revision": administration.revision(),
-        "durability": administration.durability().value,
-        "schemaLevel": LEVEL,
-        "queues": [queue_status(queue, clock=clock) for queue in page],
-        "next": last if len(page) < len(wanted) else None,
-    }
+    answer = QueuePage(
+        revision=administration.revision(),
+        durability=administration.durability(),
+        schema_level=LEVEL,
+        queues=[queue_status(queue, clock=clock) for queue in page],
+        next=last if len(page) < len(wanted) else None,
+    )
     if not after:
         ended = delivery.ended_subscriptions()
-        document["endedSubscriptions"] = [subscription_end(one) for one in ended[:MOST_ENDED]]
-        document["endedSubscriptionsCount"] = len(ended)
-        kept = sorted(administration.kept_filters().items())
-        document["keptFilters"] = [
-            {"name": name, "problem": problem} for name, problem in kept[:MOST_ENDED]
-        ]
-    return web.json_response(document)
+        kept = sorted(administration.kept_filters().items())[:MOST_ENTRIES]
+        answer = msgspec.structs.replace(
+            answer,
+            ended_subscriptions=[subscription_end(one) for one in ended[:MOST_ENTRIES]],
+            ended_subscriptions_count=len(ended),
+            kept_filters=[KeptFilter(name=name, problem=problem) for name, problem in kept],
+        )
+    return web.json_response(written(answer))
 
 
 def _by_name(queue: DestinationQueue) -> tuple[str, bool]:
@@ -164,11 +159,8 @@ class _Routes:
 
     async def show_queue(self, request: web.Request) -> web.Response:
         """One queue with its last attempts, the latest first."""
-        queue = self._found(request)
-        attempts = [attempt_status(record) for record in queue.statistics.recent]
-        attempts.reverse()
-        status = queue_status(queue, clock=self._clock)
-        return web.json_response({**status, **retry_status(queue), "attempts": attempts})
+        details = queue_details(self._found(request), clock=self._clock)
+        return web.json_response(written(details))
 
     async def skip(self, request: web.Request) -> web.Response:
         """Discard the indication at the front."""

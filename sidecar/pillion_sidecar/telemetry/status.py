@@ -1,10 +1,8 @@
-"""A destination queue in JSON, after PG_ListenerDestinationQueue (S0.12).
+"""What ``GET /v1/queues`` says of destination queues, by ``wire.queues``."""
 
-Times are RFC 3339 in UTC; what is zero is left out of the two sets of counts.
-"""
-
-from datetime import UTC, datetime
 from typing import Any
+
+import msgspec
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.entries import Subscription
@@ -12,111 +10,111 @@ from pillion_sidecar.delivery.handler import DeliveryOutcome, Hold
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.retry import first_loss_due
 from pillion_sidecar.delivery.statistics import AttemptRecord
+from pillion_sidecar.wire.queues import (
+    AttemptStatus,
+    HoldStatus,
+    Moment,
+    OutcomeStatus,
+    QueueDetails,
+    QueueStatus,
+    RetryStatus,
+    SubscriptionEnd,
+)
 
 
-def queue_status(queue: DestinationQueue, *, clock: Clock) -> dict[str, Any]:
+def queue_status(queue: DestinationQueue, *, clock: Clock) -> QueueStatus:
     """What ``GET /v1/queues`` says of one queue."""
     now = clock.monotonic()
     epoch = clock.time() - now
     health, statistics = queue.health, queue.statistics
     accepted_at = queue.oldest_accepted_at
-    return {
-        "name": queue.name,
-        "uid": queue.uid,
-        "protocol": queue.protocol,
-        "relayTo": queue.relay_to,
-        "suspended": queue.suspended,
-        "hold": _hold(health.hold, epoch),
-        "draining": queue.draining,
-        "depth": queue.depth,
-        "held": queue.held,
-        "capacity": queue.capacity,
-        "highWater": statistics.high_water,
-        "inFlight": queue.in_flight,
-        "oldestIndicationAgeSeconds": None if accepted_at is None else round(now - accepted_at, 3),
-        "oldestIndicationTime": _moment(accepted_at, epoch),
-        "creationTime": timestamp(queue.created_at),
-        "delivered": statistics.delivered,
-        "suppressed": statistics.suppressed,
-        "handedOver": statistics.handed_over,
-        "attemptsByResult": {
-            key.value: count for key, count in statistics.attempts.items() if count
-        },
-        "discarded": {key.value: count for key, count in statistics.discarded.items() if count},
-        "lastDiscardTime": _moment(statistics.last_discard_at, epoch),
-        "lastAttemptTime": _moment(statistics.last_attempt_at, epoch),
-        "lastSuccessTime": _moment(statistics.last_success_at, epoch),
-        "lastResult": _outcome(statistics.last_outcome),
-        "failingSince": _moment(health.failing_since, epoch),
-        "nextAttemptTime": _moment(health.next_attempt_at, epoch),
-        "firstLossDueTime": _moment(first_loss_due(queue, now), epoch),
-        "sequenceContext": queue.sequence_context,
-        "nextSequenceNumber": queue.next_sequence_number,
-    }
+    return QueueStatus(
+        name=queue.name,
+        uid=queue.uid,
+        protocol=queue.protocol,
+        relay_to=queue.relay_to,
+        suspended=queue.suspended,
+        hold=_hold(health.hold, epoch),
+        draining=queue.draining,
+        depth=queue.depth,
+        held=queue.held,
+        capacity=queue.capacity,
+        high_water=statistics.high_water,
+        in_flight=queue.in_flight,
+        oldest_indication_age_seconds=None if accepted_at is None else round(now - accepted_at, 3),
+        oldest_indication_time=_moment(accepted_at, epoch),
+        creation_time=Moment(queue.created_at),
+        delivered=statistics.delivered,
+        suppressed=statistics.suppressed,
+        handed_over=statistics.handed_over,
+        attempts_by_result={key.value: n for key, n in statistics.attempts.items() if n},
+        discarded={key.value: n for key, n in statistics.discarded.items() if n},
+        last_discard_time=_moment(statistics.last_discard_at, epoch),
+        last_attempt_time=_moment(statistics.last_attempt_at, epoch),
+        last_success_time=_moment(statistics.last_success_at, epoch),
+        last_result=_outcome(statistics.last_outcome),
+        failing_since=_moment(health.failing_since, epoch),
+        next_attempt_time=_moment(health.next_attempt_at, epoch),
+        first_loss_due_time=_moment(first_loss_due(queue, now), epoch),
+        sequence_context=queue.sequence_context,
+        next_sequence_number=queue.next_sequence_number,
+    )
 
 
-def retry_status(queue: DestinationQueue) -> dict[str, Any]:
-    """What ``GET /v1/queues/{name}`` says of the retry in force; ``attempts`` null: no limit,
-    ``indicationLifetimeSeconds`` 0: as long as it takes."""
+def queue_details(queue: DestinationQueue, *, clock: Clock) -> QueueDetails:
+    """What ``GET /v1/queues/{name}`` says of it."""
     retry = queue.retry
-    return {
-        "indicationLifetimeSeconds": queue.lifetime,
-        "retry": {
-            "attempts": retry.attempts,
-            "intervalSeconds": retry.interval_seconds,
-            "backoff": retry.backoff.value,
-            "maximumIntervalSeconds": retry.maximum_interval_seconds,
-            "jitterPercent": round(retry.jitter * 100),
-        },
-    }
+    status: dict[str, Any] = msgspec.structs.asdict(queue_status(queue, clock=clock))
+    return QueueDetails(
+        **status,
+        indication_lifetime_seconds=queue.lifetime,
+        retry=RetryStatus(
+            attempts=retry.attempts,
+            interval_seconds=retry.interval_seconds,
+            backoff=retry.backoff.value,
+            maximum_interval_seconds=retry.maximum_interval_seconds,
+            jitter_percent=round(retry.jitter * 100),
+        ),
+        attempts=[_attempt(record) for record in reversed(queue.statistics.recent)],
+    )
 
 
-def subscription_end(subscription: Subscription) -> dict[str, Any]:
+def subscription_end(subscription: Subscription) -> SubscriptionEnd:
     """What ``GET /v1/queues`` says of a subscription that ended by itself."""
     states = {"Removed": "Removed", "Expired": "Expired"}
-    return {
-        "name": subscription.resource.name,
-        "uid": subscription.resource.uid,
-        "state": states.get(subscription.end or "", "Disabled"),
-        "reason": str(subscription.cause),
-    }
+    return SubscriptionEnd(
+        name=subscription.resource.name,
+        uid=subscription.resource.uid,
+        state=states.get(subscription.end or "", "Disabled"),
+        reason=str(subscription.cause),
+    )
 
 
-def attempt_status(record: AttemptRecord) -> dict[str, Any]:
-    """What ``GET /v1/queues/{name}`` says of one attempt."""
-    return {
-        "time": timestamp(record.at),
-        "identifier": record.identifier,
-        "sequenceNumber": record.sequence_number,
-        "attempt": record.attempt,
-        "result": record.result.value,
-        "detail": record.detail,
-        "status": record.status,
-        "seconds": round(record.seconds, 6),
-    }
+def _attempt(record: AttemptRecord) -> AttemptStatus:
+    return AttemptStatus(
+        time=Moment(record.at),
+        identifier=record.identifier,
+        sequence_number=record.sequence_number,
+        attempt=record.attempt,
+        result=record.result.value,
+        detail=record.detail,
+        status=record.status,
+        seconds=round(record.seconds, 6),
+    )
 
 
-def timestamp(at: float) -> str:
-    """Seconds since the epoch as RFC 3339, to the millisecond."""
-    moment = datetime.fromtimestamp(at, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _moment(monotonic: float | None, epoch: float) -> Moment | None:
+    return None if monotonic is None else Moment(epoch + monotonic)
 
 
-def _moment(monotonic: float | None, epoch: float) -> str | None:
-    return None if monotonic is None else timestamp(epoch + monotonic)
-
-
-def _hold(hold: Hold | None, epoch: float) -> dict[str, Any] | None:
+def _hold(hold: Hold | None, epoch: float) -> HoldStatus | None:
     if hold is None:
         return None
-    return {
-        "cause": hold.cause.value,
-        "message": hold.message,
-        "since": timestamp(epoch + hold.since),
-    }
+    since = Moment(epoch + hold.since)
+    return HoldStatus(cause=hold.cause.value, message=hold.message, since=since)
 
 
-def _outcome(outcome: DeliveryOutcome | None) -> dict[str, Any] | None:
+def _outcome(outcome: DeliveryOutcome | None) -> OutcomeStatus | None:
     if outcome is None:
         return None
-    return {"result": outcome.result.value, "detail": outcome.detail, "status": outcome.status}
+    return OutcomeStatus(result=outcome.result.value, detail=outcome.detail, status=outcome.status)

@@ -25,8 +25,8 @@ from pillion_operator.cluster.types import CONFIG_MAP, SECRET, SERVICE_ACCOUNT, 
 from pillion_operator.controllers.gateway_serving import ServingCertificates
 from pillion_operator.controllers.service import Wanted
 from pillion_operator.desired.trust import hosts
-from pillion_operator.gathering.issuing import IssuerKeeper
 from pillion_operator.names import SERVICE_LABEL
+from pillion_operator.polling.token_keys import IssuerKeeper
 from pillion_operator.store import Change, Key, key_of
 from pillion_sidecar.auth.tokens import TokenError, TokenKeys, parse_keys, verify
 from pillion_sidecar.config.levels import LEVEL

@@ -123,7 +123,7 @@ def test_the_import_contract_of_pyproject_is_kept() -> None:
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
-def test_the_operator_takes_of_the_sidecar_its_configuration_and_its_connections_alone(
+def test_the_operator_imports_configuration_connections_and_wire_of_the_sidecar(
     graph: grimp.ImportGraph,
 ) -> None:
     taken = {
@@ -134,7 +134,7 @@ def test_the_operator_takes_of_the_sidecar_its_configuration_and_its_connections
         if imported.split(".")[0] == "pillion_sidecar"
     }
     others = {name for name in taken if not f"{name}.".startswith(f"{CONFIG}.")}
-    assert others == {"pillion_sidecar.connections", PROTOCOLS}
+    assert others == {"pillion_sidecar.connections", "pillion_sidecar.wire.queues", PROTOCOLS}
 
 
 @pytest.mark.parametrize(("package", "port"), PORTS.items())

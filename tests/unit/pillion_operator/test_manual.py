@@ -14,12 +14,12 @@ from pillion_operator.controllers.filter_and_subscription import LONGEST, QUIET
 from pillion_operator.controllers.status_writer import transitions
 from pillion_operator.controllers.triggers import SETTLE
 from pillion_operator.controllers.worker import FIRST_BACKOFF, MOST_BACKOFF
-from pillion_operator.gathering.pace import CALM, RATE, calm, fair_share
 from pillion_operator.leadership import LeaseTimes
 from pillion_operator.names import CONFIGURATION_PARTS, DRAIN_FINALIZER
+from pillion_operator.polling.pace import CALM, RATE, calm, fair_share
 from pillion_operator.settings import DelivererDefaults, OperatorSettings
-from pillion_operator.status.backlog import FULL, FULL_NO_MORE, LEAST_AGE
 from pillion_operator.status.conditions import OUR_TYPES
+from pillion_operator.status.delivery import FULL, FULL_NO_MORE, LEAST_AGE
 from pillion_operator.status.subscription import State
 from pillion_operator.status.writing import SLOW_INTERVAL
 from pillion_operator.store import MOST_SECRET
@@ -29,6 +29,7 @@ from support.house import ROOT
 from support.manual import codes, table, text_of
 
 PAGE = "operator.md"
+CONDITIONS = "reference/conditions.md"
 ROOMS = [
     ROOT / "operator" / "pillion_operator" / room
     for room in ("evaluation", "controllers", "status")
@@ -111,19 +112,25 @@ def test_every_condition_is_on_the_page_with_its_statuses() -> None:
 
 def test_every_event_is_on_the_page_and_no_other() -> None:
     told = {reason for row in table(PAGE, "reason") for reason in codes(row[0])}
-    assert told == {*of_transitions(), *of_subscriptions(), *elsewhere()}
+    of_ready = of_transitions("Ready")
+    assert told == {*of_ready, *of_subscriptions(), *elsewhere()}
 
 
-def of_transitions() -> set[str]:
-    """What any condition has to tell when it turns, either way."""
+@pytest.mark.parametrize("kind", sorted(OUR_TYPES - {"Ready"}))
+def test_the_events_of_a_condition_are_in_the_reference(kind: str) -> None:
+    (row,) = (row for row in table(CONDITIONS, "Condition") if codes(row[0]) == [kind])
+    assert set(codes(row[3])) == of_transitions(kind)
+
+
+def of_transitions(kind: str) -> set[str]:
+    """The Events of a condition that changes, in either direction."""
     told = set()
-    for kind in OUR_TYPES:
-        for before, after in (("True", "False"), ("False", "True")):
-            statuses = [
-                {"conditions": [{"type": kind, "status": one, "reason": "R", "message": "M"}]}
-                for one in (before, after)
-            ]
-            told |= {transition.reason for transition in transitions(*statuses)}
+    for before, after in (("True", "False"), ("False", "True")):
+        statuses = [
+            {"conditions": [{"type": kind, "status": one, "reason": "R", "message": "M"}]}
+            for one in (before, after)
+        ]
+        told |= {transition.reason for transition in transitions(*statuses)}
     return told
 
 

@@ -18,12 +18,12 @@ from pillion_sidecar.journal.ports import Discard
 from pillion_sidecar.origins import OriginPolicy
 from pillion_sidecar.telemetry.administration import (
     MOST_DRAINING,
-    MOST_ENDED,
     Administration,
     Drain,
     add_administration_routes,
 )
 from pillion_sidecar.testing import FakeTime
+from pillion_sidecar.wire.queues import MOST_ENTRIES
 from support.delivery import subscription
 from support.queues import StillDelivery, StillQueue, attempt_record
 
@@ -270,11 +270,11 @@ async def test_no_more_ended_subscriptions_are_named_than_an_answer_holds(
 ) -> None:
     delivery = StillDelivery()
     expired = SubscriptionEnd.EXPIRED
-    delivery.ended += [ended(f"s{number}", expired, expired) for number in range(MOST_ENDED + 7)]
+    delivery.ended += [ended(f"s{number}", expired, expired) for number in range(MOST_ENTRIES + 7)]
     async with _client(fake_time, delivery=delivery) as client:
         answer = await (await client.get("/v1/queues")).json()
-    assert len(answer["endedSubscriptions"]) == MOST_ENDED
-    assert answer["endedSubscriptionsCount"] == MOST_ENDED + 7
+    assert len(answer["endedSubscriptions"]) == MOST_ENTRIES
+    assert answer["endedSubscriptionsCount"] == MOST_ENTRIES + 7
 
 
 def ended(name: str, end: SubscriptionEnd, cause: SubscriptionEnd) -> Subscription:

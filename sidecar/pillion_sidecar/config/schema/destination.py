@@ -336,21 +336,6 @@ _ORDER_RULES = (
     ),
 )
 
-_CONDITIONS = (
-    "Accepted: it is valid and the Secrets that it names may be used. Ready: every deliverer that "
-    "can be reached runs on it. Delivering: the last attempt of every deliverer was a success; "
-    "Unknown until something was sent. Backlogged: a queue is nearly full, or its oldest "
-    "indication waits for long. ListenerUnreachable: no deliverer gets anything through; the "
-    "message says how it fails. Indications that are relayed are delivered by the gateway: "
-    "Delivering and ListenerUnreachable describe its attempts. RelayFailing, where sidecars relay: "
-    "their last attempts to relay failed, and the indications wait with them. "
-    "SequenceIdentifiersShared, with sequenceIdentifiers Send: several deliverers lead to this "
-    "URL. SharedPortAndPath: another destination may be the same listener. RetryTooShort, where a "
-    "retry field or indicationLifetimeSeconds is written: a listener "
-    "that is down loses its first indication within ten minutes. Draining: the resource was "
-    "deleted and its queue is still delivered; the message says how much is left."
-)
-
 LISTENER_DESTINATION = Kind(
     name="ListenerDestination",
     plural="listenerdestinations",
@@ -368,6 +353,7 @@ LISTENER_DESTINATION = Kind(
         ),
     ),
     status=status(
+        "ListenerDestination",
         count(
             "depth",
             "How many indications wait for this listener, over all deliverers, those to be relayed "
@@ -413,7 +399,6 @@ LISTENER_DESTINATION = Kind(
         ),
         count("deliverers", "How many deliverers told the operator about this destination."),
         count("relays", "How many of them leave delivery to a gateway. Absent: none does."),
-        conditions=_CONDITIONS,
     ),
     columns=(
         READY,

@@ -60,12 +60,7 @@ INDICATION_FILTER = Kind(
     "classes and properties. A filter does nothing until a subscription names it.",
     spec_description="The query and the namespaces that it covers.",
     spec=structure(IndicationFilter),
-    status=status(
-        conditions="Accepted: the query is understood. Ready: every deliverer that can be reached "
-        "runs on it. EarlierGenerationInForce: an edit is not accepted, and an earlier one is in "
-        "force. ClassUnknown: a service does not know a class of the query, which then selects "
-        "that class alone; the message names the nearest known class."
-    ),
+    status=status("IndicationFilter"),
     columns=(
         READY,
         REASON,

@@ -384,18 +384,6 @@ _RULES = (
     ),
 )
 
-_CONDITIONS = (
-    "Accepted: it is valid. Ready: every deliverer that can be reached runs on this "
-    "configuration. InjectionComplete: every pod that should have a sidecar has one; the message "
-    "names those that have none. SelectorsOverlap: another service's podSelector selects the same "
-    "pods; the older service serves them. GatewayReady, where gatewayRef or handOverTo is set: the "
-    "gateways that they name are there, can be gateways, and run; the message says what is wrong. "
-    "AnotherInstallation: a second installation of the operator overwrites this one's objects; the "
-    "message names both. ReplicasScaledElsewhere: an autoscaler sets a gateway's replicas. "
-    "NotDurableBeyondPod, in mode Sidecar: journals lie in volumes that go with their pods, and "
-    "no handOverTo takes their indications over."
-)
-
 INDICATION_SERVICE = Kind(
     name="IndicationService",
     plural="indicationservices",
@@ -409,6 +397,7 @@ INDICATION_SERVICE = Kind(
     spec_optional=True,
     spec=structure(IndicationService, rules=_RULES),
     status=status(
+        "IndicationService",
         word("revision", "The configuration revision that deliverers should be running on."),
         word(
             "durability",
@@ -437,7 +426,6 @@ INDICATION_SERVICE = Kind(
             "were made while the webhook could not be asked. The condition InjectionComplete "
             "names them.",
         ),
-        conditions=_CONDITIONS,
     ),
     columns=(
         Column(

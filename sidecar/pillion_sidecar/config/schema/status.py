@@ -1,5 +1,6 @@
 """What the operator reports in ``status``: what changes slowly. Counters live in Prometheus."""
 
+from pillion_sidecar.config.schema.conditions import conditions_described
 from pillion_sidecar.config.schema.fields import Column, Field, Integer, ListOf, Struct, Text
 
 _MOST = 2**53
@@ -51,11 +52,6 @@ _OBSERVED_GENERATION = Field(
     type=Integer(minimum=0, maximum=_MOST),
     description="The metadata.generation that this status was worked out from.",
 )
-#: The conditions that every kind has.
-ACCEPTED_AND_READY = (
-    "Accepted: it is valid and its references resolve. Ready: every deliverer that can be reached "
-    "runs on it."
-)
 
 AGE = Column(
     name="Age",
@@ -83,13 +79,12 @@ REASON = Column(
 READY = condition_column("Ready", "Whether every deliverer that can be reached runs on it.")
 
 
-def status(*fields: Field, conditions: str = ACCEPTED_AND_READY) -> Struct:
-    """The status of a kind: what all have, and its own ``fields``. ``conditions`` are sentences
-    that say what each condition means."""
+def status(kind: str, *fields: Field) -> Struct:
+    """The status of a kind: what all have, and its own ``fields``."""
     listed = Field(
         name="conditions",
         type=ListOf(item=_CONDITION, key="type", max_items=32),
-        description=f"What holds for this resource now. {conditions}",
+        description=f"What holds for this resource now. {conditions_described(kind)}",
     )
     return Struct(fields=(_OBSERVED_GENERATION, listed, *fields))
 

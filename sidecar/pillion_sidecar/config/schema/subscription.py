@@ -207,6 +207,7 @@ INDICATION_SUBSCRIPTION = Kind(
         ),
     ),
     status=status(
+        "IndicationSubscription",
         word(
             "subscriptionState",
             "Whether indications are delivered for it, after removal actions, fatal-error "

@@ -13,7 +13,7 @@ from pillion_operator.evaluation.parsing import Parsing
 from pillion_operator.evaluation.references import References
 from pillion_operator.evaluation.service import ServiceEvaluation
 from pillion_operator.evaluation.verdict import ACCEPTED
-from pillion_operator.gathering.reports import DelivererReport, QueueReport, Unreachable
+from pillion_operator.polling.reports import DelivererReport, QueueReport, Unreachable
 from pillion_operator.store import Key, Store
 from pillion_sidecar.config.rendered import pack, render
 from support.operator_objects import (

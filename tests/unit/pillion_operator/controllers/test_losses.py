@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pillion_operator.controllers.lost_deliveries import Losses
-from pillion_operator.gathering.known import Departure
+from pillion_operator.polling.poller import Departure
 from pillion_operator.store import Store, slimmed
 from pillion_operator.telemetry.metrics import Metrics
 from support.operator_objects import SERVICE, pod, service

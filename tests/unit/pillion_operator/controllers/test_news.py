@@ -9,13 +9,13 @@ from pillion_operator.controllers.triggers import status_of
 from pillion_operator.evaluation.references import References
 from pillion_operator.evaluation.service import ServiceEvaluation
 from pillion_operator.evaluation.verdict import ACCEPTED
-from pillion_operator.gathering.reports import (
+from pillion_operator.names import DRAIN_FINALIZER
+from pillion_operator.polling.reports import (
     DelivererReport,
     EndedSubscription,
     QueueReport,
     Unreachable,
 )
-from pillion_operator.names import DRAIN_FINALIZER
 from pillion_operator.store import Key, Store
 from support.operator_objects import (
     DESTINATION,

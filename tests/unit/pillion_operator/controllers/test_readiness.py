@@ -18,7 +18,7 @@ from pillion_operator.evaluation.parsing import Parsing
 from pillion_operator.evaluation.references import References
 from pillion_operator.evaluation.service import ServiceEvaluation
 from pillion_operator.evaluation.verdict import ACCEPTED, Verdict
-from pillion_operator.gathering.reports import NO_TOKEN, DelivererReport, Unreachable
+from pillion_operator.polling.reports import NO_TOKEN, DelivererReport, Unreachable
 from pillion_operator.status.conditions import Condition
 from pillion_operator.status.deliverers import DelivererCounts
 from pillion_operator.store import Key, Store

@@ -9,8 +9,8 @@ from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
 
-from pillion_operator.gathering.reports import EndedSubscription
 from pillion_operator.names import DRAIN_FINALIZER
+from pillion_operator.polling.reports import EndedSubscription
 from pillion_operator.status.conditions import find_condition
 from pillion_operator.store import Key
 from support.operator_fakes import run_virtually

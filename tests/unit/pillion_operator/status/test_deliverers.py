@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from pillion_operator.gathering.reports import NO_TOKEN, DelivererReport, Unreachable
 from pillion_operator.names import DELIVERER_LABEL
+from pillion_operator.polling.reports import NO_TOKEN, DelivererReport, Unreachable
 from pillion_operator.status.deliverers import (
     DelivererCounts,
     count_deliverers,

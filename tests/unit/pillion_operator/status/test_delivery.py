@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from pillion_operator.gathering.aggregate import NOTHING, DestinationDelivery
-from pillion_operator.gathering.reports import DeliveryResult
+from pillion_operator.polling.aggregate import NOTHING, DestinationDelivery
+from pillion_operator.polling.reports import DeliveryResult
 from pillion_operator.status.conditions import Condition, set_conditions
 from pillion_operator.status.delivery import (
     DeliveryVerdict,

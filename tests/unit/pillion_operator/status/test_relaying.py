@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from pillion_operator.gathering.aggregate import NOTHING, combined, deliveries, delivery_of
-from pillion_operator.gathering.news import News, news
-from pillion_operator.gathering.reports import DelivererReport, DeliveryResult, QueueReport
+from pillion_operator.polling.aggregate import NOTHING, combined, deliveries, delivery_of
+from pillion_operator.polling.news import News, news
+from pillion_operator.polling.reports import DelivererReport, DeliveryResult, QueueReport
 from pillion_operator.status.deliverers import DelivererCounts
 from pillion_operator.status.delivery import DestinationFacts, judge_delivery
 from pillion_operator.status.relaying import (

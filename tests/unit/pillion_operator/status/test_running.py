@@ -1,6 +1,6 @@
 """What a gateway's status says while it does not run."""
 
-from pillion_operator.status.running import gateway_not_running
+from pillion_operator.status.relaying import gateway_not_running
 
 UNPLACED = {
     "metadata": {"name": "pillion-hub-0"},

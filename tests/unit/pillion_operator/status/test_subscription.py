@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from pillion_operator.gathering.reports import EndedSubscription
+from pillion_operator.polling.reports import EndedSubscription
 from pillion_operator.status.conditions import rfc3339
 from pillion_operator.status.subscription import (
     RemovalRule,

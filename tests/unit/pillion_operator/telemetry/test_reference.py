@@ -5,7 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from generate_operator_reference import PAGES, SOURCE, events_page, metrics, metrics_page
+from generate_operator_reference import (
+    PAGES,
+    SOURCE,
+    conditions_page,
+    events_page,
+    metrics,
+    metrics_page,
+)
 from pillion_operator.telemetry.log_events import LOG_EVENTS
 from support.house import ROOT
 
@@ -14,7 +21,11 @@ COMMAND = ROOT / "cli" / "pillion_cli" / "commands" / "operator.py"
 
 @pytest.mark.parametrize(
     ("name", "fresh"),
-    [("operator-metrics.md", metrics_page()), ("operator-events.md", events_page())],
+    [
+        ("conditions.md", conditions_page()),
+        ("operator-metrics.md", metrics_page()),
+        ("operator-events.md", events_page()),
+    ],
 )
 def test_the_page_is_up_to_date(name: str, fresh: str) -> None:
     assert (PAGES / name).read_text(encoding="utf-8") == fresh, "run: make generate"

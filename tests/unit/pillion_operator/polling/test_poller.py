@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pillion_operator.gathering.aggregate import deliveries
-from pillion_operator.gathering.gatherer import MOST_AT_ONCE, Gatherer
-from pillion_operator.gathering.pace import CALM, HURRY_FIRST, LOST_FIRST
-from pillion_operator.gathering.reports import (
+from pillion_operator.polling.aggregate import deliveries
+from pillion_operator.polling.pace import CALM, HURRY_FIRST, LOST_FIRST
+from pillion_operator.polling.poller import MOST_AT_ONCE, Gatherer
+from pillion_operator.polling.reports import (
     DelivererReport,
     DeliveryResult,
     EndedSubscription,

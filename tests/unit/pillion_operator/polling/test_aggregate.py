@@ -4,14 +4,14 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_operator.gathering.aggregate import (
+from pillion_operator.polling.aggregate import (
     NOTHING,
     DestinationDelivery,
     combined,
     deliveries,
     delivery_of,
 )
-from pillion_operator.gathering.reports import (
+from pillion_operator.polling.reports import (
     DelivererReport,
     DeliveryResult,
     QueueReport,

@@ -1,4 +1,4 @@
-"""Which pods are asked. Pure."""
+"""Which pods are polled. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ FINISHED = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A pod that can be asked; whatever differs in it is worth asking at once."""
+    """A pod that can be polled; it is polled at once when any field changes."""
 
     name: str
     uid: str
@@ -21,8 +21,8 @@ class Target:
 
 
 def target_of(pod: Object, *, ending: bool = False) -> Target | None:
-    """The pod as one to be asked; None where it does not run, is ending (unless that is asked for),
-    or has no address yet."""
+    """The pod as a target; None where it does not run, has no address, or ``ending`` differs from
+    whether it terminates."""
     metadata = pod["metadata"]
     status: dict[str, Any] = pod.get("status") or {}
     address = status.get("podIP")
@@ -38,11 +38,11 @@ def target_of(pod: Object, *, ending: bool = False) -> Target | None:
 
 
 def targets_of(pods: Iterable[Object], *, ending: bool = False) -> dict[str, Target]:
-    """Those of the pods that can be asked, by uid."""
+    """The pods that can be polled, by uid."""
     found = (target_of(pod, ending=ending) for pod in pods)
     return {target.uid: target for target in found if target is not None}
 
 
 def has_ended(pod: Object | None) -> bool:
-    """Whether nothing of the pod runs any more; None stands for one that is gone."""
+    """Whether no container of the pod runs; None stands for a pod that is gone."""
     return pod is None or (pod.get("status") or {}).get("phase") in FINISHED

@@ -1,34 +1,36 @@
-"""Asks every deliverer how its queues stand: now and then in calm, often while a configuration
-rolls out, seldom where nobody answers.
+"""Polls every deliverer for its queues: often while a configuration rolls out, seldom where no
+answer comes.
 
-Whoever reads the store says which pods there are and what was rendered; in return he hears that
-something has changed, and reads the reports. Nothing is kept of pods that are gone.
+The caller names the pods and the rendered revisions, is notified of changes, and reads the reports.
+Nothing is kept of pods that are gone.
 """
 
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from pillion_operator.clock import Clock, within
 from pillion_operator.cluster.types import Object
-from pillion_operator.gathering.agenda import Turns
-from pillion_operator.gathering.client import MOST_CONNECTIONS
-from pillion_operator.gathering.known import Deliverer, Departure, Service, last_seen
-from pillion_operator.gathering.news import News, news
-from pillion_operator.gathering.pace import (
+from pillion_operator.polling.client import MOST_CONNECTIONS
+from pillion_operator.polling.news import News, news
+from pillion_operator.polling.pace import (
     CALM,
+    HURRY_FOR,
     HURRY_MOST,
     RATE,
+    Pace,
     calm,
     fair_share,
     jittered,
 )
-from pillion_operator.gathering.reports import DelivererReport, Unreachable
-from pillion_operator.gathering.targets import Target, targets_of
+from pillion_operator.polling.reports import DelivererReport, QueueReport, Unreachable
+from pillion_operator.polling.schedule import Turns
+from pillion_operator.polling.targets import Target, targets_of
 
 #: The port of a deliverer's /v1/queues on its pod's address.
 TELEMETRY_PORT = 8289
@@ -37,6 +39,80 @@ TELEMETRY_PORT = 8289
 MOST_AT_ONCE = MOST_CONNECTIONS // 4
 #: Seconds between two calls of ``on_change`` for one service, by what there is to tell.
 _GAPS = {News.TURNED: 1.0, News.MOVED: 10.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """A deliverer that is gone, and what it was last seen to hold."""
+
+    pod: str
+    uid: str
+    #: What waited when it last answered, by destination; those with nothing are left out.
+    pending: Mapping[str, int]
+    #: When that was, in seconds since the epoch; None: it never answered.
+    heard: float | None
+
+
+class Deliverer:
+    __slots__ = ("asking", "ending", "gone", "pace", "report", "service", "target")
+
+    def __init__(self, service: "Service", target: Target, *, now: float) -> None:
+        self.service = service
+        self.target = target
+        self.pace = Pace(now + HURRY_FOR)
+        self.report: DelivererReport | Unreachable | None = None
+        self.asking = False
+        #: It has been told to end: it is asked to its last, for what it then still holds.
+        self.ending = False
+        #: No longer there, or replaced: an answer that is still to come is nobody's.
+        self.gone = False
+
+    def departure(self) -> Departure:
+        pending, heard = last_seen(self.report)
+        return Departure(pod=self.target.name, uid=self.target.uid, pending=pending, heard=heard)
+
+
+class Service:
+    __slots__ = ("_queues", "deliverers", "ending", "gathered", "key", "revision", "told_at")
+
+    def __init__(self, key: tuple[str, str]) -> None:
+        self.key = key
+        #: By name.
+        self.deliverers: dict[str, Deliverer] = {}
+        #: Those that have been told to end, by uid.
+        self.ending: dict[str, Deliverer] = {}
+        self.revision: str | None = None
+        self.told_at = -math.inf
+        #: Whether every deliverer has been asked once.
+        self.gathered = False
+        #: What some deliverer says of each queue, as long as a report holds it.
+        self._queues: WeakValueDictionary[str, QueueReport] = WeakValueDictionary()
+
+    @property
+    def unused(self) -> bool:
+        """Whether nobody has anything to do with it any more."""
+        return not self.deliverers and not self.ending and self.revision is None
+
+    def shared(self, queue: QueueReport) -> QueueReport:
+        """The same, as one object for all deliverers that say just that. Most queues are idle, and
+        many queues of many deliverers would fill the memory with copies."""
+        known = self._queues.get(queue.name)
+        if known == queue:
+            return known
+        if queue.last_attempt_time is None:
+            self._queues[queue.name] = queue
+        return queue
+
+
+def last_seen(
+    report: DelivererReport | Unreachable | None,
+) -> tuple[Mapping[str, int], float | None]:
+    """What waited when a deliverer last answered, and when that was."""
+    if report is None:
+        return {}, None
+    if isinstance(report, Unreachable):
+        return report.pending, report.heard
+    return {name: queue.depth for name, queue in report.queues.items() if queue.depth}, report.at
 
 
 class Asks(Protocol):
@@ -77,9 +153,9 @@ class Gatherer:
         interval: float = CALM,
     ) -> None:
         """``token`` and ``on_change`` take a namespace and a service. ``known`` says whether a
-        resource exists (kind, namespace, name): nothing that a pod says of others is kept, or
-        anybody could fill the operator's memory. ``draw`` gives random numbers in [0, 1).
-        ``interval`` is the calm one, in seconds, while deliverers are few."""
+        resource exists (kind, namespace, name): reports of others are dropped, or any pod could
+        fill the operator's memory. ``draw`` gives random numbers in [0, 1). ``interval`` is the
+        calm one, in seconds, while deliverers are few."""
         self._client = client
         self._clock = clock
         self._token = token
@@ -103,15 +179,12 @@ class Gatherer:
         self._woken = asyncio.Event()
         self._lanes = {lost: asyncio.Semaphore(MOST_CONNECTIONS // 2) for lost in (False, True)}
 
-    # ------------------------------------------------------------------ what it is told
-
     def pods_changed(
         self, namespace: str, service: str, pods: Iterable[Object], *, ending: Iterable[Object] = ()
     ) -> list[Departure]:
-        """All the pods that are now labelled as deliverers of a service; none forgets them.
+        """Take all the pods that are labelled as deliverers of a service now.
 
-        ``ending`` are those that have been told to end and have not yet. Returned is what is known
-        of those that are gone.
+        ``ending`` are the terminating ones. Returns what is known of those that are gone.
         """
         key = (namespace, service)
         known = self._services.setdefault(key, Service(key))
@@ -148,14 +221,14 @@ class Gatherer:
         return departed
 
     def _see_off(self, deliverer: Deliverer) -> None:
-        """Ask it to its last: what it could not deliver then goes with its volume."""
+        """Poll it until it ends: what it could not deliver then goes with its volume."""
         deliverer.ending = True
         deliverer.service.ending[deliverer.target.uid] = deliverer
         if not deliverer.asking:
             self._put(deliverer, self._clock.monotonic())
 
     def rendered(self, namespace: str, service: str, revision: str) -> None:
-        """A configuration is out; who does not report it yet is asked at once, and often."""
+        """Poll deliverers that do not report the new revision at once, and often."""
         key = (namespace, service)
         known = self._services.setdefault(key, Service(key))
         if known.revision == revision:
@@ -170,14 +243,12 @@ class Gatherer:
         self._woken.set()
 
     def service_gone(self, namespace: str, service: str) -> None:
-        """No revision of it is wanted any more. Deliverers that it leaves behind are asked as long
-        as they are there: they still hold what they have taken, and it may come again."""
+        """The service is gone. Its deliverers are polled as long as they run: they still hold
+        indications, and the service may come again."""
         known = self._services.get((namespace, service))
         if known is not None:
             known.revision = None
             self._forget_unused(known)
-
-    # ------------------------------------------------------------------ what it tells
 
     def reports(self, namespace: str, service: str) -> tuple[DelivererReport | Unreachable, ...]:
         """The last answer of each deliverer that was asked, by pod."""
@@ -195,19 +266,16 @@ class Gatherer:
         )
 
     def gathered(self, namespace: str, service: str) -> bool:
-        """Whether every deliverer that was there at first has been asked. Until then what status
-        says already is nearer to the truth than the reports."""
+        """Whether every deliverer of the start has been polled. Until then the live status is
+        nearer to the truth than the reports."""
         known = self._services.get((namespace, service))
         return known is None or not known.deliverers or known.gathered
 
     async def run(self) -> None:
-        """Ask, for ever."""
         async with asyncio.TaskGroup() as asking:
             while True:
                 deliverer, turn = await self._next()
                 asking.create_task(self._served(deliverer, turn))
-
-    # ------------------------------------------------------------------ inside
 
     def _forget_unused(self, service: Service) -> None:
         if service.unused and service.key not in self._untold:
@@ -250,7 +318,7 @@ class Gatherer:
         return calm(self._pods[namespace], share=self._share, least=self._interval)
 
     async def _next(self) -> tuple[Deliverer, Hashable]:
-        """Wait until a deliverer is due, telling news meanwhile."""
+        """Wait until a deliverer is due, and notify of changes meanwhile."""
         while True:
             now = self._clock.monotonic()
             self._tell(now)
@@ -349,7 +417,7 @@ class Gatherer:
         return min(wait, HURRY_MOST) if deliverer.ending or leaving else wait
 
     def _note(self, service: Service, told: News, now: float) -> None:
-        """Have it told that a deliverer has answered, or is gone."""
+        """Schedule a notification that a deliverer has answered, or is gone."""
         if not service.gathered:
             # One call for all of the first round: a thousand pods would make a thousand.
             service.gathered = all(one.report is not None for one in service.deliverers.values())

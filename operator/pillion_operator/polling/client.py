@@ -12,14 +12,8 @@ from typing import Self
 import aiohttp
 
 from pillion_operator.clock import Clock, within
-from pillion_operator.gathering.parsing import Page, ReportError, parse_page
-from pillion_operator.gathering.reports import (
-    NO_TOKEN,
-    DelivererReport,
-    EndedSubscription,
-    QueueReport,
-    Unreachable,
-)
+from pillion_operator.polling.reports import NO_TOKEN, DelivererReport, Unreachable, report_of
+from pillion_sidecar.wire.queues import AnswerError, QueuePage, read_page
 
 #: Connections at once; whoever asks keeps below it, since waiting for one counts as time.
 MOST_CONNECTIONS = 32
@@ -60,22 +54,22 @@ class DelivererClient:
         try:
             url = f"http://{_host(address)}:{port}/v1/queues"
             pages = await within(self._clock, TOTAL_TIMEOUT, self._pages(url, token))
-        except (ReportError, TimeoutError, aiohttp.ClientError, OSError) as error:
+        except (AnswerError, TimeoutError, aiohttp.ClientError, OSError) as error:
             return Unreachable(pod=pod, reason=_reason(error), since=at)
-        return _joined(pod, pages, at)
+        return report_of(pod, pages, at=at)
 
-    async def _pages(self, url: str, token: str) -> list[Page]:
-        pages: list[Page] = []
+    async def _pages(self, url: str, token: str) -> list[QueuePage]:
+        pages: list[QueuePage] = []
         after = ""
         for _ in range(MOST_PAGES):
-            page = parse_page(await self._body(url, token, after))
+            page = read_page(await self._body(url, token, after))
             pages.append(page)
             if page.next is None:
                 return pages
             if page.next <= after:
-                raise ReportError("next is not after the page before")
+                raise AnswerError("next is not after the page before")
             after = page.next
-        raise ReportError(f"the answer is longer than {MOST_PAGES} pages")
+        raise AnswerError(f"the answer is longer than {MOST_PAGES} pages")
 
     async def _body(self, url: str, token: str, after: str) -> bytes:
         parameters = {"limit": str(PAGE)}
@@ -88,14 +82,14 @@ class DelivererClient:
             allow_redirects=False,
         ) as response:
             if response.status == HTTPStatus.UNAUTHORIZED:
-                raise ReportError(NO_TOKEN)
+                raise AnswerError(NO_TOKEN)
             if response.status != HTTPStatus.OK:
-                raise ReportError(f"HTTP {response.status}")
+                raise AnswerError(f"HTTP {response.status}")
             body = bytearray()
             async for chunk in response.content.iter_chunked(_CHUNK):
                 body += chunk
                 if len(body) > LARGEST_PAGE:
-                    raise ReportError(f"a page is larger than {LARGEST_PAGE} bytes")
+                    raise AnswerError(f"a page is larger than {LARGEST_PAGE} bytes")
             return bytes(body)
 
 
@@ -122,17 +116,17 @@ def _host(address: str) -> str:
     try:
         known = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
-        raise ReportError("the pod's address is not an IP address") from None
+        raise AnswerError("the pod's address is not an IP address") from None
     real = getattr(known, "ipv4_mapped", None) or known
     if real.is_link_local or real.is_multicast or real.is_unspecified:
         # Where clouds keep their metadata. Whoever may write a pod's status names any address.
-        raise ReportError("the pod's address is none that a pod may have")
+        raise AnswerError("the pod's address is none that a pod may have")
     return f"[{known}]" if known.version == 6 else str(known)
 
 
 def _reason(error: Exception) -> str:
     """One line that is the same each time, so that it makes no news of itself."""
-    if isinstance(error, ReportError):
+    if isinstance(error, AnswerError):
         return str(error)
     if isinstance(error, TimeoutError):
         return "timed out"
@@ -142,23 +136,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientResponseError | aiohttp.ClientPayloadError):
         return "the answer is not HTTP"
     return "the connection broke"
-
-
-def _joined(pod: str, pages: list[Page], at: float) -> DelivererReport:
-    queues: dict[str, QueueReport] = {}
-    ended: dict[str, EndedSubscription] = {}
-    for page in pages:
-        # A queue that drains comes before a new one of its name, which is the one that is told of.
-        queues.update((queue.name, queue) for queue in page.queues)
-        ended.update((one.name, one) for one in page.ended)
-    return DelivererReport(
-        pod=pod,
-        # Of the first page, which names the subscriptions that have ended: were a configuration
-        # taken over in between, these would pass for the newer one's.
-        revision=pages[0].revision,
-        durability=pages[0].durability,
-        schema_level=pages[0].schema_level,
-        queues=queues,
-        ended=tuple(sorted(ended.values(), key=lambda one: one.name)),
-        at=at,
-    )

@@ -1,4 +1,4 @@
-"""Keeps what service-account tokens are verified with: asked of the API server again and again."""
+"""Refreshes the keys that verify service-account tokens, from the API server."""
 
 import logging
 from collections.abc import Callable
@@ -12,16 +12,16 @@ from pillion_operator.names import TOKEN_AUDIENCE
 
 logger = logging.getLogger("pillion.operator")
 
-#: Seconds between two looks, and after one that failed. A cluster that changes its key goes on
+#: Seconds between two refreshes, and after one that failed. A cluster that changes its key goes on
 #: verifying by the old one for at least as long as its tokens live.
 INTERVAL = 300.0
 RETRY = 15.0
-#: By how much of it either is stretched or shortened, so that not all operators ask at once.
+#: The share by which either varies at random, so that operators do not ask together.
 SPREAD = 0.1
 
 
 class IssuerKeeper:
-    """The issuer of tokens as it was when it was last heard. A failure forgets nothing."""
+    """The token issuer, as last read; a failed refresh keeps it."""
 
     def __init__(
         self,
@@ -49,14 +49,14 @@ class IssuerKeeper:
         return token_keys(self._issuer, namespace=namespace, audience=TOKEN_AUDIENCE)
 
     async def run(self) -> None:
-        """Look again and again, for ever; the first time after an interval."""
+        """Refresh for ever, first after one interval."""
         while True:
             pause = RETRY if self._failed else INTERVAL
             await self._clock.sleep(pause * (1.0 + SPREAD * (2.0 * self._draw() - 1.0)))
             await self.look()
 
     async def look(self) -> None:
-        """Ask once; what fails is told."""
+        """Refresh once; a failure is logged."""
         try:
             issuer = await read_issuer(self._api)
         except (*FAILURES, BadIssuer) as error:

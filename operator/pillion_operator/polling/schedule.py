@@ -1,4 +1,4 @@
-"""Who is due when, and whose turn it is."""
+"""Items by due time, and fair turns among groups of them."""
 
 import heapq
 import itertools
@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item", bound=Hashable)
 
 
-class Agenda(Generic[Item]):
+class Schedule(Generic[Item]):
     """Items by the moment at which each is due; one moment to an item."""
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class Agenda(Generic[Item]):
         self._ties = itertools.count()
 
     def put(self, item: Item, due: float) -> None:
-        """Make an item due, instead of whenever it was."""
+        """Schedule an item, instead of its earlier due time."""
         tie = next(self._ties)
         self._valid[item] = tie
         heapq.heappush(self._heap, (due, tie, item))
@@ -52,7 +52,7 @@ class _Group(Generic[Item]):
     __slots__ = ("out", "served", "waiting")
 
     def __init__(self) -> None:
-        self.waiting: Agenda[Item] = Agenda()
+        self.waiting: Schedule[Item] = Schedule()
         #: Items that were taken out and are not done with.
         self.out = 0
         #: When one was last taken out.
@@ -70,12 +70,12 @@ class Turns(Generic[Item]):
         self._groups: dict[Hashable, _Group[Item]] = {}
         #: The groups that may be served, by when each came to wait: when its first item was due,
         #: or when it was last served.
-        self._line: Agenda[Hashable] = Agenda()
+        self._line: Schedule[Hashable] = Schedule()
         #: The group in which each item waits.
         self._where: dict[Item, Hashable] = {}
 
     def put(self, item: Item, due: float, *, group: Hashable) -> None:
-        """Make an item due in a group, instead of whenever and wherever it was."""
+        """Schedule an item in a group, instead of its earlier group and due time."""
         if self._where.get(item, group) != group:
             self.drop(item)
         self._where[item] = group

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from pillion_operator.gathering.news import News, news
-from pillion_operator.gathering.reports import (
+from pillion_operator.polling.news import News, news
+from pillion_operator.polling.reports import (
     DelivererReport,
     DeliveryResult,
     EndedSubscription,

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from pillion_operator.gathering.pace import (
+from pillion_operator.polling.pace import (
     CALM,
     HURRY_FIRST,
     HURRY_FOR,

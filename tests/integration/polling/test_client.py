@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 
 from pillion_operator.clock import SystemClock
-from pillion_operator.gathering import client as client_module
-from pillion_operator.gathering.client import LARGEST_PAGE, MOST_PAGES, DelivererClient
-from pillion_operator.gathering.reports import DelivererReport, Unreachable
+from pillion_operator.polling import client as client_module
+from pillion_operator.polling.client import LARGEST_PAGE, MOST_PAGES, DelivererClient
+from pillion_operator.polling.reports import DelivererReport, Unreachable
 from support.operator_time import FakeClock
 
 TOKEN = "0123456789abcdef" * 4

@@ -1,21 +1,48 @@
-"""What the deliverers' reports come to for one destination. Pure.
+"""The sum of the deliverers' reports of one destination. Pure.
 
 Summing up is commutative and associative, so several services that use one destination are put
 together by the same rules as the deliverers of one.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
 
-from pillion_operator.gathering.reports import (
+from pillion_operator.polling.reports import (
     DelivererReport,
     DeliveryResult,
     QueueReport,
     Unreachable,
 )
+
+#: A way of failing.
+_Way = TypeVar("_Way", str, tuple[str, str])
+#: In a field's metadata: how the values of several parts are put together.
+_COMBINE = "combine"
+
+
+def _combined_by(default: Any, combine: Callable[[list[Any]], Any]) -> Any:
+    return field(default=default, metadata={_COMBINE: combine})
+
+
+def _by_number(details: Mapping[_Way, int]) -> tuple[tuple[_Way, int], ...]:
+    return tuple(sorted(details.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _latest(times: Iterable[float | None]) -> float | None:
+    return max((at for at in times if at is not None), default=None)
+
+
+def _earliest(moments: Iterable[float | None]) -> float | None:
+    return min((at for at in moments if at is not None), default=None)
+
+
+def _added_up(parts: Iterable[Iterable[tuple[_Way, int]]]) -> tuple[tuple[_Way, int], ...]:
+    total: Counter[_Way] = Counter()
+    for part in parts:
+        total.update(dict(part))
+    return _by_number(total)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,52 +50,49 @@ class DestinationDelivery:
     """One destination, over all deliverers that were asked; times are seconds since the epoch."""
 
     #: Deliverers that have a queue for it, and those of its services that gave no answer.
-    deliverers: int = 0
-    unreachable: int = 0
+    deliverers: int = _combined_by(0, sum)
+    unreachable: int = _combined_by(0, sum)
     #: Indications that wait, over all deliverers.
-    depth: int = 0
+    depth: int = _combined_by(0, sum)
     #: The greatest depth that any one deliverer has seen.
-    high_water: int = 0
+    high_water: int = _combined_by(0, max)
     #: The fullest queue: its depth divided by its capacity.
-    fullest: float = 0.0
-    oldest_indication_time: float | None = None
+    fullest: float = _combined_by(0.0, max)
+    oldest_indication_time: float | None = _combined_by(None, _earliest)
     #: Of the latest attempt anywhere.
     last_attempt_time: float | None = None
     last_result: DeliveryResult | None = None
-    next_attempt_time: float | None = None
+    next_attempt_time: float | None = _combined_by(None, _earliest)
     #: When the first indication anywhere is discarded if nothing more is delivered.
-    first_loss_due_time: float | None = None
+    first_loss_due_time: float | None = _combined_by(None, _earliest)
     #: What deliverers have discarded undelivered since they were started, and when that was last.
-    discarded: int = 0
-    last_discard_time: float | None = None
+    discarded: int = _combined_by(0, sum)
+    last_discard_time: float | None = _combined_by(None, _latest)
     #: Deliverers whose last attempt failed, succeeded, and those that have made none.
-    failing: int = 0
-    delivering: int = 0
-    idle: int = 0
+    failing: int = _combined_by(0, sum)
+    delivering: int = _combined_by(0, sum)
+    idle: int = _combined_by(0, sum)
     #: Deliverers where it is held, and for what, the most frequent first.
-    held: int = 0
-    holds: tuple[tuple[str, int], ...] = field(default=())
+    held: int = _combined_by(0, sum)
+    holds: tuple[tuple[str, int], ...] = _combined_by((), _added_up)
     #: Deliverers where it is suspended.
-    suspended: int = 0
+    suspended: int = _combined_by(0, sum)
     #: Deliverers that still deliver what they hold of it after its removal, and how much that is.
-    draining: int = 0
-    draining_depth: int = 0
+    draining: int = _combined_by(0, sum)
+    draining_depth: int = _combined_by(0, sum)
     #: How attempts failed, and at how many deliverers; the most frequent first.
-    details: tuple[tuple[str, int], ...] = field(default=())
+    details: tuple[tuple[str, int], ...] = _combined_by((), _added_up)
     #: Deliverers that leave delivery to a gateway. What waits there counts above like all else, and
     #: is nowhere else; how they get on with the gateway says nothing of the listener.
-    relays: int = 0
+    relays: int = _combined_by(0, sum)
     #: Of these: those whose last attempt to relay failed, and those whose last one succeeded.
-    relays_failing: int = 0
-    relays_delivering: int = 0
+    relays_failing: int = _combined_by(0, sum)
+    relays_delivering: int = _combined_by(0, sum)
     #: To which gateway relaying failed, and how, and at how many; the most frequent first.
-    relay_details: tuple[tuple[tuple[str, str], int], ...] = field(default=())
+    relay_details: tuple[tuple[tuple[str, str], int], ...] = _combined_by((), _added_up)
 
 
 NOTHING = DestinationDelivery()
-
-#: A way of failing.
-_Way = TypeVar("_Way", str, tuple[str, str])
 
 
 def delivery_of(
@@ -100,8 +124,16 @@ def deliveries(
 
 
 def combined(parts: Iterable[DestinationDelivery]) -> DestinationDelivery:
-    """Put together what is known of one destination."""
-    return reduce(_both, parts, NOTHING)
+    known = [NOTHING, *parts]
+    latest = max(known, key=_recency)
+    values = {
+        one.name: one.metadata[_COMBINE]([getattr(part, one.name) for part in known])
+        for one in fields(DestinationDelivery)
+        if _COMBINE in one.metadata
+    }
+    return DestinationDelivery(
+        last_attempt_time=latest.last_attempt_time, last_result=latest.last_result, **values
+    )
 
 
 def _summed_up(queues: Sequence[QueueReport], unreachable: int) -> DestinationDelivery:
@@ -143,58 +175,7 @@ def _summed_up(queues: Sequence[QueueReport], unreachable: int) -> DestinationDe
     )
 
 
-def _both(one: DestinationDelivery, other: DestinationDelivery) -> DestinationDelivery:
-    latest = max(one, other, key=_recency)
-    details = Counter(dict(one.details))
-    details.update(dict(other.details))
-    holds = Counter(dict(one.holds))
-    holds.update(dict(other.holds))
-    relay_details = Counter(dict(one.relay_details))
-    relay_details.update(dict(other.relay_details))
-    return DestinationDelivery(
-        deliverers=one.deliverers + other.deliverers,
-        unreachable=one.unreachable + other.unreachable,
-        depth=one.depth + other.depth,
-        high_water=max(one.high_water, other.high_water),
-        fullest=max(one.fullest, other.fullest),
-        oldest_indication_time=_earliest(
-            (one.oldest_indication_time, other.oldest_indication_time)
-        ),
-        last_attempt_time=latest.last_attempt_time,
-        last_result=latest.last_result,
-        next_attempt_time=_earliest((one.next_attempt_time, other.next_attempt_time)),
-        first_loss_due_time=_earliest((one.first_loss_due_time, other.first_loss_due_time)),
-        discarded=one.discarded + other.discarded,
-        last_discard_time=_latest((one.last_discard_time, other.last_discard_time)),
-        failing=one.failing + other.failing,
-        delivering=one.delivering + other.delivering,
-        idle=one.idle + other.idle,
-        held=one.held + other.held,
-        holds=_by_number(holds),
-        suspended=one.suspended + other.suspended,
-        draining=one.draining + other.draining,
-        draining_depth=one.draining_depth + other.draining_depth,
-        details=_by_number(details),
-        relays=one.relays + other.relays,
-        relays_failing=one.relays_failing + other.relays_failing,
-        relays_delivering=one.relays_delivering + other.relays_delivering,
-        relay_details=_by_number(relay_details),
-    )
-
-
 def _recency(known: QueueReport | DestinationDelivery) -> tuple[float, str]:
     # The result breaks ties, so that the order of the reports makes no difference.
     at = known.last_attempt_time
     return (-1.0 if at is None else at, known.last_result or "")
-
-
-def _by_number(details: Mapping[_Way, int]) -> tuple[tuple[_Way, int], ...]:
-    return tuple(sorted(details.items(), key=lambda item: (-item[1], item[0])))
-
-
-def _latest(times: Iterable[float | None]) -> float | None:
-    return max((at for at in times if at is not None), default=None)
-
-
-def _earliest(moments: Iterable[float | None]) -> float | None:
-    return min((at for at in moments if at is not None), default=None)

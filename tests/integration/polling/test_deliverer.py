@@ -4,8 +4,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pillion_operator.clock import SystemClock
-from pillion_operator.gathering.client import DelivererClient
-from pillion_operator.gathering.reports import (
+from pillion_operator.polling.client import DelivererClient
+from pillion_operator.polling.reports import (
     NO_TOKEN,
     DelivererReport,
     DeliveryResult,

@@ -1,8 +1,8 @@
-"""Whether an answer says anything new, and how soon somebody should hear of it. Pure."""
+"""How much an answer changes, and so how soon ``on_change`` is called. Pure."""
 
 from enum import IntEnum
 
-from pillion_operator.gathering.reports import DelivererReport, QueueReport, Unreachable
+from pillion_operator.polling.reports import DelivererReport, QueueReport, Unreachable
 
 #: Shares of a queue whose crossing is news at once: where a backlog begins and where it ends.
 _BANDS = (0.6, 0.8)
@@ -60,8 +60,7 @@ def _turns(queue: QueueReport) -> tuple[object, ...]:
 
 
 def _moves(queue: QueueReport) -> tuple[object, ...]:
-    """Successes that leave nothing behind are no news: where results differ among deliverers, one
-    of them fails, and its attempts are."""
+    """The numbers in status. The time of a success is not among them."""
     return (
         queue.depth,
         queue.capacity,

@@ -2,48 +2,48 @@ import math
 
 import pytest
 
-from pillion_operator.gathering.agenda import Agenda, Turns
+from pillion_operator.polling.schedule import Schedule, Turns
 
 
 def test_the_first_due_comes_first() -> None:
-    agenda: Agenda[str] = Agenda()
-    agenda.put("late", 9.0)
-    agenda.put("early", 1.0)
-    agenda.put("as early", 1.0)
+    schedule: Schedule[str] = Schedule()
+    schedule.put("late", 9.0)
+    schedule.put("early", 1.0)
+    schedule.put("as early", 1.0)
 
-    assert agenda.next_due() == 1.0
-    assert [agenda.pop(), agenda.pop(), agenda.pop()] == ["early", "as early", "late"]
-    assert agenda.next_due() == math.inf
+    assert schedule.next_due() == 1.0
+    assert [schedule.pop(), schedule.pop(), schedule.pop()] == ["early", "as early", "late"]
+    assert schedule.next_due() == math.inf
     with pytest.raises(IndexError):
-        agenda.pop()
+        schedule.pop()
 
 
 def test_an_item_is_due_once_at_the_moment_it_was_given_last() -> None:
-    agenda: Agenda[str] = Agenda()
-    agenda.put("one", 1.0)
-    agenda.put("one", 5.0)
+    schedule: Schedule[str] = Schedule()
+    schedule.put("one", 1.0)
+    schedule.put("one", 5.0)
 
-    assert agenda.next_due() == 5.0
-    assert agenda.pop() == "one"
-    assert agenda.next_due() == math.inf
+    assert schedule.next_due() == 5.0
+    assert schedule.pop() == "one"
+    assert schedule.next_due() == math.inf
 
 
 def test_what_is_dropped_is_never_due() -> None:
-    agenda: Agenda[str] = Agenda()
-    agenda.put("gone", 1.0)
-    agenda.drop("gone")
-    agenda.drop("never there")
+    schedule: Schedule[str] = Schedule()
+    schedule.put("gone", 1.0)
+    schedule.drop("gone")
+    schedule.drop("never there")
 
-    assert agenda.next_due() == math.inf
+    assert schedule.next_due() == math.inf
 
 
 def test_moving_items_about_leaves_nothing_behind() -> None:
-    agenda: Agenda[str] = Agenda()
+    schedule: Schedule[str] = Schedule()
     for moment in range(10_000):
-        agenda.put("one", float(moment))
+        schedule.put("one", float(moment))
 
-    assert len(agenda._heap) < 100
-    assert agenda.next_due() == 9999.0
+    assert len(schedule._heap) < 100
+    assert schedule.next_due() == 9999.0
 
 
 def turns_of(*groups: tuple[str, int], most: int = 100) -> Turns[str]:

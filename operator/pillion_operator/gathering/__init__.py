@@ -1,1 +1,0 @@
-"""What the deliverers say of their destination queues, and what that comes to."""

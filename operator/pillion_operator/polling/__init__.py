@@ -1,0 +1,1 @@
+"""Polls deliverers for their destination queues, and sums up their reports."""

@@ -1,0 +1,202 @@
+"""The status conditions, each declared once.
+
+The CRDs, the operator's statuses and Events, and ``docs/reference/conditions.md`` come from this
+table. It stands here because the schema describes conditions and cannot import the operator.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal
+
+SERVICE = "IndicationService"
+DESTINATION = "ListenerDestination"
+FILTER = "IndicationFilter"
+SUBSCRIPTION = "IndicationSubscription"
+_ALL = (SERVICE, DESTINATION, FILTER, SUBSCRIPTION)
+
+
+class Told(Enum):
+    """Which transitions of a condition are Kubernetes Events."""
+
+    NEVER = "never"
+    #: The bad status.
+    BEGINNING = "beginning"
+    #: The bad status and its end.
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConditionType:
+    """One condition type."""
+
+    name: str
+    kinds: tuple[str, ...]
+    #: What the condition means; of the kinds in ``texts``, what it means there.
+    text: str
+    texts: Mapping[str, str] = field(default_factory=dict)
+    #: When a resource has the condition, as a clause; empty: always.
+    where: str = ""
+    #: The status that is bad news.
+    bad: Literal["True", "False"] = "True"
+    told: Told = Told.NEVER
+    #: Only deliverers' answers can tell; the operator keeps the last one until they answer.
+    reported: bool = False
+
+    def meaning(self, kind: str) -> str:
+        """Return what the condition means for a resource of ``kind``."""
+        return self.texts.get(kind, self.text)
+
+    def event(self, status: str) -> str:
+        """Return the reason of the Event that tells the condition became ``status``."""
+        return self.name if status == "True" else f"Not{self.name}"
+
+
+CONDITIONS = (
+    ConditionType(
+        name="Accepted",
+        kinds=_ALL,
+        text="it is valid and its references resolve.",
+        texts={
+            SERVICE: "it is valid.",
+            DESTINATION: "it is valid and the Secrets that it names may be used.",
+            FILTER: "the query is understood.",
+        },
+        bad="False",
+        told=Told.BOTH,
+    ),
+    ConditionType(
+        name="Ready",
+        kinds=_ALL,
+        text="every deliverer that can be reached runs on it.",
+        texts={SERVICE: "every deliverer that can be reached runs on this configuration."},
+        bad="False",
+    ),
+    ConditionType(
+        name="InjectionComplete",
+        kinds=(SERVICE,),
+        text="every pod that should have a sidecar has one; the message names those that have "
+        "none.",
+        bad="False",
+        told=Told.BOTH,
+    ),
+    ConditionType(
+        name="SelectorsOverlap",
+        kinds=(SERVICE,),
+        text="another service's podSelector selects the same pods; the older service serves them.",
+        told=Told.BEGINNING,
+    ),
+    ConditionType(
+        name="GatewayReady",
+        kinds=(SERVICE,),
+        where="where gatewayRef or handOverTo is set",
+        text="the gateways that they name are there, can be gateways, and run; the message says "
+        "what is wrong.",
+        bad="False",
+        told=Told.BOTH,
+    ),
+    ConditionType(
+        name="OlderDeliverers",
+        kinds=(SERVICE,),
+        text="deliverers of an older version run, or may run; the message says what the "
+        "configuration leaves out for them.",
+    ),
+    ConditionType(
+        name="AnotherInstallation",
+        kinds=(SERVICE,),
+        text="a second installation of the operator overwrites this one's objects; the message "
+        "names both.",
+        told=Told.BEGINNING,
+    ),
+    ConditionType(
+        name="ReplicasScaledElsewhere",
+        kinds=(SERVICE,),
+        text="an autoscaler sets a gateway's replicas.",
+    ),
+    ConditionType(
+        name="NotDurableBeyondPod",
+        kinds=(SERVICE,),
+        where="in mode Sidecar",
+        text="journals lie in volumes that go with their pods, and no handOverTo takes their "
+        "indications over.",
+    ),
+    ConditionType(
+        name="Delivering",
+        kinds=(DESTINATION,),
+        text="the last attempt of every deliverer was a success; Unknown until something was sent.",
+        bad="False",
+        reported=True,
+    ),
+    ConditionType(
+        name="Backlogged",
+        kinds=(DESTINATION,),
+        text="a queue is nearly full, or its oldest indication waits for long.",
+        told=Told.BOTH,
+        reported=True,
+    ),
+    ConditionType(
+        name="ListenerUnreachable",
+        kinds=(DESTINATION,),
+        text="no deliverer gets anything through; the message says how it fails. Indications that "
+        "are relayed are delivered by the gateway: Delivering and ListenerUnreachable describe "
+        "its attempts.",
+        told=Told.BOTH,
+        reported=True,
+    ),
+    ConditionType(
+        name="RelayFailing",
+        kinds=(DESTINATION,),
+        where="where sidecars relay",
+        text="their last attempts to relay failed, and the indications wait with them.",
+        told=Told.BOTH,
+        reported=True,
+    ),
+    ConditionType(
+        name="SequenceIdentifiersShared",
+        kinds=(DESTINATION,),
+        where="with sequenceIdentifiers Send",
+        text="several deliverers lead to this URL.",
+        told=Told.BEGINNING,
+    ),
+    ConditionType(
+        name="SharedPortAndPath",
+        kinds=(DESTINATION,),
+        text="another destination may be the same listener.",
+        told=Told.BEGINNING,
+    ),
+    ConditionType(
+        name="RetryTooShort",
+        kinds=(DESTINATION,),
+        where="where a retry field or indicationLifetimeSeconds is written",
+        text="a listener that is down loses its first indication within ten minutes.",
+        told=Told.BEGINNING,
+    ),
+    ConditionType(
+        name="Draining",
+        kinds=(DESTINATION,),
+        text="the resource was deleted and its queue is still delivered; the message says how much "
+        "is left.",
+        told=Told.BOTH,
+    ),
+    ConditionType(
+        name="EarlierGenerationInForce",
+        kinds=(FILTER,),
+        text="an edit is not accepted, and an earlier one is in force.",
+    ),
+    ConditionType(
+        name="ClassUnknown",
+        kinds=(FILTER,),
+        text="a service does not know a class of the query, which then selects that class alone; "
+        "the message names the nearest known class.",
+        told=Told.BEGINNING,
+    ),
+)
+
+
+def conditions_described(kind: str, conditions: Iterable[ConditionType] = CONDITIONS) -> str:
+    """Return a sentence for each condition that a resource of ``kind`` may have."""
+    return " ".join(
+        f"{one.name}{one.where and f', {one.where}'}: {one.meaning(kind)}"
+        for one in conditions
+        if kind in one.kinds
+    )

@@ -1,0 +1,226 @@
+"""The answers to ``GET /v1/queues`` and ``GET /v1/queues/{name}``, after
+PG_ListenerDestinationQueue (S0.12).
+
+Deliverers write them; the operator and ``pillion queues`` read them. Fields with a default are
+missing in the answers of older deliverers; unknown fields, of newer ones, are ignored. A field of a
+wrong type or out of its bounds makes the whole answer invalid. Times are RFC 3339 in UTC, to the
+millisecond; counts of zero are left out of the two sets of counts.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from pillion_sidecar.config.levels import FIRST_LEVEL
+from pillion_sidecar.config.resources import Durability
+
+#: The most queues, and ended subscriptions, in one answer.
+MOST_ENTRIES = 1000
+#: Beyond it JSON's numbers are no longer exact.
+LARGEST_COUNT = 2**53
+#: The most objects and lists, and the most values, in one answer, those in texts counted too: a
+#: megabyte of nothing else would hold the event loop for long.
+MOST_NODES = 16 * MOST_ENTRIES
+MOST_VALUES = 64 * MOST_ENTRIES
+#: Seconds since the epoch at the end of the year 9999.
+_LATEST = 253_402_300_799.0
+
+_Count = Annotated[int, Meta(ge=0, le=LARGEST_COUNT)]
+_Name = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\Z")]
+_Revision = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]{1,128}\Z")]
+_Word = Annotated[str, Meta(pattern=r"^[A-Za-z]{1,64}\Z")]
+_Cause = Annotated[str, Meta(pattern=r"^[a-z-]{1,64}\Z")]
+_Uid = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{0,64}\Z")]
+_Result = Annotated[str, Meta(pattern=r"^(success|error|fatal-error|post-delivery-error)\Z")]
+
+
+class AnswerError(Exception):
+    """Not the answer of a deliverer. The message repeats nothing of it: it is not trusted."""
+
+
+class Moment(float):
+    """Seconds since the epoch, in JSON a time after RFC 3339."""
+
+    def __str__(self) -> str:
+        moment = datetime.fromtimestamp(self, UTC)
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class _Record(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
+    """JSON has camelCase names."""
+
+
+class HoldStatus(_Record, kw_only=True, frozen=True):
+    """What is wrong with the destination."""
+
+    cause: _Cause
+    #: One line for people.
+    message: str = ""
+    since: Moment | None = None
+
+
+class OutcomeStatus(_Record, kw_only=True, frozen=True):
+    """How the last attempt ended."""
+
+    result: _Result
+    #: One line for people.
+    detail: str = ""
+    #: Of the HTTP answer.
+    status: int | None = None
+
+
+class QueueStatus(_Record, kw_only=True, frozen=True):
+    """One destination queue."""
+
+    name: _Name
+    uid: str | None = None
+    protocol: str = ""
+    #: The service whose gateway it relays to.
+    relay_to: _Name | None = None
+    suspended: bool = False
+    hold: HoldStatus | None = None
+    #: Its destination is no longer in the configuration.
+    draining: bool = False
+    depth: _Count
+    #: Indications that message groups hold back.
+    held: _Count = 0
+    capacity: _Count
+    high_water: _Count
+    in_flight: _Count = 0
+    oldest_indication_age_seconds: float | None = None
+    oldest_indication_time: Moment | None = None
+    creation_time: Moment | None = None
+    delivered: int = 0
+    suppressed: int = 0
+    handed_over: int = 0
+    attempts_by_result: dict[str, int] = {}
+    discarded: dict[str, _Count] = {}
+    last_discard_time: Moment | None = None
+    last_attempt_time: Moment | None = None
+    last_success_time: Moment | None = None
+    last_result: OutcomeStatus | None = None
+    failing_since: Moment | None = None
+    next_attempt_time: Moment | None = None
+    first_loss_due_time: Moment | None = None
+    sequence_context: str | None = None
+    next_sequence_number: int | None = None
+
+
+class RetryStatus(_Record, kw_only=True, frozen=True):
+    """The retry in force."""
+
+    #: None: no limit.
+    attempts: int | None
+    interval_seconds: float
+    backoff: str
+    maximum_interval_seconds: float
+    jitter_percent: int
+
+
+class AttemptStatus(_Record, kw_only=True, frozen=True):
+    """One attempt."""
+
+    time: Moment
+    identifier: str | None
+    sequence_number: int | None
+    attempt: int
+    result: _Result
+    detail: str
+    status: int | None
+    seconds: float
+
+
+class QueueDetails(QueueStatus, kw_only=True, frozen=True):
+    """One queue with its retry and its latest attempts, the latest first."""
+
+    #: 0: no lifetime.
+    indication_lifetime_seconds: float = 0
+    #: Older deliverers do not tell.
+    retry: RetryStatus | None = None
+    attempts: list[AttemptStatus] = []
+
+
+class SubscriptionEnd(_Record, kw_only=True, frozen=True):
+    """A subscription that ended by itself."""
+
+    name: _Name
+    #: None of resources in plain files.
+    uid: _Uid | None = None
+    state: str = ""
+    #: ``FatalError``, ``RemovalAction`` or ``Expired``.
+    reason: _Word
+
+
+class KeptFilter(_Record, kw_only=True, frozen=True):
+    """A filter whose last good version stays in force, and why."""
+
+    name: str
+    problem: str
+
+
+class QueuePage(_Record, kw_only=True, frozen=True):
+    """One page of the queues. The last three fields are on the first page only."""
+
+    #: The configuration in force; None before the first.
+    revision: _Revision | None = None
+    durability: Durability | None = None
+    #: See ``config.levels``.
+    schema_level: _Count = FIRST_LEVEL
+    queues: Annotated[list[QueueStatus], Meta(max_length=MOST_ENTRIES)]
+    #: The ``after`` of the following page; None on the last one.
+    next: _Name | None = None
+    ended_subscriptions: Annotated[list[SubscriptionEnd], Meta(max_length=MOST_ENTRIES)] | (
+        UnsetType
+    ) = UNSET
+    ended_subscriptions_count: int | UnsetType = UNSET
+    kept_filters: list[KeptFilter] | UnsetType = UNSET
+
+
+_Answer = TypeVar("_Answer", QueuePage, QueueDetails)
+
+
+def written(answer: QueuePage | QueueDetails) -> Any:
+    """Return the JSON document of an answer."""
+    return msgspec.to_builtins(answer, enc_hook=str)
+
+
+def read_page(body: bytes) -> QueuePage:
+    """Read one page of an untrusted deliverer; raises AnswerError, and nothing else."""
+    if body.count(b"{") + body.count(b"[") > MOST_NODES or body.count(b",") > MOST_VALUES:
+        raise AnswerError("the answer is made of too many parts")
+    try:
+        return _PAGES.decode(body)
+    except msgspec.ValidationError as error:
+        raise _invalid(error) from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise AnswerError("the answer is not JSON") from None
+
+
+def converted(document: Mapping[str, Any], kind: type[_Answer]) -> _Answer:
+    """Read an answer that is decoded already; raises AnswerError."""
+    try:
+        return msgspec.convert(document, kind, dec_hook=_read_moment)
+    except msgspec.ValidationError as error:
+        raise _invalid(error) from None
+
+
+def _invalid(error: msgspec.ValidationError) -> AnswerError:
+    # The text before the field may quote the value.
+    _, _, field = str(error).rpartition(" - at `$")
+    return AnswerError(f"{field.strip('.`') or 'the answer'} is not what it should be")
+
+
+def _read_moment(_: type, text: Any) -> Moment:
+    """Raises ValueError and TypeError, which msgspec turns into its own error."""
+    moment = datetime.fromisoformat(text)
+    # One without an offset would be read as this machine's local time.
+    seconds = -1.0 if moment.tzinfo is None else moment.timestamp()
+    if not 0 <= seconds <= _LATEST:
+        raise ValueError
+    return Moment(seconds)
+
+
+_PAGES = msgspec.json.Decoder(QueuePage, dec_hook=_read_moment)
