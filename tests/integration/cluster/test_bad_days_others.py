@@ -143,7 +143,8 @@ def test_a_namespace_that_is_deleted_goes_and_the_others_are_served(
         two.world.apply(destination(URL, name=name), subscription(f"to-{name}", to=name))
         two.world.converges()
     in_vain = [one for one in two.writes()[before:] if one.namespace == doomed.namespace]
-    assert len(in_vain) <= 5
+    # Each resync may try once more; a retry without backoff would try hundreds of times.
+    assert len(in_vain) <= 15
     doomed.patch("IndicationService", "held", {"metadata": {"finalizers": None}})
     two.admin.wait(f"namespace/{doomed.namespace}", "--for=delete")
     two.world.patch("IndicationFilter", "alerts", {"spec": {"query": "SELECT * FROM CIM_New"}})
