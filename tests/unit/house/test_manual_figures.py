@@ -19,7 +19,6 @@ from pillion_sidecar.config.durability import (
     duplicate_window,
     effective_lifetime,
 )
-from pillion_sidecar.config.listeneraddress import CIM_XML_PORT, CIM_XML_TLS_PORT
 from pillion_sidecar.config.resources import (
     Configuration,
     Durability,
@@ -68,6 +67,7 @@ from pillion_sidecar.memory import (
     WAITING_BYTES,
     tls_connections,
 )
+from pillion_sidecar.protocols import cim_xml
 from pillion_sidecar.reliability.callbacks import (
     MAXIMUM_AWAITED,
     MAXIMUM_OUTGOING,
@@ -350,7 +350,7 @@ def table_of_subscriptions() -> list[list[str]]:
         ("operating.md", f"http://127.0.0.1:{TELEMETRY_PORT}/metrics"),
         ("publishing.md", f"`http://127.0.0.1:{INTAKE_PORT}` unless"),
         ("publishing.md", f"`duplicateWindowEntries` ({SERVICE.duplicate_window_entries:,})"),
-        ("listeners.md", f"port {CIM_XML_PORT} or {CIM_XML_TLS_PORT}"),
+        ("listeners.md", "port {} or {}".format(*(one.port for one in cim_xml.PROTOCOL.schemes))),
         ("listeners.md", f"{HEAD_LIMIT // 1024} KiB of head, {BODY_LIMIT // 1024} KiB of body"),
         ("listeners.md", f"idle for {IDLE_SECONDS:g} seconds"),
         ("filters.md", f"nested at most {FILTER_DEPTH} deep"),

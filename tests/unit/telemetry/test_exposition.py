@@ -164,10 +164,10 @@ def test_every_metric_of_the_reference_is_exposed_and_no_other(fake_time: FakeTi
         groups=Groups(clock=fake_time, timers=fake_time, queues=HeldQueues(), window_seconds=60),
         journal=FullJournal(),
     )
-    # Those of its door a gateway alone has.
-    metrics.door.keys_read(1)
-    metrics.door.certificate_read(0.0)
-    metrics.door.watch(lambda: (0, 0, 0))
+    # A gateway alone has these.
+    metrics.gateway.keys_read(1)
+    metrics.gateway.certificate_read(0.0)
+    metrics.gateway.watch(lambda: (0, 0, 0))
     text = "".join(metrics.exposition())
     for metric in METRICS:
         assert metric.header in text
