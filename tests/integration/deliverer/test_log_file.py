@@ -58,4 +58,4 @@ async def test_a_file_in_a_folder_that_is_missing_is_an_error_at_the_start(tmp_p
     async with sidecar(tmp_path, "--log-file", str(tmp_path / "none" / "log")) as process:
         assert await process.ended() == 1
     (said,) = process.said
-    assert "No such file or directory; name a file in a folder that there is" in said
+    assert "No such file or directory; name a file in an existing folder that is writable" in said

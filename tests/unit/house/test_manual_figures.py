@@ -44,7 +44,7 @@ from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.intake.acknowledgement import CALLBACK_DISCARDS
 from pillion_sidecar.intake.bodies import GRACE_SECONDS, MOST_BODY_BYTES, IntakeLimits
 from pillion_sidecar.intake.decoding import ENVELOPE, MEMBERSHIP
-from pillion_sidecar.intake.formats import KINDS
+from pillion_sidecar.intake.formats import FORMATS
 from pillion_sidecar.intake.gate import MOST_READING, MOST_WAITING
 from pillion_sidecar.intake.parameters import DEFAULT_FAULTS, DEFAULT_TIMEOUT, MAXIMUM_TEXT
 from pillion_sidecar.intake.parameters import MAXIMUM_FAULTS as MOST_FAULTS_TOLD
@@ -251,7 +251,7 @@ def test_the_waits_between_callbacks_are_those_of_the_source() -> None:
 
 
 def test_the_page_names_every_content_type_member_and_class() -> None:
-    assert first_codes("publishing.md", "Content-Type") == set(KINDS)
+    assert first_codes("publishing.md", "Content-Type") == set(FORMATS)
     assert first_codes("publishing.md", "beside `class` and `properties`") == set(ENVELOPE)
     assert first_codes("publishing.md", "member of a group") == set(MEMBERSHIP)
     text = text_of("publishing.md")
