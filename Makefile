@@ -22,15 +22,22 @@ help: ## Show this help
 .venv/.complete: tools/set-up pyproject.toml requirements/constraints.txt
 	@tools/set-up
 
+# Half of all that is installed. Targets that neither run nor type-check it do without.
+.venv/.spark: .venv/.complete
+	@tools/set-up spark
+
 .PHONY: set-up
-set-up: .venv/.complete ## Make .venv with all that the other targets need
+set-up: .venv/.complete ## Make .venv with all that the other targets need, but for Spark
+
+.PHONY: spark
+spark: .venv/.spark ## Install Spark into it: what lint, tests and demo need besides
 
 .PHONY: java
 java:
 	@tools/check-java
 
 .PHONY: demo
-demo: java .venv/.complete ## From a Spark job over real weather records to two real listeners, through a failure
+demo: java .venv/.spark ## From a Spark job over real weather records to two real listeners, through a failure
 	@$(PY) examples/demo/run.py
 
 .PHONY: test
@@ -39,21 +46,21 @@ test: java lint rows unit integration cluster ## Everything below that can fail,
 test: BUT := --but-green
 
 .PHONY: lint
-lint: .venv/.complete ## ruff (rules and format), mypy --strict, import contract
+lint: .venv/.spark ## ruff (rules and format), mypy --strict, import contract
 	@echo "== lint"
 	@$(BIN)/ruff check --quiet --output-format concise .
 	@$(BIN)/ruff format --quiet --check .
-	@$(BIN)/mypy --no-error-summary $(ROOTS) tools tests/support tests/cluster tests/benchmarks \
+	@$(BIN)/mypy --no-error-summary $(ROOTS) testbed tools tests/support tests/cluster tests/benchmarks \
 	  tests/conftest.py images/*.py tests/images/pywbem-listener/listener.py
 	@$(BIN)/lint-imports --no-logo --cache-dir .cache/import-linter | tail -n 3
 
 .PHONY: unit
-unit: .venv/.complete ## Tests of single rooms, in memory
+unit: .venv/.spark ## Tests of single rooms, in memory
 	@echo "== unit tests"
 	@$(PY) -m pytest tests/unit -q -n $(JOBS) -m "not spark" $(BUT)
 
 .PHONY: integration
-integration: java .venv/.complete ## Tests over real sockets and processes, and with Spark
+integration: java .venv/.spark ## Tests over real sockets and processes, and with Spark
 	@echo "== integration tests"
 	@$(PY) -m pytest tests/integration -q -n $(JOBS) -m "not spark and not cluster" $(BUT)
 	@echo "== tests with Spark"
@@ -62,7 +69,7 @@ integration: java .venv/.complete ## Tests over real sockets and processes, and 
 # Some 7 minutes the first time on four fast cores, up to an hour on a slow machine; nothing after.
 .PHONY: cluster-binaries
 cluster-binaries: .venv/.complete
-	@PYTHONPATH=tests $(PY) -m cluster build
+	@$(PY) -m pillion_testbed build
 
 .PHONY: cluster
 cluster: cluster-binaries ## Tests on a real Kubernetes API server (the first run builds it: 7 minutes and more)
@@ -71,17 +78,17 @@ cluster: cluster-binaries ## Tests on a real Kubernetes API server (the first ru
 
 .PHONY: cluster-up
 cluster-up: .venv/.complete ## Start a Kubernetes control plane with our CRDs in the background
-	@PYTHONPATH=tests $(PY) -m cluster up
+	@$(PY) -m pillion_testbed up
 
 .PHONY: cluster-down
 cluster-down: .venv/.complete ## End it, and remove its data
-	@PYTHONPATH=tests $(PY) -m cluster down
+	@$(PY) -m pillion_testbed down
 
 # Some 12 minutes the first time on a machine; after it, of images what has changed.
 .PHONY: node-binaries
 node-binaries: .venv/.complete
 	@tools/check-node
-	@[ -n "$${PILLION_SKIP_NODE:-}" ] || PYTHONPATH=tests $(PY) -m cluster build-node
+	@[ -n "$${PILLION_SKIP_NODE:-}" ] || $(PY) -m pillion_testbed build-node
 
 # One after the other, and on one cluster: they measure, and they cut nodes off.
 .PHONY: e2e
@@ -91,14 +98,14 @@ e2e: node-binaries ## The whole product on a real node: root on Linux (the first
 
 .PHONY: node-up
 node-up: .venv/.complete ## Start a Kubernetes with a node in the background
-	@PYTHONPATH=tests $(PY) -m cluster node-up
+	@$(PY) -m pillion_testbed node-up
 
 .PHONY: node-down
 node-down: .venv/.complete ## End it, and remove its data
-	@PYTHONPATH=tests $(PY) -m cluster node-down
+	@$(PY) -m pillion_testbed node-down
 
 .PHONY: rows
-rows: java cluster-binaries ## Break each worked requirement's line of source and see its tests turn red
+rows: java .venv/.spark cluster-binaries ## Break each worked requirement's line of source and see its tests turn red
 	@echo "== rows"
 	@$(PY) tools/rows.py --jobs $(JOBS)
 
@@ -110,16 +117,16 @@ soak: .venv/.complete ## Kill points by the million, an hour of chaos, 500 round
 
 .PHONY: images
 images: .venv/.complete ## Build all images on a local base, into the cache (as root; minutes the first time)
-	@PYTHONPATH=tests $(PY) -m cluster.images
+	@$(PY) -m pillion_testbed.images
 
 .PHONY: bench
-bench: java cluster-binaries ## Measure against nginx and wrk (Debian packages nginx-light, wrk)
+bench: java .venv/.spark cluster-binaries ## Measure against nginx and wrk (Debian packages nginx-light, wrk)
 	@for program in nginx wrk; do command -v $$program >/dev/null || \
 	  { echo "No $$program. Debian: apt-get install nginx-light wrk" >&2; exit 1; }; done
 	@PYTHONPATH=tests $(PY) tests/benchmarks/run.py
 
 .PHONY: bench-against
-bench-against: java cluster-binaries ## Compare with another commit in turns: BASE=d029342 [ROUNDS=5] [SHORT=1] [NAMES="intake journal"]
+bench-against: java .venv/.spark cluster-binaries ## Compare with another commit in turns: BASE=d029342 [ROUNDS=5] [SHORT=1] [NAMES="intake journal"]
 	@[ -n "$(BASE)" ] || { echo "Which commit? make bench-against BASE=COMMIT" >&2; exit 1; }
 	@PYTHONPATH=tests $(PY) tests/benchmarks/against.py $(BASE) --rounds $(or $(ROUNDS),5) $(if $(SHORT),--short) $(NAMES)
 

@@ -32,7 +32,7 @@ MAY_BLOCK: tuple[tuple[str, frozenset[str], str], ...] = (
         "a deliverer that is being made reads schema and version; it serves nobody yet",
     ),
     (
-        "pillion_sidecar/journaling.py",
+        "pillion_sidecar/journal_runtime.py",
         frozenset({"close"}),
         "the last thing that a deliverer does is to wait for its disk; it serves nobody any more",
     ),

@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.audit import writes
-from cluster.binaries import find_binaries
-from cluster.client import Client, client_of
-from cluster.control_plane import ControlPlane
-from cluster.fixtures import CRDS
-from cluster.kubectl import Kubectl
 from cluster.measuring import cpu_seconds
 from cluster.operators import OperatorProcess, Operators
-from cluster.tiers import API_SERVER
+from pillion_testbed.audit import writes
+from pillion_testbed.binaries import find_binaries
+from pillion_testbed.client import Client, client_of
+from pillion_testbed.control_plane import ControlPlane
+from pillion_testbed.helm import CRDS
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.tiers import API_SERVER
 
 #: The one that is measured, one without operator and webhook, and two for the last part alone.
 NAMESPACE, BARE, OTHERS = "bench", "bare", ("more-1", "more-2")

@@ -7,7 +7,6 @@ import time
 import aiohttp
 
 from benchmarks.operator_bed import LONGEST, NAMESPACE, Bed, Spent
-from cluster.client import MERGE_PATCH, Client
 from cluster.deliverer_pod import DelivererPod
 from cluster.measuring import Configurations, percentile
 from cluster.operators import OperatorProcess
@@ -21,12 +20,13 @@ from cluster.population import (
     url,
     watching,
 )
-from cluster.users import KUBELET
 from pillion_operator.cluster.types import POD, our_type
 from pillion_operator.evaluation.references import DESTINATION
 from pillion_operator.injection.container import TELEMETRY_PORT
 from pillion_operator.names import CONFIGURATION_VOLUME, OPERATOR_TOKEN
 from pillion_operator.store import Key
+from pillion_testbed.client import MERGE_PATCH, Client
+from pillion_testbed.users import KUBELET
 from support.bench import report
 from support.cluster_resources import pod
 

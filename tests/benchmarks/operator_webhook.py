@@ -10,11 +10,11 @@ import time
 import aiohttp
 
 from benchmarks.operator_bed import BARE, LONGEST, NAMESPACE, Bed
-from cluster.client import Client
 from cluster.measuring import percentile
 from cluster.operators import OperatorProcess, webhook_configuration
 from cluster.population import SERVICES, service_name
 from pillion_operator.cluster.types import MUTATING_WEBHOOK, POD, Object
+from pillion_testbed.client import Client
 from support.bench import report
 from support.cluster_resources import pod
 

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.audit import NOISE, Request, requests, writes
-from cluster.control_plane import ControlPlane
 from cluster.convergence import World
-from cluster.kubectl import Kubectl
 from cluster.operators import OperatorProcess, Operators, running_operators
+from pillion_testbed.audit import NOISE, Request, requests, writes
+from pillion_testbed.control_plane import ControlPlane
+from pillion_testbed.kubectl import Kubectl
 from support.api_proxy import ApiProxy, api_proxy
 
 

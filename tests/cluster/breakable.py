@@ -7,10 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cluster.kubectl import Kubectl
-from cluster.machine import ctr
-from cluster.node_cluster import NodeCluster
-from cluster.rest import wait_until
 from cluster.story import EXAMPLE, SYSTEM, Installation, PywbemListener
 from cluster.story_fixtures import in_namespace, restricted_namespace
 from cluster.witnesses import (
@@ -22,6 +18,10 @@ from cluster.witnesses import (
     publishing,
     wait_for_all,
 )
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.machine import ctr
+from pillion_testbed.node_cluster import NodeCluster
+from pillion_testbed.rest import wait_until
 from support.cluster_resources import destination, filter_, service, subscription, together
 
 JSON = dict[str, Any]

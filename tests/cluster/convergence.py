@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from cluster.control_plane import ControlPlane
-from cluster.rest import LOOK_INTERVAL, Refused, wait_until
 from pillion_operator.evaluation.references import secrets_of
 from pillion_sidecar.config.rendered import items, unpack
+from pillion_testbed.control_plane import ControlPlane
+from pillion_testbed.rest import LOOK_INTERVAL, Refused, wait_until
 
 Object = dict[str, Any]
 Content = dict[tuple[str, str], Any]

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import aiohttp
 
-from cluster.client import MERGE_PATCH, Client
 from cluster.pod_parts import (
     annotations,
     container_port,
@@ -20,10 +19,11 @@ from cluster.pod_parts import (
     pod_status,
     port_asked,
 )
-from cluster.processes import Running, Spawner
-from cluster.rest import Refused
 from cluster.volumes import MissingSecret, UnsupportedVolume, volume_files, write_volume
 from pillion_operator.cluster.types import POD, Object
+from pillion_testbed.client import MERGE_PATCH, Client
+from pillion_testbed.processes import Running, Spawner
+from pillion_testbed.rest import Refused
 
 #: The node that every pod is bound to. There is none: but what is bound is deleted gracefully.
 NODE = "pillion-test-node"

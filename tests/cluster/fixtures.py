@@ -13,20 +13,20 @@ import pytest_asyncio
 from kubernetes.aio.config import new_client_from_config
 
 from cluster.bad_days import BadDay, bad_day
-from cluster.binaries import BinariesUnavailable, find_binaries
-from cluster.control_plane import ControlPlane
 from cluster.convergence import World
-from cluster.existing import ExistingCluster, existing_cluster
-from cluster.kubectl import Kubectl
 from cluster.kubelet import Kubelet, running_kubelet
 from cluster.operators import Operators, running_operators
 from cluster.pods import PodRunner, running_pods
 from cluster.scenes import Identities
-from cluster.tiers import CONTROL_PLANE
-from cluster.users import KUBELET
 from pillion_operator.cluster.api import Api
+from pillion_testbed.binaries import BinariesUnavailable, find_binaries
+from pillion_testbed.control_plane import ControlPlane
+from pillion_testbed.existing import ExistingCluster, existing_cluster
+from pillion_testbed.helm import CRDS
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.tiers import CONTROL_PLANE
+from pillion_testbed.users import KUBELET
 
-CRDS = Path(__file__).parents[2] / "crds"
 SKIP = "PILLION_SKIP_CLUSTER"
 SKIPPED = f"{SKIP} is set: nothing was tried on a real API server"
 

@@ -7,10 +7,10 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cluster.control_plane import ControlPlane
 from cluster.deliverer_pod import DelivererPod
 from cluster.pods import PodRunner, running_pods
-from cluster.users import KUBELET
+from pillion_testbed.control_plane import ControlPlane
+from pillion_testbed.users import KUBELET
 
 Result = TypeVar("Result")
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from cluster.client import SYNCED, Client
 from pillion_operator.cluster.types import SECRET, Object
 from pillion_operator.names import SERVICE_LABEL
 from pillion_sidecar.config.rendered import is_part, unpack
+from pillion_testbed.client import SYNCED, Client
 
 _MANAGED = f"{SECRET.path('{}')}?labelSelector={SERVICE_LABEL}"
 

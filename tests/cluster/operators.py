@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from cluster.deliverer_pod import PILLION
-from cluster.kubectl import Kubectl, KubectlFailed
-from cluster.processes import ProcessFailed, Running, Spawner
-from cluster.rest import wait_until
+from pillion_testbed.kubectl import Kubectl, KubectlFailed
+from pillion_testbed.processes import ProcessFailed, Running, Spawner
+from pillion_testbed.rest import wait_until
 
 #: Seconds that an operator has to list the cluster, and to end when it is told to.
 START = 30.0

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote_from_bytes
 
-from cluster.helm import Helm
-from cluster.kubectl import Kubectl
 from cluster.security import JSON, Client, containers_of
 from cluster.story import SYSTEM
 from pillion_operator.injection.container import TELEMETRY_PORT
 from pillion_operator.names import CONTAINER
+from pillion_testbed.helm import Helm
+from pillion_testbed.kubectl import Kubectl
 
 #: Where an operator's pod has its metrics.
 OPERATOR_PORT = 8081

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import aiohttp
 
-from cluster.client import SYNCED, client_of
 from cluster.deliverer_pod import PILLION, DelivererPod, Setting
 from cluster.pod_parts import deliverer_of
-from cluster.processes import Spawner
 from pillion_operator.cluster.types import POD, Object
 from pillion_operator.names import DELIVERER_LABEL
+from pillion_testbed.client import SYNCED, client_of
+from pillion_testbed.processes import Spawner
 
 #: Seconds that a test waits for a pod unless it says otherwise.
 WITHIN = 30.0

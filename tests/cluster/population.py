@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 
-from cluster.client import SYNCED, Client
 from pillion_operator.cluster.types import OURS, Object, type_of
 from pillion_operator.status.conditions import find_condition
 from pillion_operator.store import Key, key_of
+from pillion_testbed.client import SYNCED, Client
 from support.cluster_resources import Resource, destination, filter_, service, subscription
 
 #: What one namespace of a population holds.

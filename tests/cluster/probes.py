@@ -4,9 +4,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from cluster.kubectl import Kubectl, KubectlFailed
-from cluster.node_files import PROBE_IMAGE
-from cluster.rest import wait_until
+from pillion_testbed.kubectl import Kubectl, KubectlFailed
+from pillion_testbed.node_files import PROBE_IMAGE
+from pillion_testbed.rest import wait_until
 
 Object = dict[str, Any]
 #: Seconds until a Service leads to its pods.

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cluster.kubectl import Kubectl
-from cluster.rest import wait_until
 from cluster.story import RESTRICTED_CONTAINER, RESTRICTED_POD, CloudEventsListener, Installation
 from cluster.story_fixtures import in_namespace, restricted_namespace
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.rest import wait_until
 from support import steady_publisher
 from support.cluster_resources import destination, filter_, service, subscription, together
 

@@ -12,13 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cluster.audit import Request, requests, writes
-from cluster.control_plane import ControlPlane
 from cluster.convergence import World, condition
 from cluster.deliverer_pod import DelivererPod
-from cluster.kubectl import Kubectl
 from cluster.operators import IMAGE, OperatorProcess, webhook_configuration
-from cluster.rest import wait_until
 from pillion_operator.injection.container import (
     configuration_volume,
     data_volume,
@@ -27,6 +23,10 @@ from pillion_operator.injection.container import (
 )
 from pillion_operator.names import DELIVERER_LABEL, SERVICE_LABEL
 from pillion_operator.settings import DelivererDefaults
+from pillion_testbed.audit import Request, requests, writes
+from pillion_testbed.control_plane import ControlPlane
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.rest import wait_until
 
 #: Seconds that something is waited for.
 WITHIN = 30.0

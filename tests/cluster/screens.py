@@ -21,16 +21,17 @@ from typing import Any
 
 import yaml
 
-from cluster import images, scenery
-from cluster.binaries import find_binaries, say
-from cluster.camera import Camera, find_camera
-from cluster.helm import CHART, find_helm
-from cluster.kubectl import Kubectl
-from cluster.machine import import_image
-from cluster.monitoring import Prometheus, running_prometheus
-from cluster.rest import wait_until
+from cluster import scenery
 from cluster.story import SYSTEM, CloudEventsListener, Installation
 from cluster.story_fixtures import restricted_namespace
+from pillion_testbed import images
+from pillion_testbed.binaries import find_binaries, say
+from pillion_testbed.camera import Camera, find_camera
+from pillion_testbed.helm import CHART, find_helm
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.machine import import_image
+from pillion_testbed.monitoring import Prometheus, running_prometheus
+from pillion_testbed.rest import wait_until
 
 ROOT = Path(__file__).parents[2]
 ASSETS = ROOT / "docs" / "assets"

@@ -9,9 +9,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from cluster.kubectl import Kubectl
-from cluster.rest import wait_until
 from cluster.story import RESTRICTED_CONTAINER, RESTRICTED_POD, listener_objects
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.rest import wait_until
 from support import echoing_listener, pod_client
 
 JSON = dict[str, Any]

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cluster.helm import Helm
-from cluster.kubectl import Kubectl
-from cluster.rest import wait_until
+from pillion_testbed.helm import Helm
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.rest import wait_until
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "spark-on-kubernetes"

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster import images
-from cluster.helm import find_helm
-from cluster.kubectl import Kubectl
-from cluster.node_fixtures import Nodes
 from cluster.story import SYSTEM, Installation
+from pillion_testbed import images
+from pillion_testbed.helm import find_helm
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.node_fixtures import Nodes
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cluster.client import Client
-from cluster.rest import Refused
 from pillion_operator.cluster.types import SECRET, SERVICE_ACCOUNT, Object
+from pillion_testbed.client import Client
+from pillion_testbed.rest import Refused
 
 #: The link to the folder with the files that are in force.
 DATA = "..data"

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cluster.kubectl import Kubectl
-from cluster.rest import wait_until
 from cluster.story import RESTRICTED_CONTAINER, RESTRICTED_POD, CloudEventsListener
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.rest import wait_until
 from support import told_publisher
 
 JSON = dict[str, Any]

@@ -1,6 +1,7 @@
 """The fixtures of the test bed, for every test on a node."""
 
-from cluster.node_fixtures import (
+from cluster.story_fixtures import deliverer_image, pillion, pywbem_image, weather_image
+from pillion_testbed.node_fixtures import (
     node_cluster,
     node_kubectl,
     node_namespace,
@@ -11,7 +12,6 @@ from cluster.node_fixtures import (
     pytest_terminal_summary,
     report,
 )
-from cluster.story_fixtures import deliverer_image, pillion, pywbem_image, weather_image
 
 __all__ = [
     "deliverer_image",

@@ -17,10 +17,6 @@ from contextlib import contextmanager
 import pytest
 
 from cluster.breakable import DARK, DELIVERER, DIRECT, RELAYED, STRAIGHT, Breakable, breakable
-from cluster.node_cluster import NodeCluster
-from cluster.nodes import Node
-from cluster.report import Report
-from cluster.rest import wait_until
 from cluster.story import SYSTEM, Installation
 from cluster.witnesses import (
     WITHIN,
@@ -30,6 +26,10 @@ from cluster.witnesses import (
     publisher_pod,
     publishing,
 )
+from pillion_testbed.node_cluster import NodeCluster
+from pillion_testbed.nodes import Node
+from pillion_testbed.report import Report
+from pillion_testbed.rest import wait_until
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
 

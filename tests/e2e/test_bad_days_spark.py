@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from cluster.breakable import RELAYED, Breakable, breakable
-from cluster.node_cluster import NodeCluster
-from cluster.report import Report
-from cluster.rest import wait_until
 from cluster.story import Installation, submitted
 from cluster.witnesses import WITHIN, once_each, same_content
+from pillion_testbed.node_cluster import NodeCluster
+from pillion_testbed.report import Report
+from pillion_testbed.rest import wait_until
 from support.weather import ALERTS
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]

@@ -17,9 +17,6 @@ from typing import Any
 import pytest
 
 from cluster.breakable import PATIENT, TELEMETRY_PORT, values
-from cluster.kubectl import Kubectl
-from cluster.report import Report
-from cluster.rest import wait_until
 from cluster.story import (
     EXAMPLE,
     RESTRICTED_CONTAINER,
@@ -32,6 +29,9 @@ from cluster.story import (
 from cluster.story_fixtures import in_namespace, restricted_namespace
 from cluster.witnesses import ask
 from pillion_operator.names import CONTAINER
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.report import Report
+from pillion_testbed.rest import wait_until
 from support.cluster_resources import destination, filter_, service, subscription, together
 from support.weather import ALERTS
 

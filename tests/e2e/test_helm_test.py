@@ -2,11 +2,11 @@
 
 import pytest
 
-from cluster.helm import HelmFailed
-from cluster.report import Report
-from cluster.rest import wait_until
 from cluster.story import SYSTEM, Installation
 from pillion_operator.cluster.types import OURS
+from pillion_testbed.helm import HelmFailed
+from pillion_testbed.report import Report
+from pillion_testbed.rest import wait_until
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from cluster import images
-from cluster.containers import Unpacked, unpack
 from pillion_cli.main import COMMANDS
+from pillion_testbed import images
+from pillion_testbed.containers import Unpacked, unpack
 from support.house import ROOT
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(1800)]

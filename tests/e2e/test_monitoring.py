@@ -10,12 +10,6 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.helm import CHART
-from cluster.kubectl import Kubectl
-from cluster.monitoring import Prometheus, running_prometheus
-from cluster.node_cluster import NodeCluster
-from cluster.report import Report
-from cluster.rest import wait_until
 from cluster.story import (
     RESTRICTED_CONTAINER,
     RESTRICTED_POD,
@@ -24,6 +18,12 @@ from cluster.story import (
     Installation,
 )
 from cluster.story_fixtures import in_namespace, restricted_namespace
+from pillion_testbed.helm import CHART
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.monitoring import Prometheus, running_prometheus
+from pillion_testbed.node_cluster import NodeCluster
+from pillion_testbed.report import Report
+from pillion_testbed.rest import wait_until
 from support import steady_publisher
 from support.cluster_resources import destination, filter_, service, subscription, together
 from support.dashboard import Query, load, queries, variables

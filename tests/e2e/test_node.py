@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from cluster.binaries import find_binaries
-from cluster.kubectl import Kubectl, KubectlFailed
-from cluster.leftovers import (
+from cluster.probes import DATA, Probes, claim, container, pod, server, service
+from cluster.story_fixtures import in_namespace
+from pillion_testbed.binaries import find_binaries
+from pillion_testbed.kubectl import Kubectl, KubectlFailed
+from pillion_testbed.leftovers import (
     CNI_RESULTS,
     POD_LOG_LINKS,
     Process,
@@ -21,13 +23,11 @@ from cluster.leftovers import (
     mounts_below,
     read_record,
 )
-from cluster.network import CLUSTERS, Addresses
-from cluster.node_cluster import IndexTaken, NodeCluster, clean, free_index
-from cluster.node_files import PROBE_IMAGE
-from cluster.nodes import Node
-from cluster.probes import DATA, Probes, claim, container, pod, server, service
-from cluster.report import Report
-from cluster.story_fixtures import in_namespace
+from pillion_testbed.network import CLUSTERS, Addresses
+from pillion_testbed.node_cluster import IndexTaken, NodeCluster, clean, free_index
+from pillion_testbed.node_files import PROBE_IMAGE
+from pillion_testbed.nodes import Node
+from pillion_testbed.report import Report
 
 pytestmark = pytest.mark.node
 
@@ -182,9 +182,9 @@ def test_nothing_is_left_of_a_cluster_that_was_ended(short_path: Path, report: R
 STARTS = """
 import os, sys
 from pathlib import Path
-from cluster.binaries import find_binaries
-from cluster.network import CLUSTERS, Addresses
-from cluster.node_cluster import IndexTaken, NodeCluster, clean, free_index
+from pillion_testbed.binaries import find_binaries
+from pillion_testbed.network import CLUSTERS, Addresses
+from pillion_testbed.node_cluster import IndexTaken, NodeCluster, clean, free_index
 folder = Path(sys.argv[1])
 NodeCluster(folder, find_binaries(os.environ), index=(index := free_index(folder))).start()
 print(index, flush=True)
@@ -194,9 +194,8 @@ sys.stdin.read()
 
 def test_what_a_killed_session_leaves_is_removed_by_the_next_start(short_path: Path) -> None:
     pipe = subprocess.PIPE
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     command = [sys.executable, "-c", STARTS, str(short_path)]
-    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe) as session:
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as session:
         assert session.stdout is not None
         index = int(session.stdout.readline())
         processes = processes_of(index)
@@ -228,10 +227,9 @@ def test_a_cluster_in_the_background_is_for_whoever_asks_for_it(short_path: Path
 
 
 def command_line(*arguments: str) -> str:
-    """Run ``python -m cluster`` and return what it prints for a shell."""
+    """Run ``python -m pillion_testbed`` and return what it prints for a shell."""
     ran = subprocess.run(
-        [sys.executable, "-m", "cluster", *arguments],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        [sys.executable, "-m", "pillion_testbed", *arguments],
         capture_output=True,
         text=True,
         check=False,

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from cluster.kubectl import Kubectl, KubectlFailed
-from cluster.node_cluster import NodeCluster
-from cluster.report import Report
-from cluster.rest import Refused, wait_until
 from cluster.story import Installation
 from cluster.story_fixtures import in_namespace, restricted_namespace
 from cluster.witnesses import ToldPublisher, Witness, ask, publisher_pod, publishing
+from pillion_testbed.kubectl import Kubectl, KubectlFailed
+from pillion_testbed.node_cluster import NodeCluster
+from pillion_testbed.report import Report
+from pillion_testbed.rest import Refused, wait_until
 from support.cluster_resources import (
     credentials,
     destination,

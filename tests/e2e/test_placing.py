@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from cluster import images
-from cluster.kubectl import Kubectl, KubectlFailed
-from cluster.node_cluster import NodeCluster
-from cluster.node_files import PROBE_IMAGE, PROVISIONER
-from cluster.nodes import Node
-from cluster.registry import Registry, registry
-from cluster.report import Report
-from cluster.rest import wait_until
 from cluster.story import Installation
 from cluster.story_fixtures import in_namespace, restricted_namespace
 from cluster.witnesses import Witness, publisher_pod, publishing
+from pillion_testbed import images
+from pillion_testbed.kubectl import Kubectl, KubectlFailed
+from pillion_testbed.node_cluster import NodeCluster
+from pillion_testbed.node_files import PROBE_IMAGE, PROVISIONER
+from pillion_testbed.nodes import Node
+from pillion_testbed.registry import Registry, registry
+from pillion_testbed.report import Report
+from pillion_testbed.rest import wait_until
 from support.cluster_resources import destination, filter_, service, subscription, together
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]

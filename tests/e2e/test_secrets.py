@@ -13,10 +13,7 @@ from typing import Any
 import pytest
 import trustme
 
-from cluster.kubectl import Kubectl, KubectlFailed
 from cluster.planted import Planted, findings, forms, holders, readable, secret_line
-from cluster.report import Report
-from cluster.rest import wait_until
 from cluster.security import (
     CONTROL_PORT,
     LISTENER_PORT,
@@ -40,6 +37,9 @@ from cluster.security import (
 from cluster.story import SYSTEM, Installation, proxied
 from cluster.story_fixtures import in_namespace
 from pillion_operator.names import CONTAINER
+from pillion_testbed.kubectl import Kubectl, KubectlFailed
+from pillion_testbed.report import Report
+from pillion_testbed.rest import wait_until
 from support.cluster_resources import destination, filter_, service, subscription
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]

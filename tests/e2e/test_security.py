@@ -11,11 +11,7 @@ from typing import Any
 
 import pytest
 
-from cluster.helm import only
-from cluster.kubectl import Kubectl, KubectlFailed
 from cluster.policies import Endpoint, lets_in
-from cluster.report import Report
-from cluster.rest import wait_until
 from cluster.security import (
     ABLE,
     OTHER,
@@ -39,6 +35,10 @@ from cluster.security import (
 from cluster.story import SYSTEM, Installation, listener_objects
 from cluster.story_fixtures import in_namespace
 from pillion_operator.names import REVISION_ANNOTATION
+from pillion_testbed.helm import only
+from pillion_testbed.kubectl import Kubectl, KubectlFailed
+from pillion_testbed.report import Report
+from pillion_testbed.rest import wait_until
 from support.cluster_resources import destination, filter_, service, subscription
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]

@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from cluster.kubectl import Kubectl
-from cluster.report import Report
-from cluster.rest import wait_until
 from cluster.story import (
     EXAMPLE,
     Arrival,
@@ -21,6 +18,9 @@ from cluster.story import (
     submitted,
 )
 from cluster.story_fixtures import in_namespace, restricted_namespace
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.report import Report
+from pillion_testbed.rest import wait_until
 from support.weather import ALERTS, MAJOR_ALERTS
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]

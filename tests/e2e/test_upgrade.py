@@ -9,11 +9,6 @@ from typing import Any
 
 import pytest
 
-from cluster.kubectl import Kubectl
-from cluster.machine import ctr
-from cluster.node_cluster import NodeCluster
-from cluster.report import Report
-from cluster.rest import wait_until
 from cluster.story import SYSTEM, Installation
 from cluster.story_fixtures import in_namespace, restricted_namespace
 from cluster.witnesses import (
@@ -24,6 +19,11 @@ from cluster.witnesses import (
     publisher_pod,
     publishing,
 )
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.machine import ctr
+from pillion_testbed.node_cluster import NodeCluster
+from pillion_testbed.report import Report
+from pillion_testbed.rest import wait_until
 from support.cluster_resources import destination, filter_, service, subscription, together
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import trustme
 
-from cluster import images
-from cluster.kubectl import Kubectl
-from cluster.node_cluster import NodeCluster
-from cluster.report import Report
-from cluster.rest import wait_until
 from cluster.security import applied, secret
 from cluster.story import Installation, listener_objects
 from cluster.story_fixtures import in_namespace, restricted_namespace
 from cluster.witnesses import ToldPublisher, ask, publisher_pod, publishing
+from pillion_testbed import images
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.node_cluster import NodeCluster
+from pillion_testbed.report import Report
+from pillion_testbed.rest import wait_until
 from support import guarded_listener
 from support.cluster_resources import (
     credentials,

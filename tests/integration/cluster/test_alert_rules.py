@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.helm import CHART, MATRIX, find_helm, only
-from cluster.monitoring import PromtoolFailed, promtool
+from pillion_testbed.helm import CHART, MATRIX, find_helm, only
+from pillion_testbed.monitoring import PromtoolFailed, promtool
 from support.house import ROOT
 
 # The first one may have to build helm and promtool.

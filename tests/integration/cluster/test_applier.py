@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from cluster.kubectl import Kubectl
 from pillion_operator.cluster.api import Api
 from pillion_operator.cluster.applier import Applier, Invalid, NotOurs, Repair
 from pillion_operator.cluster.ownership import labels_of, owner_reference
 from pillion_operator.cluster.types import SECRET, Object, our_type
 from pillion_operator.names import APPLIED_ANNOTATION
+from pillion_testbed.kubectl import Kubectl
 from support.operator_time import FakeClock
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("crds")]

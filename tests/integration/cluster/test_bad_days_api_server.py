@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 
 from cluster.bad_days import BadDay, bad_day
-from cluster.binaries import find_binaries
-from cluster.control_plane import ControlPlane
 from cluster.convergence import OURS, Object
-from cluster.fixtures import CRDS, SKIP, SKIPPED
-from cluster.kubectl import Kubectl
+from cluster.fixtures import SKIP, SKIPPED
 from cluster.kubelet import running_kubelet
 from cluster.operators import OperatorProcess
-from cluster.rest import wait_until
 from cluster.scenes import deliverer_pod, publish, serving
+from pillion_testbed.binaries import find_binaries
+from pillion_testbed.control_plane import ControlPlane
+from pillion_testbed.helm import CRDS
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.rest import wait_until
 from support.api_proxy import HangUp
 from support.cluster_resources import destination, filter_, service, subscription
 from support.processes import ListenerProcess, listener_process

@@ -10,11 +10,11 @@ from threading import Event, Thread
 import pytest
 
 from cluster.bad_days import BadDay, bad_day
-from cluster.control_plane import ControlPlane
 from cluster.convergence import Object, World, condition
-from cluster.kubectl import Kubectl
 from cluster.operators import Operators, webhook_configuration
 from pillion_operator.cluster.applier import ATTEMPTS
+from pillion_testbed.control_plane import ControlPlane
+from pillion_testbed.kubectl import Kubectl
 from support.cluster_resources import destination, filter_, pod, service, subscription
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]

@@ -8,9 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
-from cluster.control_plane import ControlPlane
-from cluster.kubectl import Kubectl, KubectlFailed
-from cluster.rest import Refused
 from pillion_sidecar.config.building import build_service
 from pillion_sidecar.config.parsing import Document, parse_documents
 from pillion_sidecar.config.resources import DelivererSpec, StorageSpec
@@ -18,6 +15,9 @@ from pillion_sidecar.config.schema import KINDS
 from pillion_sidecar.config.schema.deliverer import DELIVERER
 from pillion_sidecar.config.schema.fields import Kind, Struct
 from pillion_sidecar.config.validation import Complaints, check
+from pillion_testbed.control_plane import ControlPlane
+from pillion_testbed.kubectl import Kubectl, KubectlFailed
+from pillion_testbed.rest import Refused
 from support.resource_cases import CASES
 from support.resource_rules import Case, every_rule, schema
 from support.resource_values import nearly

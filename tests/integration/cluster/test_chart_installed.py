@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.binaries import find_binaries
-from cluster.control_plane import ControlPlane
-from cluster.helm import CHART, MATRIX, Helm, HelmFailed, Object, find_helm, only
-from cluster.kubectl import Kubectl, KubectlFailed
-from cluster.rest import wait_until
 from pillion_operator.names import REVISION_ANNOTATION
+from pillion_testbed.binaries import find_binaries
+from pillion_testbed.control_plane import ControlPlane
+from pillion_testbed.helm import CHART, MATRIX, Helm, HelmFailed, Object, find_helm, only
+from pillion_testbed.kubectl import Kubectl, KubectlFailed
+from pillion_testbed.rest import wait_until
 
 # The first one may have to build helm.
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.helm import CHART, MATRIX, Helm, HelmFailed, Object, find_helm, of_kind, only
 from pillion_cli.commands.operator import settings_of
 from pillion_cli.main import command_parser, load
 from pillion_operator.clock import SystemClock
@@ -27,6 +26,7 @@ from pillion_operator.settings import (
 )
 from pillion_operator.telemetry.metrics import Metrics
 from pillion_sidecar.config.addresses import AddressPolicy
+from pillion_testbed.helm import CHART, MATRIX, Helm, HelmFailed, Object, find_helm, of_kind, only
 
 # The first one may have to build helm.
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]

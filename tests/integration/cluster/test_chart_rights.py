@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.audit import requests
-from cluster.binaries import find_binaries
-from cluster.control_plane import ControlPlane
-from cluster.helm import Helm, find_helm
-from cluster.kubectl import Kubectl
-from cluster.rest import wait_until
 from pillion_operator.names import DELIVERER_LABEL, DRAIN_FINALIZER, REVISION_ANNOTATION
+from pillion_testbed.audit import requests
+from pillion_testbed.binaries import find_binaries
+from pillion_testbed.control_plane import ControlPlane
+from pillion_testbed.helm import Helm, find_helm
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.rest import wait_until
 
 # The first one may have to build helm.
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from cluster.helm import MATRIX, Helm, Object, find_helm, of_kind, only
 from pillion_cli.checking.documents import KINDS
 from pillion_cli.main import command_parser, load
 from pillion_operator.cluster.types import our_type
 from pillion_operator.injection.decision import MOST_NAME
 from pillion_operator.names import gateway
+from pillion_testbed.helm import MATRIX, Helm, Object, find_helm, of_kind, only
 
 # The first one may have to build helm.
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]

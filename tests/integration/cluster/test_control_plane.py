@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from cluster.audit import writes
-from cluster.control_plane import ControlPlane
-from cluster.kubectl import Kubectl, KubectlFailed
-from cluster.rest import Refused
 from pillion_operator.cluster.api import Api
 from pillion_operator.cluster.types import POD, SECRET
+from pillion_testbed.audit import writes
+from pillion_testbed.control_plane import ControlPlane
+from pillion_testbed.kubectl import Kubectl, KubectlFailed
+from pillion_testbed.rest import Refused
 
 pytestmark = pytest.mark.cluster
 

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from cluster.helm import CHART, MATRIX, find_helm, only
-from cluster.monitoring import Prometheus, running_prometheus
-from cluster.rest import wait_until
+from pillion_testbed.helm import CHART, MATRIX, find_helm, only
+from pillion_testbed.monitoring import Prometheus, running_prometheus
+from pillion_testbed.rest import wait_until
 from support import steady_publisher
 from support.dashboard import Query, load, queries, variables
 from support.processes import SidecarProcess, listener_process, sidecar_process

@@ -13,8 +13,8 @@ from cluster.deliverer_pod import DelivererPod
 from cluster.door import PORT, Door
 from cluster.kubelet import Kubelet
 from cluster.operators import OperatorProcess, Operators
-from cluster.rest import wait_until
 from cluster.scenes import nudge
+from pillion_testbed.rest import wait_until
 from support.api_proxy import Asked, Refuse
 from support.cluster_resources import service
 

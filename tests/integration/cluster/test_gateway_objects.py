@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from cluster.kubectl import Kubectl
 from pillion_operator.cluster.api import Api
 from pillion_operator.cluster.applier import Applied, Applier, Repair
 from pillion_operator.cluster.types import (
@@ -21,6 +20,7 @@ from pillion_operator.cluster.types import (
 from pillion_operator.desired.objects import desired_objects
 from pillion_operator.names import SERVICE_LABEL
 from pillion_sidecar.config.rendered import pack, render
+from pillion_testbed.kubectl import Kubectl
 from support.desired import DEFAULTS
 from support.operator_time import FakeClock
 

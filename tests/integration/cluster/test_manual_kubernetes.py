@@ -20,10 +20,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from cluster.control_plane import ControlPlane
-from cluster.kubectl import Kubectl, KubectlFailed
 from cluster.operators import OperatorProcess, Operators, webhook_configuration
 from cluster.pods import PodRunner
+from pillion_testbed.control_plane import ControlPlane
+from pillion_testbed.kubectl import Kubectl, KubectlFailed
 from support.house import ROOT
 from support.manual import DOCS, blocks
 from support.processes import listener_process

@@ -12,8 +12,8 @@ from cluster.convergence import World
 from cluster.deliverer_pod import DelivererPod
 from cluster.kubelet import Kubelet
 from cluster.operators import Operators
-from cluster.rest import wait_until
 from cluster.scenes import deliverer_pod, publish, queue
+from pillion_testbed.rest import wait_until
 from support.cluster_resources import credentials, destination, filter_, service, subscription
 from support.processes import ListenerProcess, listener_process
 

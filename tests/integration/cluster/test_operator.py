@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from cluster.deliverer_pod import PILLION
-from cluster.kubectl import Kubectl
 from cluster.operators import Operators
 from cluster.scenes import publish
 from pillion_sidecar.config.loader import load_folder
+from pillion_testbed.kubectl import Kubectl
 from support.cluster_resources import destination, filter_, service, subscription, together
 from support.processes import listener_process
 

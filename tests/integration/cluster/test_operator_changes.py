@@ -8,9 +8,9 @@ import pytest
 from cluster.convergence import World
 from cluster.kubelet import Kubelet
 from cluster.operators import Operators
-from cluster.rest import wait_until
 from cluster.scenes import deliverer_pod, in_force, publish, queue, serving
 from pillion_operator.names import REVISION_ANNOTATION
+from pillion_testbed.rest import wait_until
 from support.cluster_resources import destination, filter_, service, subscription
 from support.processes import listener_process
 

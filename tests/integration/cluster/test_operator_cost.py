@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from cluster.convergence import World
-from cluster.kubectl import Kubectl
 from cluster.kubelet import Kubelet
 from cluster.operators import Operators
-from cluster.rest import wait_until
 from cluster.scenes import Identities, becomes, deliverer_pod, in_force, nudge, reconciles
 from pillion_operator.watching import WATCHED
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.rest import wait_until
 from support.cluster_resources import credentials, destination, filter_, service, subscription
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster.kubectl import Kubectl
 from cluster.operators import Operators
 from cluster.pods import PodRunner
 from cluster.scenes import injecting, publish
+from pillion_testbed.kubectl import Kubectl
 from support.cluster_resources import destination, filter_, pod, service, subscription, together
 from support.processes import listener_process
 

@@ -7,11 +7,11 @@ import pytest
 from cluster.convergence import World
 from cluster.deliverer_pod import DelivererPod
 from cluster.door import Door, token
-from cluster.kubectl import Kubectl
 from cluster.kubelet import Kubelet
 from cluster.operators import Operators
-from cluster.rest import wait_until
 from cluster.scenes import in_force, queue, serving
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.rest import wait_until
 from support.cluster_resources import destination, filter_, service, subscription
 from support.processes import listener_process
 

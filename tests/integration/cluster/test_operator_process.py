@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cluster.control_plane import ControlPlane
 from cluster.convergence import World
 from cluster.deliverer_pod import PILLION
-from cluster.kubectl import Kubectl
 from cluster.operators import IMAGE, OperatorProcess, Operators, ProcessFailed
-from cluster.rest import wait_until
 from cluster.scenes import injecting
+from pillion_testbed.control_plane import ControlPlane
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.rest import wait_until
 from support.cluster_resources import pod, service
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]

@@ -8,8 +8,8 @@ import pytest
 from cluster.convergence import World
 from cluster.kubelet import Kubelet
 from cluster.operators import Operators
-from cluster.rest import wait_until
 from cluster.scenes import WITHIN, deliverer_pod, held, in_force, publish, queue, serving
+from pillion_testbed.rest import wait_until
 from support.cluster_resources import (
     credentials,
     destination,

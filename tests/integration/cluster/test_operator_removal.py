@@ -9,9 +9,9 @@ from cluster.convergence import World
 from cluster.deliverer_pod import DelivererPod
 from cluster.kubelet import Kubelet
 from cluster.operators import OperatorProcess, Operators
-from cluster.rest import wait_until
 from cluster.scenes import deliverer_pod, publish, queue, serving
 from pillion_operator.names import DRAIN_FINALIZER
+from pillion_testbed.rest import wait_until
 from support.cluster_resources import destination, filter_, service, subscription
 from support.processes import ListenerProcess, listener_process
 

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from cluster.audit import NOISE, WRITES, requests
-from cluster.control_plane import ControlPlane
 from cluster.convergence import World
-from cluster.kubectl import Kubectl
 from cluster.operators import OperatorProcess, Operators
-from cluster.rest import wait_until
 from cluster.scenes import Identities, Identity, in_force, injecting, nudge
+from pillion_testbed.audit import NOISE, WRITES, requests
+from pillion_testbed.control_plane import ControlPlane
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.rest import wait_until
 from support.cluster_resources import destination, filter_, pod, service, subscription
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from cluster.control_plane import ControlPlane
 from cluster.convergence import World
 from cluster.deliverer_pod import DelivererPod
-from cluster.kubectl import Kubectl
 from cluster.kubelet import Kubelet
 from cluster.operators import OperatorProcess, Operators
-from cluster.rest import wait_until
 from cluster.scenes import injecting, publish, queue, serving
+from pillion_testbed.control_plane import ControlPlane
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.rest import wait_until
 from support.cluster_resources import credentials, destination, filter_, pod, service, subscription
 from support.processes import listener_process
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from cluster.convergence import World
-from cluster.kubectl import Kubectl
 from cluster.kubelet import Kubelet
 from cluster.operators import Operators
 from cluster.scenes import becomes, deliverer_pod, publish, serving
+from pillion_testbed.kubectl import Kubectl
 from support.cluster_resources import destination, filter_, service, subscription
 from support.processes import ListenerProcess, listener_process
 

@@ -8,8 +8,8 @@ import pytest
 from cluster.convergence import World
 from cluster.kubelet import Kubelet
 from cluster.operators import OperatorProcess, Operators
-from cluster.rest import wait_until
 from cluster.scenes import deliverer_pod, held, in_force, publish, serving
+from pillion_testbed.rest import wait_until
 from support.cluster_resources import destination, filter_, service, subscription
 from support.processes import ListenerProcess, listener_process
 

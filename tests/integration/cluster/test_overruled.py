@@ -7,9 +7,9 @@ import pytest
 
 from cluster.bad_days import BadDay
 from cluster.convergence import Object, World
-from cluster.kubectl import Kubectl
 from cluster.operators import OperatorProcess, Operators, running_operators
 from pillion_operator.names import INSTALLATION_ANNOTATION
+from pillion_testbed.kubectl import Kubectl
 from support.cluster_resources import destination, filter_, service, subscription
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]

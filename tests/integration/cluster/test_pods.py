@@ -12,12 +12,8 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from cluster.control_plane import ControlPlane
 from cluster.deliverer_pod import DelivererPod
-from cluster.kubectl import Kubectl
 from cluster.pods import PodRunner, running_pods
-from cluster.rest import LOOK_INTERVAL
-from cluster.users import KUBELET
 from pillion_operator.cluster.api import Api
 from pillion_operator.cluster.types import POD, SECRET
 from pillion_operator.injection.container import (
@@ -29,6 +25,10 @@ from pillion_operator.injection.container import (
 from pillion_operator.names import DATA_VOLUME, REVISION_ANNOTATION
 from pillion_operator.settings import DelivererDefaults
 from pillion_sidecar.config.rendered import Rendered, pack, render
+from pillion_testbed.control_plane import ControlPlane
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.rest import LOOK_INTERVAL
+from pillion_testbed.users import KUBELET
 from support.resources import alert_filter, destination, service, subscription
 from support.running import alert
 

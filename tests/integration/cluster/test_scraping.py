@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.helm import MATRIX, Helm, Object, find_helm, of_kind, only
-from cluster.monitoring import PromtoolFailed, promtool, relabelled
 from pillion_operator.injection.container import deliverer_container
 from pillion_operator.names import DELIVERER_LABEL
 from pillion_operator.settings import DelivererDefaults
+from pillion_testbed.helm import MATRIX, Helm, Object, find_helm, of_kind, only
+from pillion_testbed.monitoring import PromtoolFailed, promtool, relabelled
 from support.prometheus_operator import pod_monitor_job, service_monitor_job
 
 # The first one may have to build helm and promtool.

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from cluster.convergence import Object, World
 from cluster.operators import Operators
-from cluster.rest import Refused
 from pillion_sidecar.config.schema import KINDS
+from pillion_testbed.rest import Refused
 from support.cluster_resources import destination, filter_, service, subscription
 from support.resource_values import nearly
 

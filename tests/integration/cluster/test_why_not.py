@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from cluster.kubectl import Kubectl
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.main import command_parser, load, main
+from pillion_testbed.kubectl import Kubectl
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("crds")]
 

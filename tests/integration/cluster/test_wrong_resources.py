@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from cluster.control_plane import ControlPlane
 from cluster.convergence import Object, World, condition
-from cluster.kubectl import Kubectl
 from cluster.operators import Operators, judging
-from cluster.rest import Refused
+from pillion_testbed.control_plane import ControlPlane
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.rest import Refused
 from support.cluster_resources import classes, destination, filter_, service, subscription
 from support.wrong_resources import SHARED, Outcome, Wrong, secrets, wrong_resources
 

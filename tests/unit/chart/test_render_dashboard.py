@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cluster.helm import CHART
+from pillion_testbed.helm import CHART
 from render_dashboard import Source, chosen, page, written
 from support.dashboard import load
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cluster.audit import requests, writes
+from pillion_testbed.audit import requests, writes
 
 
 def event(verb: str, resource: str, **other: Any) -> dict[str, Any]:

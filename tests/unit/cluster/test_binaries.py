@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cluster.binaries import (
+from pillion_testbed.binaries import (
     Binaries,
     BinariesUnavailable,
     cache_folder,
@@ -100,8 +100,8 @@ class Builds:
         return (0 if self._succeed else 1), "it said why"
 
     def stand_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("cluster.binaries.subprocess.run", self.run)
-        monkeypatch.setattr("cluster.binaries.run_telling", self.run_telling)
+        monkeypatch.setattr("pillion_testbed.binaries.subprocess.run", self.run)
+        monkeypatch.setattr("pillion_testbed.binaries.run_telling", self.run_telling)
 
 
 @pytest.fixture

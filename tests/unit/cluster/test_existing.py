@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.existing import RefusedCluster, existing_cluster
+from pillion_testbed.existing import RefusedCluster, existing_cluster
 
 
 def environment(folder: Path, context: str | None, asked: str = "true") -> dict[str, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.leftovers import (
+from pillion_testbed.leftovers import (
     Process,
     Record,
     control_groups,
@@ -20,7 +20,7 @@ from cluster.leftovers import (
     process,
     read_record,
 )
-from cluster.rest import wait_until
+from pillion_testbed.rest import wait_until
 
 SLEEPS = "import time; print('up', flush=True); time.sleep(600)"
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEPS}"
@@ -46,7 +46,7 @@ def known(pid: int) -> Process:
 def test_a_process_is_ended_and_known_to_be(
     sleeper: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cluster.leftovers.GRACE", 0.2)
+    monkeypatch.setattr("pillion_testbed.leftovers.GRACE", 0.2)
     one = known(sleeper.pid)
     assert one.runs()
     end(one)

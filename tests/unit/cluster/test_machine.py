@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster.machine import PROXY, Home, Machine
-from cluster.processes import ProcessFailed, Spawner
-from cluster.rest import wait_until
+from pillion_testbed.machine import PROXY, Home, Machine
+from pillion_testbed.processes import ProcessFailed, Spawner
+from pillion_testbed.rest import wait_until
 
 SAYS_WHY = ("sh", "-c", "echo why; exit 3")
 

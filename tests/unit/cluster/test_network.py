@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from cluster.network import CLUSTERS, NODES, Addresses, NetworkFailed, run
+from pillion_testbed.network import CLUSTERS, NODES, Addresses, NetworkFailed, run
 
 ALL = [Addresses(index) for index in range(CLUSTERS)]
 

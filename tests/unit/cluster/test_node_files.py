@@ -3,8 +3,8 @@
 import tomllib
 from pathlib import Path
 
-from cluster.node_cluster import PATHS
-from cluster.node_files import (
+from pillion_testbed.node_cluster import PATHS
+from pillion_testbed.node_files import (
     containerd_config,
     dns_objects,
     kubelet_config,
@@ -12,7 +12,7 @@ from cluster.node_files import (
     plain_registry,
     proxy_config,
 )
-from cluster.users import kubeconfig, node_user
+from pillion_testbed.users import kubeconfig, node_user
 
 FOLDER = Path("/tmp/cluster/nodes/node-1")
 

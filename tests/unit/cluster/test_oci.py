@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cluster.oci import write_image
+from pillion_testbed.oci import write_image
 
 
 @pytest.fixture

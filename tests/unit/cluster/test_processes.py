@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster.background import BackgroundCluster
-from cluster.control_plane import free_ports
-from cluster.processes import ProcessFailed, Spawner, tail
-from cluster.rest import wait_until
+from pillion_testbed.background import BackgroundCluster
+from pillion_testbed.control_plane import free_ports
+from pillion_testbed.processes import ProcessFailed, Spawner, tail
+from pillion_testbed.rest import wait_until
 
 SLEEP = (sys.executable, "-I", "-S", "-c", "import time; print('up', flush=True); time.sleep(600)")
 
@@ -40,7 +40,7 @@ def test_a_process_outlives_the_thread_that_asked_for_it(tmp_path: Path) -> None
 
 PARENT = """
 import os, pathlib, signal, sys
-from cluster.processes import Spawner
+from pillion_testbed.processes import Spawner
 
 child = Spawner().start("child", sys.argv[2:], log=pathlib.Path(sys.argv[1]))
 print(child.pid, flush=True)
@@ -51,7 +51,6 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_process_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", PARENT, str(tmp_path / "log"), *SLEEP],
-        env={"PYTHONPATH": str(Path(__file__).parents[2])},
         stdout=subprocess.PIPE,
         text=True,
         check=False,

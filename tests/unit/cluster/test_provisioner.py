@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from cluster.node_files import PROVISIONER
-from cluster.provisioner import (
+from pillion_testbed.node_files import PROVISIONER
+from pillion_testbed.provisioner import (
     PROVISIONED_BY,
     SELECTED_NODE,
     STORAGE_PROVISIONER,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.report import Report, table
+from pillion_testbed.report import Report, table
 
 
 def ticking(*times: float) -> Report:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.requirements import IMAGE_PROGRAMS, PLUGINS, PROGRAMS, missing
+from pillion_testbed.requirements import IMAGE_PROGRAMS, PLUGINS, PROGRAMS, missing
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster import image_archive
+from pillion_testbed import image_archive
 
 NAME = "localhost/thing:1"
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster import images
-from cluster.image_recipes import RECIPES, SPARK, Recipe, digest, inputs
+from pillion_testbed import images
+from pillion_testbed.image_recipes import RECIPES, SPARK, Recipe, digest, inputs
 from support.house import ROOT
 
 RECIPE = Recipe(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster import package_index
+from pillion_testbed import package_index
 
 
 def test_the_later_of_two_settings_wins() -> None:

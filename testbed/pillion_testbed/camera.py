@@ -14,8 +14,8 @@ from typing import Any
 
 import aiohttp
 
-from cluster.binaries import say
-from cluster.rest import wait_until
+from pillion_testbed.binaries import say
+from pillion_testbed.rest import wait_until
 
 #: Nothing that it looks up or reports by itself.
 OPTIONS = (

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from cluster.audit import POLICY
-from cluster.binaries import Binaries
-from cluster.certificates import write_certificates
-from cluster.processes import ProcessFailed, Running, Spawner
-from cluster.rest import Rest, wait_until
-from cluster.tiers import API_SERVER, CONTROL_PLANE, LOOPBACK, Component, Place
-from cluster.users import ADMIN, USERS, kubeconfig, token_file, write_kubeconfig
+from pillion_testbed.audit import POLICY
+from pillion_testbed.binaries import Binaries
+from pillion_testbed.certificates import write_certificates
+from pillion_testbed.processes import ProcessFailed, Running, Spawner
+from pillion_testbed.rest import Rest, wait_until
+from pillion_testbed.tiers import API_SERVER, CONTROL_PLANE, LOOPBACK, Component, Place
+from pillion_testbed.users import ADMIN, USERS, kubeconfig, token_file, write_kubeconfig
 
 #: Seconds until the API server is ready, on a machine that is busy with other tests; less than a
 #: test's time-out, so that the log is shown.
@@ -69,7 +69,7 @@ class ControlPlane:
 
     @property
     def audit_log(self) -> Path:
-        """One JSON line for each request; there only with ``audit``. See ``cluster.audit``."""
+        """One JSON line for each request; written only with ``audit``."""
         return self.folder / "audit.log"
 
     @property
@@ -110,11 +110,11 @@ class ControlPlane:
         self._spawner.close()
 
     def kubeconfig(self, user: str = ADMIN.name) -> Path:
-        """Return the kubeconfig file of a user of ``cluster.users``."""
+        """Return the kubeconfig file of a user of ``pillion_testbed.users``."""
         return self._kubeconfig(user, self._tokens[user])
 
     def token(self, user: str) -> str:
-        """Return the bearer token of a user of ``cluster.users``."""
+        """Return the bearer token of a user of ``pillion_testbed.users``."""
         return self._tokens[user]
 
     def service_account_kubeconfig(self, namespace: str, name: str) -> Path:

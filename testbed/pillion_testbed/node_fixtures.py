@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from cluster.binaries import BinariesUnavailable, find_binaries
-from cluster.existing import ExistingCluster, existing_cluster
-from cluster.kubectl import Kubectl
-from cluster.machine import ImportFailed
-from cluster.node_cluster import NodeCluster, free_index, write_own
-from cluster.node_files import PROBE_IMAGE
-from cluster.report import FILE, Report, table
-from cluster.requirements import RequirementsMissing, check_requirements
+from pillion_testbed.binaries import BinariesUnavailable, find_binaries
+from pillion_testbed.existing import ExistingCluster, existing_cluster
+from pillion_testbed.kubectl import Kubectl
+from pillion_testbed.machine import ImportFailed
+from pillion_testbed.node_cluster import NodeCluster, free_index, write_own
+from pillion_testbed.node_files import PROBE_IMAGE
+from pillion_testbed.report import FILE, Report, table
+from pillion_testbed.requirements import RequirementsMissing, check_requirements
 
 SKIP = "PILLION_SKIP_NODE"
 SKIPPED = f"{SKIP} is set: nothing was tried on a real node"

@@ -9,9 +9,10 @@ from typing import Any
 
 import yaml
 
-from cluster.binaries import KUBERNETES, find_binaries
+from pillion_testbed.binaries import KUBERNETES, find_binaries
 
 CHART = Path(__file__).parents[2] / "charts" / "pillion"
+CRDS = Path(__file__).parents[2] / "crds"
 RELEASE = "pillion"
 
 Object = dict[str, Any]

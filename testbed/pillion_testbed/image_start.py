@@ -1,4 +1,6 @@
-"""How large the deliverer's image is, and how fast it starts: ``python -m cluster.image_start``.
+"""Measure the size and the start of the deliverer's image.
+
+``python -m pillion_testbed.image_start``
 
 From the start of runc to the first 200 of /readyz, and the processor time that it all took; on a
 machine that does other things too, the latter is what to compare.
@@ -12,8 +14,8 @@ import time
 import urllib.request
 from pathlib import Path
 
-from cluster import images
-from cluster.containers import Unpacked, unpack
+from pillion_testbed import images
+from pillion_testbed.containers import Unpacked, unpack
 
 ROUNDS = 9
 MEGABYTE = 1e6

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cluster.network import Addresses
-from cluster.rest import wait_until
+from pillion_testbed.network import Addresses
+from pillion_testbed.rest import wait_until
 
 RECORDS = Path("/run/pillion-test")
 CGROUPS = Path("/sys/fs/cgroup")

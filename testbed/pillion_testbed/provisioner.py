@@ -1,8 +1,8 @@
 """Makes the volumes that pods claim: folders of this machine, which all nodes are on.
 
-``python -m cluster.provisioner KUBECONFIG FOLDER``, a process of a cluster with nodes. What the
-controller manager itself makes (``--enable-hostpath-provisioner``) only root can write to, and a
-pod under the restricted Pod Security never is root.
+``python -m pillion_testbed.provisioner KUBECONFIG FOLDER``, a process of a cluster with nodes. What
+the controller manager itself makes (``--enable-hostpath-provisioner``) only root can write to, and
+a pod under the restricted Pod Security never is root.
 """
 
 import http.client
@@ -16,8 +16,8 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from cluster.node_files import PROVISIONER, Object
-from cluster.rest import Refused, Rest
+from pillion_testbed.node_files import PROVISIONER, Object
+from pillion_testbed.rest import Refused, Rest
 
 CLAIMS = "/api/v1/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
@@ -134,7 +134,7 @@ class Provisioner:
 
 
 def rest_of(kubeconfig: Path) -> Rest:
-    """Return the API server of a kubeconfig of ``cluster.users``."""
+    """Return the API server of a kubeconfig of ``pillion_testbed.users``."""
     content = json.loads(kubeconfig.read_text())
     server = content["clusters"][0]["cluster"]
     url = urllib.parse.urlsplit(server["server"])

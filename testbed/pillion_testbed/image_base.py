@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from cluster.binaries import Say
+from pillion_testbed.binaries import Say
 
 SUITE = "bookworm"
 PACKAGES = ("python3", "python3-venv", "ca-certificates")

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from cluster.machine import CNI_PLUGINS
+from pillion_testbed.machine import CNI_PLUGINS
 
 #: Programs, and the Debian package of each.
 PROGRAMS = {

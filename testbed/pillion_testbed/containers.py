@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cluster import image_archive
-from cluster.images import Image
+from pillion_testbed import image_archive
+from pillion_testbed.images import Image
 
 #: Seconds for a command in a container; a backstop.
 LONGEST = 120.0

@@ -15,8 +15,8 @@ from typing import Any
 
 import yaml
 
-from cluster.binaries import find_binaries
-from cluster.rest import wait_until
+from pillion_testbed.binaries import find_binaries
+from pillion_testbed.rest import wait_until
 
 #: Seconds for Prometheus to start, or to have scraped twice.
 WITHIN = 60.0

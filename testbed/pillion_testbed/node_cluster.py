@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from cluster.binaries import Binaries
-from cluster.control_plane import ControlPlane
-from cluster.leftovers import (
+from pillion_testbed.binaries import Binaries
+from pillion_testbed.control_plane import ControlPlane
+from pillion_testbed.leftovers import (
     RECORDS,
     Record,
     locked_records,
@@ -18,9 +18,9 @@ from cluster.leftovers import (
     remove,
     remove_folder,
 )
-from cluster.machine import Home, Machine
-from cluster.network import CLUSTERS, NODES, Addresses, Network
-from cluster.node_files import (
+from pillion_testbed.machine import Home, Machine
+from pillion_testbed.network import CLUSTERS, NODES, Addresses, Network
+from pillion_testbed.node_files import (
     COREDNS_IMAGE,
     FIRST_NODE,
     PROBE_IMAGE,
@@ -28,11 +28,11 @@ from cluster.node_files import (
     dns_objects,
     storage_class,
 )
-from cluster.nodes import Node
-from cluster.oci import write_image
-from cluster.processes import Running
-from cluster.tiers import NODE_CONTROL_PLANE, NODE_MONITOR_GRACE, Place
-from cluster.users import MANAGER, PROXY
+from pillion_testbed.nodes import Node
+from pillion_testbed.oci import write_image
+from pillion_testbed.processes import Running
+from pillion_testbed.tiers import NODE_CONTROL_PLANE, NODE_MONITOR_GRACE, Place
+from pillion_testbed.users import MANAGER, PROXY
 
 #: The first node's own ports: nobody else is in its namespace.
 PORTS = (6443, 2379, 2380)
@@ -194,7 +194,7 @@ class NodeCluster(ControlPlane):
         return made
 
     def _start_provisioner(self) -> None:
-        module = "cluster.provisioner"
+        module = "pillion_testbed.provisioner"
         self._running[VOLUMES] = self._spawner.start(
             VOLUMES,
             (
@@ -252,7 +252,7 @@ def clean(index: int, folder: Path | None = None) -> None:
     if record.alive():
         raise IndexTaken(
             f"cluster {index} runs from {record.folder}: end it with "
-            f"`python -m cluster node-down --index {index}`, or choose another --index"
+            f"`python -m pillion_testbed node-down --index {index}`, or choose another --index"
         )
     remove(record)
     if record.folder.exists():

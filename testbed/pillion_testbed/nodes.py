@@ -4,14 +4,14 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from cluster.control_plane import ControlPlane
-from cluster.leftovers import end_nodes, process
-from cluster.machine import KUBELET, Machine
-from cluster.network import Network
-from cluster.node_files import FIRST_NODE, Object
-from cluster.rest import TIMEOUT, Refused, wait_until
-from cluster.users import KUBELET as KUBELET_USER
-from cluster.users import kubeconfig, node_user, write_kubeconfig
+from pillion_testbed.control_plane import ControlPlane
+from pillion_testbed.leftovers import end_nodes, process
+from pillion_testbed.machine import KUBELET, Machine
+from pillion_testbed.network import Network
+from pillion_testbed.node_files import FIRST_NODE, Object
+from pillion_testbed.rest import TIMEOUT, Refused, wait_until
+from pillion_testbed.users import KUBELET as KUBELET_USER
+from pillion_testbed.users import kubeconfig, node_user, write_kubeconfig
 
 #: Seconds for a node to be Ready or NotReady, on a machine that is busy.
 WITHIN = 90.0

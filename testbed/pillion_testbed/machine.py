@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster import image_archive
-from cluster.leftovers import hierarchies
-from cluster.network import NetworkFailed, run
-from cluster.node_files import (
+from pillion_testbed import image_archive
+from pillion_testbed.leftovers import hierarchies
+from pillion_testbed.network import NetworkFailed, run
+from pillion_testbed.node_files import (
     containerd_config,
     kubelet_config,
     network_config,
@@ -18,8 +18,8 @@ from cluster.node_files import (
     proxy_config,
     write_json,
 )
-from cluster.processes import Running, Spawner
-from cluster.rest import wait_until
+from pillion_testbed.processes import Running, Spawner
+from pillion_testbed.rest import wait_until
 
 CONTAINERD, KUBELET, PROXY = "containerd", "kubelet", "kube-proxy"
 #: Seconds until containerd answers, on a machine that is busy.

@@ -1,4 +1,4 @@
-"""``python -m cluster``: the test clusters for people, and their programs for ``make``.
+"""``python -m pillion_testbed``: the test clusters for people, and their programs for ``make``.
 
 ``build`` and ``build-node`` make the programs; ``check-node`` says what a machine lacks for a node.
 ``up`` and ``down`` are for a control plane in the background, ``node-up`` and ``node-down`` for a
@@ -12,24 +12,24 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from cluster import images
-from cluster.background import BackgroundCluster
-from cluster.binaries import BinariesUnavailable, find_binaries, say
-from cluster.control_plane import ControlPlane
-from cluster.fixtures import CRDS
-from cluster.image_base import ImagesUnavailable
-from cluster.kubectl import Kubectl, KubectlFailed
-from cluster.leftovers import read_record, remove, remove_folder
-from cluster.machine import ImportFailed, import_image
-from cluster.network import NetworkFailed
-from cluster.node_cluster import IndexTaken, NodeCluster, clean
-from cluster.processes import ProcessFailed
-from cluster.requirements import RequirementsMissing, check_requirements
-from cluster.tiers import CONTROL_PLANE
+from pillion_testbed import images
+from pillion_testbed.background import BackgroundCluster
+from pillion_testbed.binaries import BinariesUnavailable, find_binaries, say
+from pillion_testbed.control_plane import ControlPlane
+from pillion_testbed.helm import CRDS
+from pillion_testbed.image_base import ImagesUnavailable
+from pillion_testbed.kubectl import Kubectl, KubectlFailed
+from pillion_testbed.leftovers import read_record, remove, remove_folder
+from pillion_testbed.machine import ImportFailed, import_image
+from pillion_testbed.network import NetworkFailed
+from pillion_testbed.node_cluster import IndexTaken, NodeCluster, clean
+from pillion_testbed.processes import ProcessFailed
+from pillion_testbed.requirements import RequirementsMissing, check_requirements
+from pillion_testbed.tiers import CONTROL_PLANE
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m cluster", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m pillion_testbed", description=__doc__)
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("archives", nargs="*", type=Path, help="OCI archives, for node-import")
     parser.add_argument("--folder", type=Path, help="keys, data and logs [below .cache]")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.image_base import base_key
+from pillion_testbed.image_base import base_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

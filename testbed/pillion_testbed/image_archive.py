@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
-from cluster.oci import CONFIG, LAYER, MANIFEST
+from pillion_testbed.oci import CONFIG, LAYER, MANIFEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

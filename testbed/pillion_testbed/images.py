@@ -1,5 +1,6 @@
-"""The images of the tests, built from the project's own Dockerfiles on a local base:
-``python -m cluster.images [NAME…]`` builds those that are not there, and prints where they are.
+"""The images of the tests, built from the project's own Dockerfiles on a local base.
+
+``python -m pillion_testbed.images [NAME…]`` builds the missing ones and prints where they are.
 
 Each is named after a digest of all that goes into it, so an unchanged one is there at once and a
 changed one never hides behind an old name. What is built is kept outside the checkout.
@@ -14,10 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cluster import image_archive
-from cluster.binaries import Say, cache_folder, say
-from cluster.image_base import DOCKERFILE, ImagesUnavailable, base_key, make_base, run
-from cluster.image_recipes import (
+from pillion_testbed import image_archive
+from pillion_testbed.binaries import Say, cache_folder, say
+from pillion_testbed.image_base import DOCKERFILE, ImagesUnavailable, base_key, make_base, run
+from pillion_testbed.image_recipes import (
     DELIVERER,
     PYWBEM_LISTENER,
     RECIPES,
@@ -26,7 +27,7 @@ from cluster.image_recipes import (
     Recipe,
     digest,
 )
-from cluster.package_index import secrets
+from pillion_testbed.package_index import secrets
 
 ROOT = Path(__file__).parents[2]
 #: Archives of one image that are kept: they are large.
@@ -108,7 +109,7 @@ class Images:
     def image(self, recipe: Recipe) -> Image:
         """The image, built unless it is there.
 
-        Raises :class:`cluster.image_base.ImagesUnavailable` where it cannot be built here.
+        Raises :class:`pillion_testbed.image_base.ImagesUnavailable` where it cannot be built here.
         """
         for _ in range(TRIES):
             found = self._named(recipe)

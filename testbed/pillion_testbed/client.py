@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 
-from cluster.rest import Refused
+from pillion_testbed.rest import Refused
 
 #: Seconds until a broken watch is begun anew.
 PAUSE = 0.1

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.rest import wait_until
+from pillion_testbed.rest import wait_until
 
 #: Seconds until a process that was killed is gone.
 GONE = 10.0

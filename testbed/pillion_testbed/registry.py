@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from cluster.images import Image
-from cluster.oci import MANIFEST
+from pillion_testbed.images import Image
+from pillion_testbed.oci import MANIFEST
 
 USER, PASSWORD = "cluster", "let-me-pull"
 AUTH = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
