@@ -15,6 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+#: The least that a test is given; without an end its thread would outlive a test that fails.
+WAIT_SECONDS = 15
+
 
 @dataclass(frozen=True, slots=True)
 class Received:
@@ -60,7 +63,8 @@ class PywbemPeer:
 
     async def received(self, count: int) -> None:
         """Wait until the callback has been given so many."""
-        await self._ask("wait", count=count)
+        answer = await self._ask("wait", count=count)
+        assert answer["count"] >= count, f"{answer['count']} indications, not {count}"
 
     async def record(self) -> list[Received]:
         """All that was answered, as the callback was given it, in order."""
@@ -144,8 +148,8 @@ class _Program:
 
     def wait(self, count: int) -> dict[str, Any]:
         with self._grown:
-            self._grown.wait_for(lambda: len(self._record) >= count)
-        return {}
+            self._grown.wait_for(lambda: len(self._record) >= count, WAIT_SECONDS)
+            return {"count": len(self._record)}
 
     def record(self) -> dict[str, Any]:
         if self._listener is not None:

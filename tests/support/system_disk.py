@@ -3,7 +3,8 @@
 import errno
 import os
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pillion_sidecar.journal.files import Buffer, File, SystemFiles
@@ -28,6 +29,15 @@ class SystemDisk:
     def hold(self) -> None:
         """Let no sync return until :meth:`go_on`."""
         self._going_on.clear()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let no sync return for a while."""
+        self.hold()
+        try:
+            yield
+        finally:
+            self.go_on()
 
     def go_on(self) -> None:
         """Let all syncs return."""

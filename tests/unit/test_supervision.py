@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,28 +14,40 @@ from pillion_sidecar.supervision import LoopSupervisor, PartFailed, first
 from pillion_sidecar.testing import FakeTime
 
 
-class Failing:
-    """Stands for a settlement that raises, which none may."""
+class FailingDispatcher(Dispatcher):
+    """Raises in a turn and where an attempt ends, which no dispatcher may."""
 
-    def conclude(self, *_: object) -> None:
-        raise RuntimeError("the books are wrong")
+    def __init__(self, error: Exception) -> None:
+        super().__init__(
+            clock=FakeTime(),
+            timers=FakeTime(),
+            call_soon=asyncio.get_running_loop().call_soon,
+            table=Mock(),
+            settlements=Mock(),
+            observer=Mock(),
+            draw=Mock(),
+            shutdown=Mock(),
+            triggers=Mock(),
+        )
+        self._error = error
+
+    def _expire(self, *_: object) -> bool:
+        raise self._error
+
+    def _conclude(self, *_: object) -> None:
+        raise self._error
 
 
 class Queue:
-    """Fails when the dispatcher looks at anything of it."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self._error = error or RuntimeError("the books are wrong")
-
-    def __getattr__(self, name: str) -> object:
-        raise self._error
+    ready = False
+    in_flight = 0
 
     def land(self, entry: object) -> bool:
         return True
 
 
 async def fail_in_a_timer() -> None:
-    LoopTimers(loop=asyncio.get_running_loop()).call_later(0.0, Failing().conclude)
+    LoopTimers(loop=asyncio.get_running_loop()).call_later(0.0, failing_dispatcher()._conclude)
 
 
 async def fail_in_a_turn() -> None:
@@ -52,18 +65,7 @@ async def fail_in_a_connection() -> None:
 
 
 def failing_dispatcher() -> Dispatcher:
-    time, unused = FakeTime(), cast(Any, None)
-    return Dispatcher(
-        clock=time,
-        timers=time,
-        call_soon=asyncio.get_running_loop().call_soon,
-        table=unused,
-        settlements=unused,
-        observer=unused,
-        draw=lambda: 0.0,
-        shutdown=unused,
-        triggers=unused,
-    )
+    return FailingDispatcher(RuntimeError("the books are wrong"))
 
 
 async def exchange(protocol: Callable[[], asyncio.Protocol]) -> None:
@@ -139,9 +141,9 @@ def test_an_exception_of_a_narrower_kind_is_one_of_the_kind():
 
 
 async def test_what_a_part_tells_of_its_failure_is_logged_in_one_line_without_a_traceback(caplog):
-    queue = Queue(PartFailed("the disk failed; see to it"))
     with LoopSupervisor(asyncio.get_running_loop()) as supervisor:
-        failing_dispatcher()._join_round(queue)  # type: ignore[arg-type]
+        dispatcher = FailingDispatcher(PartFailed("the disk failed; see to it"))
+        dispatcher._join_round(Queue())  # type: ignore[arg-type]
         with pytest.raises(PartFailed, match="the disk failed; see to it"):
             await supervisor.failure()
     (record,) = caplog.records

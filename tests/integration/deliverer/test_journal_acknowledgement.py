@@ -41,12 +41,11 @@ async def test_durable_is_answered_only_once_the_disk_has_it(
         async with running(config, *documents, journal=journal) as run:
             await run.publish(*alerts(0, 1), ack="delivered")
             await run.kept()
-            disk.hold()
-            publishing = await run.begun(run.publish(*alerts(1, 2), ack="durable"))
-            await waits(run, publishing, disk)
-            # Nor is it delivered: its number must not be given out twice.
-            assert ops.identifiers == ["0"]
-            disk.go_on()
+            with disk.held():
+                publishing = await run.begun(run.publish(*alerts(1, 2), ack="durable"))
+                await waits(run, publishing, disk)
+                # Nor is it delivered: its number must not be given out twice.
+                assert ops.identifiers == ["0"]
             answer = await publishing
             assert answer.status == 200
             assert answer.document == {
@@ -67,11 +66,10 @@ async def test_accepted_does_not_wait_for_the_disk(
         async with running(config, *documents, journal=journal) as run:
             await run.publish(*alerts(0, 1), ack="delivered")
             await run.kept()
-            disk.hold()
-            answer = await run.publish(*alerts(1, 2), ack="accepted")
+            with disk.held():
+                answer = await run.publish(*alerts(1, 2), ack="accepted")
             assert (answer.status, answer.document["accepted"]) == (200, 2)
             assert "durable" not in answer.document
-            disk.go_on()
             await run.settled()
     assert ops.identifiers == ["0", "1", "2"]
 

@@ -1,126 +1,145 @@
-"""The rows tool sees what it claims to see, and the rows that stand are fit to be tried."""
+"""Rows are loaded and judged correctly, and those of this project can be tried."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 import rows
-from rows import Copy, Mutation, Requirement, Row, RowError, Verdict
+from mutations import Mutation
+from rows import Copy, Requirement, Row, RowError, RunResult, Trial, Verdict
 from support.house import ROOT
 
+RULE = "pillion_sidecar:rule"
+WELL, BADLY = "tests/test_rule.py::test_well", "tests/test_rule.py::test_badly"
 
-def row(
-    *tests: str,
-    replace: str = "return 4",
-    with_: str = "return 5",
-    on_node: tuple[str, ...] = (),
-) -> Row:
-    mutation = Mutation("sidecar/pillion_sidecar/rule.py", replace, with_)
-    return Row("S0.1", "a rule", tests, mutation, on_node)
+
+def row(*tests: str, replace: str = "4", with_: str = "5", on_node: tuple[str, ...] = ()) -> Row:
+    return Row("S0.1", "a rule", (Trial(Mutation(RULE, replace, with_), tests),), on_node)
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A project of one rule, tested well and badly."""
-    room = tmp_path / "project" / "sidecar" / "pillion_sidecar"
-    room.mkdir(parents=True)
-    room.joinpath("__init__.py").touch()
-    room.joinpath("rule.py").write_text("def rule():\n    return 4\n", encoding="utf-8")
+    package = tmp_path / "project" / "sidecar" / "pillion_sidecar"
+    package.mkdir(parents=True)
+    package.joinpath("__init__.py").touch()
+    package.joinpath("rule.py").write_text("def rule():\n    return 4\n", encoding="utf-8")
     tests = tmp_path / "project" / "tests"
     tests.mkdir()
     tests.joinpath("test_rule.py").write_text(
+        "import pytest\n"
         "from pillion_sidecar.rule import rule\n"
         "def test_well(): assert rule() == 4\n"
-        "def test_badly(): assert rule() > 0\n",
+        "def test_badly(): assert rule() > 0\n"
+        "@pytest.mark.parametrize('most', [4, 9])\n"
+        "def test_cases(most): assert rule() <= most\n",
         encoding="utf-8",
     )
     tests.joinpath("e2e").mkdir()
     tests.joinpath("e2e", "test_node.py").write_text(
         "def test_it(node): assert node\ndef helps(): pass\n", encoding="utf-8"
     )
-    tests.joinpath("test_name.py").write_text(
-        "def test_it():\n    from pillion_sidecar.rule import rule\n", encoding="utf-8"
-    )
+    tools = tmp_path / "project" / "tools"
+    tools.mkdir()
+    tools.joinpath("warm_pytest.py").symlink_to(ROOT / "tools" / "warm_pytest.py")
     return tmp_path / "project"
 
 
 @pytest.fixture
-def copy(tree: Path, tmp_path: Path) -> Copy:
-    return Copy(tree, tmp_path / "copy")
+def copy(tree: Path, tmp_path: Path) -> Iterator[Copy]:
+    with Copy(tree, tmp_path / "copy") as copy:
+        yield copy
 
 
-def test_a_broken_rule_that_a_test_holds_turns_red(copy: Copy) -> None:
-    verdict = copy.try_row(row("tests/test_rule.py::test_badly", "tests/test_rule.py::test_well"))
-    assert verdict.red
-    assert "test_well" in verdict.detail
+def stayed(copy: Copy, *tests: str) -> list[str]:
+    (trial,) = row(*tests).trials
+    return list(copy.attempt(trial).stayed)
 
 
-def test_a_broken_rule_that_no_test_holds_stays_green(copy: Copy) -> None:
-    verdict = copy.try_row(row("tests/test_rule.py::test_badly"))
-    assert (verdict.red, verdict.detail) == (False, "its tests stay green")
+def test_a_test_that_fails_under_the_mutation_has_not_stayed_green(copy: Copy) -> None:
+    assert stayed(copy, WELL) == []
 
 
-def test_a_test_that_cannot_be_collected_is_not_red(copy: Copy) -> None:
-    broken_import = row("tests/test_rule.py", replace="def rule", with_="def ruler")
-    assert not copy.try_row(broken_import).red
+def test_each_test_must_fail_and_not_only_one(copy: Copy) -> None:
+    assert stayed(copy, BADLY, WELL) == [BADLY]
 
 
-def test_a_test_that_does_not_exist_is_not_red(copy: Copy) -> None:
-    assert not copy.try_row(row("tests/test_rule.py::test_missing")).red
+def test_of_a_test_with_cases_one_must_fail(copy: Copy) -> None:
+    cases = "tests/test_rule.py::test_cases"
+    assert stayed(copy, cases) == []
+    assert stayed(copy, f"{cases}[9]") == [f"{cases}[9]"]
 
 
-def test_the_copy_is_what_is_imported_and_is_whole_again_after_a_row(
-    copy: Copy, tree: Path
-) -> None:
-    copy.verify()
-    copy.try_row(row("tests/test_rule.py"))
-    rule = Path("sidecar/pillion_sidecar/rule.py")
-    assert (copy.folder / rule).read_text() == (tree / rule).read_text()
+def test_a_test_that_does_not_exist_has_not_failed(copy: Copy) -> None:
+    missing = "tests/test_rule.py::test_missing"
+    (trial,) = row(missing).trials
+    ((test, outcome),) = copy.attempt(trial).stayed.items()
+    assert test == missing
+    assert "did not run; pytest ended with 4" in outcome
+
+
+def test_a_test_that_cannot_be_collected_has_not_failed(copy: Copy) -> None:
+    trial = Trial(Mutation(RULE, "def rule", "def ruler"), (WELL,))
+    assert list(copy.attempt(trial).stayed) == [WELL]
 
 
 @pytest.mark.parametrize(
-    ("replace", "with_", "why"),
+    ("outcomes", "green"),
     [
-        ("missing", "x", "occurs 0 times"),
-        ("a", "b", "occurs 2 times"),
-        ("a = 1", "a = 1", "changes nothing"),
-        ("a = 1\nx = a", "b = 1\nx = b", "more than one line"),
+        ({}, True),
+        ({WELL: "passed"}, True),
+        ({WELL: "skipped"}, True),
+        ({WELL: "error"}, True),
+        ({WELL: "failed"}, False),
+        ({f"{WELL}[1]": "passed", f"{WELL}[2]": "failed"}, False),
+        ({BADLY: "failed"}, True),
     ],
 )
-def test_a_change_that_is_not_one_line_in_one_place_is_refused(
-    replace: str, with_: str, why: str
+def test_only_a_failure_of_the_test_itself_counts(outcomes: dict[str, str], green: bool) -> None:
+    assert (WELL in rows.stayed([WELL], RunResult(1, outcomes, ""))) is green
+
+
+def test_the_copy_is_what_is_imported_and_is_whole_again_after_a_mutation(
+    copy: Copy, tree: Path
 ) -> None:
-    with pytest.raises(RowError, match=why):
-        Mutation("f.py", replace, with_).apply("a = 1\nx = a\n")
-
-
-def test_a_change_may_quote_the_lines_around_it() -> None:
-    changed = Mutation("f.py", "a = 1\nx = a", "a = 2\nx = a").apply("a = 1\nx = a\n")
-    assert changed == "a = 2\nx = a\n"
+    copy.verify()
+    stayed(copy, WELL)
+    rule = Path("sidecar/pillion_sidecar/rule.py")
+    assert (copy.folder / rule).read_text() == (tree / rule).read_text()
 
 
 def test_all_that_is_wrong_with_the_rows_is_told_at_once(tree: Path) -> None:
     found = rows.problems(
         [
-            Row("S9.9", "unknown", (), row().mutation),
-            row("tests/test_gone.py::test_x", replace="return 3"),
-            row("tests/test_rule.py", with_="return ("),
+            Row("S9.9", "unknown", ()),
+            row("tests/test_gone.py::test_x", replace="3"),
+            row("tests/test_rule.py", with_="("),
+            row(),
         ],
         [Requirement("S0.1", "a rule", "S0")],
         tree,
     )
-    assert [problem.split(":")[0] for problem in found] == ["S9.9", "S9.9", "S0.1", "S0.1", "S0.1"]
+    assert found == [
+        "S9.9: no such requirement in tests/rows/requirements.toml",
+        "S9.9: has no mutation",
+        "S0.1: no such test: tests/test_gone.py::test_x",
+        "S0.1: pillion_sidecar:rule: '3' occurs 0 times, not once",
+        "S0.1: no such test: tests/test_rule.py",
+        "S0.1: pillion_sidecar:rule: '(' does not compile",
+        "S0.1: no test fails under '4'",
+    ]
 
 
 def problems_of(one: Row, tree: Path) -> list[str]:
     return rows.problems([one], [Requirement("S0.1", "a rule", "S0")], tree)
 
 
-def test_a_test_on_a_node_may_be_named_beside_those_that_run_here(tree: Path, copy: Copy) -> None:
-    shown = row("tests/test_rule.py::test_well", on_node=("tests/e2e/test_node.py::test_it",))
+def test_a_test_on_a_node_may_be_named_beside_those_that_run_here(tree: Path) -> None:
+    shown = row(WELL, on_node=("tests/e2e/test_node.py::test_it",))
     assert problems_of(shown, tree) == []
     # It is not run: there is no node.
-    assert copy.try_row(shown).red
+    assert shown.tests == (WELL,)
 
 
 @pytest.mark.parametrize(
@@ -134,24 +153,43 @@ def test_a_test_on_a_node_may_be_named_beside_those_that_run_here(tree: Path, co
     ],
 )
 def test_what_is_no_test_on_a_node_is_not_taken_for_one(gone: str, tree: Path) -> None:
-    (found,) = problems_of(row("tests/test_rule.py", on_node=(gone,)), tree)
+    (found,) = problems_of(row(WELL, on_node=(gone,)), tree)
     assert found == f"S0.1: no such test on a node: {gone}"
 
 
 def test_a_test_on_a_node_alone_carries_no_row(tree: Path) -> None:
     on_node = ("tests/e2e/test_node.py::test_it",)
     (found,) = problems_of(row(on_node=on_node), tree)
-    assert "names no test" in found
+    assert found == "S0.1: no test fails under '4'"
     (found,) = problems_of(row(*on_node), tree)
     assert "name it in on_node" in found
 
 
-def test_a_row_with_a_misspelt_field_is_named(tmp_path: Path) -> None:
-    tmp_path.joinpath("room.toml").write_text(
-        '[[row]]\nid = "S0.1"\ntitle = "t"\ntest = []\ntests = []\nmutation = {}\n'
-    )
-    with pytest.raises(RowError, match=r"room\.toml, row 0.*test"):
+@pytest.mark.parametrize(
+    "row",
+    [
+        'test = []\n[[row.mutation]]\nin = "m:f"\nreplace = "a"\nwith = "b"\nfails = []',
+        '[[row.mutation]]\nin = "m:f"\nreplaced = "a"\nwith = "b"\nfails = []',
+        '[[row.mutation]]\nin = "m:f"\nreplace = "a"\nwith = "b"',
+        '[row.mutation]\nin = "m:f"\nreplace = "a"\nwith = "b"\nfails = []',
+    ],
+)
+def test_a_row_with_a_field_that_is_misspelt_or_missing_is_named(row: str, tmp_path: Path) -> None:
+    tmp_path.joinpath("area.toml").write_text(f'[[row]]\nid = "S0.1"\ntitle = "t"\n{row}\n')
+    with pytest.raises(RowError, match=r"area\.toml, row 0"):
         rows.load_rows(tmp_path)
+
+
+def test_a_row_names_what_fails_under_any_of_its_mutations(tmp_path: Path) -> None:
+    mutation = '[[row.mutation]]\nin = "m:f"\nreplace = "{}"\nwith = "x"\nfails = {}\n'
+    tmp_path.joinpath("area.toml").write_text(
+        '[[row]]\nid = "S0.1"\ntitle = "t"\n'
+        + mutation.format("a", ["t::test_1", "t::test_2"])
+        + mutation.format("b", ["t::test_2", "t::test_3"])
+    )
+    (loaded,) = rows.load_rows(tmp_path)
+    assert loaded.tests == ("t::test_1", "t::test_2", "t::test_3")
+    assert [trial.mutation.replace for trial in loaded.trials] == ["a", "b"]
 
 
 def test_the_page_tells_what_works_and_what_does_not() -> None:
@@ -175,18 +213,24 @@ def test_the_page_tells_what_of_a_row_does_not_work_yet() -> None:
     assert "**0 of 1 rows work**, 1 more in part" in page
 
 
-def test_the_command_says_so_when_a_row_stays_green(
+def test_the_command_names_each_test_that_stays_green(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    held, loose = row("tests/a.py"), row("tests/b.py")
-    verdicts = [Verdict(held, True, "", 1.0), Verdict(loose, False, "its tests stay green", 1.0)]
+    held, loose = row(WELL), row(BADLY)
+
+    def tried(tried: Sequence[Row], jobs: int, told: object) -> int:
+        rows._show(held, [Verdict(held.trials[0], {}, 1.0)])
+        rows._show(loose, [Verdict(loose.trials[0], {BADLY: "passed"}, 1.0)])
+        return 1
+
     monkeypatch.setattr(rows, "load_rows", lambda: [held, loose])
     monkeypatch.setattr(rows, "problems", lambda *_: [])
-    monkeypatch.setattr(rows, "try_rows", lambda *_: [*map(rows._show, verdicts)] and verdicts)
+    monkeypatch.setattr(rows, "try_rows", tried)
     assert rows.main([]) == 1
     said = capsys.readouterr().out
-    assert "1 changes turn their tests red, 1 do not" in said
-    assert "its tests stay green" in said
+    assert "2 mutations, 2 tests named; 1 did not fail where they must" in said
+    assert f"passed: {BADLY}" in said
+    assert f"passed: {WELL}" not in said
 
 
 def test_the_rows_of_this_project_are_fit_to_be_tried() -> None:
