@@ -54,13 +54,21 @@ lint: .venv/.spark ## ruff (rules and format), mypy --strict, import contract
 	  tests/conftest.py images/*.py tests/images/pywbem-listener/listener.py
 	@$(BIN)/lint-imports --no-logo --cache-dir .cache/import-linter | tail -n 3
 
+.PHONY: quick
+quick: lint ## Lint, and the unit tests that the change since BASE (default: main) can break
+	@echo "== unit tests that the change can break"
+	@tests=$$($(PY) tools/affected.py $(or $(BASE),main)); [ -z "$$tests" ] || \
+	  $(PY) -m pytest -q -n $(JOBS) -m "not spark and not slow" $$tests
+
 .PHONY: unit
-unit: .venv/.spark ## Tests of single rooms, in memory
+unit: .venv/.spark ## Tests of single packages, in memory
 	@echo "== unit tests"
-	@$(PY) -m pytest tests/unit -q -n $(JOBS) -m "not spark" $(BUT)
+	@$(PY) -m pytest tests/unit -q -n $(JOBS) -m "not spark and not slow" $(BUT)
 
 .PHONY: integration
-integration: java .venv/.spark ## Tests over real sockets and processes, and with Spark
+integration: java .venv/.spark ## Slow unit tests, tests over real sockets and processes, and with Spark
+	@echo "== slow unit tests"
+	@$(PY) -m pytest tests/unit -q -n $(JOBS) -m slow $(BUT)
 	@echo "== integration tests"
 	@$(PY) -m pytest tests/integration -q -n $(JOBS) -m "not spark and not cluster" $(BUT)
 	@echo "== tests with Spark"

@@ -208,6 +208,7 @@ sys.exit(bool(broken))
 
 
 # Hundreds of processes, beside whatever else the machine does.
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_every_module_can_be_the_first_one_imported() -> None:
     names = [name for package in packages() for name in modules(package)]

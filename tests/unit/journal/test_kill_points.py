@@ -25,6 +25,7 @@ PARTS = 8
 STEPS = 160
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60 + POINTS // 20)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_nothing_is_lost_or_out_of_order_wherever_it_is_killed(

@@ -5,6 +5,8 @@ import random
 import uuid
 from typing import Any
 
+import pytest
+
 from pillion_cim.schema import load_schema
 from pillion_operator.desired.configuration import configuration_secrets
 from pillion_operator.evaluation.judging import Judge
@@ -38,6 +40,7 @@ def listed(kind: str, name: str, spec: Any, *, noise: random.Random) -> Any:
     }
 
 
+@pytest.mark.slow
 def test_ten_thousand_destinations_are_spread_over_secrets_that_the_api_server_takes() -> None:
     noise, store = random.Random(1), Store()
     service = listed("IndicationService", "default", {}, noise=noise)
