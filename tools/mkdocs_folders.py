@@ -1,5 +1,5 @@
 """Lets one entry of the manual's navigation stand for a folder, so that a new page is never
-forgotten: ``- Decisions: decisions/``. A page beside the index that nobody has named comes last.
+forgotten: ``- Decisions: decisions/``.
 """
 
 from pathlib import Path
@@ -8,15 +8,16 @@ from typing import Any
 
 def on_config(config: Any) -> Any:
     """Put the pages of a folder, its index first, where the folder is named."""
-    docs = Path(config["docs_dir"])
-    named = {entry for item in config["nav"] for entry in item.values()}
-    config["nav"] = [
-        {title: _pages(docs, entry) if entry.endswith("/") else entry}
-        for item in config["nav"]
-        for title, entry in item.items()
-    ]
-    config["nav"] += sorted({path.name for path in docs.glob("*.md")} - named)
+    config["nav"] = _expanded(config["nav"], Path(config["docs_dir"]))
     return config
+
+
+def _expanded(entry: Any, docs: Path) -> Any:
+    if isinstance(entry, list):
+        return [_expanded(one, docs) for one in entry]
+    if isinstance(entry, dict):
+        return {title: _expanded(one, docs) for title, one in entry.items()}
+    return _pages(docs, entry) if entry.endswith("/") else entry
 
 
 def _pages(docs: Path, folder: str) -> list[str]:
