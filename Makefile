@@ -141,7 +141,7 @@ bench-against: java .venv/.spark cluster-binaries ## Compare with another commit
 .PHONY: docs
 docs: .venv/.complete ## Build the manual into site/; a broken link is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict 2> >(grep -v "^INFO" >&2)
-	@echo "site/index.html; with its search: python3 -m http.server --bind 127.0.0.1 --directory site"
+	@echo "site/index.html: open it in a browser"
 
 .PHONY: generate
 generate: .venv/.complete ## Write what is generated: crds/, docs/reference/, docs/rows.md

@@ -48,5 +48,15 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
     assert fetched == set()
 
 
+def test_the_search_has_what_it_needs_without_a_server(site: Path) -> None:
+    assert (site / "search" / "search_index.js").read_text(encoding="utf-8").startswith("var ")
+    for page in ("index.html", "reference/cli.html"):
+        text = (site / page).read_text(encoding="utf-8")
+        (source,) = re.findall(r'<script src="([^"]*iframe-worker\.js)"', text)
+        assert (site / page).parent.joinpath(source).resolve().is_file()
+        # The script stands in for workers before the one that makes them.
+        assert text.index(source) < text.index("assets/javascripts/bundle")
+
+
 def markdown() -> list[Path]:
     return sorted((ROOT / "docs").rglob("*.md"))
