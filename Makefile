@@ -155,6 +155,10 @@ format: .venv/.complete ## Let ruff put the source into form
 build: .venv/.complete ## Build wheel and sdist into dist/
 	@$(PY) -m build --no-isolation --outdir dist . | tail -n 1
 
+.PHONY: release
+release: cluster-binaries ## Make all that a release publishes in dist/, as root (OPTIONS=--snapshot: of any tree)
+	@$(PY) tools/release.py $(OPTIONS)
+
 .PHONY: clean
 clean: ## Remove .venv and everything that was built
 	rm -rf .venv .cache build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log
