@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterator, Sequence, Sized
 from datetime import UTC, datetime
 from functools import partial
 
-from pillion_sidecar.clock import Clock, Timers
+from pillion_sidecar.clock import Clock, Timer, Timers
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.backlog import CompactEntries, CompactEntry, Packing
 from pillion_sidecar.delivery.entries import QueueEntry
@@ -48,8 +48,9 @@ class DiscardReports:
         self._began = 0.0
         self._told = 0
         self._told_of: dict[events.DiscardKind, int] = {}
-        #: Those of this period that have none. A timer is armed where there are any.
+        #: Those of this period that have none, and the timer that is armed while there are any.
         self._counts: dict[events.DiscardKind, int] = {}
+        self._timer: Timer | None = None
         # By destination: what is discarded at the end, when a list in memory goes with the process.
         self._at_the_end: dict[str, list[str | None]] = {}
 
@@ -81,9 +82,10 @@ class DiscardReports:
         if reason is DiscardReason.SHUTDOWN:
             self._at_the_end.setdefault(queue.name, []).append(entry.indication.identifier)
             return
-        if not self._counts:
+        if self._timer is None:
             now = self._clock.monotonic()
-            self._timers.call_later(max(0.0, self._began + PERIOD_SECONDS - now), self.count)
+            wait = max(0.0, self._began + PERIOD_SECONDS - now)
+            self._timer = self._timers.call_later(wait, self.count)
         self._counts[kind] = self._counts.get(kind, 0) + 1
 
     def _takes_a_line(self, kind: events.DiscardKind) -> bool:
@@ -104,6 +106,9 @@ class DiscardReports:
     def count(self) -> None:
         """Tell how many were discarded in this period beside those that have a line, and begin a
         new one."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         counts, self._counts = self._counts, {}
         events.discards_counted(counts)
         at_the_end, self._at_the_end = self._at_the_end, {}

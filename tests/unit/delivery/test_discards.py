@@ -76,6 +76,7 @@ def test_what_is_not_told_yet_is_counted_at_the_end(caplog: pytest.LogCaptureFix
     told = len(_told(caplog, "indication-discarded"))
     counted = sum(one["count"] for one in _told(caplog, "discards-counted"))
     assert told + counted == 100
+    assert deliverer.time.next_due() is None
 
 
 def test_what_is_discarded_at_the_end_is_told_with_every_identifier(

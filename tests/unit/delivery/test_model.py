@@ -594,9 +594,10 @@ class DeliveryModel(RuleBasedStateMachine):
                 assert queue.in_flight >= queue.max_in_flight or not free, "not attempted"
             assert queue.depth or not queue.draining, "drained, but still there"
         if not any(queue.waiting for queue in self.all_queues()):
-            # One may be left that looks for subscriptions to end, and will find none.
-            look = self.service._triggers._timer
-            timers = [timer for _, _, timer in self.time._heap._heap if timer is not look]
+            # One may be left that looks for subscriptions to end, and will find none; and one that
+            # logs the number of discards.
+            left = (self.service._triggers._timer, self.service._reports._timer)
+            timers = [timer for _, _, timer in self.time._heap._heap if timer not in left]
             assert all(timer.cancelled for timer in timers), "a timer while idle"
 
     def handlers_live_as_long_as_they_are_needed(self) -> None:
