@@ -78,9 +78,9 @@ def add_network(group: "argparse._ArgumentGroup") -> None:
         "--sidecar-network-policy",
         choices=[policy.value for policy in SidecarPolicy],
         default=SidecarPolicy.NONE.value,
-        help="open the port of metrics of pods with a sidecar. A pod that no other policy selects "
-        "is closed by it to all else, so: SparkExecutors where Spark closes its executors (4.2 "
-        "and newer), All where every pod is closed [%(default)s]",
+        help="create NetworkPolicies that allow metrics scraping of pods with a sidecar: for "
+        "SparkExecutors, which Spark 4.2 and newer closes, or for All. Caution: a pod that no "
+        "other policy selects then rejects all other ingress [%(default)s]",
     )
     group.add_argument(
         "--telemetry-from",

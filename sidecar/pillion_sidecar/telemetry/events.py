@@ -323,9 +323,9 @@ EVENTS: tuple[Event, ...] = (
     Event(
         "log-lines-left-out",
         "WARNING",
-        "Somebody sends again and again what is no HTTP, or what fails, or goes before the answer. "
-        "Of lines that say the same about requests or connections, five a minute are written; so "
-        "many more were not. The operator logs it, too.",
+        "Repeated requests are invalid, fail or are aborted. Five equal lines a minute about "
+        "requests or connections are written; this is the number of suppressed ones. The operator "
+        "logs it, too.",
         ("of", "count"),
     ),
     Event(

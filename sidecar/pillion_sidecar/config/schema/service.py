@@ -278,10 +278,9 @@ class IndicationService:
     callbacks: tuple[str, ...] = declared(
         default=(),
         type=ListOf(item=PREFIX, max_items=MOST_CALLBACKS),
-        description="Where publishers may have the deliverer send receipts of what became of their "
-        "indications: URLs such as https://jobs.example.com/receipts, and all that lie below them, "
-        "by whole segments of the path. A callback to another place is refused, so without any a "
-        "publisher asks for its receipts instead.",
+        description="URL prefixes, such as https://jobs.example.com/receipts, to which publishers "
+        "may request receipts. A prefix matches whole path segments. A callback to any other URL "
+        "is refused; without prefixes, publishers poll for their receipts.",
     )
     shutdown_grace_period_seconds: float = declared(
         default=20.0,
