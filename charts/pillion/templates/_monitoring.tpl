@@ -2,7 +2,7 @@
 {{- define "pillion.alerts" -}}
 {{- $alerts := .Files.Get "files/alerts.yaml" -}}
 {{- with .Values.monitoring.manual -}}
-{{- $alerts = $alerts | replace "docs/operating.md#" (printf "%s/operating.html#" (trimSuffix "/" .)) -}}
+{{- $alerts = $alerts | replace "docs/runbook.md#" (printf "%s/runbook.html#" (trimSuffix "/" .)) -}}
 {{- end -}}
 {{- if .Values.monitoring.alerts -}}
 {{- $alerts = include "pillion.changedAlerts" (list ($alerts | fromYaml) .Values.monitoring.alerts) -}}

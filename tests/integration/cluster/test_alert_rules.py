@@ -95,5 +95,5 @@ def test_runbooks_are_where_the_manual_is_said_to_be(tmp_path: Path) -> None:
         for group in document["groups"]
         for rule in group["rules"]
     }
-    page = "https://manual.example.com/pillion/operating.html"
+    page = "https://manual.example.com/pillion/runbook.html"
     assert found == {alert: f"{page}#{alert.lower()}" for alert in RULES}

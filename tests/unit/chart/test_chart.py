@@ -136,16 +136,16 @@ def rules() -> list[Any]:
 
 
 def test_the_manual_lists_every_alert() -> None:
-    listed = [codes(row[0])[0] for row in table("operating.md", "alert")]
+    listed = [codes(row[0])[0] for row in table("monitoring.md", "alert")]
     assert listed == [rule["alert"] for rule in rules()]
 
 
 def test_every_alert_has_a_section_of_the_manual_to_which_it_leads() -> None:
-    sections = re.findall(r"^### (Pillion\w+)$", text_of("operating.md"), flags=re.MULTILINE)
+    sections = re.findall(r"^### (Pillion\w+)$", text_of("runbook.md"), flags=re.MULTILINE)
     assert sections == [rule["alert"] for rule in rules()]
     for rule in rules():
         # The manual's pages have anchors of this form for their headings.
-        anchor = f"docs/operating.md#{rule['alert'].lower()}"
+        anchor = f"docs/runbook.md#{rule['alert'].lower()}"
         assert rule["annotations"]["runbook_url"] == anchor
 
 

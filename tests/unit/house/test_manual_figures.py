@@ -105,6 +105,20 @@ ON_DISK_WINDOW = duplicate_window(
 )
 
 
+#: The pages that name metrics.
+PAGES_OF_METRICS = (
+    "delivery.md",
+    "getting-started.md",
+    "journal-care.md",
+    "logs.md",
+    "monitoring.md",
+    "publishing.md",
+    "runbook.md",
+    "running.md",
+    "sizing.md",
+)
+
+
 def first_codes(name: str, head: str) -> set[str]:
     return {code for row in table(name, head) for code in codes(row[0])}
 
@@ -179,7 +193,7 @@ def test_the_bounds_are_the_constants_and_their_sum_is_under_the_charts_limit() 
         name: number if name.startswith("bodies") else number * each
         for name, (number, each) in BOUNDS.items()
     }
-    rows = table("operating.md", "part")
+    rows = table("sizing.md", "part")
     assert len(rows) == len(BOUNDS) + 1
     for name, (number, each) in BOUNDS.items():
         (row,) = [row for row in rows if row[0].startswith(name)]
@@ -196,7 +210,7 @@ def test_a_gateways_connections_fit_in_the_charts_limit_with_all_else() -> None:
         waiting=MOST_WAITING,
         most=DOOR.total,
     )
-    (row,) = [row for row in table("operating.md", "part") if row[0].startswith(GATEWAY)]
+    (row,) = [row for row in table("sizing.md", "part") if row[0].startswith(GATEWAY)]
     size = number * TLS_CONNECTION_BYTES
     assert [numbers(cell)[0] for cell in row[1:]] == [
         number,
@@ -213,14 +227,14 @@ def test_a_gateways_connections_fit_in_the_charts_limit_with_all_else() -> None:
 
 
 def test_the_head_of_a_request_is_as_long_as_the_constants_say() -> None:
-    heads = [numbers(row[1]) for row in table("operating.md", "head of a request")]
+    heads = [numbers(row[1]) for row in table("sizing.md", "head of a request")]
     assert heads == [[HEAD_BYTES], [TELEMETRY_HEAD_BYTES]]
     # What a connection is reckoned at holds its head as it came and as it was read.
     assert 2 * HEAD_BYTES < PLAIN_CONNECTION_BYTES
 
 
 def test_the_shares_of_open_files_are_the_constants() -> None:
-    told = numbers(text_of("operating.md").split("**Open files.**")[1].split("##")[0])
+    told = numbers(text_of("sizing.md").split("**Open files.**")[1].split("##")[0])
     for figure in (MOST_DESCRIPTORS, KEPT_BACK, INTAKE_CONNECTIONS, SMALL_CONNECTIONS):
         assert figure in told
 
@@ -335,19 +349,19 @@ def table_of_subscriptions() -> list[list[str]]:
         ("publishing.md", f"more: {ON_DISK_WINDOW:,.0f} on disk)"),
         ("delivery.md", f"{REMEMBERED_EVENTS:,}\nevents are remembered"),
         (
-            "operating.md",
+            "running.md",
             f"`shutdownGracePeriodSeconds` ({SERVICE.shutdown_grace_period_seconds:g})",
         ),
         ("delivery.md", f"| what waits for a slow disk, at {MAXIMUM_WAITING // MIB} MiB |"),
         ("delivery.md", f"delivered in the last {SETTLE_SECONDS:g} seconds before a\n"),
-        ("operating.md", f"at most {VOLUME_SHARE * 100:.0f} % of `deliverer.storage.sizeLimit`"),
-        ("operating.md", f"or {DEFAULT_BYTES >> 30} GiB where\nit says nothing"),
-        ("operating.md", f"at {IDENTITY_BYTES} bytes each"),
-        ("operating.md", f"`queueSize` ({QUEUE_SIZE_ON_DISK:,} with `Disk`)"),
-        ("operating.md", f"`GET /v1/queues?limit={DEFAULT_LIMIT}&after=NAME`"),
-        ("operating.md", f"at most {MAXIMUM_LIMIT:,} at a time"),
-        ("operating.md", f"`POST /drain?timeout={DEFAULT_DRAIN_TIMEOUT:g}`"),
-        ("operating.md", f"http://127.0.0.1:{TELEMETRY_PORT}/metrics"),
+        ("sizing.md", f"at most {VOLUME_SHARE * 100:.0f} % of `deliverer.storage.sizeLimit`"),
+        ("sizing.md", f"or {DEFAULT_BYTES >> 30} GiB where\nit says nothing"),
+        ("sizing.md", f"at {IDENTITY_BYTES} bytes each"),
+        ("sizing.md", f"`queueSize` ({QUEUE_SIZE_ON_DISK:,} with `Disk`)"),
+        ("monitoring.md", f"`GET /v1/queues?limit={DEFAULT_LIMIT}&after=NAME`"),
+        ("monitoring.md", f"at most {MAXIMUM_LIMIT:,} at a time"),
+        ("monitoring.md", f"`POST /drain?timeout={DEFAULT_DRAIN_TIMEOUT:g}`"),
+        ("monitoring.md", f"http://127.0.0.1:{TELEMETRY_PORT}/metrics"),
         ("publishing.md", f"`http://127.0.0.1:{INTAKE_PORT}` unless"),
         ("publishing.md", f"`duplicateWindowEntries` ({SERVICE.duplicate_window_entries:,})"),
         ("listeners.md", "port {} or {}".format(*(one.port for one in cim_xml.PROTOCOL.schemes))),
@@ -360,7 +374,7 @@ def test_a_figure_in_a_sentence_is_the_constant(page: str, sentence: str) -> Non
     assert sentence in text_of(page)
 
 
-@pytest.mark.parametrize("row", table("operating.md", "`sizeLimit`"), ids=lambda row: row[0])
+@pytest.mark.parametrize("row", table("sizing.md", "`sizeLimit`"), ids=lambda row: row[0])
 def test_what_a_journal_holds_by_the_size_of_its_volume_is_as_stated(row: list[str]) -> None:
     size, unit = re.findall(r"^(\d+)([MG])i", row[0])[0]
     volume = int(size) * {"M": MIB, "G": 1024 * MIB}[unit]
@@ -379,8 +393,8 @@ def test_what_an_entry_behind_the_front_takes_is_as_stated() -> None:
     assert f"the first {FRONT_ENTRIES} entries loaded" in text_of("architecture.md")
     assert f"in columns, {size} bytes an entry" in text_of("architecture.md")
     stated = f"the first {FRONT_ENTRIES} of each queue are in memory ({GROUP_SEARCH} with\n"
-    assert stated in text_of("operating.md")
-    assert text_of("operating.md").count(f"takes {size} bytes") == 2
+    assert stated in text_of("sizing.md")
+    assert text_of("sizing.md").count(f"takes {size} bytes") == 2
 
 
 def test_the_page_of_filters_names_every_function() -> None:
@@ -393,7 +407,7 @@ def test_metrics_and_events_that_a_page_names_exist() -> None:
         metric.name + suffix for metric in METRICS for suffix in ("", "_bucket", "_sum", "_count")
     }
     events = {event.name for event in EVENTS}
-    for page in ("operating.md", "publishing.md", "delivery.md", "getting-started.md"):
+    for page in PAGES_OF_METRICS:
         text = text_of(page)
         assert set(re.findall(r"\bpillion_(?!sidecar\.)[a-z_]+", text)) <= series
-    assert first_codes("operating.md", "event") <= events
+    assert first_codes("logs.md", "event") <= events
