@@ -26,8 +26,7 @@ from pillion_operator.cluster.types import OURS, Object
 from pillion_operator.controllers.admission import Admission
 from pillion_operator.definitions import Definitions
 from pillion_operator.evaluation.judging import Judge
-from pillion_operator.evaluation.namespace import Services
-from pillion_operator.evaluation.parsing import Parsing
+from pillion_operator.evaluation.namespace import Parsing, Services
 from pillion_operator.injection.webhook import InjectingWebhook
 from pillion_operator.leadership import Leadership
 from pillion_operator.leading import Leader

@@ -34,7 +34,7 @@ from pillion_operator.controllers.status_writer import StatusWriter
 from pillion_operator.controllers.triggers import SERVICE_STATUS
 from pillion_operator.controllers.worker import Engine, WorkQueue
 from pillion_operator.evaluation.judging import Judge
-from pillion_operator.evaluation.parsing import Parsing
+from pillion_operator.evaluation.namespace import Parsing
 from pillion_operator.evaluation.references import (
     DESTINATION,
     FILTER,

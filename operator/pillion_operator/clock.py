@@ -55,3 +55,19 @@ async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, Result]
         for either in (task, alarm):
             either.cancel()
         await asyncio.gather(task, alarm, return_exceptions=True)
+
+
+class Bell:
+    """Rung by many, heard by one."""
+
+    def __init__(self) -> None:
+        self._rung = asyncio.Event()
+
+    def ring(self) -> None:
+        """There is something to do."""
+        self._rung.set()
+
+    async def heard(self) -> None:
+        """Return once it was rung since the last time."""
+        await self._rung.wait()
+        self._rung.clear()

@@ -12,16 +12,14 @@ from pillion_operator.certificates.gateway_ca import GatewayAuthority
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import FAILURES, Api, ApiError
 from pillion_operator.cluster.applier import Applier, Repair
-from pillion_operator.controllers.delivery_changes import DeliveryNews
 from pillion_operator.controllers.lost_deliveries import Losses
 from pillion_operator.controllers.readiness import deliverer_pods, ending_pods
 from pillion_operator.controllers.states import ServiceStates
-from pillion_operator.controllers.triggers import labelled, status_of, triggered
+from pillion_operator.controllers.triggers import DeliveryNews, labelled, status_of, triggered
 from pillion_operator.controllers.worker import Engine, WorkQueue
 from pillion_operator.desired.configuration import operator_token
-from pillion_operator.evaluation.identity import recall
-from pillion_operator.evaluation.namespace import Services
-from pillion_operator.evaluation.parsing import Parsing
+from pillion_operator.evaluation.lastgood import recall
+from pillion_operator.evaluation.namespace import Parsing, Services
 from pillion_operator.evaluation.references import (
     DESTINATION,
     FILTER,

@@ -8,12 +8,11 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
-from pillion_operator.clock import Clock
+from pillion_operator.clock import Bell, Clock
 from pillion_operator.cluster.api import FAILURES, Api, NotFound
 from pillion_operator.cluster.types import POD
 from pillion_operator.names import REVISION_ANNOTATION
 from pillion_operator.store import Key
-from pillion_operator.waking import Bell
 
 logger = logging.getLogger("pillion.operator")
 

@@ -110,7 +110,7 @@ async def _check(args: argparse.Namespace) -> bool:
     from pillion_cli.checking.check import Check, World
     from pillion_cli.checking.documents import Plan
     from pillion_cli.checking.endpoints import Arrived, HTTPSGateway
-    from pillion_operator.cluster.connected import connected
+    from pillion_operator.cluster.connecting import connected
     from pillion_operator.names import gateway
 
     arrivals = Arrived()

@@ -85,7 +85,7 @@ def shown(found: "Explanation", *, namespace: str, pod: str, output: str) -> str
 
 
 async def _explained(args: argparse.Namespace) -> "Explanation":
-    from pillion_operator.cluster.connected import connected
+    from pillion_operator.cluster.connecting import connected
 
     async with connected(args.kubeconfig, context=args.context) as cluster:
         return await explained(

@@ -2,11 +2,15 @@
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from kubernetes.aio import config
-from kubernetes.aio.client import Configuration
+from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import kube_config
+
+from pillion_operator.cluster.api import Api
 
 #: What the client raises for a kubeconfig, besides its own error: no YAML, and no mappings in it.
 _UNREADABLE = (
@@ -60,3 +64,13 @@ def _in_pod() -> Configuration:
     except config.ConfigException as error:
         raise ValueError(str(error)) from error
     return configuration
+
+
+@asynccontextmanager
+async def connected(kubeconfig: Path | None, *, context: str | None = None) -> AsyncIterator[Api]:
+    """The API server while the context lasts: a pod's own, else that of the kubeconfig.
+
+    Raises ValueError or OSError, which say what is missing.
+    """
+    async with ApiClient(await connect(kubeconfig, context=context)) as client:
+        yield Api(client)

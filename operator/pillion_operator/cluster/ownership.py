@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pillion_operator.cluster.types import STATEFUL_SET, Object
+from pillion_operator.cluster.types import STATEFUL_SET, Object, ResourceType
 from pillion_operator.names import APPLIED_ANNOTATION, MANAGED_BY, MANAGED_BY_LABEL, SERVICE_LABEL
 
 #: (kind, namespace, name): what an object is, whatever becomes of it.
@@ -88,3 +88,23 @@ def _is_earlier(reference: Mapping[str, Any], owner: Object) -> bool:
 
 def _group(body: Mapping[str, Any]) -> str:
     return str(body.get("apiVersion", "")).partition("/")[0]
+
+
+def managed(
+    kind: ResourceType,
+    name: str,
+    *,
+    service: Object,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The head of an object that is made for ``service`` and goes with it."""
+    metadata: dict[str, Any] = {
+        "name": name,
+        "namespace": service["metadata"]["namespace"],
+        "labels": {**labels_of(service["metadata"]["name"]), **(labels or {})},
+        "ownerReferences": [owner_reference(service)],
+    }
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}

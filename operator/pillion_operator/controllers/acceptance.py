@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from pillion_operator.cluster.types import Object
 from pillion_operator.controllers.states import ServiceStates
 from pillion_operator.evaluation.judging import Judge
-from pillion_operator.evaluation.namespace import Namespace
-from pillion_operator.evaluation.parsing import Parsing
+from pillion_operator.evaluation.namespace import Namespace, Parsing
 from pillion_operator.evaluation.references import (
     DESTINATION,
     FILTER,

@@ -18,8 +18,7 @@ from pillion_operator.evaluation.mof import (
     with_sources,
     without_mof_from,
 )
-from pillion_operator.evaluation.namespace import Namespace
-from pillion_operator.evaluation.parsing import Parsed, Parsing, describe, parse
+from pillion_operator.evaluation.namespace import Namespace, Parsed, Parsing, describe, parse
 from pillion_operator.evaluation.references import (
     DESTINATION,
     FILTER,

@@ -10,7 +10,7 @@ from pillion_operator.controllers.acceptance import accepted_condition, gateway_
 from pillion_operator.controllers.common import LONGEST_TIMER, Common
 from pillion_operator.controllers.readiness import Readiness
 from pillion_operator.controllers.states import ServiceStates
-from pillion_operator.evaluation.parsing import Parsing
+from pillion_operator.evaluation.namespace import Parsing
 from pillion_operator.evaluation.references import DESTINATION, SERVICE, service_of
 from pillion_operator.evaluation.relaying import GATEWAY_NOT_FOUND
 from pillion_operator.evaluation.verdict import Verdict

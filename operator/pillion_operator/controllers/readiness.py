@@ -7,8 +7,7 @@ from pillion_operator.cluster.types import Object
 from pillion_operator.controllers.ports import Answer, Deliverers
 from pillion_operator.controllers.states import ServiceState, ServiceStates
 from pillion_operator.desired.configuration import level_of
-from pillion_operator.evaluation.namespace import Namespace
-from pillion_operator.evaluation.parsing import Parsing
+from pillion_operator.evaluation.namespace import Namespace, Parsing
 from pillion_operator.evaluation.references import (
     DESTINATION,
     SERVICE,
@@ -17,7 +16,7 @@ from pillion_operator.evaluation.references import (
     destination_ref,
 )
 from pillion_operator.evaluation.relaying import shared_by
-from pillion_operator.evaluation.skew import OLDER_DELIVERERS, level_for
+from pillion_operator.evaluation.service import OLDER_DELIVERERS, level_for
 from pillion_operator.injection.decision import labels_of
 from pillion_operator.names import DELIVERER_LABEL, configuration_secret
 from pillion_operator.polling.reports import DelivererReport

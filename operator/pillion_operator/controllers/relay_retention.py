@@ -14,8 +14,7 @@ from pillion_operator.clock import Clock
 from pillion_operator.cluster.types import Object
 from pillion_operator.controllers.readiness import Readiness
 from pillion_operator.controllers.states import ServiceStates, spec_of
-from pillion_operator.evaluation.namespace import being_deleted, draining
-from pillion_operator.evaluation.parsing import Parsing
+from pillion_operator.evaluation.namespace import Parsing, being_deleted, draining
 from pillion_operator.evaluation.references import (
     DESTINATION,
     SERVICE,

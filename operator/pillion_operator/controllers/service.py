@@ -21,8 +21,7 @@ from pillion_operator.desired.objects import desired_objects
 from pillion_operator.desired.trust import Trust, standing
 from pillion_operator.evaluation.judging import Judge
 from pillion_operator.evaluation.lastgood import LastGood, filters_in
-from pillion_operator.evaluation.namespace import Namespace, being_deleted, draining
-from pillion_operator.evaluation.parsing import Parsing
+from pillion_operator.evaluation.namespace import Namespace, Parsing, being_deleted, draining
 from pillion_operator.evaluation.references import (
     DESTINATION,
     FILTER,
@@ -36,8 +35,8 @@ from pillion_operator.evaluation.service import (
     ServiceEvaluation,
     Surroundings,
     evaluate_service,
+    fitted,
 )
-from pillion_operator.evaluation.skew import fitted
 from pillion_operator.evaluation.verdict import Verdict
 from pillion_operator.names import SERVICE_LABEL
 from pillion_operator.settings import DelivererDefaults

@@ -1,10 +1,14 @@
 """Which reconciles a change of the cluster asks for. Pure, but for what the references remember."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pillion_operator.cluster.scaling import scaler
 from pillion_operator.cluster.types import STATEFUL_SET, Object
+from pillion_operator.controllers.ports import Answer, Deliverers
+from pillion_operator.controllers.readiness import running_on
 from pillion_operator.controllers.selector_overlap import pod_selector
+from pillion_operator.controllers.states import ServiceStates
+from pillion_operator.evaluation.namespace import draining
 from pillion_operator.evaluation.references import (
     CONFIG_MAP,
     DESTINATION,
@@ -18,8 +22,10 @@ from pillion_operator.evaluation.references import (
 )
 from pillion_operator.injection.selectors import selects
 from pillion_operator.names import DELIVERER_LABEL, SERVICE_LABEL
+from pillion_operator.polling.aggregate import DestinationDelivery, deliveries
+from pillion_operator.polling.reports import DelivererReport
 from pillion_operator.status.delivery import failing_since
-from pillion_operator.store import Change, Key, key_of
+from pillion_operator.store import Change, Key, Store, key_of
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 
 #: The status of a service alone: deliverers came or went, its configuration is as it was.
@@ -176,3 +182,65 @@ def _failing_since(body: Object | None) -> float | None:
 def _ended(body: Object) -> object:
     """What a subscription's status says of whether it is delivered for."""
     return (body.get("status") or {}).get("subscriptionState")
+
+
+class DeliveryNews:
+    """Hears from the gatherer, and has reconciled what differs from the time before."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        references: References,
+        states: ServiceStates,
+        enqueue: Callable[[Key], None],
+    ) -> None:
+        self._store = store
+        self._references = references
+        self._states = states
+        self._enqueue = enqueue
+        self._before: dict[Key, Mapping[str, DestinationDelivery]] = {}
+
+    def heard(self, namespace: str, name: str, *, deliverers: Deliverers) -> None:
+        """The deliverers of a service have said something new."""
+        service = Key(SERVICE, namespace, name)
+        reports = deliverers.reports(namespace, name)
+        now = deliveries(reports)
+        before = self._before.get(service, {})
+        if now:
+            self._before[service] = now
+        else:
+            self._before.pop(service, None)
+        for destination in sorted(now.keys() | before.keys()):
+            if now.get(destination) != before.get(destination):
+                self._enqueue(Key(DESTINATION, namespace, destination))
+        self._drained(service)
+        for report in reports:
+            if isinstance(report, DelivererReport):
+                for ended in report.ended:
+                    self._enqueue(Key(SUBSCRIPTION, namespace, ended.name))
+        for key in sorted(self._concerned(service, reports)):
+            self._enqueue(key)
+        self._enqueue(status_of(service))
+        for guest in sorted(self._references.guests(service)):
+            # Theirs says whether their gateway runs.
+            self._enqueue(status_of(guest))
+
+    def _drained(self, service: Key) -> None:
+        held = sorted(draining(self._store, service.namespace))
+        for key in held:
+            self._enqueue(key)
+        for gateway in sorted(self._references.gateways_of(service)) if held else ():
+            # It drains what its guests have relayed, after them.
+            self._enqueue(gateway)
+
+    def _concerned(self, service: Key, reports: Sequence[Answer]) -> frozenset[Key]:
+        """The objects of which the status may say something else, whatever their queues do."""
+        state = self._states.get(service)
+        if state is None:
+            return frozenset(self._references.served_by(service))
+        running = running_on(reports)
+        if running == state.running:
+            return frozenset(state.pending)
+        state.running = running
+        return frozenset(self._references.served_by(service)) | state.pending

@@ -1,14 +1,249 @@
-"""All objects of an IndicationService. Pure."""
+"""All objects of an IndicationService. Pure.
 
-from pillion_operator.cluster.types import Object
+Nothing in a gateway's objects depends on the rendered configuration: a change of it reaches the
+pods through their volume and restarts none.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pillion_operator.cluster.ownership import labels_of, managed
+from pillion_operator.cluster.scaling import replicas_of
+from pillion_operator.cluster.types import (
+    NETWORK_POLICY,
+    POD_DISRUPTION_BUDGET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    STATEFUL_SET,
+    Object,
+)
 from pillion_operator.desired.configuration import configuration_secrets
-from pillion_operator.desired.gateway import gateway_objects
-from pillion_operator.desired.sidecar_policy import sidecar_policy
+from pillion_operator.desired.template import (
+    placement,
+    pod_metadata,
+    template_of,
+    volume_mounts,
+)
+from pillion_operator.desired.template import volumes as template_volumes
 from pillion_operator.desired.trust import NOTHING, Trust, trust_objects
-from pillion_operator.injection.decision import is_sidecar_service
-from pillion_operator.settings import DelivererDefaults
+from pillion_operator.injection.container import (
+    INTAKE_PORT,
+    INTAKE_PORT_NAME,
+    TELEMETRY_PORT,
+    TELEMETRY_PORT_NAME,
+    configuration_volume,
+    data_volume,
+    deliverer_container,
+    termination_grace_seconds,
+    tls_volume,
+)
+from pillion_operator.injection.decision import SPARK_ROLE_LABEL, is_sidecar_service
+from pillion_operator.names import DATA_VOLUME, DELIVERER_LABEL, gateway, headless, sidecars
+from pillion_operator.settings import DelivererDefaults, NetworkSettings, SidecarPolicy
 from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.rendered import Rendered
+
+
+def sidecar_policy(service: Object, *, settings: NetworkSettings) -> tuple[Object, ...]:
+    """The NetworkPolicy that lets metrics out of pods with a sidecar; none unless asked for.
+
+    The first policy that selects an open pod closes it to everything that the policy does not name.
+    So this one is only for pods that other policies close already, as Spark's executors since 4.2.
+    """
+    if settings.sidecars is SidecarPolicy.NONE:
+        return ()
+    name = service["metadata"]["name"]
+    labels = {DELIVERER_LABEL: name}
+    if settings.sidecars is SidecarPolicy.SPARK_EXECUTORS:
+        labels[SPARK_ROLE_LABEL] = "executor"
+    spec = {
+        "podSelector": {"matchLabels": labels},
+        "policyTypes": ["Ingress"],
+        "ingress": [telemetry_rule(settings)],
+    }
+    return ({**managed(NETWORK_POLICY, sidecars(name), service=service), "spec": spec},)
+
+
+def telemetry_rule(settings: NetworkSettings) -> dict[str, Any]:
+    """The ingress rule for a deliverer's telemetry: Prometheus and the operator ask there."""
+    peers = [dict(peer) for peer in settings.telemetry_from] or [{"namespaceSelector": {}}]
+    return {"from": peers, "ports": [port(TELEMETRY_PORT)]}
+
+
+def port(number: int) -> dict[str, Any]:
+    return {"port": number, "protocol": "TCP"}
+
+
+#: What a gateway's volume holds where its service names a class but no size: a fifth is left free
+#: beside the 1 GiB that a journal takes at most which is told nothing.
+CLAIM_SIZE = "1280Mi"
+#: What Kubernetes puts on every namespace: its name.
+NAMESPACE_LABEL = "kubernetes.io/metadata.name"
+#: The group that owns the files of a claimed volume: the container runs as some user that is not
+#: root, and a new volume is root's.
+VOLUME_GROUP = 65532
+
+
+def gateway_objects(
+    service: Object, *, defaults: DelivererDefaults, scaled: bool = False
+) -> tuple[Object, ...]:
+    """The objects of a service in mode Gateway, in the order in which they are to be made.
+
+    ``scaled``: somebody else sets the number of its pods.
+    """
+    return (
+        _service_account(service),
+        *_network_policy(service, defaults.network),
+        _budget(service),
+        _headless_service(service),
+        _service(service),
+        _stateful_set(service, defaults, scaled=scaled),
+    )
+
+
+def _name(service: Object) -> str:
+    return str(service["metadata"]["name"])
+
+
+def _pod_labels(service: Object) -> Mapping[str, str]:
+    """The labels by which the pods are found; a StatefulSet's never change."""
+    return {DELIVERER_LABEL: _name(service), **labels_of(_name(service))}
+
+
+def _service_account(service: Object) -> Object:
+    # No right is ever bound to it, and no token mounted: a deliverer needs no API server.
+    account = managed(SERVICE_ACCOUNT, gateway(_name(service)), service=service)
+    return {**account, "automountServiceAccountToken": False}
+
+
+def _network_policy(service: Object, settings: NetworkSettings) -> Iterator[Object]:
+    if not settings.gateways:
+        return
+    head = managed(NETWORK_POLICY, gateway(_name(service)), service=service)
+    rules = [
+        # The door asks for a token besides: a policy holds only where the network enforces it.
+        {"from": _publishers(service), "ports": [port(INTAKE_PORT)]},
+        telemetry_rule(settings),
+    ]
+    spec = {
+        "podSelector": {"matchLabels": dict(_pod_labels(service))},
+        # Listeners may be anywhere: what goes out is for the namespace's own policies to judge.
+        "policyTypes": ["Ingress"],
+        "ingress": rules,
+    }
+    yield {**head, "spec": spec}
+
+
+def _publishers(service: Object) -> list[Object]:
+    """The pods of the namespaces that ``publishers`` names; without it those of its own."""
+    own = service["metadata"]["namespace"]
+    named = (service.get("spec") or {}).get("publishers") or [{"namespace": own}]
+    return [
+        {"podSelector": {}}
+        if namespace == own
+        else {"namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: namespace}}}
+        for namespace in sorted({publisher["namespace"] for publisher in named})
+    ]
+
+
+def _budget(service: Object) -> Object:
+    head = managed(POD_DISRUPTION_BUDGET, gateway(_name(service)), service=service)
+    selector = {"matchLabels": dict(_pod_labels(service))}
+    return {**head, "spec": {"maxUnavailable": 1, "selector": selector}}
+
+
+def _service(service: Object) -> Object:
+    head = managed(SERVICE, gateway(_name(service)), service=service)
+    return {**head, "spec": {"type": "ClusterIP", **_served(service)}}
+
+
+def _headless_service(service: Object) -> Object:
+    """The one that gives each pod a name of its own."""
+    head = managed(SERVICE, headless(_name(service)), service=service)
+    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, **_served(service)}
+    return {**head, "spec": spec}
+
+
+def _served(service: Object) -> dict[str, Any]:
+    ports = [
+        {"name": "intake", "port": INTAKE_PORT, "targetPort": INTAKE_PORT_NAME, "protocol": "TCP"},
+        {
+            "name": "metrics",
+            "port": TELEMETRY_PORT,
+            "targetPort": TELEMETRY_PORT_NAME,
+            "protocol": "TCP",
+        },
+    ]
+    return {"selector": dict(_pod_labels(service)), "ports": ports}
+
+
+def _stateful_set(service: Object, defaults: DelivererDefaults, *, scaled: bool) -> Object:
+    name, spec = _name(service), service.get("spec") or {}
+    labels = dict(_pod_labels(service))
+    rendered: dict[str, Any] = {
+        "serviceName": headless(name),
+        "selector": {"matchLabels": labels},
+        # The pods do not wait for each other: each has queues of its own.
+        "podManagementPolicy": "Parallel",
+        "updateStrategy": {"type": "RollingUpdate"},
+        "template": {
+            "metadata": pod_metadata(template_of(spec), labels=labels),
+            "spec": _pod(service, spec, defaults),
+        },
+    }
+    if not scaled:
+        rendered["replicas"] = replicas_of(service)
+    claim = _claim(spec)
+    if claim is not None:
+        rendered["volumeClaimTemplates"] = [claim]
+        # What nobody has delivered yet outlives the gateway that holds it.
+        rendered["persistentVolumeClaimRetentionPolicy"] = {
+            "whenDeleted": "Retain",
+            "whenScaled": "Retain",
+        }
+    return {**managed(STATEFUL_SET, gateway(name), service=service), "spec": rendered}
+
+
+def _pod(service: Object, spec: Object, defaults: DelivererDefaults) -> Object:
+    name = _name(service)
+    context: dict[str, Any] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    volumes: list[Object] = [configuration_volume(name)]
+    if _claim(spec) is None:
+        volumes.append(data_volume(spec))
+    else:
+        context |= {"fsGroup": VOLUME_GROUP, "fsGroupChangePolicy": "OnRootMismatch"}
+    volumes.append(tls_volume(name))
+    template = template_of(spec)
+    volumes += template_volumes(template)
+    container = deliverer_container(
+        name, namespace=service["metadata"]["namespace"], spec=spec, defaults=defaults, gateway=True
+    )
+    container["volumeMounts"] += volume_mounts(template)
+    return {
+        "serviceAccountName": gateway(name),
+        "automountServiceAccountToken": False,
+        # Nothing is looked up in the environment, and a namespace may have very many Services.
+        "enableServiceLinks": False,
+        "securityContext": context,
+        "terminationGracePeriodSeconds": termination_grace_seconds(spec),
+        "containers": [container],
+        "volumes": volumes,
+        **placement(template, labels=_pod_labels(service), pull_secrets=defaults.pull_secrets),
+    }
+
+
+def _claim(spec: Object) -> Object | None:
+    """The claim for the journal's volume; None where the service asks for no storage."""
+    storage = (spec.get("deliverer") or {}).get("storage")
+    if not storage:
+        return None
+    claim: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": storage.get("sizeLimit", CLAIM_SIZE)}},
+    }
+    if "storageClassName" in storage:
+        claim["storageClassName"] = storage["storageClassName"]
+    return {"metadata": {"name": DATA_VOLUME}, "spec": claim}
 
 
 def desired_objects(

@@ -9,9 +9,8 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from pillion_operator.certificates.authority import CA_CERTIFICATE, CERTIFICATE, KEY, checked
 from pillion_operator.certificates.secret_store import decoded, encoded
 from pillion_operator.certificates.tls import KeyPair
-from pillion_operator.cluster.ownership import belongs
+from pillion_operator.cluster.ownership import belongs, managed
 from pillion_operator.cluster.types import CONFIG_MAP, SECRET, Object
-from pillion_operator.desired.metadata import managed
 from pillion_operator.names import (
     GATEWAY_CA,
     RENDERED,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pillion_cim.schema import Schema
-from pillion_operator.evaluation.parsing import defect_of
+from pillion_operator.evaluation.namespace import defect_of
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.listeneraddress import pairs_at_one_port_and_path
 from pillion_sidecar.config.parsing import Resource, Resources, Secret

@@ -1,8 +1,13 @@
-"""The last good version of a filter, kept in force while an edit of it is not accepted. Pure.
+"""What the rendered configurations tell an operator that has just started.
 
-It is taken from the configuration that is rendered, so it outlives the operator.
+- The last good version of a filter, which stays in force while an edit of it is not accepted.
+- Which objects continue earlier ones of their names. Deleting a custom resource definition and
+  applying it again, with its objects, gives these other uids. Deliverers know queues and
+  subscriptions by uid and discard the queue of a uid that is gone, so such an object is rendered
+  with the uid and the creationTimestamp of the earlier one.
 """
 
+import asyncio
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -10,10 +15,12 @@ from typing import Any
 
 from pillion_operator.certificates.secret_store import decoded
 from pillion_operator.cluster.types import Object
-from pillion_operator.evaluation.parsing import Parsed, parse
+from pillion_operator.evaluation.namespace import Parsed, parse
 from pillion_operator.evaluation.references import FILTER
-from pillion_operator.store import Key, identity_of
+from pillion_operator.names import RENDERED, SERVICE_LABEL, UID_ANNOTATION
+from pillion_operator.store import IDENTITY, Key, Store, identity_of, uid_of
 from pillion_sidecar.config.rendered import CorruptRevisionError, item_text, items, unpack
+from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 
 
 class LastGood:
@@ -73,3 +80,36 @@ def _is_object(one: Any) -> bool:
     return isinstance(metadata, dict) and all(
         isinstance(text, str) for text in (one.get("kind"), metadata.get("name"))
     )
+
+
+async def recall(store: Store) -> None:
+    """Take from the rendered configurations which objects continue others: an operator that was
+    started since then knows it from nowhere else."""
+    for namespace in store.namespaces("Secret"):
+        for secrets in _by_service(store.all("Secret", namespace).values()):
+            for one in rendered_objects(secrets, mentioning=UID_ANNOTATION):
+                _take_up(store, one, namespace)
+            # A large configuration takes a second: the Lease is renewed meanwhile.
+            await asyncio.sleep(0)
+
+
+def _take_up(store: Store, one: Object, namespace: str) -> None:
+    metadata = one["metadata"]
+    annotations = metadata.get("annotations")
+    uid = annotations.get(UID_ANNOTATION) if isinstance(annotations, dict) else None
+    identity = {name: metadata.get(name) for name in IDENTITY}
+    if not isinstance(uid, str) or not all(isinstance(text, str) for text in identity.values()):
+        return
+    key = Key(one["kind"], namespace, metadata["name"])
+    body = store.get(key)
+    if body is not None and uid_of(body) == uid:
+        store.continues(key, identity)
+
+
+def _by_service(secrets: Iterable[Object]) -> list[list[Object]]:
+    found: dict[str, list[Object]] = {}
+    for secret in secrets:
+        labels = secret["metadata"].get("labels") or {}
+        if labels.get(CREDENTIALS_LABEL) == RENDERED and SERVICE_LABEL in labels:
+            found.setdefault(labels[SERVICE_LABEL], []).append(secret)
+    return list(found.values())

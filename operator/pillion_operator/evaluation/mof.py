@@ -5,8 +5,7 @@ from typing import Any
 
 from pillion_cim.mof import MOFError, parse_mof
 from pillion_operator.cluster.types import Object
-from pillion_operator.evaluation.namespace import Namespace
-from pillion_operator.evaluation.parsing import Parsed
+from pillion_operator.evaluation.namespace import Namespace, Parsed
 from pillion_operator.evaluation.references import CONFIG_MAP, SERVICE
 from pillion_operator.evaluation.verdict import Verdict
 from pillion_operator.store import uid_of, version_of

@@ -1,17 +1,19 @@
 """What one IndicationService serves, and the configuration that its deliverers get."""
 
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from pillion_operator.cluster.types import Object
 from pillion_operator.evaluation.judging import Judge, Judgement
 from pillion_operator.evaluation.lastgood import LastGood, generation_of
 from pillion_operator.evaluation.mof import MOFRefused, with_mof, with_sources
-from pillion_operator.evaluation.namespace import Namespace, being_deleted
-from pillion_operator.evaluation.parsing import Parsed, parse
+from pillion_operator.evaluation.namespace import Namespace, Parsed, being_deleted, parse
 from pillion_operator.evaluation.references import (
     DESTINATION,
     FILTER,
     GATEWAY_REF,
+    HAND_OVER_TO,
     OF_SECRETS,
     SECRET,
     SERVICE,
@@ -20,16 +22,62 @@ from pillion_operator.evaluation.references import (
     url_of,
 )
 from pillion_operator.evaluation.relaying import relays
-from pillion_operator.evaluation.variants import (
-    guest,
-    relayed,
-    suspended,
-    without_identifiers,
-)
 from pillion_operator.evaluation.verdict import ACCEPTED, Verdict, refused, together
 from pillion_operator.store import Key
+from pillion_sidecar.config.levels import ADDED, LEVEL, suspends, without_newer
 from pillion_sidecar.config.problems import INTERNAL_ERROR, Problem
-from pillion_sidecar.config.resources import SequenceIdentifiers
+from pillion_sidecar.config.rendered import item_text
+from pillion_sidecar.config.resources import WITHHELD_URL, SequenceIdentifiers
+from pillion_sidecar.config.schema import API_VERSION, LISTENER_DESTINATION
+from pillion_sidecar.config.schema.rules import secret_fields
+
+#: The fields of a destination that take anything from Secrets.
+FROM_SECRETS = secret_fields(LISTENER_DESTINATION.spec)
+
+
+def suspended(destination: Object) -> Object:
+    """A destination that cannot be delivered to for now, for want of a Secret or of a gateway:
+    nothing is sent, and nothing is discarded."""
+    withheld = _withheld(destination)
+    without = {*FROM_SECRETS, "deliverThrough"}
+    return _with(destination, without=without, suspended=True, **withheld)
+
+
+def relayed(destination: Object) -> Object:
+    """A destination that sidecars leave to a gateway: how to get into the listener is no business
+    of theirs."""
+    return _with(destination, without=FROM_SECRETS, **_withheld(destination))
+
+
+def without_identifiers(destination: Object) -> Object:
+    """A destination whose listener has more than one deliverer: under ``Auto``, none of them sends
+    sequence identifiers, since each has numbers of its own."""
+    return _with(destination, sequenceIdentifiers=SequenceIdentifiers.OMIT.value)
+
+
+def guest(service: str, *, namespace: str, gateway: str) -> Object:
+    """A service of which a gateway is to take what its deliverers relay or hand over.
+
+    Nothing else of it is for the gateway: neither does a change of it reload the gateway, nor is
+    anything discarded there when it is gone or wrong.
+    """
+    return {
+        "apiVersion": API_VERSION,
+        "kind": SERVICE,
+        "metadata": {"name": service, "namespace": namespace},
+        "spec": {HAND_OVER_TO: {"name": gateway}},
+    }
+
+
+def _withheld(destination: Object) -> dict[str, object]:
+    """What stands for a URL in a Secret."""
+    return {"destination": WITHHELD_URL} if "destinationFrom" in destination["spec"] else {}
+
+
+def _with(body: Object, *, without: Collection[str] = (), **more: object) -> Object:
+    spec = {name: value for name, value in body["spec"].items() if name not in without}
+    return {**body, "spec": {**spec, **more}}
+
 
 #: Rounds in which what the deliverer would refuse is taken out. The first finds everything; the
 #: second finds nothing, or the bug that this bound keeps from spinning.
@@ -440,3 +488,52 @@ def _word(kind: str) -> str:
 def _not_accepted(kind: str, name: str) -> Verdict:
     message = f"{kind} {name} is not accepted; its own conditions say why."
     return Verdict(False, f"{_word(kind)}NotAccepted", message)
+
+
+_KINDS = frozenset(kind for kinds in ADDED.values() for kind in kinds)
+
+#: Why a destination is suspended that an older deliverer cannot read.
+OLDER_DELIVERERS = "OlderDeliverers"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Fields of one object that are not in the configuration."""
+
+    key: Key
+    fields: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.fields)} of {self.key.kind} {self.key.name}"
+
+
+def fitted(
+    evaluation: ServiceEvaluation, *, level: int
+) -> tuple[ServiceEvaluation, tuple[LeftOut, ...]]:
+    """Return the evaluation with a content that deliverers of ``level`` can read, and what is left
+    out of it."""
+    if level >= LEVEL:
+        return evaluation, ()
+    content, sources, left_out = dict(evaluation.content), dict(evaluation.sources), []
+    held = dict(evaluation.held)
+    for key, item in evaluation.content.items():
+        if key.kind not in _KINDS:
+            continue
+        resource, fields = without_newer(json.loads(item), level=level)
+        if fields:
+            content[key] = item_text(resource)
+            sources.setdefault(key, item)
+            left_out.append(LeftOut(key, fields))
+            if suspends(fields):
+                held.setdefault(key.name, OLDER_DELIVERERS)
+    return replace(evaluation, content=content, sources=sources, held=held), tuple(left_out)
+
+
+def level_for(levels: Iterable[int | None], *, standing: int) -> int:
+    """The level that all deliverers of a service know.
+
+    ``levels`` are those that they say, None for one that was not heard: it may run on what stands
+    there, which is of the level ``standing``.
+    """
+    known = (standing if level is None else level for level in levels)
+    return min((LEVEL, *known))

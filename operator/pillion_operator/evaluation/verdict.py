@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pillion_operator.evaluation.parsing import describe
+from pillion_operator.evaluation.namespace import describe
 from pillion_operator.evaluation.references import OF_SECRETS
 from pillion_sidecar.config.problems import Problem
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL

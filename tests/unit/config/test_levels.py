@@ -13,7 +13,7 @@ from pillion_sidecar.config.schema import KINDS
 
 #: ``KIND PATH`` of each field of ``spec`` in the first release (commit d029342).
 FIRST_RELEASE = Path(__file__).with_name("first_release_fields.txt").read_text().splitlines()
-#: Never in a configuration: see ``pillion_operator.evaluation.parsing``.
+#: Never in a configuration: see ``pillion_operator.evaluation.namespace``.
 FOR_THE_OPERATOR = ("IndicationService deliverer",)
 
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_operator.rollout import MOST_REVISIONS, Rollout
+from pillion_operator.controllers.states import MOST_REVISIONS, Rollout
 from pillion_operator.store import Key
 
 A, B = Key("IndicationFilter", "shop", "a"), Key("IndicationFilter", "shop", "b")

@@ -1,6 +1,6 @@
 import asyncio
 
-from pillion_operator.waking import Bell
+from pillion_operator.clock import Bell
 from support.operator_time import SETTLING_TURNS
 
 

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from pillion_operator.cluster.ownership import belongs, selector
+from pillion_operator.cluster.ownership import belongs, managed, selector
 from pillion_operator.cluster.types import SECRET
-from pillion_operator.desired.metadata import managed
 from support.desired import indication_service
 
 OWNER = indication_service("alerts")

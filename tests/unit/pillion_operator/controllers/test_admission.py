@@ -7,7 +7,7 @@ import pytest
 from pillion_cim.schema import load_schema
 from pillion_operator.controllers.admission import Admission, Opinion
 from pillion_operator.evaluation.judging import Judge
-from pillion_operator.evaluation.parsing import Parsing
+from pillion_operator.evaluation.namespace import Parsing
 from pillion_operator.store import Store
 from pillion_sidecar.config.addresses import AddressPolicy
 from support.operator_objects import (

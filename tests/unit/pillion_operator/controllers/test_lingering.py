@@ -9,7 +9,7 @@ from pillion_operator.cluster.types import Object
 from pillion_operator.controllers.readiness import Readiness
 from pillion_operator.controllers.relay_retention import Lingering
 from pillion_operator.controllers.states import ServiceStates
-from pillion_operator.evaluation.parsing import Parsing
+from pillion_operator.evaluation.namespace import Parsing
 from pillion_operator.evaluation.references import References
 from pillion_operator.evaluation.service import ServiceEvaluation
 from pillion_operator.evaluation.verdict import ACCEPTED

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from pillion_operator.controllers.delivery_changes import DeliveryNews
 from pillion_operator.controllers.ports import Answer
 from pillion_operator.controllers.states import ServiceState, ServiceStates
-from pillion_operator.controllers.triggers import status_of
+from pillion_operator.controllers.triggers import DeliveryNews, status_of
 from pillion_operator.evaluation.references import References
 from pillion_operator.evaluation.service import ServiceEvaluation
 from pillion_operator.evaluation.verdict import ACCEPTED

@@ -14,7 +14,7 @@ from pillion_operator.controllers.readiness import (
     running_on,
 )
 from pillion_operator.controllers.states import ServiceState, ServiceStates
-from pillion_operator.evaluation.parsing import Parsing
+from pillion_operator.evaluation.namespace import Parsing
 from pillion_operator.evaluation.references import References
 from pillion_operator.evaluation.service import ServiceEvaluation
 from pillion_operator.evaluation.verdict import ACCEPTED, Verdict

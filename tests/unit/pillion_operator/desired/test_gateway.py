@@ -7,8 +7,7 @@ import pytest
 
 from pillion_operator.cluster.ownership import belongs
 from pillion_operator.desired.configuration import operator_token
-from pillion_operator.desired.gateway import gateway_objects
-from pillion_operator.desired.objects import desired_objects
+from pillion_operator.desired.objects import desired_objects, gateway_objects
 from pillion_sidecar.config.rendered import pack, render
 from support.desired import DEFAULTS, indication_service
 

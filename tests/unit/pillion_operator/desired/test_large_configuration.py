@@ -10,8 +10,7 @@ import pytest
 from pillion_cim.schema import load_schema
 from pillion_operator.desired.configuration import configuration_secrets
 from pillion_operator.evaluation.judging import Judge
-from pillion_operator.evaluation.namespace import Namespace
-from pillion_operator.evaluation.parsing import Parsing
+from pillion_operator.evaluation.namespace import Namespace, Parsing
 from pillion_operator.evaluation.service import evaluate_service
 from pillion_operator.store import Store
 from pillion_sidecar.config.addresses import AddressPolicy

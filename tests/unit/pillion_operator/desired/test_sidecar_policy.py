@@ -2,8 +2,7 @@
 
 import pytest
 
-from pillion_operator.desired.objects import desired_objects
-from pillion_operator.desired.sidecar_policy import sidecar_policy
+from pillion_operator.desired.objects import desired_objects, sidecar_policy
 from pillion_operator.settings import DelivererDefaults, NetworkSettings, SidecarPolicy
 from pillion_sidecar.config.rendered import pack, render
 from support.desired import indication_service

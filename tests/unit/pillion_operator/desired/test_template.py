@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from pillion_operator.desired.gateway import gateway_objects
+from pillion_operator.desired.objects import gateway_objects
 from support.desired import DEFAULTS, indication_service
 
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

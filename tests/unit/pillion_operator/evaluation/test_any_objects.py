@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from pillion_cim.schema import load_schema
 from pillion_operator.evaluation.judging import Judge
-from pillion_operator.evaluation.namespace import Namespace
-from pillion_operator.evaluation.parsing import Parsing
+from pillion_operator.evaluation.namespace import Namespace, Parsing
 from pillion_operator.evaluation.references import DESTINATION, FILTER, SERVICE, References
 from pillion_operator.evaluation.relaying import gateways_named
 from pillion_operator.evaluation.service import Surroundings, evaluate_service, object_problems

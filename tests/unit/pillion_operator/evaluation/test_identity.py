@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from pillion_operator.evaluation.identity import recall
-from pillion_operator.evaluation.lastgood import LastGood, filters_in
-from pillion_operator.evaluation.parsing import parse
+from pillion_operator.evaluation.lastgood import LastGood, filters_in, recall
+from pillion_operator.evaluation.namespace import parse
 from pillion_operator.names import RENDERED, SERVICE_LABEL
 from pillion_operator.store import Store, key_of
 from pillion_sidecar.config.rendered import item_text, pack, render_items

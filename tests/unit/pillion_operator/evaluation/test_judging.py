@@ -7,7 +7,7 @@ import pytest
 from pillion_cim.schema import Schema, load_schema
 from pillion_operator.evaluation import judging
 from pillion_operator.evaluation.judging import Judge, remembering
-from pillion_operator.evaluation.parsing import parse
+from pillion_operator.evaluation.namespace import parse
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.parsing import Resource
 from pillion_sidecar.config.problems import Problem

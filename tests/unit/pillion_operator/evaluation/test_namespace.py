@@ -6,12 +6,12 @@ import pytest
 
 from pillion_operator.evaluation.namespace import (
     Namespace,
+    Parsing,
     being_deleted,
     being_drained,
     draining,
     usable,
 )
-from pillion_operator.evaluation.parsing import Parsing
 from pillion_operator.names import DRAIN_FINALIZER
 from pillion_operator.store import MOST_SECRET, Key, Store
 from support.operator_objects import (

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pillion_operator.evaluation.parsing import Parsing, describe, parse
+from pillion_operator.evaluation.namespace import Parsing, describe, parse
 from pillion_operator.store import Change
 from pillion_sidecar.config.problems import Problem
 from support.operator_objects import (

@@ -9,8 +9,7 @@ import pytest
 
 from pillion_cim.schema import load_schema
 from pillion_operator.evaluation.judging import Judge
-from pillion_operator.evaluation.namespace import Namespace
-from pillion_operator.evaluation.parsing import Parsing
+from pillion_operator.evaluation.namespace import Namespace, Parsing
 from pillion_operator.evaluation.references import References, is_gateway
 from pillion_operator.evaluation.relaying import (
     delivered_alone,

@@ -9,15 +9,14 @@ import pytest
 
 from pillion_cim.schema import load_schema
 from pillion_operator.evaluation.judging import Judge, Judgement
-from pillion_operator.evaluation.namespace import Namespace
-from pillion_operator.evaluation.parsing import Parsing
+from pillion_operator.evaluation.namespace import Namespace, Parsing
 from pillion_operator.evaluation.references import References
 from pillion_operator.evaluation.service import (
     ServiceEvaluation,
     evaluate_service,
     object_problems,
+    suspended,
 )
-from pillion_operator.evaluation.variants import suspended
 from pillion_operator.store import Key, Store
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.parsing import Resource, Secret

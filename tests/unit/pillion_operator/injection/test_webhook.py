@@ -11,7 +11,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from pillion_cim.schema import load_schema
 from pillion_operator.controllers.admission import Admission
 from pillion_operator.evaluation.judging import Judge
-from pillion_operator.evaluation.parsing import Parsing
+from pillion_operator.evaluation.namespace import Parsing
 from pillion_operator.injection.webhook import MOST_BYTES, InjectingWebhook
 from pillion_operator.settings import DelivererDefaults
 from pillion_operator.store import Store
