@@ -13,7 +13,7 @@ from prometheus_client.metrics import Histogram, MetricWrapperBase
 
 from pillion_operator.telemetry.log_events import LOG_EVENTS
 from pillion_operator.telemetry.metrics import Metrics
-from pillion_sidecar.config.schema.conditions import CONDITIONS, ConditionType, Told
+from pillion_sidecar.config.schema.status import CONDITIONS, ConditionType, Told
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "operator" / "pillion_operator"

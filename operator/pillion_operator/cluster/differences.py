@@ -14,7 +14,7 @@ from typing import Any
 
 from pillion_operator.cluster.surplus import surplus
 from pillion_operator.cluster.types import Object
-from pillion_sidecar.config.schema.quantities import QUANTITY, amount
+from pillion_sidecar.config.schema.fields import QUANTITY, amount
 
 #: The maps and fields whose values are quantities, which the API server rewrites ("1000m" is "1").
 _QUANTITY_MAPS = frozenset({"requests", "limits"})

@@ -14,7 +14,7 @@ from pillion_operator.status.conditions import Condition, find_condition, rfc333
 from pillion_operator.status.writing import Later, changes
 from pillion_operator.store import Change, Key, Store, key_of
 from pillion_sidecar.config.problems import defect
-from pillion_sidecar.config.schema.conditions import CONDITIONS, ConditionType, Told
+from pillion_sidecar.config.schema.status import CONDITIONS, ConditionType, Told
 
 #: Reasons why something is not ready that end by themselves.
 _ON_ITS_WAY = frozenset({"RollingOut", "Disabled", "Deleted"})

@@ -9,7 +9,7 @@ from pillion_operator.store import Change, Key
 from pillion_sidecar.config.listeneraddress import listener_address
 from pillion_sidecar.config.resources import DelivererMode, SequenceIdentifiers
 from pillion_sidecar.config.schema import LISTENER_DESTINATION
-from pillion_sidecar.config.schema.rules import secret_names
+from pillion_sidecar.config.schema.common import secret_names
 from pillion_sidecar.protocols import FALLBACK, PROTOCOLS
 
 SERVICE = "IndicationService"

@@ -13,7 +13,7 @@ from pillion_operator.names import (
     LOG_LEVEL_ANNOTATION,
     REQUESTS_ANNOTATION,
 )
-from pillion_sidecar.config.schema.quantities import LONGEST_QUANTITY, QUANTITY, amount
+from pillion_sidecar.config.schema.fields import LONGEST_QUANTITY, QUANTITY, amount
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _RESOURCES = ("cpu", "memory", "ephemeral-storage")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from pillion_sidecar.config.schema.conditions import CONDITIONS
+from pillion_sidecar.config.schema.status import CONDITIONS
 
 #: The longest message, and the most conditions, that the schema of status allows.
 LONGEST_MESSAGE = 32_768

@@ -14,8 +14,7 @@ from pillion_sidecar.config.resources import (
     RetryPolicy,
     TLSOptions,
 )
-from pillion_sidecar.config.schema.quantities import amount
-from pillion_sidecar.config.schema.values import build
+from pillion_sidecar.config.schema.fields import amount, build
 from pillion_sidecar.protocols import FALLBACK
 
 #: The retry of DSP1054's defaults: what is not written beside a retry field that is.

@@ -7,6 +7,8 @@ import yaml
 
 from pillion_sidecar.config.schema import API_VERSION, GROUP, VERSION
 from pillion_sidecar.config.schema.fields import (
+    LONGEST_QUANTITY,
+    QUANTITY,
     Boolean,
     Column,
     Field,
@@ -21,7 +23,6 @@ from pillion_sidecar.config.schema.fields import (
     Text,
     Transition,
 )
-from pillion_sidecar.config.schema.quantities import LONGEST_QUANTITY, QUANTITY
 from pillion_sidecar.config.validation import Complaints, check
 
 _HEADER = "# Made by `make generate`; change pillion_sidecar.config.schema instead.\n"

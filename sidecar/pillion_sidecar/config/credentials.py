@@ -16,9 +16,8 @@ from pillion_sidecar.config.parsing import Resource, Resources, Secret
 from pillion_sidecar.config.problems import ADDRESS_NOT_PERMITTED, Problem
 from pillion_sidecar.config.resources import Credentials, TLSOptions
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
-from pillion_sidecar.config.schema.security import SECURITY_RULES
-from pillion_sidecar.config.schema.urls import URL
-from pillion_sidecar.config.schema.values import build
+from pillion_sidecar.config.schema.fields import build
+from pillion_sidecar.config.schema.listener import SECURITY_RULES, URL
 from pillion_sidecar.config.validation import Complaints, Path, check
 
 _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"

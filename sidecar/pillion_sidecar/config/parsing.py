@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from pillion_sidecar.config import misplaced
 from pillion_sidecar.config.problems import Problem, show
 from pillion_sidecar.config.schema import API_VERSION, CREDENTIALS_LABEL, GROUP, KINDS
+from pillion_sidecar.config.schema.common import object_name
 from pillion_sidecar.config.schema.fields import Kind, Text
-from pillion_sidecar.config.schema.rules import object_name
 from pillion_sidecar.config.validation import Complaints, Path, check, dotted, suggestion
 
 #: What all documents begin with.

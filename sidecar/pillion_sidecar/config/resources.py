@@ -34,7 +34,7 @@ from pillion_sidecar.config.schema.filter import (
     IndicationFilter,
     QueryLanguage,
 )
-from pillion_sidecar.config.schema.security import (
+from pillion_sidecar.config.schema.listener import (
     Credentials,
     TLSOptions,
 )

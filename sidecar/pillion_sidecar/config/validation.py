@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pillion_sidecar.config.schema.fields import (
+    LONGEST_QUANTITY,
+    QUANTITY,
     RULED,
     Boolean,
     FieldType,
@@ -20,7 +22,6 @@ from pillion_sidecar.config.schema.fields import (
     Struct,
     Text,
 )
-from pillion_sidecar.config.schema.quantities import LONGEST_QUANTITY, QUANTITY
 
 Path = tuple[str | int, ...]
 

@@ -14,7 +14,7 @@ from pillion_sidecar.config.resources import (
     StorageSpec,
 )
 from pillion_sidecar.config.schema.deliverer import SMALLEST_VOLUME
-from pillion_sidecar.config.schema.quantities import amount
+from pillion_sidecar.config.schema.fields import amount
 from pillion_sidecar.journal.limits import MINIMUM_BYTES
 from support.resources import service
 

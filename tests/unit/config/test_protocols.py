@@ -3,7 +3,7 @@
 import pytest
 
 from pillion_sidecar.config.schema.fields import JSONObject
-from pillion_sidecar.config.schema.urls import protocol_rules
+from pillion_sidecar.config.schema.listener import protocol_rules
 from pillion_sidecar.protocols import PROTOCOLS, Protocol
 from pillion_sidecar.protocols.declaration import Scheme
 

@@ -25,9 +25,9 @@ from pillion_sidecar.config.schema.fields import (
     Rule,
     Struct,
     Text,
+    amount,
 )
-from pillion_sidecar.config.schema.quantities import amount
-from pillion_sidecar.config.schema.urls import PREFIX, URL
+from pillion_sidecar.config.schema.listener import PREFIX, URL
 from pillion_sidecar.config.validation import Complaints, check
 from pillion_sidecar.reliability.callbacks import check_callback
 from support.resource_cases import CASES

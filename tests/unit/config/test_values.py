@@ -16,9 +16,13 @@ from pillion_sidecar.config.resources import (
     TLSOptions,
 )
 from pillion_sidecar.config.schema import LISTENER_DESTINATION
-from pillion_sidecar.config.schema.fields import Boolean, Field, Integer, ListOf, Text
-from pillion_sidecar.config.schema.rules import reference, secret_fields, secret_names
-from pillion_sidecar.config.schema.values import (
+from pillion_sidecar.config.schema.common import reference, secret_fields, secret_names
+from pillion_sidecar.config.schema.fields import (
+    Boolean,
+    Field,
+    Integer,
+    ListOf,
+    Text,
     build,
     declared,
     one_of,

@@ -1,8 +1,184 @@
-"""Bounds and fields that more than one kind has."""
+"""Bounds, enumerations, rules and references that more than one kind uses."""
 
+import re
+from collections.abc import Callable
 from enum import StrEnum
 
-from pillion_sidecar.config.schema.fields import Integer, Transition
+from pillion_sidecar.config.schema.fields import (
+    Field,
+    Integer,
+    JSONObject,
+    Rule,
+    Struct,
+    Text,
+    Transition,
+    structure,
+)
+
+#: The kind of Secrets.
+SECRET = "Secret"
+#: RFC 1123 subdomain: what Kubernetes takes for the name of an object.
+DNS_SUBDOMAIN = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
+
+
+def cel_text(text: str) -> str:
+    """``text`` as a CEL string literal."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def cel_matches(operand: str, regex: str) -> str:
+    """CEL for "the whole of ``operand`` matches ``regex``"."""
+    return f"{operand}.matches({cel_text(f'^(?:{regex})$')})"
+
+
+def whole(regex: str) -> Callable[[str], bool]:
+    """The same for this program."""
+    pattern = re.compile(regex)
+    return lambda text: pattern.fullmatch(text) is not None
+
+
+def matching(regex: str, *, message: str, remedy: str, when: str = "") -> Rule:
+    """A rule on a text: the whole of it matches ``regex``, or not the whole of it ``when``.
+
+    The expressions are in what RE2 (the API server's engine) and Python's ``re`` share.
+    """
+    wanted = whole(regex)
+    concerned = whole(when) if when else None
+    cel = cel_matches("self", regex)
+    return Rule(
+        cel=cel if not when else f"!{cel_matches('self', when)} || {cel}",
+        holds=lambda text: (concerned is not None and not concerned(text)) or wanted(text),
+        message=message,
+        remedy=remedy,
+    )
+
+
+def unlike(regex: str, *, message: str, remedy: str) -> Rule:
+    """A rule on a text: the whole of it does not match ``regex``."""
+    unwanted = whole(regex)
+    return Rule(
+        cel=f"!{cel_matches('self', regex)}",
+        holds=lambda text: not unwanted(text),
+        message=message,
+        remedy=remedy,
+    )
+
+
+def object_name(max_length: int = 253, *, rules: tuple[Rule, ...] = ()) -> Text:
+    """The name of an object in the same namespace, which ``rules`` may narrow."""
+    return Text(
+        min_length=1,
+        max_length=max_length,
+        rules=(
+            matching(
+                DNS_SUBDOMAIN,
+                message="is not the name of an object",
+                remedy="Use lower-case letters, digits, '-' and '.', "
+                "beginning and ending with a letter or digit.",
+            ),
+            *rules,
+        ),
+    )
+
+
+#: A service lends its name to objects that Kubernetes wants a DNS label for, such as the Service
+#: and the pods of a gateway.
+SERVICE_NAME_RULES = (
+    matching(
+        "[^.]*",
+        message="holds a dot, which the names of the objects made for a service may not",
+        remedy="Write '-' in its place.",
+    ),
+    unlike(
+        ".*-headless",
+        message="ends in -headless, as the second Service of another service's gateway does",
+        remedy="End it in another word.",
+    ),
+)
+#: With ``pillion-`` before it and a revision's hash behind it, the name is the value of a label
+#: that the StatefulSet of a gateway puts on its pods, and such a value has at most 63 characters.
+SERVICE_NAME_LENGTH = 44
+
+
+def reference(
+    what: str,
+    *,
+    max_length: int = 253,
+    default: str | None = None,
+    rules: tuple[Rule, ...] = (),
+) -> Struct:
+    """A reference by name in the same namespace; ``rules`` are those that such names have."""
+    return structure(
+        Field(
+            "name",
+            object_name(max_length, rules=rules),
+            f"The name of the {what}, in the same namespace.",
+            required=default is None,
+            default=default,
+        ),
+        refers_to=what if what == SECRET else "",
+    )
+
+
+def secret_key_reference(what: str, *, key: str) -> Struct:
+    """A reference to one key of a Secret."""
+    return _key_reference(SECRET, label="pillion.dev/credentials", what=what, key=key)
+
+
+def config_map_key_reference(what: str, *, key: str) -> Struct:
+    """A reference to one key of a ConfigMap."""
+    return _key_reference("ConfigMap", label="pillion.dev/classes", what=what, key=key)
+
+
+def _key_reference(kind: str, *, label: str, what: str, key: str) -> Struct:
+    return structure(
+        Field(
+            "name",
+            object_name(),
+            f'The name of a {kind} in the same namespace, labelled {label}: "true".',
+            required=True,
+        ),
+        Field(
+            "key",
+            Text(
+                min_length=1,
+                max_length=253,
+                rules=(
+                    matching(
+                        "[-._a-zA-Z0-9]+",
+                        message=f"is not a key of a {kind}",
+                        remedy="Use letters, digits, '-', '_' and '.'.",
+                    ),
+                ),
+            ),
+            f"The key of the {kind} that holds {what}.",
+            default=key,
+        ),
+        refers_to=kind,
+    )
+
+
+def secret_fields(struct: Struct) -> frozenset[str]:
+    """The names of the fields that hold a reference to a Secret, at any depth."""
+    return frozenset(
+        field.name
+        for field in struct.fields
+        if isinstance(field.type, Struct)
+        and (field.type.refers_to == SECRET or secret_fields(field.type))
+    )
+
+
+def secret_names(struct: Struct, value: JSONObject) -> set[str]:
+    """The names of the Secrets that an object refers to; it need not be checked."""
+    if struct.refers_to == SECRET:
+        return {value["name"]} if value.get("name") else set()
+    names = set()
+    for field in struct.fields:
+        below = value.get(field.name)
+        if below and isinstance(field.type, Struct):
+            names |= secret_names(field.type, below)
+    return names
+
 
 #: The longest wait between two attempts, in seconds: a week.
 LONGEST_INTERVAL = 604_800

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from pillion_sidecar.config.schema.common import immutable
+from pillion_sidecar.config.schema.common import immutable, matching, object_name
 from pillion_sidecar.config.schema.fields import (
     Field,
     Integer,
@@ -13,12 +13,12 @@ from pillion_sidecar.config.schema.fields import (
     Rule,
     Struct,
     Text,
+    amount,
+    declared,
+    resource,
+    structure,
 )
-from pillion_sidecar.config.schema.quantities import amount
-from pillion_sidecar.config.schema.rules import matching, object_name
-from pillion_sidecar.config.schema.selectors import label_selector
-from pillion_sidecar.config.schema.template import TEMPLATE
-from pillion_sidecar.config.schema.values import declared, resource, structure
+from pillion_sidecar.config.schema.pods import TEMPLATE, label_selector
 
 
 class DelivererMode(StrEnum):
@@ -50,11 +50,8 @@ SMALLEST_VOLUME = "10Mi"
 
 
 def _quantities() -> Struct:
-    return Struct(
-        fields=tuple(
-            Field(name=name, type=Quantity(), description=description)
-            for name, _, description in _QUANTITIES
-        )
+    return structure(
+        *tuple(Field(name, Quantity(), description) for name, _, description in _QUANTITIES)
     )
 
 
@@ -78,19 +75,9 @@ def _within_limit(name: str, escaped: str) -> Rule:
     )
 
 
-_RESOURCES = Struct(
-    fields=(
-        Field(
-            name="requests",
-            type=_quantities(),
-            description="The resources that are reserved for the container.",
-        ),
-        Field(
-            name="limits",
-            type=_quantities(),
-            description="What the container may use at most.",
-        ),
-    ),
+_RESOURCES = structure(
+    Field("requests", _quantities(), "The resources that are reserved for the container."),
+    Field("limits", _quantities(), "What the container may use at most."),
     rules=tuple(_within_limit(name, escaped) for name, escaped, _ in _QUANTITIES),
 )
 

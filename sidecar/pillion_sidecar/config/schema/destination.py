@@ -6,15 +6,27 @@ from operator import attrgetter
 
 from pillion_sidecar.config.schema import common
 from pillion_sidecar.config.schema.common import INTERVAL, MOST_ATTEMPTS, QueueFullPolicy
-from pillion_sidecar.config.schema.fields import Column, Integer, Kind, Rule, Text
-from pillion_sidecar.config.schema.security import (
+from pillion_sidecar.config.schema.fields import (
+    Column,
+    Integer,
+    Kind,
+    Rule,
+    Text,
+    declared,
+    relevant,
+    resource,
+    structure,
+)
+from pillion_sidecar.config.schema.listener import (
     CREDENTIALS,
     SECURITY_RULES,
     TLS,
+    URL,
     URL_SOURCE,
     URL_SOURCE_RULES,
     Credentials,
     TLSOptions,
+    protocol_rules,
 )
 from pillion_sidecar.config.schema.status import (
     AGE,
@@ -26,8 +38,6 @@ from pillion_sidecar.config.schema.status import (
     status,
     word,
 )
-from pillion_sidecar.config.schema.urls import URL, protocol_rules
-from pillion_sidecar.config.schema.values import declared, relevant, resource, structure
 from pillion_sidecar.protocols import PROTOCOLS
 
 
@@ -404,54 +414,37 @@ LISTENER_DESTINATION = Kind(
         READY,
         REASON,
         condition_column("Delivering", "Whether the listener takes indications."),
+        Column("Depth", ".status.depth", "How many indications wait.", type="integer"),
         Column(
-            name="Depth",
+            "Oldest", ".status.oldestIndicationTime", "How long the oldest has waited.", type="date"
+        ),
+        Column("Last Result", ".status.lastResult", "How the last attempt ended."),
+        Column(
+            "Discarded",
+            ".status.discarded",
+            "How many indications were discarded undelivered.",
             type="integer",
-            path=".status.depth",
-            description="How many indications wait.",
         ),
+        Column("Protocol", ".spec.protocol", "How the listener is spoken to.", priority=1),
         Column(
-            name="Oldest",
-            type="date",
-            path=".status.oldestIndicationTime",
-            description="How long the oldest has waited.",
-        ),
-        Column(
-            name="Last Result",
-            path=".status.lastResult",
-            description="How the last attempt ended.",
-        ),
-        Column(
-            name="Discarded",
-            type="integer",
-            path=".status.discarded",
-            description="How many indications were discarded undelivered.",
-        ),
-        Column(
-            name="Protocol",
-            path=".spec.protocol",
-            description="How the listener is spoken to.",
-            priority=1,
-        ),
-        Column(
-            name="Destination",
-            path=".spec.destination",
-            description="The URL of the listener; empty: it is in a Secret.",
+            "Destination",
+            ".spec.destination",
+            "The URL of the listener; empty: it is in a Secret.",
             priority=1,
         ),
         condition_column(
             "RelayFailing", "Whether sidecars fail to relay to their gateway.", priority=1
         ),
         Column(
-            name="Next Attempt",
-            path=".status.nextAttemptTime",
-            description="When the next attempt after a failure is due.",
+            "Next Attempt",
+            ".status.nextAttemptTime",
+            "When the next attempt after a failure is due.",
             priority=1,
         ),
         Column(
-            name="First Loss",
-            path=".status.firstLossDueTime",
-            description="When the first indication will be lost if nothing more is delivered.",
+            "First Loss",
+            ".status.firstLossDueTime",
+            "When the first indication will be lost if nothing more is delivered.",
             priority=1,
         ),
         AGE,

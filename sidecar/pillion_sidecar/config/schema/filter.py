@@ -3,10 +3,17 @@
 from enum import StrEnum
 
 from pillion_cim.filters import MAX_QUERY_LENGTH
-from pillion_sidecar.config.schema.fields import Column, Kind, ListOf, Text
-from pillion_sidecar.config.schema.rules import matching
+from pillion_sidecar.config.schema.common import matching
+from pillion_sidecar.config.schema.fields import (
+    Column,
+    Kind,
+    ListOf,
+    Text,
+    declared,
+    resource,
+    structure,
+)
 from pillion_sidecar.config.schema.status import AGE, READY, REASON, status
-from pillion_sidecar.config.schema.values import declared, resource, structure
 
 _NAMESPACE = Text(
     min_length=1,
@@ -64,13 +71,8 @@ INDICATION_FILTER = Kind(
     columns=(
         READY,
         REASON,
-        Column(name="Query", path=".spec.query", description="The query."),
-        Column(
-            name="Language",
-            path=".spec.queryLanguage",
-            description="The language of the query.",
-            priority=1,
-        ),
+        Column("Query", ".spec.query", "The query."),
+        Column("Language", ".spec.queryLanguage", "The language of the query.", priority=1),
         AGE,
     ),
 )

@@ -7,9 +7,15 @@ from pillion_sidecar.config.schema import common
 from pillion_sidecar.config.schema.common import (
     INTERVAL,
     MOST_ATTEMPTS,
+    SERVICE_NAME_LENGTH,
+    SERVICE_NAME_RULES,
     TIME,
     QueueFullPolicy,
     RemovalAction,
+    config_map_key_reference,
+    matching,
+    object_name,
+    reference,
 )
 from pillion_sidecar.config.schema.deliverer import DELIVERER, DelivererSpec
 from pillion_sidecar.config.schema.fields import (
@@ -22,18 +28,12 @@ from pillion_sidecar.config.schema.fields import (
     Rule,
     Struct,
     Text,
+    declared,
+    resource,
+    structure,
 )
-from pillion_sidecar.config.schema.rules import (
-    SERVICE_NAME_LENGTH,
-    SERVICE_NAME_RULES,
-    config_map_key_reference,
-    matching,
-    object_name,
-    reference,
-)
+from pillion_sidecar.config.schema.listener import PREFIX
 from pillion_sidecar.config.schema.status import AGE, REASON, condition_column, count, status, word
-from pillion_sidecar.config.schema.urls import PREFIX
-from pillion_sidecar.config.schema.values import declared, resource, structure
 
 #: The default of DeliveryRetryAttempts.
 ASSUMED_ATTEMPTS = (
@@ -97,21 +97,14 @@ class Durability(StrEnum):
     DISK = "Disk"
 
 
-_CLASS = Struct(
-    fields=(
-        Field(
-            name="name",
-            type=_class_name(),
-            required=True,
-            description="The class, such as HP_AlertIndication.",
-        ),
-        Field(
-            name="superclass",
-            type=_class_name(),
-            assumed="none: a root class, which only a class named CIM_… may be",
-            description="The class that it derives from, such as CIM_AlertIndication: one of the "
-            "CIM schema's indications, or one declared here or by MOF.",
-        ),
+_CLASS = structure(
+    Field("name", _class_name(), "The class, such as HP_AlertIndication.", required=True),
+    Field(
+        "superclass",
+        _class_name(),
+        "The class that it derives from, such as CIM_AlertIndication: one of the "
+        "CIM schema's indications, or one declared here or by MOF.",
+        assumed="none: a root class, which only a class named CIM_… may be",
     ),
     rules=(
         Rule(
@@ -124,34 +117,32 @@ _CLASS = Struct(
     ),
 )
 _MOF = Field(
-    name="mof",
-    type=Text(max_length=MOST_MOF),
-    assumed="none",
-    description="The same, as the text of MOF class declarations: with their properties, whose "
+    "mof",
+    Text(max_length=MOST_MOF),
+    "The same, as the text of MOF class declarations: with their properties, whose "
     "types and names are then checked. Methods, default values and most qualifiers are skipped; "
     "#pragma include is refused. A deliverer on a folder of files reads *.mof files there, too.",
+    assumed="none",
 )
 _MOF_FROM = Field(
-    name="mofFrom",
-    type=ListOf(
-        item=Struct(
-            fields=(
-                Field(
-                    name="configMapRef",
-                    type=config_map_key_reference("the MOF", key="classes.mof"),
-                    required=True,
-                    description="The ConfigMap with the text of MOF class declarations.",
-                ),
+    "mofFrom",
+    ListOf(
+        item=structure(
+            Field(
+                "configMapRef",
+                config_map_key_reference("the MOF", key="classes.mof"),
+                "The ConfigMap with the text of MOF class declarations.",
+                required=True,
             )
         ),
         max_items=MOST_CONFIG_MAPS,
         atomic=True,
     ),
-    default=[],
-    description="The same as mof, from ConfigMaps. The operator adds their texts to mof, "
+    "The same as mof, from ConfigMaps. The operator adds their texts to mof, "
     f"{MOST_MOF:,} characters in all; a change of a ConfigMap is a new revision. While one is "
     "missing or wrong, Accepted says so, and deliverers keep the revision that they have. "
     "Without a cluster it is an error.",
+    default=[],
 )
 
 
@@ -428,51 +419,45 @@ INDICATION_SERVICE = Kind(
     ),
     columns=(
         Column(
-            name="Ready",
-            path=".status.ready",
-            description="How many deliverers run on this revision, of all; of a gateway, how many "
-            "pods serve.",
+            "Ready",
+            ".status.ready",
+            "How many deliverers run on this revision, of all; of a gateway, how many pods serve.",
         ),
         REASON,
         Column(
-            name="Mode",
-            path=".spec.deliverer.mode",
-            description="Whether its deliverers run beside the publishers or on their own.",
+            "Mode",
+            ".spec.deliverer.mode",
+            "Whether its deliverers run beside the publishers or on their own.",
         ),
         Column(
-            name="Missing",
+            "Missing",
+            ".status.missing",
+            "How many pods should have a sidecar and have none.",
             type="integer",
-            path=".status.missing",
-            description="How many pods should have a sidecar and have none.",
         ),
         Column(
-            name="Destinations",
+            "Destinations",
+            ".status.destinations",
+            "How many destinations it delivers to.",
             type="integer",
-            path=".status.destinations",
-            description="How many destinations it delivers to.",
         ),
         Column(
-            name="Injected",
+            "Injected",
+            ".status.injected",
+            "How many pods have a sidecar of it.",
             type="integer",
-            path=".status.injected",
-            description="How many pods have a sidecar of it.",
             priority=1,
         ),
         Column(
-            name="Gateway",
-            path=".spec.gatewayRef.name",
-            description="The gateway that its sidecars relay to.",
+            "Gateway",
+            ".spec.gatewayRef.name",
+            "The gateway that its sidecars relay to.",
             priority=1,
         ),
         condition_column(
             "GatewayReady", "Whether the gateways that it names can be relayed to.", priority=1
         ),
-        Column(
-            name="Revision",
-            path=".status.revision",
-            description="The configuration revision.",
-            priority=1,
-        ),
+        Column("Revision", ".status.revision", "The configuration revision.", priority=1),
         AGE,
     ),
 )

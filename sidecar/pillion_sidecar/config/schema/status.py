@@ -1,80 +1,278 @@
-"""What the operator reports in ``status``: what changes slowly. Counters live in Prometheus."""
+"""The status of a resource and its conditions, each declared once.
 
-from pillion_sidecar.config.schema.conditions import conditions_described
-from pillion_sidecar.config.schema.fields import Column, Field, Integer, ListOf, Struct, Text
+The CRDs, the operator's statuses and Events, and ``docs/reference/conditions.md`` come from this
+table. It is here because the schema describes conditions and cannot import the operator. Only what
+changes slowly is in a status; counters are metrics.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal
+
+from pillion_sidecar.config.schema.fields import (
+    Column,
+    Field,
+    Integer,
+    ListOf,
+    Struct,
+    Text,
+    structure,
+)
+
+SERVICE = "IndicationService"
+DESTINATION = "ListenerDestination"
+FILTER = "IndicationFilter"
+SUBSCRIPTION = "IndicationSubscription"
+_ALL = (SERVICE, DESTINATION, FILTER, SUBSCRIPTION)
+
+
+class Told(Enum):
+    """Which transitions of a condition are Kubernetes Events."""
+
+    NEVER = "never"
+    #: The bad status.
+    BEGINNING = "beginning"
+    #: The bad status and its end.
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConditionType:
+    """One condition type."""
+
+    name: str
+    kinds: tuple[str, ...]
+    #: What the condition means; of the kinds in ``texts``, what it means there.
+    text: str
+    texts: Mapping[str, str] = field(default_factory=dict)
+    #: When a resource has the condition, as a clause; empty: always.
+    where: str = ""
+    #: The status that is bad news.
+    bad: Literal["True", "False"] = "True"
+    told: Told = Told.NEVER
+    #: Only deliverers' answers can tell; the operator keeps the last one until they answer.
+    reported: bool = False
+
+    def meaning(self, kind: str) -> str:
+        """Return what the condition means for a resource of ``kind``."""
+        return self.texts.get(kind, self.text)
+
+    def event(self, status: str) -> str:
+        """Return the reason of the Event that tells the condition became ``status``."""
+        return self.name if status == "True" else f"Not{self.name}"
+
+
+CONDITIONS = (
+    ConditionType(
+        name="Accepted",
+        kinds=_ALL,
+        text="it is valid and its references resolve.",
+        texts={
+            SERVICE: "it is valid.",
+            DESTINATION: "it is valid and the Secrets that it names may be used.",
+            FILTER: "the query is understood.",
+        },
+        bad="False",
+        told=Told.BOTH,
+    ),
+    ConditionType(
+        name="Ready",
+        kinds=_ALL,
+        text="every deliverer that can be reached runs on it.",
+        texts={SERVICE: "every deliverer that can be reached runs on this configuration."},
+        bad="False",
+    ),
+    ConditionType(
+        name="InjectionComplete",
+        kinds=(SERVICE,),
+        text="every pod that should have a sidecar has one; the message names those that have "
+        "none.",
+        bad="False",
+        told=Told.BOTH,
+    ),
+    ConditionType(
+        name="SelectorsOverlap",
+        kinds=(SERVICE,),
+        text="another service's podSelector selects the same pods; the older service serves them.",
+        told=Told.BEGINNING,
+    ),
+    ConditionType(
+        name="GatewayReady",
+        kinds=(SERVICE,),
+        where="where gatewayRef or handOverTo is set",
+        text="the gateways that they name are there, can be gateways, and run; the message says "
+        "what is wrong.",
+        bad="False",
+        told=Told.BOTH,
+    ),
+    ConditionType(
+        name="OlderDeliverers",
+        kinds=(SERVICE,),
+        text="deliverers of an older version run, or may run; the message says what the "
+        "configuration leaves out for them.",
+    ),
+    ConditionType(
+        name="AnotherInstallation",
+        kinds=(SERVICE,),
+        text="a second installation of the operator overwrites this one's objects; the message "
+        "names both.",
+        told=Told.BEGINNING,
+    ),
+    ConditionType(
+        name="ReplicasScaledElsewhere",
+        kinds=(SERVICE,),
+        text="an autoscaler sets a gateway's replicas.",
+    ),
+    ConditionType(
+        name="NotDurableBeyondPod",
+        kinds=(SERVICE,),
+        where="in mode Sidecar",
+        text="journals lie in volumes that go with their pods, and no handOverTo takes their "
+        "indications over.",
+    ),
+    ConditionType(
+        name="Delivering",
+        kinds=(DESTINATION,),
+        text="the last attempt of every deliverer was a success; Unknown until something was sent.",
+        bad="False",
+        reported=True,
+    ),
+    ConditionType(
+        name="Backlogged",
+        kinds=(DESTINATION,),
+        text="a queue is nearly full, or its oldest indication waits for long.",
+        told=Told.BOTH,
+        reported=True,
+    ),
+    ConditionType(
+        name="ListenerUnreachable",
+        kinds=(DESTINATION,),
+        text="no deliverer gets anything through; the message says how it fails. Indications that "
+        "are relayed are delivered by the gateway: Delivering and ListenerUnreachable describe "
+        "its attempts.",
+        told=Told.BOTH,
+        reported=True,
+    ),
+    ConditionType(
+        name="RelayFailing",
+        kinds=(DESTINATION,),
+        where="where sidecars relay",
+        text="their last attempts to relay failed, and the indications wait with them.",
+        told=Told.BOTH,
+        reported=True,
+    ),
+    ConditionType(
+        name="SequenceIdentifiersShared",
+        kinds=(DESTINATION,),
+        where="with sequenceIdentifiers Send",
+        text="several deliverers lead to this URL.",
+        told=Told.BEGINNING,
+    ),
+    ConditionType(
+        name="SharedPortAndPath",
+        kinds=(DESTINATION,),
+        text="another destination may be the same listener.",
+        told=Told.BEGINNING,
+    ),
+    ConditionType(
+        name="RetryTooShort",
+        kinds=(DESTINATION,),
+        where="where a retry field or indicationLifetimeSeconds is written",
+        text="a listener that is down loses its first indication within ten minutes.",
+        told=Told.BEGINNING,
+    ),
+    ConditionType(
+        name="Draining",
+        kinds=(DESTINATION,),
+        text="the resource was deleted and its queue is still delivered; the message says how much "
+        "is left.",
+        told=Told.BOTH,
+    ),
+    ConditionType(
+        name="EarlierGenerationInForce",
+        kinds=(FILTER,),
+        text="an edit is not accepted, and an earlier one is in force.",
+    ),
+    ConditionType(
+        name="ClassUnknown",
+        kinds=(FILTER,),
+        text="a service does not know a class of the query, which then selects that class alone; "
+        "the message names the nearest known class.",
+        told=Told.BEGINNING,
+    ),
+)
+
+
+def conditions_described(kind: str, conditions: Iterable[ConditionType] = CONDITIONS) -> str:
+    """Return a sentence for each condition that a resource of ``kind`` may have."""
+    return " ".join(
+        f"{one.name}{one.where and f', {one.where}'}: {one.meaning(kind)}"
+        for one in conditions
+        if kind in one.kinds
+    )
+
 
 _MOST = 2**53
 _TIME = Text(max_length=64, format="date-time")
 
-_CONDITION = Struct(
-    fields=(
-        Field(
-            name="type",
-            type=Text(min_length=1, max_length=316),
-            required=True,
-            description="What the condition is about, such as Accepted or Ready.",
-        ),
-        Field(
-            name="status",
-            type=Text(values=("True", "False", "Unknown"), max_length=7),
-            required=True,
-            description="Whether it holds.",
-        ),
-        Field(
-            name="observedGeneration",
-            type=Integer(minimum=0, maximum=_MOST),
-            description="The metadata.generation that the condition was worked out from. "
-            "An older one than the resource's own means that the condition is out of date.",
-        ),
-        Field(
-            name="lastTransitionTime",
-            type=_TIME,
-            required=True,
-            description="When status last changed.",
-        ),
-        Field(
-            name="reason",
-            type=Text(min_length=1, max_length=1024),
-            required=True,
-            description="Why, as one CamelCase word for programs.",
-        ),
-        Field(
-            name="message",
-            type=Text(max_length=32768),
-            required=True,
-            description="Why, as a sentence for people, with the remedy where there is one.",
-        ),
-    )
+_CONDITION = structure(
+    Field(
+        "type",
+        Text(min_length=1, max_length=316),
+        "What the condition is about, such as Accepted or Ready.",
+        required=True,
+    ),
+    Field(
+        "status",
+        Text(values=("True", "False", "Unknown"), max_length=7),
+        "Whether it holds.",
+        required=True,
+    ),
+    Field(
+        "observedGeneration",
+        Integer(minimum=0, maximum=_MOST),
+        "The metadata.generation that the condition was worked out from. "
+        "An older one than the resource's own means that the condition is out of date.",
+    ),
+    Field("lastTransitionTime", _TIME, "When status last changed.", required=True),
+    Field(
+        "reason",
+        Text(min_length=1, max_length=1024),
+        "Why, as one CamelCase word for programs.",
+        required=True,
+    ),
+    Field(
+        "message",
+        Text(max_length=32768),
+        "Why, as a sentence for people, with the remedy where there is one.",
+        required=True,
+    ),
 )
 
 _OBSERVED_GENERATION = Field(
-    name="observedGeneration",
-    type=Integer(minimum=0, maximum=_MOST),
-    description="The metadata.generation that this status was worked out from.",
+    "observedGeneration",
+    Integer(minimum=0, maximum=_MOST),
+    "The metadata.generation that this status was worked out from.",
 )
 
 AGE = Column(
-    name="Age",
-    type="date",
-    path=".metadata.creationTimestamp",
-    description="How long ago the resource was created.",
+    "Age", ".metadata.creationTimestamp", "How long ago the resource was created.", type="date"
 )
 
 
 def condition_column(condition: str, description: str, *, priority: int = 0) -> Column:
     """A column that shows the status of one condition."""
     return Column(
-        name=condition,
-        path=f'.status.conditions[?(@.type=="{condition}")].status',
-        description=description,
+        condition,
+        f'.status.conditions[?(@.type=="{condition}")].status',
+        description,
         priority=priority,
     )
 
 
 REASON = Column(
-    name="Reason",
-    path='.status.conditions[?(@.type=="Ready")].reason',
-    description="Why it is ready, or not.",
+    "Reason", '.status.conditions[?(@.type=="Ready")].reason', "Why it is ready, or not."
 )
 READY = condition_column("Ready", "Whether every deliverer that can be reached runs on it.")
 
@@ -82,23 +280,23 @@ READY = condition_column("Ready", "Whether every deliverer that can be reached r
 def status(kind: str, *fields: Field) -> Struct:
     """The status of a kind: what all have, and its own ``fields``."""
     listed = Field(
-        name="conditions",
-        type=ListOf(item=_CONDITION, key="type", max_items=32),
-        description=f"What holds for this resource now. {conditions_described(kind)}",
+        "conditions",
+        ListOf(item=_CONDITION, key="type", max_items=32),
+        f"What holds for this resource now. {conditions_described(kind)}",
     )
-    return Struct(fields=(_OBSERVED_GENERATION, listed, *fields))
+    return structure(_OBSERVED_GENERATION, listed, *fields)
 
 
 def count(name: str, description: str) -> Field:
     """A number of things."""
-    return Field(name=name, type=Integer(minimum=0, maximum=_MOST), description=description)
+    return Field(name, Integer(minimum=0, maximum=_MOST), description)
 
 
 def moment(name: str, description: str) -> Field:
     """A point in time."""
-    return Field(name=name, type=_TIME, description=description)
+    return Field(name, _TIME, description)
 
 
 def word(name: str, description: str, *values: str) -> Field:
     """A short text, or one of ``values``."""
-    return Field(name=name, type=Text(max_length=256, values=values), description=description)
+    return Field(name, Text(max_length=256, values=values), description)

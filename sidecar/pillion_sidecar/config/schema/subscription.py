@@ -2,7 +2,16 @@
 
 from enum import StrEnum
 
-from pillion_sidecar.config.schema.common import LONGEST_TIME, TIME, RemovalAction, immutable
+from pillion_sidecar.config.schema.common import (
+    LONGEST_TIME,
+    SERVICE_NAME_LENGTH,
+    SERVICE_NAME_RULES,
+    TIME,
+    RemovalAction,
+    immutable,
+    matching,
+    reference,
+)
 from pillion_sidecar.config.schema.fields import (
     Column,
     Integer,
@@ -11,15 +20,11 @@ from pillion_sidecar.config.schema.fields import (
     ListOf,
     Rule,
     Text,
-)
-from pillion_sidecar.config.schema.rules import (
-    SERVICE_NAME_LENGTH,
-    SERVICE_NAME_RULES,
-    matching,
-    reference,
+    declared,
+    resource,
+    structure,
 )
 from pillion_sidecar.config.schema.status import AGE, READY, REASON, status, word
-from pillion_sidecar.config.schema.values import declared, resource, structure
 
 _DURATION = Integer(minimum=1, maximum=LONGEST_TIME)
 
@@ -221,21 +226,10 @@ INDICATION_SUBSCRIPTION = Kind(
     columns=(
         READY,
         REASON,
-        Column(
-            name="State",
-            path=".status.subscriptionState",
-            description="Whether indications are delivered for it.",
-        ),
-        Column(name="Filter", path=".spec.filterRef.name", description="The filter."),
-        Column(
-            name="Destination", path=".spec.destinationRef.name", description="The destination."
-        ),
-        Column(
-            name="Service",
-            path=".spec.serviceRef.name",
-            description="The service that serves it.",
-            priority=1,
-        ),
+        Column("State", ".status.subscriptionState", "Whether indications are delivered for it."),
+        Column("Filter", ".spec.filterRef.name", "The filter."),
+        Column("Destination", ".spec.destinationRef.name", "The destination."),
+        Column("Service", ".spec.serviceRef.name", "The service that serves it.", priority=1),
         AGE,
     ),
 )

@@ -6,7 +6,7 @@ from generate_operator_reference import conditions_page
 from pillion_operator.controllers.status_writer import Transition, transitions
 from pillion_operator.status import conditions as written
 from pillion_sidecar.config.schema import KINDS
-from pillion_sidecar.config.schema.conditions import (
+from pillion_sidecar.config.schema.status import (
     CONDITIONS,
     FILTER,
     SERVICE,

@@ -1,0 +1,360 @@
+"""The URL of a listener, and how a destination trusts it and authenticates to it.
+
+DSP1054 lets a Destination omit its scheme and assumes http. Pillion refuses such a URL: a URL that
+silently means "without TLS" is most often a mistake.
+"""
+
+import json
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pillion_sidecar.config.schema.common import (
+    cel_matches,
+    matching,
+    reference,
+    secret_key_reference,
+    unlike,
+    whole,
+)
+from pillion_sidecar.config.schema.fields import (
+    Field,
+    JSONObject,
+    Rule,
+    Text,
+    declared,
+    resource,
+    structure,
+)
+from pillion_sidecar.protocols import PROTOCOLS, Protocol, Scheme, schemes_of
+
+_SCHEMES = schemes_of(PROTOCOLS.values())
+
+
+def _one_of(schemes: Iterable[Scheme]) -> str:
+    """A regular expression of the schemes' names; x and xs are written xs?."""
+    names = {scheme.name for scheme in schemes}
+    pairs = {name for name in names if f"{name}s" in names}
+    single = names - pairs - {f"{name}s" for name in pairs}
+    return f"(?i:{'|'.join(sorted([*(f'{name}s?' for name in pairs), *single]))})"
+
+
+def _listed(schemes: Iterable[Scheme]) -> str:
+    return " or ".join(f"{scheme.name}://" for scheme in schemes)
+
+
+_SCHEME = f"{_one_of(_SCHEMES)}://"
+_HTTP = tuple(scheme for scheme in _SCHEMES if scheme.name in ("http", "https"))
+# Which texts with two colons are IPv6 addresses is for each deliverer to judge.
+_HOST = r"([A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*\])"
+_PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_REST = "([/?#].*)?"
+_LOOPBACK = r"((?i:localhost)|127\.[0-9]+\.[0-9]+\.[0-9]+|\[::1\])"
+
+#: A URL that is spoken to without TLS, and one of these that does not leave this machine.
+PLAIN = f"{_one_of(one for one in _SCHEMES if not one.is_secure)}://.*"
+LOOPBACK = f"{_SCHEME}{_LOOPBACK}(:[0-9]*)?{_REST}"
+
+
+def _url_rules(schemes: tuple[Scheme, ...], *, credentials: str) -> tuple[Rule, ...]:
+    """The rules of any URL with one of ``schemes``; ``credentials`` is what to do about a user name
+    in it."""
+    scheme = f"{_one_of(schemes)}://"
+    return (
+        matching(
+            r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]*",
+            message="holds a character that no URL may hold",
+            remedy="Write spaces and letters outside ASCII as %XX, "
+            "and an international host name in its xn-- form.",
+        ),
+        matching(
+            f"{scheme}.*",
+            message=f"does not begin with {_listed(schemes)}",
+            remedy="Write the scheme in front of the host, such as https://host/path.",
+        ),
+        matching(
+            f"{scheme}[^/?#@]*{_REST}",
+            when=f"{scheme}.*",
+            message="holds a user name or password",
+            remedy=credentials,
+        ),
+        matching(
+            "[^#]*",
+            message="holds a fragment (#), which is never sent",
+            remedy="Remove it, or write # as %23.",
+        ),
+        matching(
+            f"{scheme}{_HOST}(:[^/?#]*)?{_REST}",
+            when=f"{scheme}[^/?#@]*{_REST}",
+            message="names no host",
+            remedy="Write a host name of letters, digits, '-', '_' and single dots, an IPv4 "
+            "address, or an IPv6 address in brackets.",
+        ),
+        matching(
+            f"{scheme}{_HOST}:{_PORT}{_REST}",
+            when=f"{scheme}{_HOST}:[^/?#@]*{_REST}",
+            message="names a port that is not within 1 to 65535",
+            remedy="Write such a port, or none for the scheme's own (80 or 443).",
+        ),
+    )
+
+
+URL = Text(
+    min_length=1,
+    max_length=2048,
+    rules=_url_rules(
+        _SCHEMES,
+        credentials="Put them into a Secret and name that under credentials.basic.",
+    ),
+)
+
+#: What other URLs lie below: they have its scheme, host, port and first segments of the path.
+PREFIX = Text(
+    min_length=1,
+    max_length=2048,
+    rules=(
+        *_url_rules(_HTTP, credentials="Remove them: callbacks carry none."),
+        matching(
+            r"[^?]*",
+            message="holds a query (?), which is no part of a prefix",
+            remedy="End it in the path.",
+        ),
+        unlike(
+            r".*%(2[eEfF]|5[cC]).*|.*/\.\.?(/.*)?",
+            message="holds a dot segment, or an encoded dot, slash or backslash",
+            remedy="Write the path without them, as it is compared.",
+        ),
+    ),
+)
+
+
+def protocol_rules(protocols: Iterable[Protocol]) -> tuple[Rule, ...]:
+    """Rules over the spec of a destination: what its protocol does not take, where others do."""
+    known = tuple(protocols)
+    schemes = schemes_of(known)
+    kinds = dict.fromkeys(kind for protocol in known for kind in protocol.credentials)
+    rules = []
+    for protocol in known:
+        if {one.name for one in protocol.schemes} != {one.name for one in schemes}:
+            rules.append(_scheme_rule(protocol))
+        rules += [_kind_rule(protocol, kind) for kind in kinds if kind not in protocol.credentials]
+    return tuple(rules)
+
+
+def _scheme_rule(protocol: Protocol) -> Rule:
+    regex = f"{_one_of(protocol.schemes)}://.*"
+    fits = whole(regex)
+    return Rule(
+        cel=f"self.protocol != {json.dumps(protocol.name)} || !has(self.destination) || "
+        f"{cel_matches('self.destination', regex)}",
+        holds=lambda spec: (
+            spec["protocol"] != protocol.name
+            or "destination" not in spec
+            or fits(spec["destination"])
+        ),
+        field="destination",
+        message=f"has a scheme that {protocol.name} does not have",
+        remedy=f"Begin it with {_listed(protocol.schemes)}.",
+    )
+
+
+def _kind_rule(protocol: Protocol, kind: str) -> Rule:
+    return Rule(
+        cel=f"self.protocol != {json.dumps(protocol.name)} || !has(self.credentials) || "
+        f"!has(self.credentials.{kind})",
+        holds=lambda spec: (
+            spec["protocol"] != protocol.name or kind not in spec.get("credentials", {})
+        ),
+        field="credentials",
+        message=f"holds {kind}, which {protocol.name} cannot send",
+        remedy="Remove it, or choose another protocol.",
+    )
+
+
+_LABELLED = 'labelled pillion.dev/credentials: "true"'
+
+
+@resource
+class TLSOptions:
+    """How a TLS listener is met. PEM bytes come from Secrets."""
+
+    verify: bool = declared(
+        default=True,
+        name="insecureSkipVerify",
+        json_default=False,
+        convert=operator.not_,
+        description="Whether any certificate is accepted. For trials only: an attacker in between "
+        "can then read and answer everything.",
+    )
+    server_name: str | None = declared(
+        default=None,
+        type=Text(
+            min_length=1,
+            max_length=253,
+            rules=(
+                matching(
+                    "[A-Za-z0-9.:_-]+",
+                    message="is not a host name",
+                    remedy="Write the name that the listener's certificate is made out to.",
+                ),
+            ),
+        ),
+        assumed="the host of `destination`",
+        description="The name that the listener's certificate must be made out to, where that is "
+        "not the host of the URL.",
+    )
+    #: Whether a name in the certificate's subject counts where it has no subjectAltName.
+    allow_common_name: bool = declared(
+        default=False,
+        # No default: deliverers of earlier versions refuse fields that they do not know.
+        assumed="false",
+        description="Whether a certificate without subjectAltName may name the listener in the "
+        "common name (CN) of its subject alone. RFC 9525 forbids it, so such a certificate is "
+        "refused unless this is true. A name only: an IP address must stand in subjectAltName.",
+    )
+    ca_certificates: bytes | None = declared(
+        default=None,
+        name="caSecretRef",
+        type=secret_key_reference("the certificates, in PEM", key="ca.crt"),
+        assumed="the authorities that the system trusts",
+        description=f"The Secret, {_LABELLED}, with the authorities that the listener's "
+        "certificate must come from, instead of those that the system trusts.",
+    )
+    client_certificate: bytes | None = declared(
+        default=None,
+        name="clientCertificateSecretRef",
+        type=reference("Secret"),
+        description=f"The Secret of type kubernetes.io/tls, {_LABELLED}, whose tls.crt and "
+        "tls.key the deliverer shows to the listener.",
+    )
+    client_key: bytes | None = field(default=None, repr=False)
+
+
+TLS = structure(
+    TLSOptions,
+    rules=(
+        Rule(
+            cel="!self.insecureSkipVerify || !has(self.caSecretRef)",
+            holds=lambda tls: not tls["insecureSkipVerify"] or "caSecretRef" not in tls,
+            field="insecureSkipVerify",
+            message="is true, so caSecretRef would have no effect",
+            remedy="Remove one of the two.",
+        ),
+        Rule(
+            cel="!self.insecureSkipVerify || !has(self.allowCommonName) || !self.allowCommonName",
+            holds=lambda tls: not (tls["insecureSkipVerify"] and tls.get("allowCommonName")),
+            field="insecureSkipVerify",
+            message="is true, so allowCommonName would have no effect",
+            remedy="Remove one of the two.",
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """Basic (username and password) or bearer (token) credentials."""
+
+    username: str | None = None
+    password: str | None = None
+    bearer_token: str | None = None
+
+    def __repr__(self) -> str:
+        return "Credentials(…)"
+
+
+CREDENTIALS = structure(
+    Field(
+        "basic",
+        structure(
+            Field(
+                "secretRef",
+                reference("Secret"),
+                f"The Secret, {_LABELLED}, with the keys username and password.",
+                required=True,
+            )
+        ),
+        "A user name and a password (RFC 7617).",
+    ),
+    Field(
+        "bearer",
+        structure(
+            Field(
+                "secretRef",
+                secret_key_reference("the token", key="token"),
+                f"The Secret, {_LABELLED}, with the token.",
+                required=True,
+            )
+        ),
+        "A token (RFC 6750).",
+    ),
+    rules=(
+        Rule(
+            cel="has(self.basic) != has(self.bearer)",
+            holds=lambda credentials: ("basic" in credentials) != ("bearer" in credentials),
+            message="holds both basic and bearer, or neither",
+            remedy="Write exactly one of the two.",
+        ),
+    ),
+)
+
+URL_SOURCE = structure(
+    Field(
+        "secretKeyRef",
+        secret_key_reference("the URL", key="url"),
+        f"The Secret, {_LABELLED}, with the URL.",
+        required=True,
+    )
+)
+
+#: A destination has one URL: it is written, or it is in a Secret.
+URL_SOURCE_RULES = (
+    Rule(
+        cel="has(self.destination) || has(self.destinationFrom)",
+        holds=lambda spec: "destination" in spec or "destinationFrom" in spec,
+        field="destination",
+        message="is missing",
+        remedy="Write the URL of the listener, or name its Secret in destinationFrom.",
+    ),
+    Rule(
+        cel="!has(self.destination) || !has(self.destinationFrom)",
+        holds=lambda spec: "destination" not in spec or "destinationFrom" not in spec,
+        field="destinationFrom",
+        message="names a URL in a Secret beside the one in destination",
+        remedy="Remove one of the two.",
+    ),
+)
+
+_is_plain = whole(PLAIN)
+_is_loopback = whole(LOOPBACK)
+
+
+def _tls_is_used(spec: JSONObject) -> bool:
+    return "tls" not in spec or not _is_plain(spec.get("destination", ""))
+
+
+def _credentials_stay_secret(spec: JSONObject) -> bool:
+    url = spec.get("destination", "")
+    return "credentials" not in spec or not _is_plain(url) or _is_loopback(url)
+
+
+#: Rules over the whole spec of a destination. Of a URL in a Secret the deliverer asks them.
+SECURITY_RULES = (
+    Rule(
+        cel="!has(self.tls) || !has(self.destination) || "
+        f"!{cel_matches('self.destination', PLAIN)}",
+        holds=_tls_is_used,
+        field="tls",
+        message="has no effect on a destination that is not https",
+        remedy="Write https:// in destination, or remove tls.",
+    ),
+    Rule(
+        cel="!has(self.credentials) || !has(self.destination) || "
+        f"!{cel_matches('self.destination', PLAIN)} || "
+        f"{cel_matches('self.destination', LOOPBACK)}",
+        holds=_credentials_stay_secret,
+        field="credentials",
+        message="would travel readable by anyone on the way, since destination is not https",
+        remedy="Write https:// in destination. (Plain http may carry them to loopback only.)",
+    ),
+)
