@@ -40,7 +40,7 @@ _EVENTS_HEAD = """\
 <!-- Made by `make generate` from pillion_operator; do not edit. -->
 
 The form of a line is that of a [deliverer's](events.md). Match on `event`: names stay, messages may
-change. Kubernetes Events are [another thing](../operator.md#events).
+change. Kubernetes Events are [another thing](../conditions.md#events).
 
 | Event | Level | Meaning | Fields |
 | --- | --- | --- | --- |
@@ -52,7 +52,7 @@ _CONDITIONS_HEAD = """\
 <!-- Made by `make generate` from pillion_sidecar; do not edit. -->
 
 The condition types in `status.conditions`, and the Events on their transitions.
-[The operator](../operator.md#conditions) has the reasons of each.
+[The operator](../conditions.md#conditions) has the reasons of each.
 
 | Condition | Kinds | Meaning | Events |
 | --- | --- | --- | --- |

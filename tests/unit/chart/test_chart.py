@@ -198,7 +198,9 @@ def set_by(path: str, part: Any) -> Iterator[str]:
         yield path
 
 
-@pytest.mark.parametrize("block", blocks(DOCS / "helm.md", "yaml"))
+@pytest.mark.parametrize(
+    "block", [*blocks(DOCS / "helm.md", "yaml"), *blocks(DOCS / "rights.md", "yaml")]
+)
 def test_values_on_the_page_are_values_of_the_chart(block: str) -> None:
     assert set(set_by("", yaml.safe_load(block))) <= DESCRIBED
 
@@ -207,6 +209,7 @@ def test_values_named_on_the_page_are_values_of_the_chart() -> None:
     sections = "|".join(name for name, value in VALUES.items() if isinstance(value, dict))
     # The last section names values of other charts, too.
     page, _, _ = text_of("helm.md").partition("\n## Beside other charts\n")
+    page += text_of("rights.md")
     named = set(re.findall(rf"`((?:{sections})\.[A-Za-z.]+)", page))
     assert len(named) > 8
     assert named <= DESCRIBED

@@ -112,7 +112,10 @@ PAGES_OF_METRICS = (
     "journal-care.md",
     "logs.md",
     "monitoring.md",
+    "gateways.md",
     "publishing.md",
+    "publishing-to-a-gateway.md",
+    "restart.md",
     "runbook.md",
     "running.md",
     "sizing.md",
@@ -162,7 +165,9 @@ def test_a_limit_of_intake_is_the_constant(begins: str, figures: list[float]) ->
     ],
 )
 def test_a_limit_of_a_gateways_door_is_the_constant(begins: str, figures: list[float]) -> None:
-    (row,) = [row for row in table("publishing.md", "which") if row[0].startswith(begins)]
+    (row,) = [
+        row for row in table("publishing-to-a-gateway.md", "which") if row[0].startswith(begins)
+    ]
     assert numbers(row[1]) == figures
 
 
@@ -223,7 +228,7 @@ def test_a_gateways_connections_fit_in_the_charts_limit_with_all_else() -> None:
         if not name.startswith(("bodies", "connections of intake"))
     ]
     assert sum(others) + MOST_BODY_BYTES + size <= chart_limit()
-    assert f"{number} at 384 MiB" in text_of("publishing.md")
+    assert f"{number} at 384 MiB" in text_of("publishing-to-a-gateway.md")
 
 
 def test_the_head_of_a_request_is_as_long_as_the_constants_say() -> None:
@@ -337,7 +342,7 @@ def table_of_subscriptions() -> list[list[str]]:
             f"else {QUEUE_SIZE_IN_MEMORY:,}.",
         ),
         (
-            "delivery.md",
+            "restart.md",
             f"`shutdownGracePeriodSeconds` ({SERVICE.shutdown_grace_period_seconds:g})",
         ),
         (
@@ -353,7 +358,7 @@ def table_of_subscriptions() -> list[list[str]]:
             f"`shutdownGracePeriodSeconds` ({SERVICE.shutdown_grace_period_seconds:g})",
         ),
         ("delivery.md", f"| what waits for a slow disk, at {MAXIMUM_WAITING // MIB} MiB |"),
-        ("delivery.md", f"delivered in the last {SETTLE_SECONDS:g} seconds before a crash"),
+        ("restart.md", f"delivered in the last {SETTLE_SECONDS:g} seconds before a crash"),
         ("sizing.md", f"at most {VOLUME_SHARE * 100:.0f} % of `deliverer.storage.sizeLimit`"),
         ("sizing.md", f"or {DEFAULT_BYTES >> 30} GiB without the field"),
         ("sizing.md", f"at {IDENTITY_BYTES} bytes each"),
