@@ -145,8 +145,8 @@ class RecordingFiles:
     def remove(self, name: str) -> None:
         self.do(Operation(kind=Kind.REMOVE, file=self._find(name), name=name))
 
-    def identity(self, name: str) -> int:
-        return self._find(name)
+    def has(self, name: str, file: int) -> bool:
+        return self._names.get(name) == file
 
     def sync_folder(self) -> None:
         self.do(Operation(kind=Kind.SYNC_FOLDER))
@@ -204,8 +204,8 @@ class RecordingFile:
     def truncate(self, size: int) -> None:
         self._do(Kind.TRUNCATE, size=size)
 
-    def identity(self) -> int:
-        return self._file
+    def is_named(self, name: str) -> bool:
+        return self._files.has(name, self._file)
 
     def close(self) -> None:
         self._open = False

@@ -33,7 +33,15 @@ BOOT_ID = bytes(range(16, 32))
 class MemoryFile:
     """A file of ``MemoryFiles``."""
 
-    def __init__(self, content: bytearray, *, writable: bool, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        contents: dict[str, bytearray],
+        content: bytearray,
+        *,
+        writable: bool,
+        changed: Callable[[], None],
+    ) -> None:
+        self._contents = contents
         self._content = content
         self._writable = writable
         self._changed = changed
@@ -73,8 +81,8 @@ class MemoryFile:
         content.extend(bytes(max(0, size - len(content))))
         del content[size:]
 
-    def identity(self) -> int:
-        return id(self._content)
+    def is_named(self, name: str) -> bool:
+        return self._contents.get(name) is self._content
 
     def close(self) -> None:
         """Nothing is held."""
@@ -113,15 +121,12 @@ class MemoryFiles:
         return self.open(name, writable=True)
 
     def open(self, name: str, *, writable: bool = False) -> File:
-        return MemoryFile(self._of(name), writable=writable, changed=self._changed)
+        return MemoryFile(self.contents, self._of(name), writable=writable, changed=self._changed)
 
     def rename(self, name: str, new_name: str) -> None:
         self._changed()
         self.contents[new_name] = self._of(name)
         del self.contents[name]
-
-    def identity(self, name: str) -> int:
-        return id(self._of(name))
 
     def remove(self, name: str) -> None:
         self._changed()

@@ -3,7 +3,7 @@
 import errno
 import os
 import threading
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -103,8 +103,8 @@ class _File:
     def truncate(self, size: int) -> None:
         self._file.truncate(size)
 
-    def identity(self) -> Hashable:
-        return self._file.identity()
+    def is_named(self, name: str) -> bool:
+        return self._file.is_named(name)
 
     def close(self) -> None:
         self._file.close()

@@ -80,9 +80,6 @@ class Snapshot:
     def sync_folder(self) -> None:
         _refuse()
 
-    def identity(self, name: str) -> NoReturn:
-        _refuse()
-
     def boot_id(self) -> bytes:
         return self._files.boot_id()
 
@@ -176,7 +173,7 @@ class _OpenFile:
     def truncate(self, size: int) -> None:
         _refuse()
 
-    def identity(self) -> NoReturn:
+    def is_named(self, name: str) -> NoReturn:
         _refuse()
 
     def close(self) -> None:

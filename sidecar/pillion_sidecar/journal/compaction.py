@@ -110,6 +110,8 @@ class Compaction:
         """Begin to remove the oldest segment, where that is due and not under way."""
         if self._segment is not None or self._is_closed or self._log.error is not None:
             return
+        if len(self._log.segments) < 2:
+            return
         oldest = self._log.oldest
         if oldest is None or not self._is_due(oldest):
             return
@@ -189,9 +191,7 @@ class Compaction:
                 self._remember(found.digest, found.accepted_at, found.expires)
             return None
         record = copy_indication(found.record, places, origin=self._segment.number)
-        position = self._log.append(record)
-        if found.digest is not None:
-            self._log.remember()
+        position = self._log.append(record, has_identity=found.digest is not None)
         return Copied(found, position, len(record))
 
     def _remember(self, digest: bytes, accepted_at: float, expires: float) -> None:

@@ -184,12 +184,15 @@ class DiskJournal:
         settings: JournalSettings,
         observer: CommitObserver | None,
     ) -> None:
-        self._journal_id, self._offset = recovery.journal_id, recovery.offset
+        self._journal_id = recovery.journal_id
+        #: See ``Journal``.
+        self.id, self.offset = recovery.journal_id.hex(), recovery.offset
+        self.durability = settings.durability
         self._flags = 0 if settings.durability is Durability.DISK else _BODILESS
         self._clock, self._timers, self._call_soon = clock, timers, call_soon
         self._reader, self._shelf, self._observer = reader, shelf, observer
         self._owner: JournalOwner | None = None
-        self._last_id = self._told_id = recovery.next_id - 1
+        self.last_id = self._told_id = recovery.next_id - 1
         self._next_epoch, self._shared = recovery.recovered.next_epoch, recovery.shared
         #: Held indications by id; they stay in memory, wherever their records lie.
         self._held = {indication.id: indication for indication, _ in recovery.recovered.held}
@@ -219,27 +222,22 @@ class DiskJournal:
             glances=glances,
             call_soon=call_soon,
         )
-        self._compaction = Compaction(
+        self._compaction = self._make_compaction(recovery)
+        # Parts of ``Journal`` that one owner implements alone.
+        self.destination, self.subscription = self._naming.destination, self._naming.subscription
+        self.refusal, self.barrier = self._log.refusal, self._log.barrier
+        self.load = self._loading.load
+
+    def _make_compaction(self, recovery: Recovery) -> Compaction:
+        return Compaction(
             log=self._log,
-            shelf=shelf,
-            reader=reader,
-            settings=settings,
+            shelf=self._shelf,
+            reader=self._reader,
+            settings=self._settings,
             journal=self,
             identities=recovery.identities,
             copies=recovery.copies,
         )
-
-    @property
-    def id(self) -> str:
-        return self._journal_id.hex()
-
-    @property
-    def durability(self) -> Durability:
-        return self._settings.durability
-
-    @property
-    def offset(self) -> float:
-        return self._offset
 
     def attach(self, owner: JournalOwner) -> None:
         """Name the owner, and begin the first segment with what it says: what was recovered must be
@@ -248,18 +246,7 @@ class DiskJournal:
         self._log.begin()
         self._call_soon(self._log.flush)
 
-    # ------------------------------------------------------------------ names
-
-    def destination(self, *, uid: str, name: str) -> int:
-        return self._naming.destination(uid, name)
-
-    def subscription(self, *, uid: str, name: str, filter_name: str) -> int:
-        return self._naming.subscription(uid, name, filter_name)
-
     # ------------------------------------------------------------------ what is accepted
-
-    def refusal(self, size: int) -> str | None:
-        return self._log.refusal(size)
 
     def is_over_bytes(self, size: int) -> bool:
         return self._log.live + size > self._over
@@ -267,20 +254,18 @@ class DiskJournal:
     def append(self, indication: Indication, places: Sequence[Place], *, held: int = 0) -> None:
         if held and self._held.pop(held, None) is not None:
             self._log.remove_live(indication.position, indication.size)
-        size = self._take(indication, places, self._flags, held)
-        if places:
-            self._log.add_live(size)
-            if len(places) > 1:
-                self._shared[indication.id] = len(places)
+        self._write(indication, places, self._flags, origin=held)
+        if len(places) > 1:
+            self._shared[indication.id] = len(places)
 
     def hold(self, indication: Indication, places: Sequence[Place]) -> None:
-        self._log.add_live(self._take(indication, places, self._flags | _HELD, 0))
+        self._write(indication, places, self._flags | _HELD)
         self._held[indication.id] = indication
 
-    def _take(
-        self, indication: Indication, places: Sequence[Place], flags: int, origin: int
-    ) -> int:
-        self._last_id = indication.id = self._last_id + 1
+    def _write(
+        self, indication: Indication, places: Sequence[Place], flags: int, *, origin: int = 0
+    ) -> None:
+        self.last_id = indication.id = self.last_id + 1
         log = self._log
         if self._naming.has_new:
             for names in self._new_names():
@@ -288,24 +273,21 @@ class DiskJournal:
         record = encode_indication(
             indication,
             places,
-            accepted_at=indication.accepted_at + self._offset,
+            accepted_at=indication.accepted_at + self.offset,
             flags=flags,
             origin=origin,
         )
-        indication.position = log.append(record)
         indication.size = size = len(record)
-        if indication.digest is not None:
-            log.remember()
-        return size
+        live = size if places or flags & _HELD else 0
+        indication.position = log.append(
+            record, live=live, has_identity=indication.digest is not None
+        )
 
     def end_hold(self, indication: Indication, reason: DiscardReason) -> None:
         if self._held.pop(indication.id, None) is not None:
             self._log.remove_live(indication.position, indication.size)
         self._settling.end_hold(indication.id, reason)
         self._flush_soon()
-
-    def barrier(self, done: Callable[[], None]) -> None:
-        self._log.barrier(done)
 
     # ------------------------------------------------------------------ what becomes of it
 
@@ -341,15 +323,8 @@ class DiskJournal:
     def _flush(self) -> None:
         # Left alone where a commit took all: a timer that is cancelled with each commit costs more.
         self._is_settle_due = False
-        if self._settling:
+        if not self._settling.is_empty:
             self._log.flush()
-
-    def load(
-        self,
-        positions: Sequence[int],
-        done: Callable[[Sequence[Indication | None]], None],
-    ) -> None:
-        self._loading.load(positions, done)
 
     def close(self) -> None:
         """Commit what was taken, and close the files. Blocks until that is done; the caller closes
@@ -391,7 +366,7 @@ class DiskJournal:
             # A start that was broken off leaves the folder as it was recovered.
             return []
         records: list[bytes] = []
-        if self._settling:
+        if not self._settling.is_empty:
             if self.before_settling is not None:
                 self.before_settling()
             records = self._settling.take()
@@ -409,7 +384,7 @@ class DiskJournal:
         names = self._naming.take_all()
         snapshot = Snapshot(
             time=self.time(),
-            next_id=self._last_id + 1,
+            next_id=self.last_id + 1,
             next_epoch=self._next_epoch,
             commit=commit,
             names=names,
@@ -425,11 +400,8 @@ class DiskJournal:
         """The record of new names, twice: one may be damaged."""
         return [encode_names(self._naming.take_new())] * 2
 
-    def last_id(self) -> int:
-        return self._last_id
-
     def time(self) -> float:
-        return self._clock.monotonic() + self._offset
+        return self._clock.monotonic() + self.offset
 
     def opened(self) -> None:
         self._compaction.consider()
@@ -439,8 +411,9 @@ class DiskJournal:
         if self._observer is not None:
             self._observer.journal_committed(seconds)
         if batch.last_id > self._told_id:
+            assert self._owner is not None
             self._told_id = batch.last_id
-            self.owner.committed(batch.last_id)
+            self._owner.committed(batch.last_id)
         for done in batch.barriers:
             done()
         self._compaction.consider()

@@ -7,7 +7,7 @@ that crash, tear and reorder.
 import errno
 import fcntl
 import os
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -137,8 +137,8 @@ class File(Protocol):
     def truncate(self, size: int) -> None:
         """Cut the file, or lengthen it by zeros that take no room."""
 
-    def identity(self) -> Hashable:
-        """Return what tells it from every other file."""
+    def is_named(self, name: str) -> bool:
+        """Whether the folder still has this file under ``name``."""
 
     def close(self) -> None:
         """Release the file."""
@@ -165,9 +165,6 @@ class Files(Protocol):
     def remove(self, name: str) -> None:
         """Remove a file."""
 
-    def identity(self, name: str) -> Hashable:
-        """Return what tells the file of a name from every other: that of the open file."""
-
     def sync_folder(self) -> None:
         """Return once all that was created, renamed and removed is on disk."""
 
@@ -179,14 +176,13 @@ class Files(Protocol):
 class SystemFile:
     """A file of the operating system."""
 
-    __slots__ = ("_descriptor", "_link", "_proc", "_watch")
+    __slots__ = ("_descriptor", "_folder", "_link", "_proc")
 
-    def __init__(self, descriptor: int, watch: Callable[["SystemFile", Hashable], None]) -> None:
-        """``watch`` is called with the identity when that is asked for."""
+    def __init__(self, descriptor: int, folder: str) -> None:
         self._descriptor = descriptor
+        self._folder = folder
         self._proc = f"/proc/self/fd/{descriptor}"
-        self._watch = watch
-        #: Where the file was when its identity was asked for; empty where nobody can say.
+        #: Where the file was when it was last compared with its name; empty if unknown.
         self._link = ""
 
     def write(self, offset: int, data: Buffer) -> None:
@@ -234,28 +230,26 @@ class SystemFile:
     def truncate(self, size: int) -> None:
         os.ftruncate(self._descriptor, size)
 
-    def identity(self) -> Hashable:
-        self._link = self._where()
-        found = os.fstat(self._descriptor)
-        identity = found.st_dev, found.st_ino
-        self._watch(self, identity)
-        return identity
-
-    def stayed_at(self, path: str) -> bool:
-        """Whether the file is certainly where it was when its identity was asked for, and that is
-        at ``path``."""
-        link = self._link
-        return link.endswith(path[path.rindex("/") :]) and self._where() == link
-
-    def _where(self) -> str:
-        # Linux follows the file through renames, its folders' too, and marks what was deleted.
+    def is_named(self, name: str) -> bool:
+        # Linux follows a file through renames, its folders' too, and marks a deleted one. Without
+        # a stat: Linux 6.13 gives a file that was looked at a new time with its next write, and a
+        # commit then takes half as much CPU again.
         try:
-            return os.readlink(self._proc)
+            link = os.readlink(self._proc)
         except OSError:
-            return ""
+            link = ""
+        if link and link == self._link and link.endswith(f"/{name}"):
+            return True
+        try:
+            found = os.stat(f"{self._folder}/{name}")
+        except FileNotFoundError:
+            return False
+        if not os.path.samestat(found, os.fstat(self._descriptor)):
+            return False
+        self._link = link
+        return True
 
     def close(self) -> None:
-        self._link = ""
         os.close(self._descriptor)
 
 
@@ -264,12 +258,6 @@ class SystemFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._prefix = f"{folder}/"
-        #: The file whose identity was asked for last, and that identity.
-        self._watched: tuple[SystemFile, Hashable] | None = None
-
-    def _watch(self, file: SystemFile, identity: Hashable) -> None:
-        self._watched = file, identity
 
     def names(self) -> list[str]:
         with os.scandir(self._folder) as entries:
@@ -280,26 +268,17 @@ class SystemFiles:
 
     def create(self, name: str) -> File:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        return SystemFile(os.open(self._folder / name, flags, 0o600), self._watch)
+        return SystemFile(os.open(self._folder / name, flags, 0o600), str(self._folder))
 
     def open(self, name: str, *, writable: bool = False) -> File:
         flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC
-        return SystemFile(os.open(self._folder / name, flags), self._watch)
+        return SystemFile(os.open(self._folder / name, flags), str(self._folder))
 
     def rename(self, name: str, new_name: str) -> None:
         os.replace(self._folder / name, self._folder / new_name)
 
     def remove(self, name: str) -> None:
         (self._folder / name).unlink()
-
-    def identity(self, name: str) -> Hashable:
-        path = self._prefix + name
-        if self._watched is not None and self._watched[0].stayed_at(path):
-            # Without a stat: Linux 6.13 gives a file that was looked at a new time with its next
-            # write, and a commit then takes half as much CPU again.
-            return self._watched[1]
-        found = os.stat(path)
-        return found.st_dev, found.st_ino
 
     def sync_folder(self) -> None:
         descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

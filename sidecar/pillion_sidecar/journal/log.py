@@ -57,16 +57,16 @@ class SegmentHeaderWrite:
 
 
 class Keeper(Protocol):
-    """Whom the log asks what to write, and tells what became of it."""
+    """Gives the log its contents, and learns of its progress."""
+
+    #: The id of the last indication that was appended.
+    last_id: int
 
     def trailing(self) -> list[bytes]:
-        """Return the records that end the next batch."""
+        """Return the records that end the next batch; the log writes them."""
 
     def opening(self, number: int, commit: int) -> bytes:
         """Return the header and the snapshot of a new segment."""
-
-    def last_id(self) -> int:
-        """Return the id of what was appended last."""
 
     def time(self) -> float:
         """Return the journal time."""
@@ -143,10 +143,14 @@ class Log:
 
     # ------------------------------------------------------------------ what is gathered
 
-    def append(self, record: bytes) -> int:
-        """Take a record; return its position."""
+    def append(self, record: bytes, *, live: int = 0, has_identity: bool = False) -> int:
+        """Take a record, of which ``live`` bytes are pending; return its position."""
         if self.current is None:
             self._begin()
+        assert self.current is not None
+        self.current.live += live
+        self.live += live
+        self.current.identities |= has_identity
         end = self.end
         self._parts.append(record)
         self.end = end + len(record)
@@ -155,12 +159,6 @@ class Log:
             self._call_soon(self.flush)
         return self._base | end
 
-    def add_live(self, size: int) -> None:
-        """The record that was appended last is pending."""
-        assert self.current is not None
-        self.current.live += size
-        self.live += size
-
     def remove_live(self, position: int, size: int) -> None:
         """The record at ``position`` is pending no more."""
         if (segment := self.segments.get(position >> 32)) is not None:
@@ -168,22 +166,16 @@ class Log:
             segment.live -= size
             self.live -= size
 
-    def remember(self) -> None:
-        """The record that was appended last has an identity."""
-        assert self.current is not None
-        self.current.identities = True
-
     def barrier(self, done: Callable[[], None]) -> None:
         """Call ``done`` once all that was taken is on disk: at once where it is."""
         if self._parts:
             self._barriers.append(done)
-        elif (batch := self._last_batch()) is not None:
-            batch.barriers.append(done)
-        else:
-            done()
-
-    def _last_batch(self) -> Batch | None:
-        return next((one for one in reversed(self._queue) if isinstance(one, Batch)), None)
+            return
+        for one in reversed(self._queue):
+            if isinstance(one, Batch):
+                one.barriers.append(done)
+                return
+        done()
 
     @property
     def pending_barriers(self) -> int:
@@ -217,18 +209,20 @@ class Log:
         """Begin a first segment, where there is none yet."""
         if self.current is None:
             self._begin()
-            self._advance()
+            self.flush()
 
     def flush(self) -> None:
-        """Have written what was gathered, now or with the next write."""
+        """Write what was gathered, now or after the write that is under way."""
         self._is_scheduled = False
-        self._advance()
-
-    def _advance(self) -> None:
         if self._is_writing or self._is_blocked or self.error is not None:
             return
         if not self._queue:
-            self._gather()
+            trailing = self._keeper.trailing()
+            if self._parts or trailing:
+                self._gather(trailing)
+            # Only here: between two calls of the other packages, so that the snapshot says of them
+            # what the records before it say, and no more.
+            self._roll()
         if self._queue:
             self._is_writing = True
             one = self._queue[0]
@@ -239,11 +233,7 @@ class Log:
                 opening = partial(self._tail.begin, one.number, one.data, one.sealed_at)
                 self._worker.submit(opening, partial(self._opened, one), self._not_written)
 
-    def _gather(self) -> None:
-        trailing = self._keeper.trailing()
-        if not self._parts and not trailing:
-            self._roll()
-            return
+    def _gather(self, trailing: list[bytes]) -> None:
         if self.current is None:
             self._begin()
         assert self.current is not None
@@ -254,7 +244,7 @@ class Log:
             number=self.current.number,
             offset=self._start,
             data=data,
-            last_id=self._keeper.last_id(),
+            last_id=self._keeper.last_id,
             barriers=self._barriers,
         )
         self._queue.append(batch)
@@ -264,9 +254,6 @@ class Log:
         self.current.size = self._start
         self.total += len(data)
         self.appended_bytes += len(data)
-        # Only here: between two calls of the other packages, so that the snapshot says of them what
-        # the records before it say, and no more.
-        self._roll()
 
     def _written(self, batch: Batch, written: Written) -> None:
         self._queue.popleft()
@@ -276,7 +263,7 @@ class Log:
         if self.current is not None and batch.number == self.current.number:
             self.room.end = max(self.room.end, written.reserved)
         # The disk works on while those who waited are told.
-        self._advance()
+        self.flush()
         self._reserve()
         self._keeper.committed(batch, written.seconds)
 
@@ -285,7 +272,7 @@ class Log:
         self._is_writing = self._is_opening = False
         self.written = opening.number << 32 | len(opening.data)
         self.room.end = written.reserved
-        self._advance()
+        self.flush()
         self._reserve()
         self._keeper.opened()
 
@@ -308,7 +295,7 @@ class Log:
 
     def _unblock(self) -> None:
         self._is_blocked = False
-        self._advance()
+        self.flush()
         self._reserve()
 
     def _reserve(self) -> None:
@@ -343,7 +330,7 @@ class Log:
 
     def _roll_between(self) -> None:
         if not self._parts and not self._queue:
-            self._advance()
+            self.flush()
 
     def _begin(self) -> None:
         number, before = self._next_number, self.current
@@ -381,7 +368,7 @@ class Log:
         self._unblock()
         self._worker.drain()
         # What was gathered during the write that was under way.
-        self._advance()
+        self.flush()
         self._worker.drain()
         complete = not self._queue and not self._parts and self.error is None
         if self._age is not None:

@@ -118,7 +118,10 @@ class MarksFile:
         checked = _END_FIELDS.pack(number, offset, self._boot_id)
         with self._lock:
             if self._file is not None:
-                self._put(self._file, _END, checked + _CHECKSUM.pack(crc32(checked)))
+                try:
+                    self._file.write(_END, checked + _CHECKSUM.pack(crc32(checked)))
+                except OSError as error:
+                    self._give_up(self._file, error)
 
     def needed(self, oldest: int) -> None:
         """Segments before ``oldest`` are about to be removed."""
@@ -152,22 +155,19 @@ class MarksFile:
         self._file, self._turns = file, {_NEWEST: 1, _OLDEST: 1}
 
     def _write(self, file: File, pair: tuple[int, int], number: int) -> None:
-        self._put(file, pair[self._turns[pair]], self._header(number), through=True)
+        try:
+            file.write_through(pair[self._turns[pair]], self._header(number))
+        except OSError as error:
+            self._give_up(file, error)
         self._turns[pair] ^= 1
 
-    def _put(self, file: File, offset: int, data: bytes, *, through: bool = False) -> None:
-        try:
-            if through:
-                file.write_through(offset, data)
-            else:
-                file.write(offset, data)
-        except OSError as error:
-            if not is_full(error):
-                raise
-            # A mark that is not true any more would report segments as missing that were removed.
-            self._file = None
-            file.close()
-            self._leave(MARKS_NAME)
+    def _give_up(self, file: File, error: OSError) -> None:
+        """Keep no marks on a full disk: an outdated mark reports removed segments as missing."""
+        if not is_full(error):
+            raise error
+        self._file = None
+        file.close()
+        self._leave(MARKS_NAME)
 
     def _leave(self, name: str) -> None:
         with suppress(FileNotFoundError):

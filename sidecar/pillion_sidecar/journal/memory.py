@@ -16,25 +16,15 @@ class MemoryJournal:
     that anything is committed: nothing waits for it. Positions stay -1, so nothing is read back.
     """
 
+    durability = Durability.MEMORY
+
     def __init__(self, *, clock: Clock, journal_id: str | None = None) -> None:
         """``journal_id``: a random one by default."""
-        self._id = journal_id or secrets.token_hex(8)
-        self._offset = clock.time() - clock.monotonic()
+        self.id = journal_id or secrets.token_hex(8)
+        self.offset = clock.time() - clock.monotonic()
         self._last_id = 0
         self._destinations: dict[str, int] = {}
         self._subscriptions: dict[str, int] = {}
-
-    @property
-    def id(self) -> str:
-        return self._id
-
-    @property
-    def durability(self) -> Durability:
-        return Durability.MEMORY
-
-    @property
-    def offset(self) -> float:
-        return self._offset
 
     def attach(self, owner: JournalOwner) -> None:
         """Nobody is asked and nobody is told."""

@@ -1,7 +1,7 @@
 """The records beside the indications: the indices that stand for destinations and subscriptions,
 and what was settled since the last commit, in as few records as possible."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.ports import (
@@ -23,8 +23,8 @@ from pillion_sidecar.journal.records import (
 )
 from pillion_sidecar.journal.recovery import Recovery
 
-#: Settlements in one record, so that a purge of a million makes no endless one.
-_MOST = 16_384
+#: Bytes of settlements in one record: a purge of a million makes several.
+_STEP = 16_384 * SETTLEMENT.size
 
 
 class NameTable:
@@ -138,22 +138,19 @@ class SettlementBatch:
     explicit, since its reason must not be lost behind a later THROUGH.
     """
 
-    __slots__ = ("_ended", "_explicit", "_states", "_subscriptions", "_through")
+    __slots__ = ("_ended", "_explicit", "_states", "_subscriptions", "_through", "is_empty")
 
     def __init__(self) -> None:
+        self.is_empty = True
         self._through: dict[int, int] = {}
         self._explicit = bytearray()
         self._ended = bytearray()
         self._states: dict[int, QueueState] = {}
         self._subscriptions: dict[str, SubscriptionRecord] = {}
 
-    def __bool__(self) -> bool:
-        return bool(
-            self._through or self._explicit or self._ended or self._states or self._subscriptions
-        )
-
     def settle(self, place: Place, reason: DiscardReason | None, through: bool) -> None:
         """A place is delivered or discarded."""
+        self.is_empty = False
         destination, _, number = place
         if reason is not None:
             self._explicit += SETTLEMENT.pack(destination, REASON_CODES[reason], number)
@@ -164,33 +161,31 @@ class SettlementBatch:
 
     def end_hold(self, indication_id: int, reason: DiscardReason) -> None:
         """A held indication was discarded."""
+        self.is_empty = False
         self._ended += SETTLEMENT.pack(0, REASON_CODES[reason], indication_id)
 
     def note(self, state: QueueState) -> None:
         """A queue's state replaces the one before."""
+        self.is_empty = False
         self._states[state.destination] = state
 
     def note_subscription(self, record: SubscriptionRecord) -> None:
         """What is known of a subscription replaces what was known before."""
+        self.is_empty = False
         self._subscriptions[record.uid] = record
 
     def take(self) -> list[bytes]:
         """Return the records of all that was gathered, and begin anew."""
-        records = [encode_queue(state) for state in self._states.values()]
+        records = list(map(encode_queue, self._states.values()))
         if self._subscriptions:
             records.append(encode_subscriptions([*self._subscriptions.values()]))
-        records += _sealed(Kind.HOLD_ENDED, self._ended)
         # A THROUGH says nothing of what is discarded, whichever of the two stands first.
-        pack = SETTLEMENT.pack
-        through = [pack(where, THROUGH, number) for where, number in self._through.items()]
-        records += _sealed(Kind.SETTLED, self._explicit + b"".join(through))
-        self._through, self._explicit = {}, bytearray()
+        for where, number in self._through.items():
+            self._explicit += SETTLEMENT.pack(where, THROUGH, number)
+        for kind, packed in ((Kind.HOLD_ENDED, self._ended), (Kind.SETTLED, self._explicit)):
+            for begin in range(0, len(packed), _STEP):
+                part = bytes(packed[begin : begin + _STEP])
+                records.append(seal(kind, part, count=len(part) // SETTLEMENT.size))
+        self._through, self._explicit, self.is_empty = {}, bytearray(), True
         self._ended, self._states, self._subscriptions = bytearray(), {}, {}
         return records
-
-
-def _sealed(kind: Kind, packed: bytearray) -> Iterator[bytes]:
-    step = _MOST * SETTLEMENT.size
-    for begin in range(0, len(packed), step):
-        part = bytes(packed[begin : begin + step])
-        yield seal(kind, part, count=len(part) // SETTLEMENT.size)

@@ -4,8 +4,7 @@ met before intake acknowledges anything."""
 import errno
 import logging
 import time
-from collections.abc import Callable, Hashable
-from contextlib import suppress
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -44,8 +43,7 @@ class SegmentWriter:
         self._files = files
         self._marks = marks
         self._file: File | None = None
-        self._identity: Hashable = None
-        self._number = -1
+        self._number, self._name = -1, ""
         self._reserved = 0
         self._spare: File | None = None
         self._spare_reserved = 0
@@ -72,16 +70,17 @@ class SegmentWriter:
             assert self._spare is not None
             self._spare.write(0, data)
             self._spare.sync()
+            name = segment_name(number)
             if not self._renamed:
-                self._files.rename(SPARE, segment_name(number))
+                self._files.rename(SPARE, name)
                 self._renamed = True
             self._files.sync_folder()
             # Before anything in it is acknowledged.
             self._marks.begun(number)
             self._marks.written(number, len(data))
             self._file, self._reserved = self._spare, self._spare_reserved
-            self._identity = self._file.identity()
-            self._number, self._spare, self._renamed = number, None, False
+            self._number, self._name = number, name
+            self._spare, self._renamed = None, False
         return Written(time.perf_counter() - began, self._reserved)
 
     def _seal(self, size: int) -> None:
@@ -100,17 +99,11 @@ class SegmentWriter:
         if end > self._reserved:
             self.reserve(end)
         self._file.write_through(offset, data)
-        self._check_place()
+        if not self._file.is_named(self._name):
+            # A deleted or moved file takes every write, and no start would find it.
+            raise OSError(errno.ENOENT, f"the newest segment was deleted or moved: {self._name}")
         self._marks.written(self._number, end)
         return Written(time.perf_counter() - began, self._reserved)
-
-    def _check_place(self) -> None:
-        """A file that was deleted or moved takes every write, and no start would find it."""
-        with suppress(FileNotFoundError):
-            if self._files.identity(segment_name(self._number)) == self._identity:
-                return
-        name = segment_name(self._number)
-        raise OSError(errno.ENOENT, f"the newest segment was deleted or moved: {name}")
 
     def reserve(self, end: int) -> int:
         """Reserve the segment's room up to ``end``; return where it ends."""

@@ -69,16 +69,14 @@ class ThreadWorker:
                 finished.put((job, None, error))
             # Without an event loop any more, a drain tells it.
             with suppress(RuntimeError):
-                wake(self._tell_finished)
+                wake(self._tell)
 
-    def _tell_finished(self) -> None:
+    def _tell(self, *, waits: bool = False) -> None:
         # A drain may have told it before.
-        while not self._finished.empty():
-            self._tell(self._finished.get())
-
-    def _tell(self, one: _Finished) -> None:
+        if not waits and self._finished.empty():
+            return
+        (_, done, failed), result, error = self._finished.get()
         self._under_way -= 1
-        (_, done, failed), result, error = one
         if error is None:
             done(result)
         elif isinstance(error, OSError):
@@ -88,7 +86,7 @@ class ThreadWorker:
 
     def drain(self) -> None:
         while self._under_way:
-            self._tell(self._finished.get())
+            self._tell(waits=True)
 
     def close(self) -> None:
         self.drain()

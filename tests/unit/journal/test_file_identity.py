@@ -41,15 +41,14 @@ def test_a_file_that_stays_is_found_without_a_stat(
     files = SystemFiles(tmp_path)
     file = files.create("spare")
     files.rename("spare", NAME)
-    identity = file.identity()
+    assert file.is_named(NAME)
     with monkeypatch.context() as patched:
         patched.setattr(os, "stat", forbidden)
         patched.setattr(os, "fstat", forbidden)
-        assert files.identity(NAME) == identity
+        assert file.is_named(NAME)
         file.write_through(0, b"data")
-        assert files.identity(NAME) == identity
+        assert file.is_named(NAME)
     file.close()
-    assert files.identity(NAME) == identity
 
 
 def forbidden(*_: Any, **__: Any) -> Any:
@@ -62,24 +61,22 @@ def test_a_file_that_was_deleted_moved_or_replaced_is_told(
 ) -> None:
     folder = tmp_path / "journal"
     folder.mkdir()
-    files = SystemFiles(folder)
-    file = files.create(NAME)
-    identity = file.identity()
-    assert files.identity(NAME) == identity
+    file = SystemFiles(folder).create(NAME)
+    assert file.is_named(NAME)
     harm(folder)
-    try:
-        assert files.identity(NAME) != identity
-    except FileNotFoundError:
-        assert not (folder / NAME).exists()
+    assert not file.is_named(NAME)
+    assert not file.is_named(NAME)
     file.close()
 
 
-def test_the_file_of_another_name_has_another_identity(tmp_path: Path) -> None:
+def test_the_file_of_another_name_is_another_one(tmp_path: Path) -> None:
     files = SystemFiles(tmp_path)
     one, other = files.create(NAME), files.create("other")
-    identity = one.identity()
-    assert files.identity("other") == other.identity() != identity
-    assert files.identity(NAME) == identity
+    for _ in range(2):
+        assert one.is_named(NAME)
+        assert other.is_named("other")
+        assert not one.is_named("other")
+        assert not other.is_named(NAME)
     one.close()
     other.close()
 
@@ -88,12 +85,10 @@ def test_a_system_that_does_not_say_where_a_file_is_has_it_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "readlink", unknown)
-    files = SystemFiles(tmp_path)
-    file = files.create(NAME)
-    identity = file.identity()
-    assert files.identity(NAME) == identity
+    file = SystemFiles(tmp_path).create(NAME)
+    assert file.is_named(NAME)
     replace(tmp_path)
-    assert files.identity(NAME) != identity
+    assert not file.is_named(NAME)
     file.close()
 
 

@@ -31,7 +31,7 @@ def test_deliveries_in_order_are_one_entry_for_each_destination() -> None:
         settling.settle(Place(1, 7, number), None, through=True)
         settling.settle(Place(2, 7, number), None, through=True)
     assert taken(settling) == [(Kind.SETTLED, [(1, THROUGH, 99), (2, THROUGH, 99)])]
-    assert not settling
+    assert settling.is_empty
     assert taken(settling) == []
 
 

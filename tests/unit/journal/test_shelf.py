@@ -21,7 +21,9 @@ class Reading(MemoryFile):
     """A file that cannot be read where its folder says so."""
 
     def __init__(self, folder: "Folder", name: str) -> None:
-        super().__init__(folder.contents[name], writable=False, changed=lambda: None)
+        super().__init__(
+            folder.contents, folder.contents[name], writable=False, changed=lambda: None
+        )
         self._folder = folder
         self._name = name
 
