@@ -12,7 +12,7 @@ from pillion_sidecar.auth.acceptor import ConnectionAcceptor, Limits
 from pillion_sidecar.clock import LoopTimers, SystemClock
 from pillion_sidecar.connections import HTTPLog, handlers
 from pillion_sidecar.settings import Address
-from pillion_sidecar.telemetry.metrics import ListenerConnections
+from pillion_sidecar.telemetry.gateway import ListenerConnections
 
 #: Seconds that a publisher's connection is kept without a request.
 KEEPALIVE_SECONDS = 75.0

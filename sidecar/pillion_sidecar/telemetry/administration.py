@@ -1,6 +1,7 @@
 """What an administrator sees of the destination queues, and may do to them (S0.12).
 
-Mounted on the intake listener, or on one of its own, and on loopback either way.
+Mounted on the intake listener, or on one of its own, on loopback either way. The JSON is that of
+:mod:`pillion_sidecar.wire.queues`.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from aiohttp import web
@@ -22,8 +23,12 @@ from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.resources import Durability
 from pillion_sidecar.connections import ended_with_client
+from pillion_sidecar.delivery.entries import Subscription
+from pillion_sidecar.delivery.handler import DeliveryOutcome, Hold
 from pillion_sidecar.delivery.queue import DestinationQueue
+from pillion_sidecar.delivery.retry import first_loss_due
 from pillion_sidecar.delivery.service import DeliveryService
+from pillion_sidecar.delivery.statistics import AttemptRecord
 from pillion_sidecar.filewatch import Unusable, read_bounded
 from pillion_sidecar.http_errors import refuse
 from pillion_sidecar.indication import DiscardReason
@@ -31,8 +36,20 @@ from pillion_sidecar.journal.discards import DiscardRecorder
 from pillion_sidecar.journal.ports import Discard, DiscardQuery
 from pillion_sidecar.origins import OriginPolicy
 from pillion_sidecar.query_parameters import MOST_SHOWN, refuse_parameters, suggest
-from pillion_sidecar.telemetry.status import queue_details, queue_status, subscription_end
-from pillion_sidecar.wire.queues import MOST_ENTRIES, KeptFilter, QueuePage, written
+from pillion_sidecar.wire.queues import (
+    MOST_ENTRIES,
+    AttemptStatus,
+    HoldStatus,
+    KeptFilter,
+    Moment,
+    OutcomeStatus,
+    QueueDetails,
+    QueuePage,
+    QueueStatus,
+    RetryStatus,
+    SubscriptionEnd,
+    written,
+)
 
 #: Queues to one answer, unless asked otherwise, and at most.
 DEFAULT_LIMIT = 500
@@ -188,7 +205,7 @@ class _Routes:
         query = DiscardQuery(
             destination=destination,
             reason=_reason(request),
-            since=_moment(request, "since"),
+            since=_since(request),
         )
         found: Sequence[Discard] = ()
         if finder is not None:
@@ -257,8 +274,8 @@ def _reason(request: web.Request) -> str | None:
     return text
 
 
-def _moment(request: web.Request, name: str) -> datetime | None:
-    text = request.query.get(name)
+def _since(request: web.Request) -> datetime | None:
+    text = request.query.get("since")
     if text is None:
         return None
     try:
@@ -267,7 +284,7 @@ def _moment(request: web.Request, name: str) -> datetime | None:
         moment = None
     if moment is None or moment.tzinfo is None:
         raise web.HTTPBadRequest(
-            text=f"{name}={text!r} is no time; write RFC 3339, as in 2026-11-22T09:30:00Z"
+            text=f"since={text!r} is no time; write RFC 3339, as in 2026-11-22T09:30:00Z"
         )
     return moment
 
@@ -346,3 +363,101 @@ def add_operator_route(
 def _same(given: str, expected: bytes) -> bool:
     # Compared without a token too, so that the time it takes does not tell whether there is one.
     return hmac.compare_digest(given.encode(errors="replace"), expected) and bool(expected)
+
+
+def queue_status(queue: DestinationQueue, *, clock: Clock) -> QueueStatus:
+    """What ``GET /v1/queues`` says of one queue."""
+    now = clock.monotonic()
+    epoch = clock.time() - now
+    health, statistics = queue.health, queue.statistics
+    accepted_at = queue.oldest_accepted_at
+    return QueueStatus(
+        name=queue.name,
+        uid=queue.uid,
+        protocol=queue.protocol,
+        relay_to=queue.relay_to,
+        suspended=queue.suspended,
+        hold=_hold(health.hold, epoch),
+        draining=queue.draining,
+        depth=queue.depth,
+        held=queue.held,
+        capacity=queue.capacity,
+        high_water=statistics.high_water,
+        in_flight=queue.in_flight,
+        oldest_indication_age_seconds=None if accepted_at is None else round(now - accepted_at, 3),
+        oldest_indication_time=_moment(accepted_at, epoch),
+        creation_time=Moment(queue.created_at),
+        delivered=statistics.delivered,
+        suppressed=statistics.suppressed,
+        handed_over=statistics.handed_over,
+        attempts_by_result={key.value: n for key, n in statistics.attempts.items() if n},
+        discarded={key.value: n for key, n in statistics.discarded.items() if n},
+        last_discard_time=_moment(statistics.last_discard_at, epoch),
+        last_attempt_time=_moment(statistics.last_attempt_at, epoch),
+        last_success_time=_moment(statistics.last_success_at, epoch),
+        last_result=_outcome(statistics.last_outcome),
+        failing_since=_moment(health.failing_since, epoch),
+        next_attempt_time=_moment(health.next_attempt_at, epoch),
+        first_loss_due_time=_moment(first_loss_due(queue, now), epoch),
+        sequence_context=queue.sequence_context,
+        next_sequence_number=queue.next_sequence_number,
+    )
+
+
+def queue_details(queue: DestinationQueue, *, clock: Clock) -> QueueDetails:
+    """What ``GET /v1/queues/{name}`` says of it."""
+    retry = queue.retry
+    status: dict[str, Any] = msgspec.structs.asdict(queue_status(queue, clock=clock))
+    return QueueDetails(
+        **status,
+        indication_lifetime_seconds=queue.lifetime,
+        retry=RetryStatus(
+            attempts=retry.attempts,
+            interval_seconds=retry.interval_seconds,
+            backoff=retry.backoff.value,
+            maximum_interval_seconds=retry.maximum_interval_seconds,
+            jitter_percent=round(retry.jitter * 100),
+        ),
+        attempts=[_attempt(record) for record in reversed(queue.statistics.recent)],
+    )
+
+
+def subscription_end(subscription: Subscription) -> SubscriptionEnd:
+    """What ``GET /v1/queues`` says of a subscription that ended by itself."""
+    states = {"Removed": "Removed", "Expired": "Expired"}
+    return SubscriptionEnd(
+        name=subscription.resource.name,
+        uid=subscription.resource.uid,
+        state=states.get(subscription.end or "", "Disabled"),
+        reason=str(subscription.cause),
+    )
+
+
+def _attempt(record: AttemptRecord) -> AttemptStatus:
+    return AttemptStatus(
+        time=Moment(record.at),
+        identifier=record.identifier,
+        sequence_number=record.sequence_number,
+        attempt=record.attempt,
+        result=record.result.value,
+        detail=record.detail,
+        status=record.status,
+        seconds=round(record.seconds, 6),
+    )
+
+
+def _moment(monotonic: float | None, epoch: float) -> Moment | None:
+    return None if monotonic is None else Moment(epoch + monotonic)
+
+
+def _hold(hold: Hold | None, epoch: float) -> HoldStatus | None:
+    if hold is None:
+        return None
+    since = Moment(epoch + hold.since)
+    return HoldStatus(cause=hold.cause.value, message=hold.message, since=since)
+
+
+def _outcome(outcome: DeliveryOutcome | None) -> OutcomeStatus | None:
+    if outcome is None:
+        return None
+    return OutcomeStatus(result=outcome.result.value, detail=outcome.detail, status=outcome.status)

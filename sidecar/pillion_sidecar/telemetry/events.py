@@ -20,12 +20,7 @@ class Event:
 
 
 EVENTS: tuple[Event, ...] = (
-    Event(
-        "deliverer-started",
-        "INFO",
-        "The deliverer listens.",
-        ("intake", "telemetry"),
-    ),
+    Event("deliverer-started", "INFO", "The deliverer listens.", ("intake", "telemetry")),
     Event(
         "deliverer-stopping",
         "INFO",
@@ -269,12 +264,7 @@ EVENTS: tuple[Event, ...] = (
         "refused with 429 until the disk has room; delivery goes on.",
         ("reserved",),
     ),
-    Event(
-        "journal-writable",
-        "INFO",
-        "The journal's disk has room again.",
-        ("reserved",),
-    ),
+    Event("journal-writable", "INFO", "The journal's disk has room again.", ("reserved",)),
     Event(
         "journal-incomplete",
         "ERROR",

@@ -1,4 +1,4 @@
-"""The metrics of a gateway's connections and tokens."""
+"""The metrics of listeners' connections, and of a gateway's tokens and certificate."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -53,12 +53,57 @@ class GivenUp(StrEnum):
 STAGES = ("handshake", "unproven", "proven")
 
 
-class GatewayMetrics:
-    """Connections and refused requests, and the keys and certificate in use."""
+class ListenerConnections:
+    """The connections of one listener (``auth.acceptor.AcceptorObserver``)."""
 
     def __init__(self) -> None:
-        self._given_up = Counter(dict.fromkeys(GivenUp, 0))
+        self.given_up = Counter(dict.fromkeys(GivenUp, 0))
         self._connections: Callable[[], tuple[int, int, int]] | None = None
+
+    def connection_given_up(self, reason: GivenUp) -> None:
+        """Count a connection that was closed, or not taken up."""
+        self.given_up[reason] += 1
+
+    def watch(self, connections: Callable[[], tuple[int, int, int]]) -> None:
+        """Read the numbers of connections, by :data:`STAGES`, from a function."""
+        self._connections = connections
+
+    @property
+    def stages(self) -> dict[str, int]:
+        """The number of connections in each stage; empty before the first :meth:`watch`."""
+        return dict(zip(STAGES, self._connections(), strict=True)) if self._connections else {}
+
+
+class ConnectionMetrics:
+    """The connections of a deliverer's plain listeners."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[str, ListenerConnections] = {}
+
+    def listener(self, name: str) -> ListenerConnections:
+        """Return the counters of one listener."""
+        return self._listeners.setdefault(name, ListenerConnections())
+
+    def samples(self) -> Iterator[str]:
+        """Yield the metrics' text."""
+        known = self._listeners.items()
+        yield definitions.LISTENER_CONNECTIONS.each(
+            {name: sum(listener.stages.values()) for name, listener in known}
+        )
+        yield definitions.LISTENER_CONNECTIONS_GIVEN_UP.each(
+            {
+                (name, reason): count
+                for name, listener in known
+                for reason, count in listener.given_up.items()
+            }
+        )
+
+
+class GatewayMetrics(ListenerConnections):
+    """A gateway's connections and refused requests, and the keys and certificate in use."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self._is_guarded = False
         self._is_encrypted = False
         self._turned_away = Counter(dict.fromkeys(Turned, 0))
@@ -68,52 +113,33 @@ class GatewayMetrics:
         self._certificate_good = False
 
     def turned_away(self, reason: Turned) -> None:
-        """A request was not let in."""
+        """Count a refused request."""
         self._turned_away[reason] += 1
 
-    def connection_given_up(self, reason: GivenUp) -> None:
-        """A connection that nobody had proven to be a publisher's was closed."""
-        self._given_up[reason] += 1
-
-    def watch(self, connections: Callable[[], tuple[int, int, int]]) -> None:
-        """Ask here how many connections are in the handshake, unproven, and proven."""
-        self._connections = connections
-
     def keys_read(self, keys: int | None) -> None:
-        """The file of keys was read: so many are in force; None: those before stay."""
+        """Record how many keys are in force; None: the file is unusable and the last ones stay."""
         self._is_guarded = True
         self._keys_good = keys is not None
         if keys is not None:
             self._keys = keys
 
     def certificate_read(self, expiry: float | None) -> None:
-        """The certificate was read: it is in force until ``expiry``, in seconds since the epoch;
-        None: the one before stays."""
+        """Record the certificate's expiry, in seconds since the epoch; None: it is unusable and the
+        last one stays."""
         self._is_encrypted = True
         self._certificate_good = expiry is not None
         if expiry is not None:
             self._expiry = expiry
 
     def samples(self) -> Iterator[str]:
-        """Yield the metrics' text; nothing where anybody may come in."""
-        if self._connections is not None:
-            yield definitions.CONNECTIONS.header
-            for stage, number in zip(STAGES, self._connections(), strict=True):
-                yield definitions.CONNECTIONS.sample(number, stage)
-            yield definitions.CONNECTIONS_GIVEN_UP.header
-            for given_up, count in self._given_up.items():
-                yield definitions.CONNECTIONS_GIVEN_UP.sample(count, given_up)
+        """Yield the metrics' text: only what this listener has."""
+        if self.stages:
+            yield definitions.CONNECTIONS.each(self.stages)
+            yield definitions.CONNECTIONS_GIVEN_UP.each(self.given_up)
         if self._is_guarded:
-            yield definitions.TURNED_AWAY.header
-            for reason, count in self._turned_away.items():
-                yield definitions.TURNED_AWAY.sample(count, reason)
-            yield definitions.TOKEN_KEYS.header
-            yield definitions.TOKEN_KEYS.sample(self._keys)
-            yield definitions.TOKEN_KEYS_READ.header
-            yield definitions.TOKEN_KEYS_READ.sample(int(self._keys_good))
+            yield definitions.TURNED_AWAY.each(self._turned_away)
+            yield definitions.TOKEN_KEYS.one(self._keys)
+            yield definitions.TOKEN_KEYS_READ.one(int(self._keys_good))
         if self._is_encrypted:
-            yield definitions.CERTIFICATE_EXPIRY.header
-            if self._expiry is not None:
-                yield definitions.CERTIFICATE_EXPIRY.sample(self._expiry)
-            yield definitions.CERTIFICATE_READ.header
-            yield definitions.CERTIFICATE_READ.sample(int(self._certificate_good))
+            yield definitions.CERTIFICATE_EXPIRY.one(self._expiry)
+            yield definitions.CERTIFICATE_READ.one(int(self._certificate_good))

@@ -1,145 +1,29 @@
-"""The deliverer's metrics: what it counts itself, what it reads from others, and the scrape.
+"""The deliverer's metrics and the scrape.
 
-The counting calls stand on the delivery path and cost a quarter of a microsecond; everything else
-is worked out when Prometheus asks.
+The counting calls are on the delivery path and cost a quarter of a microsecond; everything else is
+read when Prometheus asks. The queues' samples come in bounded pieces, so that the caller can yield
+to the event loop in between. The text format wants all samples of a metric together, so the queues
+are read once for each metric.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from operator import attrgetter
+from typing import TypeAlias
 
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.delivery.handler import RELAY
+from pillion_sidecar.delivery.handler import RELAY, DeliveryResult
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.indication import Unreached
+from pillion_sidecar.delivery.retry import first_loss_due
+from pillion_sidecar.indication import DiscardReason, Unreached
 from pillion_sidecar.journal.disk import DiskJournal
 from pillion_sidecar.protocols import PROTOCOLS
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.telemetry import definitions
-from pillion_sidecar.telemetry.destinations import destination_samples
-from pillion_sidecar.telemetry.exposition import Histogram
-from pillion_sidecar.telemetry.gateway import GatewayMetrics, GivenUp
-
-#: Seconds. From a disk that only pretends to one that is shared with too many.
-COMMIT_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5)
-#: Seconds. An attempt ends with its destination's time-out, 30 s unless a resource says otherwise.
-ATTEMPT_BOUNDS = (
-    0.0005,
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1,
-    2.5,
-    10,
-    30,
-    60,
-)
-#: Seconds. From a listener beside us to one that was away for a day.
-END_TO_END_BOUNDS = (
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.1,
-    0.5,
-    1,
-    5,
-    30,
-    60,
-    300,
-    1800,
-    7200,
-    86400,
-)
-
-
-class ListenerConnections:
-    """What one listener counts (``auth.acceptor.AcceptorObserver``)."""
-
-    def __init__(self) -> None:
-        self.given_up = Counter(dict.fromkeys(GivenUp, 0))
-        self._connections: Callable[[], tuple[int, int, int]] | None = None
-
-    @property
-    def open(self) -> int:
-        """How many connections there are."""
-        return 0 if self._connections is None else sum(self._connections())
-
-    def connection_given_up(self, reason: GivenUp) -> None:
-        """A connection was closed, or not taken up."""
-        self.given_up[reason] += 1
-
-    def watch(self, connections: Callable[[], tuple[int, int, int]]) -> None:
-        """Ask here how many connections are in each stage."""
-        self._connections = connections
-
-
-class ConnectionMetrics:
-    """All plain listeners of a deliverer."""
-
-    def __init__(self) -> None:
-        self._listeners: dict[str, ListenerConnections] = {}
-
-    def listener(self, name: str) -> ListenerConnections:
-        """Return where a listener counts."""
-        return self._listeners.setdefault(name, ListenerConnections())
-
-    def samples(self) -> Iterator[str]:
-        """Yield the metrics' text."""
-        yield definitions.LISTENER_CONNECTIONS.header
-        for name, listener in self._listeners.items():
-            yield definitions.LISTENER_CONNECTIONS.sample(listener.open, name)
-        yield definitions.LISTENER_CONNECTIONS_GIVEN_UP.header
-        for name, listener in self._listeners.items():
-            for reason, count in listener.given_up.items():
-                yield definitions.LISTENER_CONNECTIONS_GIVEN_UP.sample(count, name, reason)
-
-
-class JournalMetrics:
-    """What is counted of a journal, and read from it."""
-
-    def __init__(self) -> None:
-        self.journal: DiskJournal | None = None
-        self._commits = Histogram(
-            definitions.JOURNAL_COMMIT_DURATION,
-            bounds=COMMIT_BOUNDS,
-            known=("Disk", "StateOnly"),
-        )
-
-    def committed(self, seconds: float) -> None:
-        """A commit, written and synced, took ``seconds``."""
-        if self.journal is not None:
-            self._commits.observe(str(self.journal.durability), seconds)
-
-    def samples(self) -> Iterator[str]:
-        """Yield the metrics' text; nothing where there is no journal."""
-        if self.journal is None:
-            return
-        now = self.journal.statistics
-        for metric, value in (
-            (definitions.JOURNAL_BYTES, now.total_bytes),
-            (definitions.JOURNAL_LIVE_BYTES, now.live_bytes),
-            (definitions.JOURNAL_LIVE_LIMIT_BYTES, now.live_bound),
-            (definitions.JOURNAL_IDENTITY_BYTES, now.identity_bytes),
-            (definitions.JOURNAL_SEGMENTS, now.segments),
-            (definitions.JOURNAL_WRITTEN_BYTES, now.appended_bytes),
-            (definitions.JOURNAL_DAMAGED_RECORDS, now.damaged),
-            (definitions.JOURNAL_TORN_WRITES, now.torn),
-            (definitions.JOURNAL_FULL, int(now.is_full)),
-            (definitions.JOURNAL_WAITING, now.pending_barriers),
-        ):
-            yield metric.header
-            yield metric.sample(value)
-        yield self._commits.metric.header
-        yield from self._commits.lines()
+from pillion_sidecar.telemetry.exposition import Histogram, Metric, all_escaped
+from pillion_sidecar.telemetry.gateway import ConnectionMetrics, GatewayMetrics
 
 
 class IntakeOutcome(StrEnum):
@@ -178,15 +62,12 @@ class Metrics:
         self._groups: Groups | None = None
         self._undeclared: Callable[[], int] = int
         self._unreached: Mapping[Unreached, int] = dict.fromkeys(Unreached, 0)
-        self._journal = JournalMetrics()
+        self._journal: DiskJournal | None = None
+        self._commits = Histogram(definitions.JOURNAL_COMMIT_DURATION, known=("Disk", "StateOnly"))
         self._log_records_dropped = log_records_dropped
         protocols = [*PROTOCOLS, RELAY]
-        self._attempt_duration = Histogram(
-            definitions.ATTEMPT_DURATION, bounds=ATTEMPT_BOUNDS, known=protocols
-        )
-        self._end_to_end = Histogram(
-            definitions.END_TO_END, bounds=END_TO_END_BOUNDS, known=protocols
-        )
+        self._attempt_duration = Histogram(definitions.ATTEMPT_DURATION, known=protocols)
+        self._end_to_end = Histogram(definitions.END_TO_END, known=protocols)
         self._intake = Counter(
             {(kind, outcome): 0 for kind in intake_kinds for outcome in IntakeOutcome}
         )
@@ -227,15 +108,16 @@ class Metrics:
         if groups is not None:
             self._groups = groups
         if journal is not None:
-            self._journal.journal = journal
+            self._journal = journal
         if unreached is not None:
             self._unreached = unreached
         if undeclared is not None:
             self._undeclared = undeclared
 
     def journal_committed(self, seconds: float) -> None:
-        """A commit of the journal took ``seconds``."""
-        self._journal.committed(seconds)
+        """Count a commit of the journal, written and synced in ``seconds``."""
+        if self._journal is not None:
+            self._commits.observe(str(self._journal.durability), seconds)
 
     def received(self, kind: str, outcome: IntakeOutcome, indications: int = 1) -> None:
         """Count indications that a publisher sent."""
@@ -272,68 +154,194 @@ class Metrics:
         yield from destination_samples(list(self._queues()), clock=self._clock)
 
     def _own_samples(self) -> Iterator[str]:
-        yield definitions.BUILD.header
-        yield definitions.BUILD.sample(1, self._version)
-        yield definitions.START.header
-        yield definitions.START.sample(round(self._started_at, 3))
-        for histogram in (self._attempt_duration, self._end_to_end):
-            yield histogram.metric.header
-            yield from histogram.lines()
-        yield definitions.INTAKE.header
-        for (kind, outcome), count in self._intake.items():
-            yield definitions.INTAKE.sample(count, kind, outcome)
-        yield definitions.UNREACHED.header
-        for reason, count in self._unreached.items():
-            yield definitions.UNREACHED.sample(count, reason)
-        yield definitions.UNDECLARED.header
-        yield definitions.UNDECLARED.sample(self._undeclared())
-        yield from self._configuration_samples()
+        revision, loaded_at = self._revision or (None, None)
+        yield definitions.BUILD.each({self._version: 1})
+        yield definitions.START.one(round(self._started_at, 3))
+        yield from self._attempt_duration.lines()
+        yield from self._end_to_end.lines()
+        yield definitions.INTAKE.each(self._intake)
+        yield definitions.UNREACHED.each(self._unreached)
+        yield definitions.UNDECLARED.one(self._undeclared())
+        yield definitions.CONFIGURATION.each({revision: 1} if revision is not None else {})
+        yield definitions.RELOADS.each(self._reloads)
+        yield definitions.CONFIGURATION_AWAITED.one(int(self._awaited))
+        yield definitions.LAST_RELOAD_SUCCESSFUL.one(int(self._last_reload_successful))
+        yield definitions.LAST_RELOAD_SUCCESS.one(
+            None if loaded_at is None else round(loaded_at, 3)
+        )
         if self._duplicates is not None:
-            yield definitions.DUPLICATE_ENTRIES.header
-            yield definitions.DUPLICATE_ENTRIES.sample(self._duplicates.entries)
-            yield definitions.DUPLICATE_EVICTIONS.header
-            yield definitions.DUPLICATE_EVICTIONS.sample(self._duplicates.evictions)
+            yield definitions.DUPLICATE_ENTRIES.one(self._duplicates.entries)
+            yield definitions.DUPLICATE_EVICTIONS.one(self._duplicates.evictions)
         if self._groups is not None:
-            yield from _group_samples(self._groups)
-        yield from self._journal.samples()
-        yield definitions.OPERATOR_REFUSED.header
-        yield definitions.OPERATOR_REFUSED.sample(self._operator_refused)
-        yield definitions.CALLBACKS.header
-        for ended, count in self._callbacks.items():
-            yield definitions.CALLBACKS.sample(count, ended)
+            yield definitions.GROUPS_ACTIVE.one(self._groups.active)
+            yield definitions.GROUPS_REMEMBERED.one(self._groups.remembered)
+            yield definitions.GROUP_HELD.one(self._groups.held)
+            yield definitions.GROUP_HELD_BYTES.one(self._groups.held_bytes)
+            yield definitions.GROUP_TERMINATIONS.each(self._groups.terminations)
+            yield definitions.GROUP_HOLD_REFUSALS.each(self._groups.hold_refusals)
+        yield from self._journal_samples()
+        yield definitions.OPERATOR_REFUSED.one(self._operator_refused)
+        yield definitions.CALLBACKS.each(self._callbacks)
         yield from self.gateway.samples()
         yield from self.connections.samples()
-        yield definitions.LOG_RECORDS_DROPPED.header
-        yield definitions.LOG_RECORDS_DROPPED.sample(self._log_records_dropped())
+        yield definitions.LOG_RECORDS_DROPPED.one(self._log_records_dropped())
 
-    def _configuration_samples(self) -> Iterator[str]:
-        yield definitions.CONFIGURATION.header
-        if self._revision is not None:
-            yield definitions.CONFIGURATION.sample(1, self._revision[0])
-        yield definitions.RELOADS.header
-        for outcome, count in self._reloads.items():
-            yield definitions.RELOADS.sample(count, outcome)
-        yield definitions.CONFIGURATION_AWAITED.header
-        yield definitions.CONFIGURATION_AWAITED.sample(int(self._awaited))
-        yield definitions.LAST_RELOAD_SUCCESSFUL.header
-        yield definitions.LAST_RELOAD_SUCCESSFUL.sample(int(self._last_reload_successful))
-        yield definitions.LAST_RELOAD_SUCCESS.header
-        if self._revision is not None:
-            yield definitions.LAST_RELOAD_SUCCESS.sample(round(self._revision[1], 3))
+    def _journal_samples(self) -> Iterator[str]:
+        if self._journal is None:
+            return
+        now = self._journal.statistics
+        yield definitions.JOURNAL_BYTES.one(now.total_bytes)
+        yield definitions.JOURNAL_LIVE_BYTES.one(now.live_bytes)
+        yield definitions.JOURNAL_LIVE_LIMIT_BYTES.one(now.live_bound)
+        yield definitions.JOURNAL_IDENTITY_BYTES.one(now.identity_bytes)
+        yield definitions.JOURNAL_SEGMENTS.one(now.segments)
+        yield definitions.JOURNAL_WRITTEN_BYTES.one(now.appended_bytes)
+        yield definitions.JOURNAL_DAMAGED_RECORDS.one(now.damaged)
+        yield definitions.JOURNAL_TORN_WRITES.one(now.torn)
+        yield definitions.JOURNAL_FULL.one(int(now.is_full))
+        yield definitions.JOURNAL_WAITING.one(now.pending_barriers)
+        yield from self._commits.lines()
 
 
-def _group_samples(groups: Groups) -> Iterator[str]:
-    for metric, value in (
-        (definitions.GROUPS_ACTIVE, groups.active),
-        (definitions.GROUPS_REMEMBERED, groups.remembered),
-        (definitions.GROUP_HELD, groups.held),
-        (definitions.GROUP_HELD_BYTES, groups.held_bytes),
-    ):
+#: Destinations to a piece: some 0.3 ms of work.
+PIECE = 250
+
+Names: TypeAlias = Sequence[str]
+Queues: TypeAlias = Sequence[DestinationQueue]
+#: Writes the samples of some queues, whose escaped names stand beside them.
+Write: TypeAlias = Callable[[Names, Queues], str]
+
+
+def destination_samples(queues: Queues, *, clock: Clock) -> Iterator[str]:
+    """Yield the text for all queues: headers, then pieces of at most ``PIECE`` destinations."""
+    # Two lists, not one of pairs: ten thousand tuples would set the garbage collector off.
+    names = all_escaped([queue.name for queue in queues])
+    pieces = [slice(start, start + PIECE) for start in range(0, len(queues), PIECE)]
+    for metric, write in _writers(clock):
         yield metric.header
-        yield metric.sample(value)
-    yield definitions.GROUP_TERMINATIONS.header
-    for termination, count in groups.terminations.items():
-        yield definitions.GROUP_TERMINATIONS.sample(count, termination)
-    yield definitions.GROUP_HOLD_REFUSALS.header
-    for share, count in groups.hold_refusals.items():
-        yield definitions.GROUP_HOLD_REFUSALS.sample(count, share)
+        for piece in pieces:
+            yield write(names[piece], queues[piece])
+
+
+def _writers(clock: Clock) -> Iterator[tuple[Metric, Write]]:
+    now = clock.monotonic()
+    epoch = clock.time() - now
+    for metric, value in (
+        (definitions.QUEUE_DEPTH, attrgetter("depth")),
+        (definitions.QUEUE_HELD, attrgetter("held")),
+        (definitions.QUEUE_CAPACITY, attrgetter("capacity")),
+        (definitions.QUEUE_HIGH_WATER, attrgetter("statistics.high_water")),
+        (definitions.IN_FLIGHT, attrgetter("in_flight")),
+        (definitions.SUSPENDED, lambda queue: 1 if queue.suspended else 0),
+        (definitions.RELAYED, lambda queue: 0 if queue.relay_to is None else 1),
+        (definitions.DELIVERED, attrgetter("statistics.delivered")),
+        (definitions.SUPPRESSED, attrgetter("statistics.suppressed")),
+        (definitions.HANDED_OVER, attrgetter("statistics.handed_over")),
+    ):
+        yield metric, _plain(metric, value)
+    yield definitions.HELD, _held
+    yield definitions.OLDEST_AGE, _ages(definitions.OLDEST_AGE, now)
+    for metric, moment in (
+        (definitions.NEXT_ATTEMPT, attrgetter("health.next_attempt_at")),
+        (definitions.LAST_SUCCESS, attrgetter("statistics.last_success_at")),
+        (definitions.FAILING_SINCE, attrgetter("health.failing_since")),
+        (definitions.FIRST_LOSS_DUE, lambda queue: first_loss_due(queue, now)),
+    ):
+        yield metric, _timestamps(metric, moment, epoch)
+    attempts = attrgetter("statistics.attempts")
+    discarded = attrgetter("statistics.discarded")
+    yield definitions.ATTEMPTS, _counted(definitions.ATTEMPTS, tuple(DeliveryResult), attempts)
+    yield definitions.DISCARDED, _counted(definitions.DISCARDED, tuple(DiscardReason), discarded)
+
+
+def _plain(metric: Metric, value: Callable[[DestinationQueue], object]) -> Write:
+    """A sample for each queue."""
+
+    def write(names: Names, queues: Queues) -> str:
+        pairs = zip(names, map(value, queues), strict=True)
+        return _lines(metric, [f'{name}"}} {number}' for name, number in pairs])
+
+    return write
+
+
+def _held(names: Names, queues: Queues) -> str:
+    """A sample for each queue that is held."""
+    pairs = zip(names, map(attrgetter("health.hold"), queues), strict=True)
+    rests = [f'{name}",cause="{hold.cause}"}} 1' for name, hold in pairs if hold is not None]
+    return _lines(definitions.HELD, rests)
+
+
+def _ages(metric: Metric, now: float) -> Write:
+    """The age of each queue's oldest indication, 0 for an empty queue."""
+
+    def write(names: Names, queues: Queues) -> str:
+        pairs = zip(names, map(attrgetter("oldest_accepted_at"), queues), strict=True)
+        return _lines(
+            metric,
+            [f'{name}"}} 0' if at is None else f'{name}"}} {now - at:.3f}' for name, at in pairs],
+        )
+
+    return write
+
+
+def _timestamps(
+    metric: Metric, moment: Callable[[DestinationQueue], float | None], epoch: float
+) -> Write:
+    """A time since the epoch, in whole seconds, for each queue that has the moment."""
+
+    def write(names: Names, queues: Queues) -> str:
+        pairs = zip(names, map(moment, queues), strict=True)
+        return _lines(
+            metric, [f'{name}"}} {int(epoch + at)}' for name, at in pairs if at is not None]
+        )
+
+    return write
+
+
+def _lines(metric: Metric, rests: Sequence[str]) -> str:
+    """Lines that all begin with the metric and its one label, from what follows in each."""
+    if not rests:
+        return ""
+    opening = f'{metric.name}{{destination="'
+    return opening + f"\n{opening}".join(rests) + "\n"
+
+
+def _counted(
+    metric: Metric, members: Sequence[str], counts: Callable[[DestinationQueue], Mapping[str, int]]
+) -> Write:
+    """A sample for each queue and member of a closed set."""
+    rows = _Rows(metric, members)
+
+    def write(names: Names, queues: Queues) -> str:
+        pairs = zip(names, map(counts, queues), strict=True)
+        return "".join([rows.text(name, count.values()) for name, count in pairs])
+
+    return write
+
+
+class _Rows:
+    """The samples of one destination over a closed set of second labels.
+
+    Every member has its sample from the start, zero or not: a counter that first appears with 1
+    hides its first event from ``increase()``. Most are zero, so the text of zeros is the start.
+    """
+
+    def __init__(self, metric: Metric, members: Sequence[str]) -> None:
+        destination, label = metric.labels
+        opening = f'{metric.name}{{{destination}="'
+        closings = [f'",{label}="{member}"}} ' for member in members]
+        tails = [f"\n{opening}"] * (len(members) - 1) + ["\n"]
+        self._ends = list(zip(closings, tails, strict=True))
+        #: The name stands at the end of each opening, so it is what the parts are joined with.
+        self._zeros = [opening, *(f"{closing}0{tail}" for closing, tail in self._ends)]
+
+    def text(self, name: str, counts: Collection[int]) -> str:
+        """``counts`` are those of the members, in their order."""
+        if not any(counts):
+            return name.join(self._zeros)
+        parts = self._zeros.copy()
+        for index, count in enumerate(counts):
+            if count:
+                closing, tail = self._ends[index]
+                parts[index + 1] = f"{closing}{count}{tail}"
+        return name.join(parts)

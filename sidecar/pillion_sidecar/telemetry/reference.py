@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 from pillion_sidecar.telemetry.definitions import METRICS
 from pillion_sidecar.telemetry.events import EVENTS
-from pillion_sidecar.telemetry.metrics import ATTEMPT_BOUNDS, COMMIT_BOUNDS, END_TO_END_BOUNDS
 
 _METRICS_INTRODUCTION = """\
 # Metrics
@@ -49,10 +48,10 @@ def metrics_page() -> str:
         (f"`{metric.name}`", metric.type.value, _codes(metric.labels), metric.help)
         for metric in METRICS
     )
-    bounds = (
-        f"Buckets of `pillion_delivery_attempt_duration_seconds`: {_list(ATTEMPT_BOUNDS)}.\n\n"
-        f"Buckets of `pillion_delivery_end_to_end_seconds`: {_list(END_TO_END_BOUNDS)}.\n\n"
-        f"Buckets of `pillion_journal_commit_duration_seconds`: {_list(COMMIT_BOUNDS)}.\n"
+    bounds = "\n".join(
+        f"Buckets of `{metric.name}`: {', '.join(f'{bound:g}' for bound in metric.bounds)}.\n"
+        for metric in METRICS
+        if metric.bounds
     )
     table = _table(("Metric", "Type", "Labels", "Meaning"), rows)
     return f"{_METRICS_INTRODUCTION}\n{table}\n{bounds}"
@@ -73,7 +72,3 @@ def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 def _codes(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
-
-
-def _list(bounds: Iterable[float]) -> str:
-    return ", ".join(f"{bound:g}" for bound in bounds)

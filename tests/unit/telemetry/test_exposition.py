@@ -13,9 +13,8 @@ from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
 from pillion_sidecar.telemetry.definitions import METRICS
-from pillion_sidecar.telemetry.destinations import PIECE
 from pillion_sidecar.telemetry.exposition import MetricType
-from pillion_sidecar.telemetry.metrics import IntakeOutcome, Metrics
+from pillion_sidecar.telemetry.metrics import PIECE, IntakeOutcome, Metrics
 from pillion_sidecar.testing import FakeTime
 from support.intake import HeldQueues
 from support.queues import StillQueue
