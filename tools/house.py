@@ -37,7 +37,7 @@ PACKAGES = {
 }
 WARMING = 3
 #: Frames of these look for changes all the time.
-_WATCHING = ("/config/watching.py", "/filewatch.py", "/supervision.py")
+_WATCHING = ("/config/loader.py", "/filewatch.py", "/supervision.py")
 
 _Function = tuple[str, str]
 

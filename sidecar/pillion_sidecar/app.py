@@ -20,6 +20,7 @@ from pillion_sidecar.config.durability import (
     assumed_acknowledgement,
     duplicate_window,
 )
+from pillion_sidecar.config.loader import FolderWatcher
 from pillion_sidecar.config.problems import ConfigurationError
 from pillion_sidecar.config.resources import (
     AllowedPublisher,
@@ -28,7 +29,6 @@ from pillion_sidecar.config.resources import (
     IndicationService,
     ListenerDestination,
 )
-from pillion_sidecar.config.watching import FolderWatcher
 from pillion_sidecar.delivery.handler import Handler
 from pillion_sidecar.delivery.service import DeliveryService
 from pillion_sidecar.delivery.table import TooManyDestinations

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pillion_sidecar.app import Deliverer
 from pillion_sidecar.config.addresses import AddressPolicy
-from pillion_sidecar.config.watching import LOOK_INTERVAL
+from pillion_sidecar.config.loader import LOOK_INTERVAL
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.journal.disk import SETTLE_SECONDS
 from pillion_sidecar.settings import Address, Settings

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from pillion_cim.schema import Schema
 from pillion_operator.evaluation.namespace import defect_of
-from pillion_sidecar.config.addresses import AddressPolicy
-from pillion_sidecar.config.listeneraddress import pairs_at_one_port_and_path
+from pillion_sidecar.config.addresses import AddressPolicy, pairs_at_one_port_and_path
 from pillion_sidecar.config.parsing import Resource, Resources, Secret
 from pillion_sidecar.config.problems import ConfigurationError, Problem
 from pillion_sidecar.config.queries import CheckQuery, FilterProblem, Queries, query_checker

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.store import Change, Key
-from pillion_sidecar.config.listeneraddress import listener_address
+from pillion_sidecar.config.addresses import listener_address
 from pillion_sidecar.config.resources import DelivererMode, SequenceIdentifiers
 from pillion_sidecar.config.schema import LISTENER_DESTINATION
 from pillion_sidecar.config.schema.common import secret_names

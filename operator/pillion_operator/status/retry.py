@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pillion_operator.status.conditions import Condition
-from pillion_sidecar.config.building import written_retry
 from pillion_sidecar.config.durability import (
     ALERT_SECONDS,
     LIFETIME_FACTOR,
@@ -12,6 +11,7 @@ from pillion_sidecar.config.durability import (
     first_loss_after,
     retry_span,
 )
+from pillion_sidecar.config.resolving import written_retry
 
 #: Seconds: with less nobody can act before the first loss.
 TIME_TO_ACT = 600.0

@@ -10,12 +10,21 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
-from pillion_sidecar.config import misplaced
 from pillion_sidecar.config.problems import Problem, show
 from pillion_sidecar.config.schema import API_VERSION, CREDENTIALS_LABEL, GROUP, KINDS
 from pillion_sidecar.config.schema.common import object_name
 from pillion_sidecar.config.schema.fields import Kind, Text
-from pillion_sidecar.config.validation import Complaints, Path, check, dotted, suggestion
+from pillion_sidecar.config.validation import (
+    TOP_FIELDS,
+    Complaints,
+    Path,
+    beside_spec,
+    check,
+    dotted,
+    misplaced_remedy,
+    suggestion,
+    top_field_remedy,
+)
 
 #: What all documents begin with.
 _BEGINNING = ("apiVersion", "kind")
@@ -128,6 +137,18 @@ class Resources:
     problems: list[Problem] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
+    def complain(
+        self,
+        place: Place,
+        path: Path,
+        value: object,
+        message: str,
+        remedy: str,
+        reason: str = "Invalid",
+    ) -> None:
+        """Add a problem with the value at ``path``."""
+        self.problems.append(place.problem(reason, path, value, message, remedy))
+
 
 def parse_documents(documents: Iterable[Document]) -> Resources:
     """Check each document by itself. Nothing is raised: what is wrong is in ``problems``."""
@@ -140,16 +161,13 @@ def parse_documents(documents: Iterable[Document]) -> Resources:
 def _items(documents: Iterable[Document]) -> Iterator[Document]:
     for document in documents:
         value = document.value
-        if isinstance(value, dict) and value.get("kind") == "List" and _is_list(value.get("items")):
-            for number, item in enumerate(value["items"]):
+        items = value.get("items") if isinstance(value, dict) else None
+        if isinstance(items, list) and value.get("kind") == "List":
+            for number, item in enumerate(items):
                 prefix = (*document.prefix, "items", number)
                 yield Document(document.file, item, document.lines, prefix)
         else:
             yield document
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, list)
 
 
 def _parse(document: Document, resources: Resources) -> None:
@@ -158,9 +176,7 @@ def _parse(document: Document, resources: Resources) -> None:
         missing = "" if not isinstance(value, dict) else ": apiVersion and kind are missing"
         remedy = f"Begin with apiVersion: {API_VERSION} and kind: {', '.join(_kind_names())}."
         resources.unidentified = True
-        resources.problems.append(
-            Place(document).problem("Invalid", (), value, f"is not a resource{missing}", remedy)
-        )
+        resources.complain(Place(document), (), value, f"is not a resource{missing}", remedy)
         return
     version, name = value.get("apiVersion"), value.get("kind")
     kind = next((kind for kind in KINDS if kind.name == name), None)
@@ -224,12 +240,12 @@ def _add_resource(document: Document, kind: Kind, resources: Resources) -> None:
     metadata = value.get("metadata")
     place = Place(document, _named(kind.name, metadata))
     collect = _collector(resources, place)
-    beside = misplaced.below_top(kind, value)
+    beside = beside_spec(kind, value)
     complaints = Complaints(_in_its_place(kind, beside, collect))
     for name in value:
-        if name not in misplaced.TOP:
+        if name not in TOP_FIELDS:
             message = "stands outside spec" if name in beside else "is not known"
-            remedy = misplaced.top_remedy(kind, name)
+            remedy = top_field_remedy(kind, name)
             complaints.add((name,), None, message, remedy, "UnknownField")
     _check_metadata(metadata, object_name(kind.name_length, rules=kind.name_rules), complaints)
     created_at = _created_at(metadata, complaints)
@@ -269,7 +285,7 @@ def _in_its_place(kind: Kind, beside: Mapping[str, Any], collect: _Collect) -> _
 
     def located(reason: str, path: Path, value: object, message: str, remedy: str) -> None:
         if reason == "UnknownField" and len(path) > 1:
-            remedy = misplaced.remedy(kind, path) or remedy
+            remedy = misplaced_remedy(kind, path) or remedy
         if len(path) > 1 and path[0] == "spec" and path[1] in beside:
             path = path[1:]
         collect(reason, path, value, message, remedy)
@@ -287,14 +303,13 @@ def _collector(resources: Resources, place: Place) -> _Collect:
 def _add(known: dict[str, _R], resource: _R, resources: Resources) -> None:
     first = known.setdefault(resource.name, resource)
     if first is not resource:
-        resources.problems.append(
-            resource.place.problem(
-                "Duplicate",
-                ("metadata", "name"),
-                resource.name,
-                f"is already taken at {first.place}",
-                "Rename or remove one of the two.",
-            )
+        resources.complain(
+            resource.place,
+            ("metadata", "name"),
+            resource.name,
+            f"is already taken at {first.place}",
+            "Rename or remove one of the two.",
+            reason="Duplicate",
         )
 
 

@@ -1,4 +1,6 @@
-"""From resources to one configuration: references, defaults of the service, addresses. Pure."""
+"""From checked resources to the configuration that a deliverer runs on: references, the service's
+defaults, addresses. Pure.
+"""
 
 import difflib
 import hashlib
@@ -10,17 +12,9 @@ from typing import Any
 
 from pillion_cim.declarations import ClassDeclaration, DeclarationError
 from pillion_cim.mof import MOFError, parse_mof
-from pillion_sidecar.config.addresses import AddressPolicy, host_of, parse_host
-from pillion_sidecar.config.building import (
-    build_destination,
-    build_filter,
-    build_service,
-    build_subscription,
-)
-from pillion_sidecar.config.credentials import SecretReader
+from pillion_sidecar.config.addresses import AddressPolicy, host_of, parse_host, same_port_and_path
+from pillion_sidecar.config.credentials import SecretReader, hold_faulty, may_be_built
 from pillion_sidecar.config.durability import loses_before_alert
-from pillion_sidecar.config.faults import hold_faulty, may_be_built
-from pillion_sidecar.config.listeneraddress import same_port_and_path
 from pillion_sidecar.config.parsing import Resource, Resources
 from pillion_sidecar.config.problems import (
     ADDRESS_NOT_PERMITTED,
@@ -31,15 +25,99 @@ from pillion_sidecar.config.problems import (
 from pillion_sidecar.config.queries import Queries
 from pillion_sidecar.config.resources import (
     Configuration,
+    Credentials,
     DelivererMode,
     DeliverThrough,
     IndicationFilter,
     IndicationService,
     IndicationSubscription,
     ListenerDestination,
+    RetryPolicy,
+    TLSOptions,
 )
 from pillion_sidecar.config.schema import API_VERSION
+from pillion_sidecar.config.schema.fields import amount, build
 from pillion_sidecar.config.validation import Path
+from pillion_sidecar.protocols import FALLBACK
+
+#: The retry of DSP1054's defaults: what is not written beside a retry field that is.
+DSP1054 = RetryPolicy()
+#: maximumIntervalSeconds of a destination that writes another retry field, and not this one.
+LONGEST_WAIT_SECONDS = 3600.0
+
+
+def build_service(
+    resource: Resource, *, classes: tuple[ClassDeclaration, ...] = ()
+) -> IndicationService:
+    """The service of a checked IndicationService; ``classes`` are all that it declares."""
+    limit = resource.spec["deliverer"]["storage"].get("sizeLimit")
+    return build(
+        IndicationService,
+        resource.spec,
+        name=resource.name,
+        classes=classes,
+        # Part of a byte is none.
+        storage_bytes=None if limit is None else int(amount(limit)),
+    )
+
+
+def build_destination(
+    resource: Resource,
+    *,
+    service: IndicationService,
+    uid: str,
+    tls: TLSOptions,
+    credentials: Credentials | None,
+    secret_url: str | None,
+) -> ListenerDestination:
+    """The destination of a checked ListenerDestination, with the service's defaults.
+
+    ``secret_url``: what the Secret of ``destinationFrom`` holds, where it can be used.
+    """
+    spec = resource.spec
+    inherited = {
+        "queueSize": service.queue_size,
+        "queueFullPolicy": service.queue_full_policy,
+        "indicationLifetimeSeconds": service.indication_lifetime_seconds,
+    }
+    return build(
+        ListenerDestination,
+        {**{name: value for name, value in inherited.items() if value is not None}, **spec},
+        name=resource.name,
+        uid=uid,
+        # A destination with a fault in these is held: nothing is sent to it.
+        destination=(spec["destination"] if resource.sound("destination") else secret_url or ""),
+        url_is_secret="destinationFrom" in spec,
+        protocol=spec["protocol"] if resource.sound("protocol") else FALLBACK,
+        tls=tls,
+        credentials=credentials,
+        retry=written_retry(
+            spec.get("retry", {}),
+            attempts=service.delivery_retry_attempts,
+            interval_seconds=service.delivery_retry_interval_seconds,
+        ),
+    )
+
+
+def written_retry(
+    spec: Mapping[str, Any], *, attempts: int | None, interval_seconds: float | None
+) -> RetryPolicy | None:
+    """The retry that a destination's ``retry`` and its service's ``attempts`` and
+    ``interval_seconds`` come to: where any field is written, the others are DSP1054's (S0.7).
+
+    None: no field is written.
+    """
+    written = dict(spec)
+    if attempts is not None:
+        written.setdefault("attempts", attempts)
+    if interval_seconds is not None:
+        written.setdefault("intervalSeconds", interval_seconds)
+    if not written:
+        return None
+    interval = float(written.get("intervalSeconds", DSP1054.interval_seconds))
+    written.setdefault("maximumIntervalSeconds", max(LONGEST_WAIT_SECONDS, interval))
+    return build(RetryPolicy, written)
+
 
 CLASSES, MOF, MOF_FROM = "classes", "mof", "mofFrom"
 #: The service of a subscription that names none, and of a deliverer that is told none.
@@ -179,8 +257,8 @@ class _Resolver:
         first = min(named, key=lambda r: (r.place.document.file, r.place.line(())), default=None)
         for resource in named:
             if first is not None and resource.namespace != first.namespace:
-                self._complain(
-                    resource,
+                self._resources.complain(
+                    resource.place,
                     ("metadata", "namespace"),
                     resource.namespace,
                     f"is not {first.namespace}, the namespace at {first.place}",
@@ -228,8 +306,8 @@ class _Resolver:
             try:
                 parse_host(host_of(prefix))
             except ValueError as error:
-                self._complain(
-                    service,
+                self._resources.complain(
+                    service.place,
                     ("spec", "callbacks", number),
                     prefix,
                     str(error),
@@ -245,13 +323,11 @@ class _Resolver:
             secret_url = reader.url(self._addresses)
             if resource.sound("destination"):
                 self._check_address(resource)
-            # One with a fault may be held.
             if may_be_built(resource):
-                uid = _uid(resource)
                 built[name] = build_destination(
                     resource,
                     service=service,
-                    uid=uid,
+                    uid=_uid(resource),
                     tls=tls,
                     credentials=credentials,
                     secret_url=secret_url,
@@ -272,8 +348,8 @@ class _Resolver:
         url = resource.spec["destination"]
         refusal = self._addresses.check_host(host_of(url))
         if refusal is not None:
-            self._complain(
-                resource,
+            self._resources.complain(
+                resource.place,
                 ("spec", "destination"),
                 url,
                 refusal,
@@ -286,8 +362,8 @@ class _Resolver:
         retry = destination.retry
         given = resource.spec.get("retry", {}).get("maximumIntervalSeconds")
         if given is not None and retry is not None and given < retry.interval_seconds:
-            self._complain(
-                resource,
+            self._resources.complain(
+                resource.place,
                 ("spec", "retry", "maximumIntervalSeconds"),
                 given,
                 f"is less than the interval of {retry.interval_seconds:g} s",
@@ -301,7 +377,7 @@ class _Resolver:
             if resource.sound("query") and resource.sound("queryLanguage"):
                 self._check_filter(resource)
             if resource.valid:
-                built[name] = build_filter(resource)
+                built[name] = build(IndicationFilter, resource.spec, name=name)
         told = self._unknown_classes
         self._resources.warnings += told[:MOST_WARNINGS]
         if len(told) > MOST_WARNINGS:
@@ -319,28 +395,33 @@ class _Resolver:
         elif problem is not None:
             place = f"line {problem.line}, column {problem.column} of the query"
             message = f"{place}: {problem.message}"
-            self._complain(resource, ("spec", "query"), query, message, problem.remedy)
+            self._resources.complain(
+                resource.place, ("spec", "query"), query, message, problem.remedy
+            )
 
     def subscriptions(
         self, service: IndicationService
     ) -> tuple[dict[str, IndicationSubscription], dict[str, IndicationSubscription]]:
         """The subscriptions of the service, and those that are relayed or handed over to it; the
         references of all are checked."""
-        own, relayed = {}, {}
+        own: dict[str, IndicationSubscription] = {}
+        relayed: dict[str, IndicationSubscription] = {}
         for name, resource in self._resources.by_kind["IndicationSubscription"].items():
             self._check_reference(resource, "filterRef", "IndicationFilter")
             self._check_reference(resource, "destinationRef", "ListenerDestination")
             serves = self._serves(resource, service)
-            if not serves:
-                self._check_reference(resource, "serviceRef", "IndicationService")
             if serves:
                 self._check_gateway(resource, service)
-            if not resource.valid:
-                continue
-            if serves:
-                own[name] = build_subscription(resource, uid=_uid(resource))
-            elif self._comes_to(resource, service):
-                relayed[name] = build_subscription(resource, uid=_uid(resource))
+            else:
+                self._check_reference(resource, "serviceRef", "IndicationService")
+            if resource.valid and (serves or self._comes_to(resource, service)):
+                (own if serves else relayed)[name] = build(
+                    IndicationSubscription,
+                    resource.spec,
+                    name=name,
+                    uid=_uid(resource),
+                    created_at=resource.created_at,
+                )
         return own, relayed
 
     def _check_gateway(self, resource: Resource, service: IndicationService) -> None:
@@ -349,8 +430,8 @@ class _Resolver:
             return
         name = resource.spec["destinationRef"]["name"] if resource.sound("destinationRef") else ""
         if self._through_gateway(name):
-            self._complain(
-                resource,
+            self._resources.complain(
+                resource.place,
                 ("spec", "destinationRef", "name"),
                 name,
                 f"says deliverThrough Gateway, and IndicationService {service.name} has no "
@@ -388,8 +469,8 @@ class _Resolver:
         if name is None or name in known or not self._complete:
             return
         default = "" if _is_written(resource, reference) else f", the default of {reference}"
-        self._complain(
-            resource,
+        self._resources.complain(
+            resource.place,
             ("spec", reference, "name"),
             name,
             f"there is no {kind} of this name{default}",
@@ -407,19 +488,6 @@ class _Resolver:
         listed = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")
         near = difflib.get_close_matches(name, known[:MOST_COMPARED], n=1)
         return f"Did you mean {near[0]}? There is: {listed}." if near else f"There is: {listed}."
-
-    def _complain(
-        self,
-        resource: Resource,
-        path: Path,
-        value: object,
-        message: str,
-        remedy: str,
-        reason: str = "Invalid",
-    ) -> None:
-        self._resources.problems.append(
-            resource.place.problem(reason, path, value, message, remedy)
-        )
 
 
 def _is_written(resource: Resource, field: str) -> bool:

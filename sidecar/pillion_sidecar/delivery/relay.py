@@ -8,8 +8,8 @@ waits, and lets nothing get ahead of anything.
 import hmac
 from dataclasses import replace
 
+from pillion_sidecar.config.addresses import address_of, listener_address
 from pillion_sidecar.config.durability import effective_lifetime, effective_retry
-from pillion_sidecar.config.listeneraddress import address_of, listener_address
 from pillion_sidecar.config.resources import (
     Backoff,
     Configuration,

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Protocol, TypeAlias
 
 from pillion_sidecar.clock import Clock, Timers
-from pillion_sidecar.config.listeneraddress import address_of
+from pillion_sidecar.config.addresses import address_of
 from pillion_sidecar.config.resources import (
     Configuration,
     ListenerDestination,

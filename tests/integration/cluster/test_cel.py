@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
-from pillion_sidecar.config.building import build_service
 from pillion_sidecar.config.parsing import Document, parse_documents
+from pillion_sidecar.config.resolving import build_service
 from pillion_sidecar.config.resources import DelivererSpec, StorageSpec
 from pillion_sidecar.config.schema import KINDS
 from pillion_sidecar.config.schema.deliverer import DELIVERER

@@ -17,7 +17,7 @@ import pytest
 
 import pillion_sidecar.embedded
 from pillion_sidecar.app import Deliverer, StartFailed
-from pillion_sidecar.config.watching import FolderWatcher
+from pillion_sidecar.config.loader import FolderWatcher
 from pillion_sidecar.embedded import DelivererFailed, DelivererRunning, EmbeddedDeliverer
 from pillion_sidecar.journal.files import open_folder
 from pillion_sidecar.settings import Settings

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from pillion_sidecar.config.building import build_service
 from pillion_sidecar.config.parsing import Document, Resources, parse_documents
+from pillion_sidecar.config.resolving import build_service
 from pillion_sidecar.config.resources import (
     DelivererMode,
     DelivererSpec,

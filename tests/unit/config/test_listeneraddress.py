@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_sidecar.config.listeneraddress import (
+from pillion_sidecar.config.addresses import (
     listener_address,
     pairs_at_one_port_and_path,
     same_port_and_path,

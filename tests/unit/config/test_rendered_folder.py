@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pillion_sidecar.config.loader import MOST_PART_BYTES, is_followed_file, load_folder
+from pillion_sidecar.config.loader import MOST_PART_BYTES, is_followed_file, load_folder, snapshot
 from pillion_sidecar.config.problems import ConfigurationError, Problem
 from pillion_sidecar.config.rendered import pack, render, render_items
-from pillion_sidecar.config.watching import snapshot
 from support.resources import (
     JSON,
     alert_filter,

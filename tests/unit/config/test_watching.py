@@ -11,16 +11,16 @@ import pytest
 
 from pillion_cim.schema import load_schema
 from pillion_sidecar.clock import Timer
-from pillion_sidecar.config.loader import load_folder
-from pillion_sidecar.config.problems import ConfigurationError
-from pillion_sidecar.config.resources import Configuration
-from pillion_sidecar.config.watching import (
+from pillion_sidecar.config.loader import (
     LOOK_INTERVAL,
     LOOKS_BETWEEN_READS,
     MOST_UNSETTLED_LOOKS,
     FolderWatcher,
+    load_folder,
     snapshot,
 )
+from pillion_sidecar.config.problems import ConfigurationError
+from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.testing import FakeTime
 from support.resources import destination, write
 from support.strange_files import STRANGE, strange_file
