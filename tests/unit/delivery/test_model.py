@@ -597,7 +597,7 @@ class DeliveryModel(RuleBasedStateMachine):
             # One may be left that looks for subscriptions to end, and will find none; and one that
             # logs the number of discards.
             left = (self.service._triggers._timer, self.service._reports._timer)
-            timers = [timer for _, _, timer in self.time._heap._heap if timer not in left]
+            timers = [timer for _, _, timer in self.time._heap if timer not in left]
             assert all(timer.cancelled for timer in timers), "a timer while idle"
 
     def handlers_live_as_long_as_they_are_needed(self) -> None:
