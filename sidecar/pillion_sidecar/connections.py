@@ -16,12 +16,13 @@ _OTHER_METHOD = re.compile(r"b'[A-Za-z][A-Za-z-]* \S+ HTTP/1\.[01]")
 
 
 class Connection(asyncio.BaseProtocol):
-    """What stands between a transport and the handler of its requests. What it receives goes to
-    the handler without a detour."""
+    """The protocol between a transport and the handler of its requests, which receives the data
+    directly."""
 
-    __slots__ = ("__weakref__", "_lost", "data_received", "eof_received", "handler")
+    __slots__ = ("__weakref__", "data_received", "eof_received", "handler", "waiting")
 
-    _lost: dict[Callable[[], object], None] | None
+    #: Cancelled once the connection is lost: one request is served at a time.
+    waiting: asyncio.Task[Any] | None
 
     data_received: Callable[[bytes], None]
     eof_received: Callable[[], bool | None]
@@ -30,7 +31,7 @@ class Connection(asyncio.BaseProtocol):
     def lead_to(self, handler: asyncio.Protocol) -> None:
         """Have this one handle the requests; before anything is received."""
         self.handler = handler
-        self._lost = None
+        self.waiting = None
         self.data_received = handler.data_received
         self.eof_received = handler.eof_received
 
@@ -42,20 +43,8 @@ class Connection(asyncio.BaseProtocol):
         """See ``asyncio``."""
         self.handler.connection_lost(exc)
         _forget_unread(self.handler)
-        lost, self._lost = self._lost, None
-        for tell in lost or ():
-            tell()
-
-    def when_lost(self, tell: Callable[[], object]) -> None:
-        """Call back once the connection is lost, until :meth:`never_mind`."""
-        if self._lost is None:
-            self._lost = {}
-        self._lost[tell] = None
-
-    def never_mind(self, tell: Callable[[], object]) -> None:
-        """Do not call back any more."""
-        if self._lost is not None:
-            self._lost.pop(tell, None)
+        if self.waiting is not None:
+            self.waiting.cancel()
 
     def pause_writing(self) -> None:
         """See ``asyncio``."""
@@ -120,11 +109,11 @@ def ended_with_client(request: web.BaseRequest) -> Iterator[None]:
     if not isinstance(protocol, Connection):
         yield
         return
-    protocol.when_lost(task.cancel)
+    protocol.waiting = task
     try:
         yield
     finally:
-        protocol.never_mind(task.cancel)
+        protocol.waiting = None
 
 
 class HTTPLog(logging.LoggerAdapter[logging.Logger]):

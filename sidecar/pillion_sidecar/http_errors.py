@@ -1,5 +1,6 @@
 """HTTP answers that refuse a request: JSON with a ``reason``."""
 
+import math
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -14,6 +15,18 @@ _ANY = "*"
 def refuse(status: int, reason: str, **more: Any) -> web.Response:
     """Answer a request that was not taken up at all."""
     return web.json_response({"reason": reason, **more}, status=status)
+
+
+def unavailable(reason: str, *, retry_after: float) -> web.Response:
+    """Answer 503: the request is valid, but cannot be served now."""
+    response = refuse(503, reason)
+    set_retry_after(response, retry_after)
+    return response
+
+
+def set_retry_after(response: web.StreamResponse, seconds: float) -> None:
+    """Ask the client to wait, in whole seconds, at least one."""
+    response.headers["Retry-After"] = str(max(1, math.ceil(seconds)))
 
 
 def answer_the_rest(listeners: Mapping[str, web.Application]) -> None:

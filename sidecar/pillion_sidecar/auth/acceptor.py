@@ -12,6 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -119,6 +120,10 @@ class ConnectionLimiter(Generic[Guest]):
         """Return how many are in the handshake, unproven, and proven."""
         return len(self._handshakes), len(self._unproven), len(self._proven)
 
+    def oldest_unproven(self) -> tuple[Guest, float] | None:
+        """Return which has been unproven for longest, and since when."""
+        return next(iter(self._unproven.items()), None)
+
     def wait(self, *, now: float) -> float:
         """Return how many seconds a newcomer has to wait until it may ask for a place."""
         crowd = self._crowd()
@@ -173,7 +178,8 @@ class ConnectionLimiter(Generic[Guest]):
         if len(self._handshakes) >= self._limits.handshakes:
             return self._handshakes
         unproven = len(self._handshakes) + len(self._unproven)
-        if unproven >= self._limits.unproven or len(self) >= self._limits.total:
+        total = unproven + len(self._proven)
+        if unproven >= self._limits.unproven or total >= self._limits.total:
             return min(self._handshakes, self._unproven, key=_oldest)
         return None
 
@@ -216,7 +222,7 @@ class ConnectionAcceptor:
         self._clock = clock
         self._timers = timers
         self._observer = observer
-        self._asks_for_tokens = asks_for_tokens
+        self.asks_for_tokens = asks_for_tokens
         self._places: ConnectionLimiter[_PendingConnection] = ConnectionLimiter(
             limits or Limits(), idle_since=_idle_since
         )
@@ -226,6 +232,8 @@ class ConnectionAcceptor:
         # Those that are not looked at, since there is no place yet for whoever comes.
         self._held: list[socket.socket] = []
         self._releasing: Timer | None = None
+        # One timer for all: it is due no later than the oldest unproven connection.
+        self._expiring: Timer | None = None
         self._factory: Callable[[], asyncio.Protocol]
         self._closed = False
         self._is_quiet = False
@@ -247,16 +255,10 @@ class ConnectionAcceptor:
         each request: nothing happens where it had before."""
         visitor = self._unproven.pop(protocol, None)
         if visitor is not None:
-            visitor.limit.cancel()
             leaving = self._places.prove(visitor, owner)
             if leaving is not None:
                 self._count(GivenUp.IDLE)
                 self._end(leaving)
-
-    def heard(self, visitor: "_PendingConnection") -> None:
-        """The head of a request is whole."""
-        if not self._asks_for_tokens:
-            self.prove(visitor.handler)
 
     def refuse_head(self, visitor: "_PendingConnection") -> None:
         """The head of a request is too long before it is whole."""
@@ -293,8 +295,8 @@ class ConnectionAcceptor:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for visitor in self._unproven.values():
-            visitor.limit.cancel()
+        if self._expiring is not None:
+            self._expiring.cancel()
         self._unproven.clear()
 
     # ------------------------------------------------------------------ arriving
@@ -328,7 +330,7 @@ class ConnectionAcceptor:
             self._give_up(leaving)
         visitor.shaking = task = asyncio.create_task(self._shake_hands(visitor))
         self._tasks.add(task)
-        task.add_done_callback(lambda task: self._shaken(task, visitor))
+        task.add_done_callback(partial(self._shaken, visitor))
 
     def _hold(self, listening: socket.socket, seconds: float) -> None:
         """Whoever comes stays in the system's queue for now, where it costs next to nothing."""
@@ -378,10 +380,11 @@ class ConnectionAcceptor:
             error.__traceback__ = None
             self._observer.connection_given_up(GivenUp.HANDSHAKE_FAILED)
 
-    def _shaken(self, task: asyncio.Task[None], visitor: "_PendingConnection") -> None:
+    def _shaken(self, visitor: "_PendingConnection", task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         visitor.shaking = None
-        self._release()
+        if self._held:
+            self._release()
         if visitor.transport is None:
             # A task that was cancelled before its first step has given the socket to nobody.
             visitor.connection.close()
@@ -397,15 +400,16 @@ class ConnectionAcceptor:
         handler = self._factory()
         self._places.greet(visitor, now=self._clock.monotonic())
         self._unproven[handler] = visitor
-        visitor.limit = self._timers.call_later(PROOF_SECONDS, lambda: self._expire(visitor))
+        if self._expiring is None:
+            self._expiring = self._timers.call_later(PROOF_SECONDS, self._expire)
         return handler
 
     def leave(self, visitor: "_PendingConnection") -> None:
         """A visitor's connection has ended."""
-        visitor.limit.cancel()
         self._unproven.pop(visitor.handler, None)
         self._places.leave(visitor)
-        self._release()
+        if self._held:
+            self._release()
 
     # ------------------------------------------------------------------ going
 
@@ -420,13 +424,20 @@ class ConnectionAcceptor:
             self._count(GivenUp.UNPROVEN_CROWDED if is_unproven else GivenUp.IDLE)
             self._end(visitor)
 
-    def _expire(self, visitor: "_PendingConnection") -> None:
-        self._observer.connection_given_up(GivenUp.UNPROVEN_LATE)
-        self._places.leave(visitor)
-        self._end(visitor)
+    def _expire(self) -> None:
+        """Close the connections that have proven nothing for too long."""
+        self._expiring = None
+        while (oldest := self._places.oldest_unproven()) is not None:
+            visitor, since = oldest
+            left = since + PROOF_SECONDS - self._clock.monotonic()
+            if left > 0:
+                self._expiring = self._timers.call_later(left, self._expire)
+                return
+            self._observer.connection_given_up(GivenUp.UNPROVEN_LATE)
+            self._places.leave(visitor)
+            self._end(visitor)
 
     def _end(self, visitor: "_PendingConnection") -> None:
-        visitor.limit.cancel()
         self._unproven.pop(visitor.handler, None)
         assert visitor.transport is not None
         if not visitor.transport.is_closing():
@@ -503,12 +514,9 @@ class _PendingConnection(Connection):
         "_recent",
         "_requests",
         "connection",
-        "limit",
         "shaking",
         "transport",
     )
-
-    limit: Timer
 
     def __init__(self, entrance: ConnectionAcceptor, connection: socket.socket) -> None:
         self._entrance = entrance
@@ -546,8 +554,8 @@ class _PendingConnection(Connection):
         requests: int = handler._request_count  # type: ignore[attr-defined]
         if requests != self._requests:
             # Heads that are whole now; no work on these requests has begun.
-            if not self._requests:
-                self._entrance.heard(self)
+            if not self._requests and not self._entrance.asks_for_tokens:
+                self._entrance.prove(handler)
             self._requests = requests
             if self._recent + self._head + len(data) > self._entrance.head_bytes:
                 self._entrance.check_heads(handler)

@@ -3,7 +3,6 @@ say what became of their indications."""
 
 import asyncio
 import json
-import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +11,7 @@ from aiohttp import web
 
 from pillion_sidecar.clock import Timers
 from pillion_sidecar.config.resources import Acknowledgement
+from pillion_sidecar.connections import ended_with_client
 from pillion_sidecar.http_errors import refuse
 from pillion_sidecar.indication import Unreached
 from pillion_sidecar.intake.parameters import ParameterError, Parameters
@@ -23,18 +23,6 @@ from pillion_sidecar.reliability.receipts import Fault, Receipt, Receipts, Signa
 
 #: Discards that a callback tells one by one; the receipt tells more.
 CALLBACK_DISCARDS = 1000
-
-
-def unavailable(reason: str, *, retry_after: float) -> web.Response:
-    """Answer 503: nothing is wrong with the request, it comes at the wrong time."""
-    response = refuse(503, reason)
-    set_retry_after(response, retry_after)
-    return response
-
-
-def set_retry_after(response: web.StreamResponse, seconds: float) -> None:
-    """Ask the publisher to wait, in whole seconds, at least one."""
-    response.headers["Retry-After"] = str(max(1, math.ceil(seconds)))
 
 
 def submission_document(submission: Submission, *, unread_from: int | None) -> dict[str, Any]:
@@ -183,7 +171,7 @@ class Acknowledging:
         self._context = context
         self._timers = timers
         self._callbacks = callbacks
-        self._receipts = Receipts()
+        self.receipts = Receipts()
 
     def refusal(self, parameters: Parameters) -> str | None:
         """Return why a request cannot be taken up now; None where it can.
@@ -206,27 +194,26 @@ class Acknowledging:
         receipt.is_for_durable = level is Acknowledgement.DURABLE
         return receipt
 
-    def find(self, receipt_id: str, *, namespace: str | None) -> Receipt | None:
-        """Return the receipt with an ID; None where a publisher of ``namespace`` has none (any
-        more)."""
-        return self._receipts.find(receipt_id, namespace=namespace)
-
     # ------------------------------------------------------------------ once all lines are in
 
-    async def reach(self, receipt: Receipt, parameters: Parameters) -> bool:
-        """Wait until a request's lines have come as far as it asks; return whether they have."""
+    async def reach(
+        self, request: web.BaseRequest, receipt: Receipt, parameters: Parameters
+    ) -> bool:
+        """Wait until a request's lines have come as far as it asks, while its client does; return
+        whether they have."""
         self._complete(receipt)
         signal = receipt.secured if receipt.is_for_durable else receipt.settled_all
         try:
-            reached = await signal.wait(parameters.timeout)
+            with ended_with_client(request):
+                reached = await signal.wait(parameters.timeout)
         except asyncio.CancelledError:
             # The client is gone without the receipt's ID: nobody can ever ask for it.
-            self._receipts.drop(receipt)
+            self.receipts.drop(receipt)
             receipt.close()
             raise
         if reached:
             # The publisher is told all that it has asked for.
-            self._receipts.drop(receipt)
+            self.receipts.drop(receipt)
             receipt.close()
         return reached
 
@@ -242,7 +229,7 @@ class Acknowledging:
 
     def _complete(self, receipt: Receipt) -> None:
         # Kept before any wait, so that a publisher who goes away meanwhile leaves it bounded.
-        self._receipts.keep(receipt)
+        self.receipts.keep(receipt)
         receipt.completed()
         if receipt.is_for_durable:
             self._context.queues.barrier(receipt.secured.give)
@@ -250,6 +237,6 @@ class Acknowledging:
     async def secured(self, seconds: float) -> bool:
         """Wait until all that has been taken is on disk, for at most ``seconds``; return whether
         it is."""
-        signal = Signal(timers=self._timers)
+        signal = Signal(self._timers)
         self._context.queues.barrier(signal.give)
         return await signal.wait(seconds)

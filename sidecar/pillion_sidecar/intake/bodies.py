@@ -1,61 +1,48 @@
 """Request bodies: streamed, bounded in size each and in memory together, and read only as long as
 they keep coming."""
 
+import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
-from typing import Self
 
-from aiohttp import StreamReader, web
+from aiohttp import web
 
-from pillion_sidecar.auth.principal import Principal
+from pillion_sidecar.auth.principal import PRINCIPAL, Principal
 from pillion_sidecar.clock import Clock, Timer, Timers
-from pillion_sidecar.intake.errors import IntakeError
+from pillion_sidecar.intake import IntakeError
 
 #: Bytes of all bodies that are held while the rest of them comes.
 MOST_BODY_BYTES = 64 << 20
 #: Seconds that a body has before it may have to give way to others.
 GRACE_SECONDS = 5.0
+#: Lines between two turns of the event loop.
+LINES_PER_TURN = 256
 
 
+@dataclass(slots=True, eq=False)
 class HeldBody:
     """A body whose beginning is held."""
 
-    __slots__ = ("_budget", "began", "crowd_out", "principal", "size")
-
-    def __init__(
-        self,
-        budget: "BodyBudget",
-        crowd_out: Callable[[], bool],
-        *,
-        principal: Principal | None,
-        began: float,
-    ) -> None:
-        self._budget = budget
-        self.crowd_out = crowd_out
-        self.principal = principal
-        self.began = began
-        self.size = 0
-
-    def __enter__(self) -> Self:
-        self._budget.begin(self)
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._budget.end(self)
+    budget: "BodyBudget"
+    #: Ends its reading; returns whether there was any left to end.
+    crowd_out: Callable[[], bool]
+    principal: Principal | None
+    began: float
+    size: int = 0
 
     def hold(self, size: int) -> None:
-        """So many bytes of it are held now. Where there is no room for them, another body ends, or
-        this one."""
+        """Account for ``size`` bytes of it. Without memory for them, another body ends, or this."""
         if size != self.size:
-            self._budget.resize(self, size)
+            self.budget.resize(self, size)
 
 
 class BodyBudget:
     """Shares memory among bodies.
 
-    Where it is all taken, the body gives way that has been coming for longest, of the principal
-    that holds most; the one that needs more, where none has had its time yet.
+    Without memory left, the oldest body of the principal that holds most gives way; the one that
+    needs more, where all of those are younger than ``GRACE_SECONDS``.
     """
 
     def __init__(self, *, clock: Clock, maximum: int = MOST_BODY_BYTES) -> None:
@@ -66,24 +53,23 @@ class BodyBudget:
         #: Bytes that are held.
         self.used = 0
 
-    def holding(self, crowd_out: Callable[[], bool], *, principal: Principal | None) -> HeldBody:
-        """Hold a body while the context lasts. ``crowd_out`` ends its reading, and returns whether
-        there was any left to end."""
-        return HeldBody(self, crowd_out, principal=principal, began=self._clock.monotonic())
-
-    def begin(self, body: HeldBody) -> None:
-        """Its reading begins."""
+    @contextmanager
+    def holding(
+        self, crowd_out: Callable[[], bool], *, principal: Principal | None
+    ) -> Iterator[HeldBody]:
+        """Hold a body while the context lasts."""
+        body = HeldBody(self, crowd_out, principal, self._clock.monotonic())
         self._bodies[body] = None
-
-    def end(self, body: HeldBody) -> None:
-        """Its reading has ended; it may have given way before."""
-        if body in self._bodies:
-            self._release(body)
+        try:
+            yield body
+        finally:
+            if body in self._bodies:
+                self._release(body)
 
     def resize(self, body: HeldBody, size: int) -> None:
         """See ``HeldBody.hold``."""
         if body not in self._bodies:
-            # It had to give way, and hears of it at its next read.
+            # It had to give way; its next read raises.
             return
         self.used += size - body.size
         body.size = size
@@ -130,8 +116,10 @@ class IntakeLimits:
 class BodyError(IntakeError):
     """A body is not read to its end. The text says why."""
 
-    #: The status that it is answered with.
+    #: The status of the answer.
     status = 400
+    #: The first line that was not submitted.
+    unread_from = 0
 
 
 class BodyTooLargeError(BodyError):
@@ -143,8 +131,8 @@ class BodyTooLargeError(BodyError):
         super().__init__(f"the body has more than {maximum} bytes; send it in parts")
 
 
-# TimeoutErrors, these two: aiohttp tries to read on once a request was answered, and takes no other
-# exception for the end of it.
+# TimeoutErrors, these three: aiohttp tries to read on once a request was answered, and takes no
+# other exception for the end of it.
 
 
 class BodyStalledError(BodyError, TimeoutError):
@@ -171,100 +159,166 @@ class BodyCrowdedError(BodyError, TimeoutError):
         super().__init__("the bodies that are being read take all memory there is for them")
 
 
-def crowd_out(request: web.BaseRequest) -> bool:
-    """Raise BodyCrowdedError in the reader of a request's body; return whether there is one."""
-    if request.content.at_eof():
-        return False
-    request.content.set_exception(BodyCrowdedError())
-    return True
-
-
 def interrupt_body(request: web.BaseRequest, reason: str) -> None:
     """Raise BodyInterruptedError in the reader of a request's body, unless all of it is read."""
     if not request.content.at_eof():
         request.content.set_exception(BodyInterruptedError(reason))
 
 
-class _Progress:
-    """Breaks a read that waits for a body which does not come (slowloris).
+class LineSplitter:
+    """Cuts chunks into lines. A line that is too long is skipped without being held.
 
-    One timer for a body, however many chunks it has.
+    No more than one line is held back.
     """
 
-    def __init__(self, content: StreamReader, *, timers: Timers, limits: IntakeLimits) -> None:
-        self._content = content
+    def __init__(self, *, maximum: int) -> None:
+        self._maximum = maximum
+        self._rest: list[bytes] = []
+        #: Bytes of the line that is not whole yet.
+        self.held = 0
+        self._skipping = False
+
+    def feed(self, chunk: bytes) -> list[bytes | None]:
+        """Return the lines that a chunk ends, without their ends; None for one too long."""
+        whole, newline, rest = chunk.rpartition(b"\n")
+        if not newline:
+            self._hold(chunk)
+            return []
+        lines = split_lines(b"".join([*self._rest, whole]), maximum=self._maximum)
+        if self._skipping:
+            lines[0] = None
+        self._rest.clear()
+        self.held, self._skipping = 0, False
+        self._hold(rest)
+        return lines
+
+    def end(self) -> list[bytes | None]:
+        """Return the last line, which no newline ends; empty where there is none."""
+        return self.feed(b"\n")
+
+    def _hold(self, part: bytes) -> None:
+        self.held += len(part)
+        if self.held > self._maximum:
+            self._rest.clear()
+            self._skipping = True
+            self.held = self._maximum + 1
+        else:
+            self._rest.append(part)
+
+
+def split_lines(text: bytes, *, maximum: int) -> list[bytes | None]:
+    """Return the lines of a text without their ends; None for one longer than ``maximum``."""
+    lines: list[bytes | None] = [*text.split(b"\n")]
+    if b"\r" in text:
+        lines = [line and line.removesuffix(b"\r") for line in lines]
+    if len(text) > maximum:
+        lines = [None if line and len(line) > maximum else line for line in lines]
+    return lines
+
+
+class BodyReader:
+    """Reads bodies. One that has come whole needs no time limit, and no part of the budget."""
+
+    def __init__(self, *, timers: Timers, limits: IntakeLimits, budget: BodyBudget) -> None:
+        self.limits = limits
         self._timers = timers
-        self._limits = limits
-        self._received = self._seen = 0
-        self._timer = self._arm()
+        self._budget = budget
 
-    def _arm(self) -> Timer:
-        return self._timers.call_later(self._limits.idle_seconds, self._check)
-
-    def received(self, count: int) -> None:
-        self._received += count
-
-    def _check(self) -> None:
-        if self._received - self._seen < self._limits.progress_bytes:
-            self._content.set_exception(BodyStalledError(self._limits.idle_seconds))
+    async def lines(self, request: web.BaseRequest) -> AsyncGenerator[list[bytes | None], None]:
+        """Yield a body's lines, some at a time; None for one too long. Raises as
+        :meth:`document`. Close the iterator if it is left early."""
+        maximum = self.limits.line_bytes
+        if request.content.is_eof():
+            body = read_at_once(request, maximum=self.limits.stream_bytes)
+            lines = split_lines(body, maximum=maximum)
+            yield lines[:LINES_PER_TURN]
+            for start in range(LINES_PER_TURN, len(lines), LINES_PER_TURN):
+                await asyncio.sleep(0)
+                yield lines[start : start + LINES_PER_TURN]
             return
-        self._seen = self._received
-        self._timer = self._arm()
+        splitter = LineSplitter(maximum=maximum)
+        chunks = self._chunks(request, maximum=self.limits.stream_bytes)
+        with self.holding(request) as held:
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    lines = splitter.feed(chunk)
+                    for start in range(0, len(lines), LINES_PER_TURN):
+                        yield lines[start : start + LINES_PER_TURN]
+                        # The loop has other publishers and all listeners to serve.
+                        await asyncio.sleep(0)
+                    held.hold(splitter.held)
+            yield splitter.end()
 
-    def stop(self) -> None:
-        self._timer.cancel()
+    async def document(self, request: web.BaseRequest) -> bytes:
+        """Return a body of one document, as long as a line.
+
+        Raises :class:`BodyError`, and what aiohttp raises where the client goes away.
+        """
+        if request.content.is_eof():
+            return read_at_once(request, maximum=self.limits.line_bytes)
+        with self.holding(request) as held:
+            return await self.whole(request, held, maximum=self.limits.line_bytes)
+
+    @contextmanager
+    def holding(self, request: web.BaseRequest) -> Iterator[HeldBody]:
+        """Hold a body while the context lasts."""
+        content = request.content
+
+        def crowd_out() -> bool:
+            if content.at_eof():
+                return False
+            content.set_exception(BodyCrowdedError())
+            return True
+
+        with self._budget.holding(crowd_out, principal=request.get(PRINCIPAL)) as held:
+            yield held
+
+    async def whole(self, request: web.BaseRequest, held: HeldBody, *, maximum: int) -> bytes:
+        """Return a whole body. Raises as :meth:`document`."""
+        chunks, size = [], 0
+        # Never left early: nothing in the loop raises.
+        async for chunk in self._chunks(request, maximum=maximum):
+            chunks.append(chunk)
+            size += len(chunk)
+            held.hold(size)
+        return b"".join(chunks)
+
+    async def _chunks(
+        self, request: web.BaseRequest, *, maximum: int
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield a body as it comes in; nothing of one whose Content-Length is too large.
+
+        Each ``idle_seconds`` bring ``progress_bytes``, or it ends (slowloris). One timer for a
+        body, however many chunks it has.
+        """
+        if request.content_length is not None and request.content_length > maximum:
+            raise BodyTooLargeError(maximum)
+        content, limits, received, seen = request.content, self.limits, 0, 0
+        timer: Timer
+
+        def check() -> None:
+            nonlocal seen, timer
+            if received - seen < limits.progress_bytes:
+                content.set_exception(BodyStalledError(limits.idle_seconds))
+                return
+            seen = received
+            timer = self._timers.call_later(limits.idle_seconds, check)
+
+        timer = self._timers.call_later(limits.idle_seconds, check)
+        try:
+            while chunk := await content.readany():
+                received += len(chunk)
+                if received > maximum:
+                    raise BodyTooLargeError(maximum)
+                yield chunk
+        finally:
+            timer.cancel()
 
 
-async def read_chunks(
-    request: web.BaseRequest, *, timers: Timers, limits: IntakeLimits, maximum: int
-) -> AsyncGenerator[bytes, None]:
-    """Yield a body as it comes in. Close the iterator if it is left early.
-
-    Raises :class:`BodyTooLargeError` (with a Content-Length, before anything is read),
-    :class:`BodyStalledError`, :class:`BodyInterruptedError`, and what aiohttp raises where the
-    client goes away.
-    """
-    if request.content_length is not None and request.content_length > maximum:
-        raise BodyTooLargeError(maximum)
-    content = request.content
-    progress = _Progress(content, timers=timers, limits=limits)
-    total = 0
-    try:
-        while chunk := await content.readany():
-            total += len(chunk)
-            if total > maximum:
-                raise BodyTooLargeError(maximum)
-            progress.received(len(chunk))
-            yield chunk
-    finally:
-        progress.stop()
-
-
-def read_at_once(request: web.BaseRequest, *, maximum: int) -> bytes | None:
-    """Return a body all of which has come; None for one whose rest is still to come, of which
-    nothing is read. Raises :class:`BodyTooLargeError` and :class:`BodyInterruptedError`."""
-    content = request.content
-    if not content.is_eof():
-        return None
-    body = content.read_nowait()
+def read_at_once(request: web.BaseRequest, *, maximum: int) -> bytes:
+    """Return a body all of which has come. Raises :class:`BodyTooLargeError` and
+    :class:`BodyInterruptedError`."""
+    body = request.content.read_nowait()
     if len(body) > maximum:
         raise BodyTooLargeError(maximum)
     return body
-
-
-async def read_document(
-    request: web.BaseRequest,
-    *,
-    timers: Timers,
-    limits: IntakeLimits,
-    maximum: int,
-    held: HeldBody,
-) -> bytes:
-    """Return a whole body. Raises what :func:`read_chunks` does, and :class:`BodyCrowdedError`."""
-    chunks, size = [], 0
-    # Never left early: nothing in the loop raises.
-    async for chunk in read_chunks(request, timers=timers, limits=limits, maximum=maximum):
-        chunks.append(chunk)
-        size += len(chunk)
-        held.hold(size)
-    return b"".join(chunks)

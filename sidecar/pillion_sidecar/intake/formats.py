@@ -10,79 +10,13 @@ from typing import Any
 from aiohttp import web
 
 from pillion_cim.schema import Schema
-from pillion_sidecar.auth.principal import PRINCIPAL
-from pillion_sidecar.clock import Timers
-from pillion_sidecar.intake.bodies import (
-    BodyBudget,
-    BodyError,
-    HeldBody,
-    IntakeLimits,
-    crowd_out,
-    read_at_once,
-    read_chunks,
-    read_document,
-)
+from pillion_sidecar.http_errors import refuse
+from pillion_sidecar.intake.bodies import LINES_PER_TURN, BodyError, BodyReader
 from pillion_sidecar.intake.cloudevents import binary_event, decode_event, split_batch
 from pillion_sidecar.intake.decoding import Decoded, LineError, decode_object, parse_json
-from pillion_sidecar.intake.errors import IntakeError
 from pillion_sidecar.intake.fast_path import FastPath
 from pillion_sidecar.intake.relay import RelayFastPath, decode_relayed
-from pillion_sidecar.intake.submission import MAXIMUM_REFUSED, IntakeObserver, Submission
-
-MAXIMUM_LINE_BYTES = 1 << 20
-#: Lines between two turns of the event loop.
-LINES_PER_TURN = 256
-
-
-class LineSplitter:
-    """Cuts chunks into lines. A line that is too long is skipped without being held.
-
-    No more than one line is held back.
-    """
-
-    def __init__(self, *, maximum_line_bytes: int = MAXIMUM_LINE_BYTES) -> None:
-        self._maximum = maximum_line_bytes
-        self._rest: list[bytes] = []
-        #: Bytes of the line that is not whole yet.
-        self.held = 0
-        self._skipping = False
-
-    def feed(self, chunk: bytes) -> list[bytes | None]:
-        """Return the lines that a chunk ends, without their ends; None for one too long."""
-        first, *others = chunk.split(b"\n")
-        if not others:
-            self._hold(first)
-            return []
-        lines: list[bytes | None] = [self._finish(first), *others[:-1]]
-        if b"\r" in chunk:
-            lines = [line.removesuffix(b"\r") if line is not None else None for line in lines]
-        if len(chunk) > self._maximum:
-            lines = [
-                None if line is not None and len(line) > self._maximum else line for line in lines
-            ]
-        self._hold(others[-1])
-        return lines
-
-    def end(self) -> bytes | None:
-        """Return the last line, which no newline ends; empty where there is none."""
-        return self._finish(b"")
-
-    def _hold(self, part: bytes) -> None:
-        self.held += len(part)
-        if self.held > self._maximum:
-            self._rest.clear()
-            self._skipping = True
-            self.held = self._maximum + 1
-        else:
-            self._rest.append(part)
-
-    def _finish(self, part: bytes) -> bytes | None:
-        self._hold(part)
-        line = None if self._skipping else b"".join(self._rest).removesuffix(b"\r")
-        self._rest.clear()
-        self.held = 0
-        self._skipping = False
-        return line
+from pillion_sidecar.intake.submission import MAXIMUM_REFUSED, Submission
 
 
 class LineDecoder:
@@ -135,7 +69,7 @@ class LineDecoder:
         for line in lines:
             try:
                 decoded = decode(line) if line else None
-                if decoded is None:
+                if decoded is None and line != b"":
                     decoded = self._decode_unusual(line)
                 if decoded is not None:
                     accept(decoded, number)
@@ -149,117 +83,59 @@ class LineDecoder:
     def _decode_unusual(self, line: bytes | None) -> Decoded | None:
         if line is None:
             raise self.too_long()
-        if not line or line.isspace():
+        if line.isspace():
             return None
         return self.decode_complete(line)
 
 
-class ReadingInterruptedError(IntakeError):
-    """Reading stopped before the end: answered with what had come until then."""
-
-    def __init__(self, status: int, reason: str, *, unread_from: int) -> None:
-        super().__init__(reason)
-        self.status = status
-        self.reason = reason
-        self.unread_from = unread_from
-
-
 class BodyIntake:
-    """Reads bodies and submits what is in them."""
+    """Reads bodies and submits what is in them.
 
-    def __init__(
-        self,
-        *,
-        decoder: LineDecoder,
-        timers: Timers,
-        limits: IntakeLimits,
-        observer: IntakeObserver,
-        budget: BodyBudget,
-    ) -> None:
-        self._budget = budget
+    Each method returns the first line that it did not submit; None: it submitted all. It raises
+    :class:`BodyError`, and what aiohttp raises where the client goes away.
+    """
+
+    def __init__(self, *, decoder: LineDecoder, reader: BodyReader) -> None:
         self._decoder = decoder
-        self._timers = timers
-        self._limits = limits
-        self._observer = observer
+        self.reader = reader
 
-    async def read_relayed(self, request: web.BaseRequest, submission: Submission) -> int | None:
-        """Submit the lines that a sidecar relays. As :meth:`read` otherwise."""
+    async def read_lines(self, request: web.BaseRequest, submission: Submission) -> int | None:
+        """Submit indications in their JSON form, one a line."""
+        following = 0
         try:
-            return await self.read_lines(request, submission)
-        finally:
-            submission.report(self._observer, RELAY_KIND)
-
-    async def read(
-        self, request: web.BaseRequest, submission: Submission, *, body: "Format"
-    ) -> int | None:
-        """Submit a request's body; return where reading stopped, if it did.
-
-        Raises :class:`ReadingInterruptedError`, and what aiohttp raises where the client goes away.
-        """
-        assert body.read is not None
-        try:
-            return await body.read(self, request, submission)
-        finally:
-            submission.report(self._observer, body.kind)
-
-    async def read_document(self, request: web.BaseRequest) -> bytes:
-        """Return a body of one document, held whole. Raises ReadingInterruptedError."""
-        maximum = self._limits.line_bytes
-        try:
-            body = read_at_once(request, maximum=maximum)
+            async with aclosing(self.reader.lines(request)) as batches:
+                async for lines in batches:
+                    following = self._decoder.submit(lines, first=following, submission=submission)
+                    if submission.full:
+                        return following
         except BodyError as error:
-            raise interrupted(error, unread_from=0) from None
-        if body is not None:
-            # Nothing is held while something is waited for: no budget, and no timer.
-            return body
-        with self._holding(request) as held:
-            return await self._document(request, held, maximum=maximum)
-
-    async def _document(self, request: web.BaseRequest, held: HeldBody, *, maximum: int) -> bytes:
-        try:
-            return await read_document(
-                request, timers=self._timers, limits=self._limits, maximum=maximum, held=held
-            )
-        except BodyError as error:
-            raise interrupted(error, unread_from=0) from None
-
-    def _holding(self, request: web.BaseRequest) -> HeldBody:
-        return self._budget.holding(partial(crowd_out, request), principal=request.get(PRINCIPAL))
-
-    # ------------------------------------------------------------------ one document
+            error.unread_from = following
+            raise
+        return None
 
     async def read_object(self, request: web.BaseRequest, submission: Submission) -> None:
-        """One indication in its JSON form."""
-        body = (await self.read_document(request)).strip()
+        """Submit one indication in its JSON form."""
+        body = (await self.reader.document(request)).strip()
         # Written over several lines: only the complete way makes one of them.
         is_line = b"\n" not in body and b"\r" not in body
         decode = self._decoder.decode if is_line else self._decoder.decode_complete
-        self._submit_one(partial(decode, body), submission)
+        _submit(partial(decode, body), 0, submission)
 
     async def read_event(self, request: web.BaseRequest, submission: Submission) -> None:
-        """One CloudEvent in structured mode."""
-        body = await self.read_document(request)
-        self._submit_one(lambda: self._decode_event(parse_json(body)), submission)
+        """Submit one CloudEvent in structured mode."""
+        body = await self.reader.document(request)
+        _submit(lambda: self._decode_event(parse_json(body)), 0, submission)
 
     async def read_binary_event(self, request: web.BaseRequest, submission: Submission) -> None:
-        """One CloudEvent in binary mode."""
-        body = await self.read_document(request)
-        event = partial(binary_event, request.headers, body)
-        self._submit_one(lambda: self._decode_event(event()), submission)
-
-    def _submit_one(self, decode: Callable[[], Decoded], submission: Submission) -> None:
-        try:
-            submission.accept(decode(), 0)
-        except LineError as error:
-            submission.refuse(error, 0)
-
-    def _decode_event(self, event: Any) -> Decoded:
-        return decode_event(event, schema=self._decoder.schema)
+        """Submit one CloudEvent in binary mode."""
+        body = await self.reader.document(request)
+        _submit(lambda: self._decode_event(binary_event(request.headers, body)), 0, submission)
 
     async def read_batch(self, request: web.BaseRequest, submission: Submission) -> int | None:
-        """A batch of CloudEvents."""
-        with self._holding(request) as held:
-            body = await self._document(request, held, maximum=self._limits.document_bytes)
+        """Submit a batch of CloudEvents."""
+        with self.reader.holding(request) as held:
+            maximum = self.reader.limits.document_bytes
+            body = await self.reader.whole(request, held, maximum=maximum)
             return await self._submit_batch(body, submission)
 
     async def _submit_batch(self, body: bytes, submission: Submission) -> int | None:
@@ -271,72 +147,32 @@ class BodyIntake:
                 if span is None or number % LINES_PER_TURN == LINES_PER_TURN - 1:
                     await asyncio.sleep(0)
                 if span is not None:
-                    self._submit_event(body, span, number, submission)
+                    _submit(partial(self._decode_span, body, *span), number, submission)
                     number += 1
         except LineError as error:
             submission.refuse(error, number)
             return number + 1 if number else None
         return None
 
-    def _submit_event(
-        self, body: bytes, span: tuple[int, int], number: int, submission: Submission
-    ) -> None:
-        start, end = span
-        try:
-            if end - start > self._limits.line_bytes:
-                raise self._decoder.too_long()
-            event = body[start:end]
-            submission.accept(self._decode_event(parse_json(event)), number)
-        except LineError as error:
-            submission.refuse(error, number)
+    def _decode_span(self, body: bytes, start: int, end: int) -> Decoded:
+        if end - start > self.reader.limits.line_bytes:
+            raise self._decoder.too_long()
+        return self._decode_event(parse_json(body[start:end]))
 
-    # ------------------------------------------------------------------ lines
-
-    async def read_lines(self, request: web.BaseRequest, submission: Submission) -> int | None:
-        """Indications in their JSON form, one a line."""
-        with self._holding(request) as held:
-            return await self._read_held_lines(request, submission, held)
-
-    async def _read_held_lines(
-        self, request: web.BaseRequest, submission: Submission, held: HeldBody
-    ) -> int | None:
-        splitter = LineSplitter(maximum_line_bytes=self._limits.line_bytes)
-        following = 0
-        chunks = read_chunks(
-            request, timers=self._timers, limits=self._limits, maximum=self._limits.stream_bytes
-        )
-        async with aclosing(chunks):
-            try:
-                async for chunk in chunks:
-                    following = await self._submit(splitter.feed(chunk), following, submission)
-                    if submission.full:
-                        return following
-                    held.hold(splitter.held)
-            except BodyError as error:
-                raise interrupted(error, unread_from=following) from None
-        await self._submit([splitter.end()], following, submission)
-        return None
-
-    async def _submit(self, lines: list[bytes | None], first: int, submission: Submission) -> int:
-        following = first
-        for start in range(0, len(lines), LINES_PER_TURN):
-            part = lines[start : start + LINES_PER_TURN]
-            following = self._decoder.submit(part, first=following, submission=submission)
-            if submission.full:
-                break
-            # The loop has other publishers and all listeners to serve.
-            await asyncio.sleep(0)
-        return following
+    def _decode_event(self, event: Any) -> Decoded:
+        return decode_event(event, schema=self._decoder.schema)
 
 
-def interrupted(error: BodyError, *, unread_from: int) -> ReadingInterruptedError:
-    """Return how a body that was not read to its end is answered."""
-    return ReadingInterruptedError(error.status, str(error), unread_from=unread_from)
+def _submit(decode: Callable[[], Decoded], number: int, submission: Submission) -> None:
+    try:
+        submission.accept(decode(), number)
+    except LineError as error:
+        submission.refuse(error, number)
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A form of the bodies of ``POST /v1/indications``."""
+    """A form of request bodies."""
 
     #: The label of metrics.
     kind: str
@@ -345,27 +181,45 @@ class Format:
 
 
 _BINARY_EVENT = Format("cloudevents", BodyIntake.read_binary_event)
-_EXPORT = Format("cim-xml", None)
-#: What publishers may send, by content type: another format is one line, and what reads it.
+EXPORT = Format("cim-xml", None)
+#: What publishers may send to ``POST /v1/indications``, by content type: another format is one
+#: line, and what reads it.
 FORMATS: Mapping[str, Format] = {
     "application/json": Format("json", BodyIntake.read_object),
     "application/x-ndjson": Format("ndjson", BodyIntake.read_lines),
     "application/cloudevents+json": Format("cloudevents", BodyIntake.read_event),
     "application/cloudevents-batch+json": Format("cloudevents", BodyIntake.read_batch),
-    "application/xml": _EXPORT,
-    "text/xml": _EXPORT,
+    "application/xml": EXPORT,
+    "text/xml": EXPORT,
 }
-#: What sidecars relay.
-RELAYED = "application/x-ndjson"
-#: The label of what another deliverer had accepted.
-RELAY_KIND = "relay"
-EXPORT_KIND = _EXPORT.kind
+#: What sidecars send to ``POST /v1/relay``.
+RELAY_FORMATS: Mapping[str, Format] = {
+    "application/x-ndjson": Format("relay", BodyIntake.read_lines)
+}
 #: Every label.
-INTAKE_KINDS = (*dict.fromkeys(one.kind for one in FORMATS.values()), RELAY_KIND)
+INTAKE_KINDS = (*dict.fromkeys(one.kind for one in (*FORMATS.values(), *RELAY_FORMATS.values())),)
 
 
-def format_of(request: web.BaseRequest) -> Format | None:
-    """Return the form of a request's body; None for a content type that is not taken."""
-    if request.content_type == "application/json" and "ce-specversion" in request.headers:
-        return _BINARY_EVENT
-    return FORMATS.get(request.content_type)
+def find_format(request: web.BaseRequest, formats: Mapping[str, Format]) -> Format | web.Response:
+    """Return the form of a request's body, or the 415 for one that is none of ``formats``."""
+    content_type = request.content_type
+    found = formats.get(content_type)
+    if found is None:
+        taken = next(iter(formats)) if len(formats) == 1 else f"one of {', '.join(formats)}"
+        return refuse(415, f"Content-Type: {content_type[:80]!r}; send {taken}")
+    refusal = refuse_encoding(request)
+    if refusal is not None:
+        return refusal
+    if (request.charset or "utf-8").lower() not in ("utf-8", "utf8", "us-ascii"):
+        return refuse(415, f"charset: {request.charset!r:.40}; send UTF-8")
+    if formats is FORMATS and content_type == "application/json":
+        return _BINARY_EVENT if "ce-specversion" in request.headers else found
+    return found
+
+
+def refuse_encoding(request: web.BaseRequest) -> web.Response | None:
+    """Answer 415 to a compressed body."""
+    encoding = request.headers.get("Content-Encoding", "identity")
+    if encoding.lower() == "identity":
+        return None
+    return refuse(415, f"Content-Encoding: {encoding[:40]!r}; send the body as it is")

@@ -68,14 +68,11 @@ class Visit:
 
     gate: "IntakeGate"
     principal: Principal | None
+    #: The publisher's; None where no token is required.
+    namespace: str | None
     interrupt: Interrupt | None = None
     is_reading: bool = False
     has_place_to_wait: bool = False
-
-    @property
-    def namespace(self) -> str | None:
-        """The publisher's; None where nobody is asked for a token."""
-        return None if self.principal is None else self.principal.namespace
 
     def reserve_wait(self) -> str | None:
         """Take a place to wait for listeners; return why there is none."""
@@ -88,21 +85,17 @@ class Visit:
         return None
 
     def begin_waiting(self) -> None:
-        """All of the request is read: somebody else may be read in its place."""
-        if self.has_place_to_wait:
-            self._stop_reading()
+        """Give the place to be read to another request: all of this one is read."""
+        if self.has_place_to_wait and self.is_reading:
+            self.gate.stop_reading(self)
 
     def leave(self) -> None:
-        """The request has been answered, or its client is gone."""
-        self._stop_reading()
+        """Give every place back: the request has been answered, or its client is gone."""
+        if self.is_reading:
+            self.gate.stop_reading(self)
         if self.has_place_to_wait:
             self.has_place_to_wait = False
             self.gate.waiting.give(self.principal)
-
-    def _stop_reading(self) -> None:
-        if self.is_reading:
-            self.is_reading = False
-            self.gate.stop_reading(self)
 
 
 class IntakeGate:
@@ -144,16 +137,18 @@ class IntakeGate:
             return self._reason
         if not self._reading.take(principal):
             return f"too many requests are being read already{_of(principal)}"
-        visit = Visit(self, principal, interrupt, is_reading=True)
+        namespace = None if principal is None else principal.namespace
+        visit = Visit(self, principal, namespace, interrupt, is_reading=True)
         self._inside.add(visit)
         return visit
 
     def ask(self, *, principal: Principal | None = None) -> Visit:
         """Let one in who publishes nothing, whether or not intake is open."""
-        return Visit(self, principal)
+        return Visit(self, principal, None if principal is None else principal.namespace)
 
     def stop_reading(self, visit: Visit) -> None:
-        """A request is read."""
+        """Take the place to be read from a request."""
+        visit.is_reading = False
         self._inside.discard(visit)
         self._reading.give(visit.principal)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pillion_cim.values import ILLEGAL_IN_XML, is_language_tag
 from pillion_sidecar.config.resources import Acknowledgement, Durability
-from pillion_sidecar.intake.errors import IntakeError
+from pillion_sidecar.intake import IntakeError
 from pillion_sidecar.query_parameters import refuse_parameters
 from pillion_sidecar.reliability.callbacks import BadCallback, check_callback
 

@@ -45,7 +45,7 @@ class Barrier:
         self.awaited = awaited
         #: Whether originals of duplicates are awaited too.
         self.originals = originals
-        self.done = Signal(timers=timers)
+        self.done = Signal(timers)
         self.check()
 
     def check(self) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 from pillion_sidecar.clock import Timers
@@ -55,14 +55,14 @@ class Follower(Tracker, Protocol):
         """A line is a duplicate; ``original`` says what became of the first one so far."""
 
 
+@dataclass(slots=True, eq=False)
 class Signal:
     """Lets any number of coroutines wait for one moment, each with a time-out of its own."""
 
-    def __init__(self, *, timers: Timers) -> None:
-        self._timers = timers
-        self._waiting: set[asyncio.Future[None]] = set()
-        self._told: list[Callable[[], None]] = []
-        self.given = False
+    _timers: Timers
+    given: bool = False
+    _waiting: set[asyncio.Future[None]] = field(default_factory=set)
+    _told: list[Callable[[], None]] = field(default_factory=list)
 
     def give(self) -> None:
         """The moment has come."""
@@ -129,9 +129,9 @@ class Receipt:
         self.discarded: list[DiscardedLine] = []
         #: Discards that are counted only, beyond those that ``discarded`` details.
         self.discarded_beyond = 0
-        self.settled_all = Signal(timers=timers)
+        self.settled_all = Signal(timers)
         #: Given once every line that was accepted, or whose original was, is on disk.
-        self.secured = Signal(timers=timers)
+        self.secured = Signal(timers)
         #: Whether its request asked for that.
         self.is_for_durable = False
         #: Whether its publisher is called back with it, so that it is followed to the end.

@@ -1,5 +1,0 @@
-"""The failures of intake."""
-
-
-class IntakeError(Exception):
-    """What a publisher sent is not taken. The text says why."""
