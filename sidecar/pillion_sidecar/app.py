@@ -22,13 +22,9 @@ from pillion_sidecar.config.durability import (
 )
 from pillion_sidecar.config.loader import FolderWatcher
 from pillion_sidecar.config.problems import ConfigurationError
-from pillion_sidecar.config.resources import (
-    AllowedPublisher,
-    Configuration,
-    Durability,
-    IndicationService,
-    ListenerDestination,
-)
+from pillion_sidecar.config.resources import Configuration
+from pillion_sidecar.config.schema.destination import ListenerDestination
+from pillion_sidecar.config.schema.service import AllowedPublisher, Durability, IndicationService
 from pillion_sidecar.delivery.handler import Handler
 from pillion_sidecar.delivery.service import DeliveryService
 from pillion_sidecar.delivery.table import TooManyDestinations

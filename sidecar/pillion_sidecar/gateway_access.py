@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pillion_sidecar.auth.acceptor import MOST_CONNECTIONS, ConnectionAcceptor, Limits
 from pillion_sidecar.clock import Clock, Timers
-from pillion_sidecar.config.resources import AllowedPublisher
+from pillion_sidecar.config.schema.service import AllowedPublisher
 from pillion_sidecar.filewatch import Following, Unusable, look_again
 from pillion_sidecar.settings import Settings, TLSFiles
 from pillion_sidecar.telemetry.gateway import GatewayMetrics

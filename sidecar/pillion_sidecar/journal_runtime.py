@@ -11,7 +11,7 @@ from typing import NoReturn
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.durability import assumed_durability
 from pillion_sidecar.config.problems import ConfigurationError, Problem
-from pillion_sidecar.config.resources import Durability, IndicationService
+from pillion_sidecar.config.schema.service import Durability, IndicationService
 from pillion_sidecar.delivery import events
 from pillion_sidecar.journal.discards import (
     DiscardFiles,

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from pillion_sidecar.config.problems import ConfigurationError, Problem
-from pillion_sidecar.config.resources import Configuration, IndicationFilter
+from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.config.schema import API_VERSION
+from pillion_sidecar.config.schema.filter import IndicationFilter
 
 logger = logging.getLogger("pillion.deliverer")
 

@@ -15,7 +15,7 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from pillion_sidecar.config.resources import HoldCause
+from pillion_sidecar.config.schema.destination import HoldCause
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.indication import DiscardReason, Unreached
 from pillion_sidecar.intake.decoding import RelayOrigin

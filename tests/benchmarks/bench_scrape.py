@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from pillion_sidecar.clock import SystemClock
-from pillion_sidecar.config.resources import ListenerDestination
+from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery.backlog import Backlog
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.delivery.queue import DestinationQueue

@@ -12,15 +12,10 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
-from pillion_sidecar.config.resources import (
-    Configuration,
-    Durability,
-    IndicationService,
-    ListenerDestination,
-    Ordering,
-    QueueFullPolicy,
-    RetryPolicy,
-)
+from pillion_sidecar.config.resources import Configuration
+from pillion_sidecar.config.schema.common import QueueFullPolicy
+from pillion_sidecar.config.schema.destination import ListenerDestination, Ordering, RetryPolicy
+from pillion_sidecar.config.schema.service import Durability, IndicationService
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
 from pillion_sidecar.delivery.service import DeliveryService
 from pillion_sidecar.indication import DiscardReason, Indication, Target

@@ -4,13 +4,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pillion_sidecar.config.resources import (
-    Configuration,
-    IndicationService,
-    IndicationSubscription,
-    ListenerDestination,
-    RetryPolicy,
-)
+from pillion_sidecar.config.resources import Configuration
+from pillion_sidecar.config.schema.destination import ListenerDestination, RetryPolicy
+from pillion_sidecar.config.schema.service import IndicationService
+from pillion_sidecar.config.schema.subscription import IndicationSubscription
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, HoldCause
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.service import DeliveryService

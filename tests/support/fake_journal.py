@@ -6,7 +6,7 @@ from functools import partial
 
 import msgspec
 
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.journal.ports import JournalOwner, Place, QueueState, SubscriptionRecord
 

@@ -4,7 +4,7 @@ remembers what it holds."""
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.journal.disk import DiskJournal, open_journal
 from pillion_sidecar.journal.files import Files

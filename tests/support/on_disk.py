@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pillion_sidecar.config.resources import Durability, IndicationSubscription, ListenerDestination
+from pillion_sidecar.config.schema.destination import ListenerDestination
+from pillion_sidecar.config.schema.service import Durability
+from pillion_sidecar.config.schema.subscription import IndicationSubscription
 from pillion_sidecar.indication import Indication, Refusal, Target
 from pillion_sidecar.journal.disk import DiskJournal, open_journal
 from pillion_sidecar.journal.files import Files

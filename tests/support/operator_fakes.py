@@ -29,7 +29,7 @@ from pillion_operator.store import Key, key_of
 from pillion_operator.watching import WATCHED
 from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.rendered import items, unpack
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 
 T = TypeVar("T")
 

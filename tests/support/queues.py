@@ -4,11 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pillion_sidecar.config.resources import (
-    ListenerDestination,
-    QueueFullPolicy,
-    RetryPolicy,
-)
+from pillion_sidecar.config.schema.common import QueueFullPolicy
+from pillion_sidecar.config.schema.destination import ListenerDestination, RetryPolicy
 from pillion_sidecar.delivery.entries import QueueEntry, Subscription
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.delivery.health import ListenerHealth

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.config.resources import DeliverThrough, ListenerDestination
+from pillion_sidecar.config.schema.destination import DeliverThrough, ListenerDestination
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.handlers.http.authorization import StaticAuthorizer
 from pillion_sidecar.handlers.http.exchange import Exchange, Failure

@@ -10,7 +10,7 @@ import pytest
 
 from pillion_sidecar.clock import LoopTimers, SystemClock
 from pillion_sidecar.config.problems import ConfigurationError
-from pillion_sidecar.config.resources import Durability, IndicationService
+from pillion_sidecar.config.schema.service import Durability, IndicationService
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.journal.discards import DiscardRecorder, read_discards
 from pillion_sidecar.journal.files import LockedError

@@ -8,14 +8,12 @@ from pillion_cim.declarations import ClassDeclaration
 from pillion_cim.filters import Filter, compile_filter
 from pillion_cim.model import CIMInstance
 from pillion_cim.schema import Schema, load_schema
-from pillion_sidecar.config.resources import (
-    Configuration,
-    DelivererMode,
-    DelivererSpec,
-    IndicationFilter,
-    IndicationService,
+from pillion_sidecar.config.resources import Configuration
+from pillion_sidecar.config.schema.deliverer import DelivererMode, DelivererSpec
+from pillion_sidecar.config.schema.filter import IndicationFilter, QueryLanguage
+from pillion_sidecar.config.schema.service import IndicationService
+from pillion_sidecar.config.schema.subscription import (
     IndicationSubscription,
-    QueryLanguage,
     RepeatNotification,
     RepeatPolicy,
     SubscriptionState,

@@ -19,7 +19,7 @@ from pillion_operator.status.delivery import DeliveryVerdict, DestinationFacts, 
 from pillion_operator.status.relaying import same_place_condition, shared_condition
 from pillion_operator.status.retry import retry_condition
 from pillion_operator.store import Key, key_of
-from pillion_sidecar.config.resources import SequenceIdentifiers
+from pillion_sidecar.config.schema.destination import SequenceIdentifiers
 
 #: Seconds that a destination is held at most while its queues drain: retry and lifetime end all
 #: waiting sooner, unless they are set to last longer.

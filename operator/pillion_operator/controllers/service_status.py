@@ -43,7 +43,7 @@ from pillion_operator.status.deliverers import (
 from pillion_operator.status.relaying import gateway_condition, gateway_not_running, serving
 from pillion_operator.store import Key, Store, key_of
 from pillion_sidecar.config.levels import LEVEL
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 
 #: Seconds until pods are looked at again that could not be annotated.
 POKE_AGAIN = 10.0

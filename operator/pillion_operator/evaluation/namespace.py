@@ -15,8 +15,8 @@ from pillion_operator.store import CONTINUES, IDENTITY, Change, Key, Store, iden
 from pillion_sidecar.config.parsing import Document, Resource, Secret, parse_documents
 from pillion_sidecar.config.problems import Problem, defect
 from pillion_sidecar.config.rendered import item_text
-from pillion_sidecar.config.resources import DelivererMode
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
+from pillion_sidecar.config.schema.deliverer import DelivererMode
 
 logger = logging.getLogger("pillion.operator")
 

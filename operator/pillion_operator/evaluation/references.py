@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 from pillion_operator.cluster.types import Object
 from pillion_operator.store import Change, Key
 from pillion_sidecar.config.addresses import listener_address
-from pillion_sidecar.config.resources import DelivererMode, SequenceIdentifiers
 from pillion_sidecar.config.schema import LISTENER_DESTINATION
 from pillion_sidecar.config.schema.common import secret_names
+from pillion_sidecar.config.schema.deliverer import DelivererMode
+from pillion_sidecar.config.schema.destination import SequenceIdentifiers
 from pillion_sidecar.protocols import FALLBACK, PROTOCOLS
 
 SERVICE = "IndicationService"

@@ -27,7 +27,8 @@ from pillion_operator.evaluation.references import (
 from pillion_operator.evaluation.verdict import ACCEPTED, Verdict
 from pillion_operator.names import gateway
 from pillion_operator.store import Key
-from pillion_sidecar.config.resources import DeliverThrough, Durability
+from pillion_sidecar.config.schema.destination import DeliverThrough
+from pillion_sidecar.config.schema.service import Durability
 
 #: Subscriptions at one URL that are looked at to name the services that deliver there.
 _MOST_LOOKS = 1_000

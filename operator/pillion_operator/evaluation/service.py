@@ -27,9 +27,9 @@ from pillion_operator.store import Key
 from pillion_sidecar.config.levels import ADDED, LEVEL, suspends, without_newer
 from pillion_sidecar.config.problems import INTERNAL_ERROR, Problem
 from pillion_sidecar.config.rendered import item_text
-from pillion_sidecar.config.resources import WITHHELD_URL, SequenceIdentifiers
 from pillion_sidecar.config.schema import API_VERSION, LISTENER_DESTINATION
 from pillion_sidecar.config.schema.common import secret_fields
+from pillion_sidecar.config.schema.destination import WITHHELD_URL, SequenceIdentifiers
 
 #: The fields of a destination that take anything from Secrets.
 FROM_SECRETS = secret_fields(LISTENER_DESTINATION.spec)

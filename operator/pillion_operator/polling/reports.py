@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pillion_sidecar.config.levels import LEVEL
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.wire.queues import OutcomeStatus, QueuePage, QueueStatus
 
 #: Why a deliverer refuses the operator's token: the token comes with the configuration, which it

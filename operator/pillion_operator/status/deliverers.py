@@ -13,7 +13,7 @@ from pillion_operator.names import DELIVERER_LABEL
 from pillion_operator.polling.reports import NO_TOKEN, DelivererReport, Unreachable
 from pillion_operator.polling.targets import FINISHED
 from pillion_operator.status.conditions import Condition
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 
 #: Pods that a message names.
 _MOST_NAMES = 5

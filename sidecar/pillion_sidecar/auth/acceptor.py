@@ -12,6 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from operator import itemgetter
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -23,7 +24,6 @@ from aiohttp.web_protocol import _ErrInfo
 
 from pillion_sidecar.clock import Clock, Timer, Timers
 from pillion_sidecar.connections import Connection
-from pillion_sidecar.telemetry.gateway import GivenUp
 
 Guest = TypeVar("Guest", bound=Hashable)
 #: A gateway's connections in the TLS handshake, these with those that have shown nothing, and all.
@@ -46,6 +46,28 @@ PAUSE_SECONDS = 1.0
 QUIET_SECONDS = 60.0
 _HEAD_TOO_LONG = b"HTTP/1.1 431 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 logger = logging.getLogger("pillion.door")
+
+
+class GivenUp(StrEnum):
+    """Why a listener closed a connection."""
+
+    #: A newcomer: all places are taken by publishers.
+    FULL = "full"
+    #: The handshake was not done, and a newcomer took the place.
+    HANDSHAKE_CROWDED = "handshake-crowded"
+    #: No token had let it in, and a newcomer took the place.
+    UNPROVEN_CROWDED = "unproven-crowded"
+    #: The handshake failed, or took too long.
+    HANDSHAKE_FAILED = "handshake-failed"
+    #: No token had let it in for too long.
+    UNPROVEN_LATE = "unproven-late"
+    #: It asked for nothing just then, and a newcomer took the place. (An alert matches "crowded",
+    #: which means those without tokens.)
+    IDLE = "idle"
+    #: The head of its request was too long.
+    HEAD_TOO_LONG = "head-too-long"
+    #: The system had no descriptor or memory for it. It was not closed: it is taken up later.
+    NOT_TAKEN = "not-taken"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

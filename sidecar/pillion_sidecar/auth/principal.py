@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 
 from aiohttp import web
 
@@ -48,3 +49,23 @@ def namespace_of(request: web.BaseRequest) -> str | None:
     """Return the namespace of whoever sends a request; None where nobody is asked for a token."""
     principal = request.get(PRINCIPAL)
     return None if principal is None else principal.namespace
+
+
+class Turned(StrEnum):
+    """Why a gateway refused a request before it read the body."""
+
+    #: There are no keys to verify a token with: answered 503.
+    NO_KEYS = "no-keys"
+    #: The rest but the last is answered 401.
+    MISSING = "missing"
+    MALFORMED = "malformed"
+    ALGORITHM = "algorithm"
+    UNKNOWN_KEY = "unknown-key"
+    SIGNATURE = "signature"
+    ISSUER = "issuer"
+    AUDIENCE = "audience"
+    EXPIRED = "expired"
+    NOT_YET_VALID = "not-yet-valid"
+    SUBJECT = "subject"
+    #: The token is good, and its service account is not among ``publishers``: answered 403.
+    FORBIDDEN = "forbidden"

@@ -11,11 +11,10 @@ from typing import Protocol
 from aiohttp import HttpVersion11, StreamReader, hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
-from pillion_sidecar.auth.principal import IS_OF_GATEWAY, PRINCIPAL, Principal
+from pillion_sidecar.auth.principal import IS_OF_GATEWAY, PRINCIPAL, Principal, Turned
 from pillion_sidecar.auth.tokens import TokenError, TokenKeys, Verified, verify
 from pillion_sidecar.clock import Clock, Timers
-from pillion_sidecar.config.resources import AllowedPublisher
-from pillion_sidecar.telemetry.gateway import Turned
+from pillion_sidecar.config.schema.service import AllowedPublisher
 
 #: Tokens that are remembered. A pod has one, and gets another each hour.
 MAXIMUM_TOKENS = 10_000

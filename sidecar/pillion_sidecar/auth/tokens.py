@@ -12,9 +12,8 @@ import msgspec
 from jwt import PyJWK, PyJWS
 from jwt.exceptions import PyJWTError
 
-from pillion_sidecar.auth.principal import Principal
+from pillion_sidecar.auth.principal import Principal, Turned
 from pillion_sidecar.filewatch import Unusable, read_bounded
-from pillion_sidecar.telemetry.gateway import Turned
 
 #: Signatures with a private key that the issuer alone has: none by a shared secret (HS256) or by
 #: nothing at all, whatever a token's header says.

@@ -17,10 +17,7 @@ from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from urllib.parse import SplitResult, urlsplit
 
-from pillion_sidecar.config.resources import (
-    ListenerDestination,
-    SequenceIdentifiers,
-)
+from pillion_sidecar.config.schema.destination import ListenerDestination, SequenceIdentifiers
 from pillion_sidecar.protocols import FALLBACK, PROTOCOLS
 
 IPAddress = IPv4Address | IPv6Address

@@ -18,10 +18,10 @@ from typing import Any
 from pillion_sidecar.config.addresses import AddressPolicy, host_of, parse_host
 from pillion_sidecar.config.parsing import Resource, Resources, Secret
 from pillion_sidecar.config.problems import ADDRESS_NOT_PERMITTED, Problem
-from pillion_sidecar.config.resources import Credentials, DestinationFault, HoldCause, TLSOptions
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
+from pillion_sidecar.config.schema.destination import DestinationFault, HoldCause
 from pillion_sidecar.config.schema.fields import build
-from pillion_sidecar.config.schema.listener import SECURITY_RULES, URL
+from pillion_sidecar.config.schema.listener import SECURITY_RULES, URL, Credentials, TLSOptions
 from pillion_sidecar.config.validation import Complaints, Path, check
 
 _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"

@@ -2,15 +2,9 @@
 
 from collections.abc import Iterable
 
-from pillion_sidecar.config.resources import (
-    Acknowledgement,
-    Backoff,
-    Configuration,
-    Durability,
-    IndicationService,
-    ListenerDestination,
-    RetryPolicy,
-)
+from pillion_sidecar.config.resources import Configuration
+from pillion_sidecar.config.schema.destination import Backoff, ListenerDestination, RetryPolicy
+from pillion_sidecar.config.schema.service import Acknowledgement, Durability, IndicationService
 
 #: Seconds after the first failure by which the alert PillionListenerUnreachable has fired, where
 #: deliverers are scraped at least once a minute.

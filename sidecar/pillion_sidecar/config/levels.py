@@ -8,7 +8,8 @@ operator leaves out what the oldest deliverer of a service cannot express.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from pillion_sidecar.config.resources import WITHHELD_URL, RemovalAction
+from pillion_sidecar.config.schema.common import RemovalAction
+from pillion_sidecar.config.schema.destination import WITHHELD_URL
 
 #: That of the first release, and of whoever says nothing of it.
 FIRST_LEVEL = 1

@@ -23,20 +23,19 @@ from pillion_sidecar.config.problems import (
     Problem,
 )
 from pillion_sidecar.config.queries import Queries
-from pillion_sidecar.config.resources import (
-    Configuration,
-    Credentials,
-    DelivererMode,
+from pillion_sidecar.config.resources import Configuration
+from pillion_sidecar.config.schema import API_VERSION
+from pillion_sidecar.config.schema.deliverer import DelivererMode
+from pillion_sidecar.config.schema.destination import (
     DeliverThrough,
-    IndicationFilter,
-    IndicationService,
-    IndicationSubscription,
     ListenerDestination,
     RetryPolicy,
-    TLSOptions,
 )
-from pillion_sidecar.config.schema import API_VERSION
 from pillion_sidecar.config.schema.fields import amount, build
+from pillion_sidecar.config.schema.filter import IndicationFilter
+from pillion_sidecar.config.schema.listener import Credentials, TLSOptions
+from pillion_sidecar.config.schema.service import IndicationService
+from pillion_sidecar.config.schema.subscription import IndicationSubscription
 from pillion_sidecar.config.validation import Path
 from pillion_sidecar.protocols import FALLBACK
 

@@ -8,81 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from pillion_sidecar.config.schema.common import (
-    QueueFullPolicy,
-    RemovalAction,
-)
-from pillion_sidecar.config.schema.deliverer import (
-    DelivererMode,
-    DelivererSpec,
-    MissedInjectionPolicy,
-    StorageSpec,
-)
-from pillion_sidecar.config.schema.destination import (
-    WITHHELD_URL,
-    Backoff,
-    DeliverThrough,
-    DestinationFault,
-    HoldCause,
-    ListenerDestination,
-    Ordering,
-    RemovalPolicy,
-    RetryPolicy,
-    SequenceIdentifiers,
-)
-from pillion_sidecar.config.schema.filter import (
-    IndicationFilter,
-    QueryLanguage,
-)
-from pillion_sidecar.config.schema.listener import (
-    Credentials,
-    TLSOptions,
-)
-from pillion_sidecar.config.schema.service import (
-    Acknowledgement,
-    AllowedPublisher,
-    Durability,
-    IndicationService,
-)
-from pillion_sidecar.config.schema.subscription import (
-    IndicationSubscription,
-    RepeatNotification,
-    RepeatPolicy,
-    SubscriptionState,
-)
-
-__all__ = [
-    "WITHHELD_URL",
-    "Acknowledgement",
-    "AllowedPublisher",
-    "Backoff",
-    "Configuration",
-    "Credentials",
-    "DeliverThrough",
-    "DelivererMode",
-    "DelivererSpec",
-    "DestinationFault",
-    "Durability",
-    "HoldCause",
-    "IndicationFilter",
-    "IndicationService",
-    "IndicationSubscription",
-    "ListenerDestination",
-    "MissedInjectionPolicy",
-    "Ordering",
-    "QueryLanguage",
-    "QueueFullPolicy",
-    "RemovalAction",
-    "RemovalPolicy",
-    "RepeatNotification",
-    "RepeatPolicy",
-    "RetryPolicy",
-    "SequenceIdentifiers",
-    "StorageSpec",
-    "SubscriptionState",
-    "TLSOptions",
-    "reuse",
-]
+from pillion_sidecar.config.schema.destination import ListenerDestination
+from pillion_sidecar.config.schema.filter import IndicationFilter
+from pillion_sidecar.config.schema.service import IndicationService
+from pillion_sidecar.config.schema.subscription import IndicationSubscription
 
 _T = TypeVar("_T")
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.config.resources import DeliverThrough
+from pillion_sidecar.config.schema.destination import DeliverThrough
 from pillion_sidecar.delivery.entries import QueueEntry, Subscription
 from pillion_sidecar.delivery.gaps import run_of
 from pillion_sidecar.delivery.queue import DestinationQueue

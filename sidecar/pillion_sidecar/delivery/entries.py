@@ -7,7 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from pillion_sidecar.clock import Timer
-from pillion_sidecar.config.resources import (
+from pillion_sidecar.config.schema.subscription import (
     IndicationSubscription,
     RepeatNotification,
     RepeatPolicy,

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from pillion_sidecar.config.resources import HoldCause as HoldCause
+from pillion_sidecar.config.schema.destination import HoldCause as HoldCause
 from pillion_sidecar.indication import Indication
 
 #: What stands for the protocol of a destination that is relayed to a gateway.

@@ -1,6 +1,6 @@
 """The health of one listener: what the attempts say of it, and when the next one is due."""
 
-from pillion_sidecar.config.resources import HoldCause
+from pillion_sidecar.config.schema.destination import HoldCause
 from pillion_sidecar.delivery.handler import Hold
 from pillion_sidecar.journal.ports import QueueState
 

@@ -15,14 +15,14 @@ from pillion_sidecar.config.durability import (
     effective_retry,
     queue_capacity,
 )
-from pillion_sidecar.config.resources import (
+from pillion_sidecar.config.schema.common import QueueFullPolicy
+from pillion_sidecar.config.schema.destination import (
     WITHHELD_URL,
     DeliverThrough,
-    Durability,
     ListenerDestination,
     Ordering,
-    QueueFullPolicy,
 )
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.delivery.backlog import Backlog, CompactEntries
 from pillion_sidecar.delivery.entries import QueueEntry, Subscription
 from pillion_sidecar.delivery.gaps import GroupGaps, run_of

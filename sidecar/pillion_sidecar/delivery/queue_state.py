@@ -2,9 +2,7 @@
 
 from collections.abc import Callable
 
-from pillion_sidecar.config.resources import (
-    ListenerDestination,
-)
+from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.backlog import CompactEntries
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome

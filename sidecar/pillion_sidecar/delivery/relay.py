@@ -10,16 +10,16 @@ from dataclasses import replace
 
 from pillion_sidecar.config.addresses import address_of, listener_address
 from pillion_sidecar.config.durability import effective_lifetime, effective_retry
-from pillion_sidecar.config.resources import (
+from pillion_sidecar.config.resources import Configuration
+from pillion_sidecar.config.schema.destination import (
     Backoff,
-    Configuration,
     DeliverThrough,
-    Durability,
     ListenerDestination,
     Ordering,
     RetryPolicy,
     SequenceIdentifiers,
 )
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.delivery.handler import RELAY
 from pillion_sidecar.protocols import PROTOCOLS
 

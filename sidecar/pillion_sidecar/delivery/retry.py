@@ -6,7 +6,8 @@ attempt fails, or the queue is full and its oldest indication gives way."""
 from collections.abc import Iterable
 
 from pillion_sidecar.config.durability import interval_after, waits
-from pillion_sidecar.config.resources import QueueFullPolicy, RetryPolicy
+from pillion_sidecar.config.schema.common import QueueFullPolicy
+from pillion_sidecar.config.schema.destination import RetryPolicy
 from pillion_sidecar.delivery.entries import MOST_REFUSALS
 from pillion_sidecar.delivery.queue import DestinationQueue
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pillion_sidecar.clock import Clock, Timers
-from pillion_sidecar.config.resources import ListenerDestination
+from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.admission import Admission
 from pillion_sidecar.delivery.queue import DestinationQueue

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.delivery.backlog import CompactEntry, TrackerTable
 from pillion_sidecar.delivery.entries import QueueEntry, Subscription
 from pillion_sidecar.delivery.queue import DestinationQueue

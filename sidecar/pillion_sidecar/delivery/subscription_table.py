@@ -8,12 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from pillion_sidecar.clock import Clock, Timer, Timers
-from pillion_sidecar.config.resources import (
-    IndicationService,
-    IndicationSubscription,
-    RemovalAction,
-    SubscriptionState,
-)
+from pillion_sidecar.config.schema.common import RemovalAction
+from pillion_sidecar.config.schema.service import IndicationService
+from pillion_sidecar.config.schema.subscription import IndicationSubscription, SubscriptionState
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.entries import Subscription, SubscriptionEnd
 from pillion_sidecar.delivery.queue import DestinationQueue

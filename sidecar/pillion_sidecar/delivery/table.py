@@ -8,13 +8,9 @@ from typing import Protocol, TypeAlias
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.addresses import address_of
-from pillion_sidecar.config.resources import (
-    Configuration,
-    ListenerDestination,
-    Ordering,
-    RemovalPolicy,
-)
-from pillion_sidecar.config.resources import (
+from pillion_sidecar.config.resources import Configuration
+from pillion_sidecar.config.schema.destination import ListenerDestination, Ordering, RemovalPolicy
+from pillion_sidecar.config.schema.destination import (
     SequenceIdentifiers as SequenceIdentifiersPolicy,
 )
 from pillion_sidecar.delivery import events

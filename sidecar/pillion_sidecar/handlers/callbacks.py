@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from pillion_sidecar.clock import Clock, Timers
-from pillion_sidecar.config.resources import TLSOptions
+from pillion_sidecar.config.schema.listener import TLSOptions
 from pillion_sidecar.handlers.http.connector import AddressCheck, NameResolver
 from pillion_sidecar.handlers.http.exchange import Failure, Headers, Sender
 from pillion_sidecar.handlers.http.outgoing import OutgoingConnections

@@ -14,7 +14,7 @@ from pillion_cim.cimxml.response import ExportResponseError, ResponseChecker
 from pillion_cim.jsonform import decode_instance
 from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.config.resources import ListenerDestination
+from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.handlers.context import HandlerContext
 from pillion_sidecar.handlers.http.authorization import (

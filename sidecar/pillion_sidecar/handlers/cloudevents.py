@@ -31,7 +31,7 @@ import msgspec
 
 from pillion_cim.datetimes import to_rfc3339
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.config.resources import ListenerDestination
+from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.handlers.context import HandlerContext
 from pillion_sidecar.handlers.http.authorization import (

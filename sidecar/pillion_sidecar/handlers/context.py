@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pillion_cim.schema import Schema
-from pillion_sidecar.config.resources import ListenerDestination, TLSOptions
+from pillion_sidecar.config.schema.destination import ListenerDestination
+from pillion_sidecar.config.schema.listener import TLSOptions
 from pillion_sidecar.delivery.handler import Handler
 from pillion_sidecar.handlers.http.connector import NAME_ADVICE, AddressCheck
 from pillion_sidecar.handlers.http.sender import HTTPSender, SharedParts

@@ -5,7 +5,8 @@ import re
 from collections.abc import Callable
 from urllib.parse import urlsplit, urlunsplit
 
-from pillion_sidecar.config.resources import DeliverThrough, ListenerDestination, TLSOptions
+from pillion_sidecar.config.schema.destination import DeliverThrough, ListenerDestination
+from pillion_sidecar.config.schema.listener import TLSOptions
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
 from pillion_sidecar.filewatch import FollowedFile, Unusable
 from pillion_sidecar.handlers.http.authorization import (

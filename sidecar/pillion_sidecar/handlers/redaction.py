@@ -5,7 +5,7 @@ a credential, none of it is: it may quote that in more ways than can be looked f
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from pillion_sidecar.config.resources import Credentials
+from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
 from pillion_sidecar.handlers.http.authorization import authorization
 from pillion_sidecar.indication import Indication

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Clock, Timers
-from pillion_sidecar.config.resources import ListenerDestination
+from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery.handler import (
     Delivery,
     DeliveryOutcome,

@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from pillion_sidecar.clock import Timers
-from pillion_sidecar.config.resources import Acknowledgement
+from pillion_sidecar.config.schema.service import Acknowledgement
 from pillion_sidecar.connections import ended_with_client
 from pillion_sidecar.http_errors import refuse
 from pillion_sidecar.indication import Unreached

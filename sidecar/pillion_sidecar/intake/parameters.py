@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pillion_cim.values import ILLEGAL_IN_XML, is_language_tag
-from pillion_sidecar.config.resources import Acknowledgement, Durability
+from pillion_sidecar.config.schema.service import Acknowledgement, Durability
 from pillion_sidecar.intake import IntakeError
 from pillion_sidecar.query_parameters import refuse_parameters
 from pillion_sidecar.reliability.callbacks import BadCallback, check_callback

@@ -14,7 +14,7 @@ from aiohttp import web
 from pillion_cim.schema import Schema
 from pillion_sidecar.auth.principal import PRINCIPAL, may_relay, namespace_of
 from pillion_sidecar.clock import Timers
-from pillion_sidecar.config.resources import Acknowledgement
+from pillion_sidecar.config.schema.service import Acknowledgement
 from pillion_sidecar.connections import ended_with_client
 from pillion_sidecar.http_errors import refuse, set_retry_after, unavailable
 from pillion_sidecar.intake import cimxml

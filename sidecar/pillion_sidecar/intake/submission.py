@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.config.resources import Acknowledgement, Durability
+from pillion_sidecar.config.schema.service import Acknowledgement, Durability
 from pillion_sidecar.indication import (
     Indication,
     Queues,

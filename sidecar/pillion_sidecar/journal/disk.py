@@ -7,7 +7,7 @@ from secrets import token_bytes
 from typing import Protocol
 
 from pillion_sidecar.clock import Clock, Timers
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.journal.compaction import Compaction, known_segments
 from pillion_sidecar.journal.files import Files, folder_error, is_full

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 
 MIB = 1 << 20
 #: The least that a folder can be bounded to: smaller ones leave no room to copy forward.

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Callable, Sequence
 
 from pillion_sidecar.clock import Clock
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.journal.ports import JournalOwner, Place, QueueState, SubscriptionRecord
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.indication import DiscardReason, GroupMember, Indication
 
 #: The number of what is in no queue yet.

@@ -21,7 +21,7 @@ from aiohttp import web
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.levels import LEVEL
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.connections import ended_with_client
 from pillion_sidecar.delivery.entries import Subscription
 from pillion_sidecar.delivery.handler import DeliveryOutcome, Hold

@@ -2,52 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from enum import StrEnum
 
+from pillion_sidecar.auth.acceptor import GivenUp
+from pillion_sidecar.auth.principal import Turned
 from pillion_sidecar.telemetry import definitions
-
-
-class Turned(StrEnum):
-    """Why a gateway refused a request before it read the body."""
-
-    #: There are no keys to verify a token with: answered 503.
-    NO_KEYS = "no-keys"
-    #: The rest but the last is answered 401.
-    MISSING = "missing"
-    MALFORMED = "malformed"
-    ALGORITHM = "algorithm"
-    UNKNOWN_KEY = "unknown-key"
-    SIGNATURE = "signature"
-    ISSUER = "issuer"
-    AUDIENCE = "audience"
-    EXPIRED = "expired"
-    NOT_YET_VALID = "not-yet-valid"
-    SUBJECT = "subject"
-    #: The token is good, and its service account is not among ``publishers``: answered 403.
-    FORBIDDEN = "forbidden"
-
-
-class GivenUp(StrEnum):
-    """Why a listener closed a connection."""
-
-    #: A newcomer: all places are taken by publishers.
-    FULL = "full"
-    #: The handshake was not done, and a newcomer took the place.
-    HANDSHAKE_CROWDED = "handshake-crowded"
-    #: No token had let it in, and a newcomer took the place.
-    UNPROVEN_CROWDED = "unproven-crowded"
-    #: The handshake failed, or took too long.
-    HANDSHAKE_FAILED = "handshake-failed"
-    #: No token had let it in for too long.
-    UNPROVEN_LATE = "unproven-late"
-    #: It asked for nothing just then, and a newcomer took the place. (An alert matches "crowded",
-    #: which means those without tokens.)
-    IDLE = "idle"
-    #: The head of its request was too long.
-    HEAD_TOO_LONG = "head-too-long"
-    #: The system had no descriptor or memory for it. It was not closed: it is taken up later.
-    NOT_TAKEN = "not-taken"
-
 
 #: How far a connection is, in the order of their counts.
 STAGES = ("handshake", "unproven", "proven")

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from pillion_sidecar.config.levels import FIRST_LEVEL
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 
 #: The most queues, and ended subscriptions, in one answer.
 MOST_ENTRIES = 1000

@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestServer
 from pillion_cli.exits import Exit
 from pillion_cli.main import main
 from pillion_sidecar.config.durability import RETRY_ON_DISK
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Hold, HoldCause
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.telemetry.administration import Administration, add_administration_routes

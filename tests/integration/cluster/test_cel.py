@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, assume, given, settings
 
 from pillion_sidecar.config.parsing import Document, parse_documents
 from pillion_sidecar.config.resolving import build_service
-from pillion_sidecar.config.resources import DelivererSpec, StorageSpec
 from pillion_sidecar.config.schema import KINDS
-from pillion_sidecar.config.schema.deliverer import DELIVERER
+from pillion_sidecar.config.schema.deliverer import DELIVERER, DelivererSpec, StorageSpec
 from pillion_sidecar.config.schema.fields import Kind, Struct
 from pillion_sidecar.config.validation import Complaints, check
 from pillion_testbed.control_plane import ControlPlane

@@ -14,7 +14,7 @@ import pywbem
 
 from pillion_cim.schema import Schema, load_schema
 from pillion_sidecar.config.addresses import AddressPolicy
-from pillion_sidecar.config.resources import ListenerDestination
+from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.resolver import Resolver

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from pillion_sidecar.config.resources import TLSOptions
+from pillion_sidecar.config.schema.listener import TLSOptions
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.handlers.http.connector import build_context
 from pillion_sidecar.testing import FakeTime

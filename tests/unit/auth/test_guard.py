@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from pillion_sidecar.auth import token_middleware
-from pillion_sidecar.auth.principal import Principal
+from pillion_sidecar.auth.principal import Principal, Turned
 from pillion_sidecar.auth.token_middleware import (
     UNREAD_BYTES,
     UNREAD_SECONDS,
@@ -18,9 +18,9 @@ from pillion_sidecar.auth.token_middleware import (
     TokenMiddleware,
 )
 from pillion_sidecar.auth.tokens import LEEWAY, Verified, parse_keys, verify
-from pillion_sidecar.config.resources import AllowedPublisher
+from pillion_sidecar.config.schema.service import AllowedPublisher
 from pillion_sidecar.indication import DiscardReason
-from pillion_sidecar.telemetry.gateway import GatewayMetrics, Turned
+from pillion_sidecar.telemetry.gateway import GatewayMetrics
 from pillion_sidecar.testing import FakeTime
 from support.intake import Door, alert, lines
 from support.token_issuer import TokenIssuer

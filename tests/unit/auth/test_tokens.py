@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_sidecar.auth.principal import Principal
+from pillion_sidecar.auth.principal import Principal, Turned
 from pillion_sidecar.auth.tokens import (
     LEEWAY,
     MAXIMUM_TOKEN,
@@ -19,7 +19,6 @@ from pillion_sidecar.auth.tokens import (
     parse_keys,
     verify,
 )
-from pillion_sidecar.telemetry.gateway import Turned
 from support.token_issuer import NOW, TokenIssuer, part
 
 

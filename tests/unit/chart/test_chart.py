@@ -17,7 +17,8 @@ from pillion_sidecar.config.durability import (
     effective_retry,
     first_loss_after,
 )
-from pillion_sidecar.config.resources import Durability, ListenerDestination
+from pillion_sidecar.config.schema.destination import ListenerDestination
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.telemetry.definitions import METRICS
 from support.house import ROOT
 from support.manual import DOCS, blocks, codes, table, text_of

@@ -7,13 +7,13 @@ import pytest
 
 from pillion_sidecar.config.parsing import Document, Resources, parse_documents
 from pillion_sidecar.config.resolving import build_service
-from pillion_sidecar.config.resources import (
+from pillion_sidecar.config.schema.deliverer import (
+    SMALLEST_VOLUME,
     DelivererMode,
     DelivererSpec,
     MissedInjectionPolicy,
     StorageSpec,
 )
-from pillion_sidecar.config.schema.deliverer import SMALLEST_VOLUME
 from pillion_sidecar.config.schema.fields import amount
 from pillion_sidecar.journal.limits import MINIMUM_BYTES
 from support.resources import service

@@ -7,12 +7,8 @@ from pillion_sidecar.config.durability import (
     assumed_durability,
     queue_capacity,
 )
-from pillion_sidecar.config.resources import (
-    Acknowledgement,
-    Durability,
-    IndicationService,
-    ListenerDestination,
-)
+from pillion_sidecar.config.schema.destination import ListenerDestination
+from pillion_sidecar.config.schema.service import Acknowledgement, Durability, IndicationService
 
 MEMORY, STATE_ONLY, DISK = Durability.MEMORY, Durability.STATE_ONLY, Durability.DISK
 ACCEPTED, DURABLE = Acknowledgement.ACCEPTED, Acknowledgement.DURABLE

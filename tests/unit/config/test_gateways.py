@@ -6,7 +6,8 @@ import pytest
 
 from pillion_sidecar.config.loader import load_folder
 from pillion_sidecar.config.problems import ConfigurationError
-from pillion_sidecar.config.resources import AllowedPublisher, Configuration
+from pillion_sidecar.config.resources import Configuration
+from pillion_sidecar.config.schema.service import AllowedPublisher
 from support.resources import JSON, alert_filter, destination, service, subscription, write
 
 GATEWAY = service("shared", deliverer={"mode": "Gateway"})

@@ -8,8 +8,8 @@ import pytest
 
 from pillion_sidecar.config import crd
 from pillion_sidecar.config.levels import ADDED, FIRST_LEVEL, LEVEL, suspends, without_newer
-from pillion_sidecar.config.resources import WITHHELD_URL
 from pillion_sidecar.config.schema import KINDS
+from pillion_sidecar.config.schema.destination import WITHHELD_URL
 
 #: ``KIND PATH`` of each field of ``spec`` in the first release (commit d029342).
 FIRST_RELEASE = Path(__file__).with_name("first_release_fields.txt").read_text().splitlines()

@@ -12,10 +12,7 @@ from pillion_sidecar.config.addresses import (
     same_port_and_path,
 )
 from pillion_sidecar.config.loader import load_folder
-from pillion_sidecar.config.resources import (
-    ListenerDestination,
-    SequenceIdentifiers,
-)
+from pillion_sidecar.config.schema.destination import ListenerDestination, SequenceIdentifiers
 from pillion_sidecar.protocols import PROTOCOLS
 
 HOSTS = ("one.example.org", "ONE.example.org.", "192.0.2.7", "[2001:db8::1]", "localhost")

@@ -11,21 +11,21 @@ import trustme
 from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.config.loader import load_folder
 from pillion_sidecar.config.problems import ConfigurationError, Problem
-from pillion_sidecar.config.resources import (
-    Acknowledgement,
+from pillion_sidecar.config.resources import Configuration
+from pillion_sidecar.config.schema.common import QueueFullPolicy, RemovalAction
+from pillion_sidecar.config.schema.destination import (
     Backoff,
-    Configuration,
-    Durability,
     HoldCause,
     Ordering,
-    QueryLanguage,
-    QueueFullPolicy,
-    RemovalAction,
     RemovalPolicy,
-    RepeatNotification,
-    RepeatPolicy,
     RetryPolicy,
     SequenceIdentifiers,
+)
+from pillion_sidecar.config.schema.filter import QueryLanguage
+from pillion_sidecar.config.schema.service import Acknowledgement, Durability
+from pillion_sidecar.config.schema.subscription import (
+    RepeatNotification,
+    RepeatPolicy,
     SubscriptionState,
 )
 from support.resources import (

@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 
-from pillion_sidecar.config.resources import (
+from pillion_sidecar.config.schema import LISTENER_DESTINATION
+from pillion_sidecar.config.schema.common import reference, secret_fields, secret_names
+from pillion_sidecar.config.schema.destination import (
     DeliverThrough,
     DestinationFault,
     HoldCause,
     ListenerDestination,
     RetryPolicy,
-    TLSOptions,
 )
-from pillion_sidecar.config.schema import LISTENER_DESTINATION
-from pillion_sidecar.config.schema.common import reference, secret_fields, secret_names
 from pillion_sidecar.config.schema.fields import (
     Boolean,
     Field,
@@ -30,6 +29,7 @@ from pillion_sidecar.config.schema.fields import (
     resource,
     structure,
 )
+from pillion_sidecar.config.schema.listener import TLSOptions
 
 
 class Colour(StrEnum):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.limits import MIB, JournalSettings
 from support.delivery import ERROR, SUCCESS, destination

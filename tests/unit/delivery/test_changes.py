@@ -5,12 +5,8 @@ import logging
 
 import pytest
 
-from pillion_sidecar.config.resources import (
-    Ordering,
-    RemovalAction,
-    RemovalPolicy,
-    RetryPolicy,
-)
+from pillion_sidecar.config.schema.common import RemovalAction
+from pillion_sidecar.config.schema.destination import Ordering, RemovalPolicy, RetryPolicy
 from pillion_sidecar.indication import DiscardReason
 from support.delivery import ERROR, HELD, SUCCESS, Deliverer, destination, subscription
 from support.fake_journal import FakeJournal

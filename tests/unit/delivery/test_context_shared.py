@@ -3,7 +3,7 @@ first revisions that are refused before one is taken over."""
 
 import pytest
 
-from pillion_sidecar.config.resources import RemovalPolicy
+from pillion_sidecar.config.schema.destination import RemovalPolicy
 from pillion_sidecar.delivery.table import TooManyDestinations
 from support.delivery import ERROR, SUCCESS, destination
 from support.journal_files import MemoryFiles

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pillion_sidecar.config.resources import Ordering, RemovalPolicy, RetryPolicy
+from pillion_sidecar.config.schema.destination import Ordering, RemovalPolicy, RetryPolicy
 from pillion_sidecar.delivery.backlog import FRONT_ENTRIES
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.records import FRAME

@@ -4,7 +4,8 @@ import logging
 
 import pytest
 
-from pillion_sidecar.config.resources import QueueFullPolicy, RetryPolicy
+from pillion_sidecar.config.schema.common import QueueFullPolicy
+from pillion_sidecar.config.schema.destination import RetryPolicy
 from pillion_sidecar.delivery.dispatcher import ATTEMPTS_PER_TURN
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.indication import DiscardReason

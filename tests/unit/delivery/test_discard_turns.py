@@ -1,6 +1,6 @@
 """What is being discarded, as the journal asks for it."""
 
-from pillion_sidecar.config.resources import QueueFullPolicy
+from pillion_sidecar.config.schema.common import QueueFullPolicy
 from pillion_sidecar.delivery.backlog import FRONT_ENTRIES
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.ports import Place

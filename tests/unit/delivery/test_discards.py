@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pillion_sidecar.config.resources import QueueFullPolicy
+from pillion_sidecar.config.schema.common import QueueFullPolicy
 from pillion_sidecar.delivery.events import COUNTED_KINDS
 from pillion_sidecar.delivery.settlement import PERIOD_SECONDS, TOLD_IN_ALL, TOLD_OF_KIND
 from pillion_sidecar.journal.ports import Discard

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pillion_sidecar.config.resources import RemovalPolicy
+from pillion_sidecar.config.schema.destination import RemovalPolicy
 from pillion_sidecar.indication import DiscardReason
 from support.delivery import ERROR, SUCCESS, Deliverer, DeliveryOutcome, destination
 

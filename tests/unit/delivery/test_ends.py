@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from pillion_sidecar.config.resources import QueueFullPolicy, RetryPolicy
+from pillion_sidecar.config.schema.common import QueueFullPolicy
+from pillion_sidecar.config.schema.destination import RetryPolicy
 from support.delivery import ERROR, HELD, Deliverer, destination
 from support.journal_files import MemoryFiles
 from support.on_disk import OnDisk

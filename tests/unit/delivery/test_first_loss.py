@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_sidecar.config.resources import Backoff, QueueFullPolicy, RemovalPolicy, RetryPolicy
+from pillion_sidecar.config.schema.common import QueueFullPolicy
+from pillion_sidecar.config.schema.destination import Backoff, RemovalPolicy, RetryPolicy
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.delivery.retry import HORIZON, first_loss_due, full_at, last_attempt_at
 from pillion_sidecar.indication import DiscardReason

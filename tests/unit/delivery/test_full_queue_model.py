@@ -4,7 +4,7 @@ within its time-out all but once in N lose nothing, whatever the times (S0.4, S0
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pillion_sidecar.config.resources import Backoff, RetryPolicy
+from pillion_sidecar.config.schema.destination import Backoff, RetryPolicy
 from support.delivery import ERROR, SUCCESS, Deliverer, ScriptedHandler, destination
 
 PUBLISHED = 60

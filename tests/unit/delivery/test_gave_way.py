@@ -2,7 +2,8 @@
 
 import pytest
 
-from pillion_sidecar.config.resources import QueueFullPolicy, RemovalPolicy
+from pillion_sidecar.config.schema.common import QueueFullPolicy
+from pillion_sidecar.config.schema.destination import RemovalPolicy
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult
 from pillion_sidecar.indication import DiscardReason
 from support.delivery import SUCCESS, Deliverer, destination, subscription

@@ -5,7 +5,8 @@ import logging
 
 import pytest
 
-from pillion_sidecar.config.resources import DeliverThrough, Ordering, QueueFullPolicy, RetryPolicy
+from pillion_sidecar.config.schema.common import QueueFullPolicy
+from pillion_sidecar.config.schema.destination import DeliverThrough, Ordering, RetryPolicy
 from pillion_sidecar.delivery.backlog import FRONT_ENTRIES
 from pillion_sidecar.delivery.gaps import MAXIMUM_GAPS
 from pillion_sidecar.indication import DiscardReason, GroupMember

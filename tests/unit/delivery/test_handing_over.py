@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pillion_sidecar.config.resources import Ordering, RemovalPolicy, RetryPolicy
+from pillion_sidecar.config.schema.destination import Ordering, RemovalPolicy, RetryPolicy
 from pillion_sidecar.indication import DiscardReason
 from support.delivery import ERROR, HELD, SUCCESS, destination
 from support.fake_journal import FakeJournal

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pillion_sidecar.config.resources import QueueFullPolicy
+from pillion_sidecar.config.schema.common import QueueFullPolicy
 from pillion_sidecar.indication import DiscardReason, GroupMember, Indication, Refusal, Target
 from support.delivery import Deliverer, destination
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pillion_sidecar.config.resources import (
+from pillion_sidecar.config.schema.common import QueueFullPolicy
+from pillion_sidecar.config.schema.destination import (
     WITHHELD_URL,
     DestinationFault,
-    QueueFullPolicy,
     RemovalPolicy,
     RetryPolicy,
 )

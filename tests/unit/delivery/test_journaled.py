@@ -6,7 +6,8 @@ import logging
 import pytest
 from msgspec.structs import replace
 
-from pillion_sidecar.config.resources import Ordering, QueueFullPolicy, RemovalPolicy
+from pillion_sidecar.config.schema.common import QueueFullPolicy
+from pillion_sidecar.config.schema.destination import Ordering, RemovalPolicy
 from pillion_sidecar.delivery.backlog import FRONT_ENTRIES
 from pillion_sidecar.delivery.queue_state import queue_state
 from pillion_sidecar.indication import DiscardReason, Indication, Target

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from pillion_sidecar.config.resources import (
+from pillion_sidecar.config.schema.common import RemovalAction
+from pillion_sidecar.config.schema.subscription import (
     IndicationSubscription,
-    RemovalAction,
     RepeatNotification,
     RepeatPolicy,
     SubscriptionState,

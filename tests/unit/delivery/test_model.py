@@ -18,19 +18,17 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pillion_sidecar.config.resources import (
-    Configuration,
-    IndicationService,
-    IndicationSubscription,
+from pillion_sidecar.config.resources import Configuration
+from pillion_sidecar.config.schema.common import QueueFullPolicy, RemovalAction
+from pillion_sidecar.config.schema.destination import (
     ListenerDestination,
     Ordering,
-    QueueFullPolicy,
-    RemovalAction,
     RemovalPolicy,
     RetryPolicy,
     SequenceIdentifiers,
-    SubscriptionState,
 )
+from pillion_sidecar.config.schema.service import IndicationService
+from pillion_sidecar.config.schema.subscription import IndicationSubscription, SubscriptionState
 from pillion_sidecar.delivery.dispatcher import MOST_REFUSALS
 from pillion_sidecar.delivery.handler import (
     HOLD_RETRY_SECONDS,

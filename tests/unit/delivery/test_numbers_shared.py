@@ -3,7 +3,7 @@ released. No number is given twice, since the journal knows what it settles by i
 
 import pytest
 
-from pillion_sidecar.config.resources import RemovalPolicy
+from pillion_sidecar.config.schema.destination import RemovalPolicy
 from support.delivery import SUCCESS, destination
 from support.journal_files import MemoryFiles
 from support.on_disk import OnDisk

@@ -5,12 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pillion_sidecar.config.resources import (
-    DeliverThrough,
-    RepeatNotification,
-    RepeatPolicy,
-    RetryPolicy,
-)
+from pillion_sidecar.config.schema.destination import DeliverThrough, RetryPolicy
+from pillion_sidecar.config.schema.subscription import RepeatNotification, RepeatPolicy
 from pillion_sidecar.delivery.entries import RepeatNotifications, SubscriptionEnd
 from pillion_sidecar.indication import DiscardReason, Indication, Relayed, Target
 from pillion_sidecar.journal.files import Files

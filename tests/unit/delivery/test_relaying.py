@@ -6,17 +6,15 @@ from typing import Any
 import pytest
 
 from pillion_sidecar.config.durability import effective_lifetime
-from pillion_sidecar.config.resources import (
+from pillion_sidecar.config.resources import Configuration
+from pillion_sidecar.config.schema.common import QueueFullPolicy, RemovalAction
+from pillion_sidecar.config.schema.destination import (
     Backoff,
-    Configuration,
-    Durability,
-    IndicationService,
     Ordering,
-    QueueFullPolicy,
-    RemovalAction,
     RetryPolicy,
     SequenceIdentifiers,
 )
+from pillion_sidecar.config.schema.service import Durability, IndicationService
 from pillion_sidecar.delivery.handler import DeliveryResult
 from pillion_sidecar.delivery.relay import (
     IN_FLIGHT,

@@ -11,13 +11,9 @@ from pillion_sidecar.config.durability import (
     retry_span,
     waits,
 )
-from pillion_sidecar.config.resources import (
-    Backoff,
-    Configuration,
-    Durability,
-    IndicationService,
-    RetryPolicy,
-)
+from pillion_sidecar.config.resources import Configuration
+from pillion_sidecar.config.schema.destination import Backoff, RetryPolicy
+from pillion_sidecar.config.schema.service import Durability, IndicationService
 from pillion_sidecar.delivery.retry import retry_wait
 from support.delivery import destination
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from pillion_sidecar.config.resources import (
+from pillion_sidecar.config.schema.destination import (
     WITHHELD_URL,
     Ordering,
     RetryPolicy,

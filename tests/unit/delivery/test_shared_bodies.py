@@ -3,7 +3,7 @@ too."""
 
 import pytest
 
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.journal import read_back
 from pillion_sidecar.journal.limits import MIB, JournalSettings
 from support.delivery import ERROR, destination

@@ -4,12 +4,12 @@ import logging
 
 import pytest
 
-from pillion_sidecar.config.resources import (
+from pillion_sidecar.config.schema.common import RemovalAction
+from pillion_sidecar.config.schema.destination import RetryPolicy
+from pillion_sidecar.config.schema.subscription import (
     IndicationSubscription,
-    RemovalAction,
     RepeatNotification,
     RepeatPolicy,
-    RetryPolicy,
     SubscriptionState,
 )
 from pillion_sidecar.delivery import entries

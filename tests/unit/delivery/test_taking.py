@@ -2,7 +2,7 @@
 
 import pytest
 
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.delivery.admission import CLOSED
 from pillion_sidecar.indication import DiscardReason, Indication, Target
 from support.delivery import Deliverer, destination, subscription

@@ -5,12 +5,8 @@ from typing import Any
 
 import pytest
 
-from pillion_sidecar.config.resources import (
-    DestinationFault,
-    HoldCause,
-    RemovalAction,
-    RetryPolicy,
-)
+from pillion_sidecar.config.schema.common import RemovalAction
+from pillion_sidecar.config.schema.destination import DestinationFault, HoldCause, RetryPolicy
 from pillion_sidecar.indication import DiscardReason
 from support.delivery import ERROR, HELD, SUCCESS, Deliverer, destination, subscription
 from support.journal_files import MemoryFiles

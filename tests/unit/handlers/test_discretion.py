@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from pillion_cim.schema import load_schema
-from pillion_sidecar.config.resources import Credentials
+from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
 from pillion_sidecar.handlers.cimxml import CIMXMLHandler
 from pillion_sidecar.handlers.http.authorization import StaticAuthorizer, authorization

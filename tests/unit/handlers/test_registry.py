@@ -10,7 +10,8 @@ import trustme
 
 from pillion_cim.schema import load_schema
 from pillion_sidecar.config.addresses import AddressPolicy
-from pillion_sidecar.config.resources import Credentials, ListenerDestination, TLSOptions
+from pillion_sidecar.config.schema.destination import ListenerDestination
+from pillion_sidecar.config.schema.listener import Credentials, TLSOptions
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Handler, HoldCause
 from pillion_sidecar.handlers.cimxml import CIMXMLHandler
 from pillion_sidecar.handlers.cloudevents import CloudEventsHandler

@@ -63,7 +63,8 @@ READING = "pillion_sidecar.telemetry."
 VOCABULARY = "pillion_sidecar.indication"
 VALUES = {
     VOCABULARY,
-    "pillion_sidecar.config.resources",
+    "pillion_sidecar.config.schema.destination",
+    "pillion_sidecar.config.schema.service",
     "pillion_cim.model",
     "pillion_cim.schema",
 }

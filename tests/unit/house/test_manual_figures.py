@@ -19,14 +19,10 @@ from pillion_sidecar.config.durability import (
     duplicate_window,
     effective_lifetime,
 )
-from pillion_sidecar.config.resources import (
-    Configuration,
-    Durability,
-    IndicationService,
-    IndicationSubscription,
-    ListenerDestination,
-    RetryPolicy,
-)
+from pillion_sidecar.config.resources import Configuration
+from pillion_sidecar.config.schema.destination import ListenerDestination, RetryPolicy
+from pillion_sidecar.config.schema.service import Durability, IndicationService
+from pillion_sidecar.config.schema.subscription import IndicationSubscription
 from pillion_sidecar.delivery.backlog import FRONT_ENTRIES, CompactEntries
 from pillion_sidecar.delivery.entries import REMEMBERED_EVENTS
 from pillion_sidecar.delivery.handler import DeliveryResult

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pillion_sidecar.config.resources import Acknowledgement, Durability
+from pillion_sidecar.config.schema.service import Acknowledgement, Durability
 from pillion_sidecar.indication import DiscardReason
 from support.intake import Door, alert, lines, target
 

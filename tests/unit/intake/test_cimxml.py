@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pillion_cim.cimxml.response import check_export_response
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.intake.bodies import IntakeLimits
 from support.intake import Door

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from pillion_sidecar.config.resources import Acknowledgement
+from pillion_sidecar.config.schema.service import Acknowledgement
 from pillion_sidecar.indication import DiscardReason, Indication, Refusal, Target
 from pillion_sidecar.intake import formats
 from pillion_sidecar.intake.bodies import IntakeLimits

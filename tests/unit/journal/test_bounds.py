@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.journal.limits import IDENTITY_BYTES, MIB, JournalSettings
 from pillion_sidecar.journal.ports import QueueState, SubscriptionRecord
 from pillion_sidecar.journal.records import (

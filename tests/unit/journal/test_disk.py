@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.journal import log
 from pillion_sidecar.journal.limits import MIB

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.indication import DiscardReason, Indication
 from pillion_sidecar.journal.memory import MemoryJournal
 from pillion_sidecar.journal.ports import Journal, Place

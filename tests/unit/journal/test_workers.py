@@ -9,7 +9,7 @@ from threading import enumerate as enumerate_threads
 import pytest
 
 from pillion_sidecar.clock import LoopTimers, SystemClock
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.journal.disk import DiskJournal, open_journal
 from pillion_sidecar.journal.files import SystemFiles

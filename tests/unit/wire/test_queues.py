@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.wire.queues import (
     AnswerError,
     AttemptStatus,

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.credentials import is_bearer_token
-from pillion_sidecar.config.resources import Credentials
+from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
 from pillion_sidecar.filewatch import FollowedFile, Unusable
 from pillion_sidecar.handlers.errors import HandlerError

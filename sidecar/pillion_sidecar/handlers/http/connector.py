@@ -20,7 +20,7 @@ from pillion_sidecar.config.credentials import (
     load_authorities,
     load_client_certificate,
 )
-from pillion_sidecar.config.resources import TLSOptions
+from pillion_sidecar.config.schema.listener import TLSOptions
 from pillion_sidecar.delivery.handler import HoldCause
 from pillion_sidecar.handlers.http.channel import ConnectError, DescriptorShortageError
 from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError

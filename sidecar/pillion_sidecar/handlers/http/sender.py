@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from pillion_sidecar.clock import Clock, Timers
-from pillion_sidecar.config.resources import TLSOptions
+from pillion_sidecar.config.schema.listener import TLSOptions
 from pillion_sidecar.handlers.http.channel import AnswerTimes, Channel, Connect
 from pillion_sidecar.handlers.http.connector import (
     NAME_ADVICE,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pillion_operator.store import Key
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 from support.operator_fakes import run_virtually
 from support.operator_world import NAMESPACE, World, settled
 

@@ -9,7 +9,7 @@ from pillion_operator.cluster.api import ApiError
 from pillion_operator.controllers.service_status import overlap_condition
 from pillion_operator.names import REVISION_ANNOTATION
 from pillion_operator.store import Key
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 from support.operator_fakes import run_virtually
 from support.operator_world import NAMESPACE, World, settled
 

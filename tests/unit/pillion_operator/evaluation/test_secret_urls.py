@@ -11,7 +11,7 @@ from pillion_operator.evaluation.judging import Judge
 from pillion_operator.evaluation.references import References, url_of
 from pillion_operator.store import Change, Key, key_of
 from pillion_sidecar.config.addresses import AddressPolicy
-from pillion_sidecar.config.resources import WITHHELD_URL
+from pillion_sidecar.config.schema.destination import WITHHELD_URL
 from support.operator_objects import (
     DESTINATION,
     NAMESPACE,

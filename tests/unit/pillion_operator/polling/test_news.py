@@ -11,7 +11,7 @@ from pillion_operator.polling.reports import (
     QueueReport,
     Unreachable,
 )
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 
 QUEUE = QueueReport(
     name="pager",

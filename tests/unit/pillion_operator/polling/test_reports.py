@@ -13,7 +13,7 @@ from pillion_operator.polling.reports import (
     QueueReport,
     report_of,
 )
-from pillion_sidecar.config.resources import Durability
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.wire import queues as wire
 from pillion_sidecar.wire.queues import LARGEST_COUNT, MOST_ENTRIES, AnswerError, read_page
 
