@@ -150,6 +150,15 @@ def test_every_alert_has_a_section_of_the_manual_to_which_it_leads() -> None:
         assert rule["annotations"]["runbook_url"] == anchor
 
 
+def test_every_alerts_section_says_what_it_means_what_to_look_at_what_to_do_and_when_it_ends() -> (
+    None
+):
+    runbook = text_of("runbook.md").split("## By symptom")[0]
+    for section in runbook.split("\n### ")[1:]:
+        parts = re.findall(r"^- \*\*([A-Za-z ]+):\*\*", section, flags=re.MULTILINE)
+        assert parts == ["Meaning", "Look at", "Do", "Over"], section.splitlines()[0]
+
+
 def test_the_alert_of_a_dead_listener_fires_before_the_first_loss_by_default() -> None:
     group = next(group for group in ALERTS["groups"] if group["name"] == "pillion-listeners")
     (rule,) = [one for one in group["rules"] if one["alert"] == "PillionListenerUnreachable"]
