@@ -139,6 +139,7 @@ def test_a_base_that_is_no_commit_is_an_error(
     assert "nowhere" in capsys.readouterr().err
 
 
+@pytest.mark.timeout(300)  # It reads every file, on a machine that may be busy.
 def test_every_file_of_this_project_can_be_read() -> None:
     graph = affected.load_graph([])
     found = affected.affected(["cim/pillion_cim/model.py"], graph)
