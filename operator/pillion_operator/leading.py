@@ -28,8 +28,7 @@ from pillion_operator.evaluation.references import (
     References,
 )
 from pillion_operator.events import EventRecorder
-from pillion_operator.injection.repair import Repair as Evictions
-from pillion_operator.injection.search import MissedInjections
+from pillion_operator.injection.missed import Evictions, MissedInjections
 from pillion_operator.names import DELIVERER_LABEL
 from pillion_operator.polling.client import DelivererClient
 from pillion_operator.polling.poller import Asks, Gatherer
@@ -105,11 +104,10 @@ class Leader:
             operator_namespace=settings.namespace,
             namespace_selector=settings.namespace_selector,
             clock=clock,
-            leads=lambda: True,
             recorder=self._recorder,
             changed=lambda service: self._queue.add(status_of(service)),
             gauge=metrics.missed_injections,
-            repair=Evictions(api=api, clock=clock, evictions=metrics.evictions),
+            evictions=Evictions(api=api, clock=clock, evictions=metrics.evictions),
         )
 
     async def run(self) -> None:

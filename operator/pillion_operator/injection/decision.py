@@ -1,31 +1,39 @@
-"""Whether a pod gets a deliverer, and for which IndicationService. Pure.
+"""Decides whether a pod gets a deliverer, and of which IndicationService. Pure.
 
-The webhook asks when a pod is made, and the search for missed pods asks again later; both must
-come to the same answer.
+The webhook, the search for missed pods and ``pillion why-not`` decide by this one function.
 """
 
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.injection.selectors import selects
 from pillion_operator.names import CONTAINER, INJECT_LABEL
 
-#: No pod here gets a deliverer, whatever it says: a cluster must start without the operator.
+#: No pod of these gets a deliverer: a cluster must start without the operator.
 SYSTEM_NAMESPACES = frozenset({"kube-system", "kube-public", "kube-node-lease"})
-#: The service that ``pillion.dev/inject: "true"`` means.
+#: The service named by ``pillion.dev/inject: "true"``.
 DEFAULT_SERVICE = "default"
-#: Spark puts it on the pods that it makes: ``driver`` or ``executor``.
+#: Spark's label on its pods: ``driver`` or ``executor``.
 SPARK_ROLE_LABEL = "spark-role"
-#: On what the kubelet runs from a file and only shows to the API server.
+#: On static pods, which the kubelet runs from a file.
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
-#: Characters of a service's name: its StatefulSet's pods carry it in a label, with a hash behind.
+#: Maximum characters of a service's name: a label of its StatefulSet's pods has it with a hash.
 MOST_NAME = 44
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+class Services(Protocol):
+    """The known IndicationServices; they are read without waiting."""
+
+    def namespaces(self) -> Iterable[str]:
+        """Return the namespaces that have any."""
+
+    def services(self, namespace: str) -> Iterable[Object]: ...
 
 
 class Reason(StrEnum):
@@ -45,14 +53,12 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inject:
-    """The pod gets a deliverer for ``service``."""
+    """The pod gets a deliverer of ``service``."""
 
     service: str
-    #: The whole spec of the service; empty where there is none yet.
+    #: The whole spec of the service; empty if it does not exist yet.
     spec: Object
-    #: Whether there is such a service.
-    known: bool = True
-    #: For the user who makes the pod.
+    #: For the user who creates the pod.
     warnings: tuple[str, ...] = ()
 
 
@@ -70,7 +76,7 @@ Decision: TypeAlias = Inject | Leave
 def decide(
     pod: Object, *, namespace: str, services: Iterable[Object], operator_namespace: str
 ) -> Decision:
-    """Decide over one pod. ``services`` are the IndicationServices of its namespace."""
+    """Decide on one pod. ``services`` are the IndicationServices of its namespace."""
     if namespace == operator_namespace or namespace in SYSTEM_NAMESPACES:
         return Leave(reason=Reason.EXCLUDED_NAMESPACE)
     if has_deliverer(pod):
@@ -91,14 +97,14 @@ def decide(
 
 
 def has_deliverer(pod: Object) -> bool:
-    """Whether the pod has a deliverer's container, injected or a gateway's."""
+    """Whether the pod has a deliverer, injected or a gateway's."""
     spec = pod["spec"]
     containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
     return any(container.get("name") == CONTAINER for container in containers)
 
 
 def labels_of(pod: Object) -> Object:
-    """The pod's labels; empty where it has none."""
+    """Return the pod's labels, or an empty object."""
     return pod["metadata"].get("labels") or {}
 
 
@@ -112,8 +118,8 @@ def _deliverer(service: Object) -> Object:
 
 
 def _asked(value: str, known: dict[str, Object]) -> Decision:
-    """The pod names its service. One that is not there yet is no obstacle: the order in which
-    things are applied must not matter."""
+    """Decide on a pod that names its service, which may not exist yet: the order in which objects
+    are created must not matter."""
     name = DEFAULT_SERVICE if value == "true" else value
     service = known.get(name)
     if service is not None:
@@ -134,7 +140,7 @@ def _asked(value: str, known: dict[str, Object]) -> Decision:
         f"{INJECT_LABEL}: there is no IndicationService {name} in this namespace yet; "
         f"the deliverer takes indications once there is"
     )
-    return Inject(service=name, spec={}, known=False, warnings=(warning,))
+    return Inject(service=name, spec={}, warnings=(warning,))
 
 
 def _selected(pod: Object, *, services: Collection[Object]) -> Decision:
@@ -166,7 +172,7 @@ def _selected(pod: Object, *, services: Collection[Object]) -> Decision:
 
 
 def _age(service: Object) -> tuple[str, str]:
-    # RFC 3339 in UTC sorts as text. One without a time is only in somebody's imagination: last.
+    # RFC 3339 in UTC sorts as text. A service that is not stored has no time and comes last.
     metadata = service["metadata"]
     return metadata.get("creationTimestamp") or "~", metadata["name"]
 

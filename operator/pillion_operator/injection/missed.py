@@ -1,41 +1,73 @@
-"""Which pods should have a deliverer and have none. Pure."""
+"""Finds pods that should have a deliverer and have none, reports them, and evicts some.
 
-from collections.abc import Iterable, Mapping
+Evictions use the Eviction API, so disruption budgets hold. If the replacement of an evicted pod is
+missed as well, the webhook cannot be reached yet: its owner is left alone, each time for longer.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
-from pillion_operator.cluster.types import Object
+from prometheus_client import Counter, Gauge
+
+from pillion_operator.clock import Clock
+from pillion_operator.cluster.api import FAILURES, Api, ApiError, Conflict, NotFound
+from pillion_operator.cluster.types import NAMESPACE, POD, Object
 from pillion_operator.injection.decision import (
     SPARK_ROLE_LABEL,
     Inject,
+    Services,
     decide,
     is_sidecar_service,
     labels_of,
 )
 from pillion_operator.injection.selectors import rendered
 from pillion_operator.names import DELIVERER_LABEL, INJECT_LABEL
+from pillion_operator.store import Key
+
+logger = logging.getLogger("pillion.operator")
+
+#: Seconds between two searches.
+INTERVAL = 30.0
+#: Maximum Events of one search; the next searches publish the others.
+MOST_EVENTS = 50
+REASON = "InjectionMissed"
+SERVICE = "IndicationService"
 
 WITHOUT_DELIVERER = f"!{DELIVERER_LABEL}"
-#: Pods that ask for a deliverer by their own label, and have none.
+#: Selects pods whose own label asks for a deliverer and that have none.
 ASKING = f"{INJECT_LABEL},{INJECT_LABEL}!=false,{WITHOUT_DELIVERER}"
-#: Characters of a selector that still go into a request's address.
+#: Maximum characters of a selector in a request's URL.
 LONGEST_SELECTOR = 4096
+
+#: Maximum pods evicted after one search.
+MOST_EVICTIONS = 5
+#: Seconds for which an owner is left alone after an eviction that did not help: first, and at most.
+FIRST_PAUSE = 60.0
+LONGEST_PAUSE = 3600.0
+#: Maximum owners remembered.
+MOST_OWNERS = 10_000
+#: The status of the API server's answer if a disruption budget forbids the eviction.
+TOO_MANY_REQUESTS = 429
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissedPod:
-    """A pod that should have a deliverer for ``service`` and has none."""
+    """A pod that should have a deliverer of ``service`` and has none."""
 
     namespace: str
     name: str
     uid: str
     service: str
-    #: When it was made, in seconds since the epoch.
+    #: Its creation, in seconds since the epoch.
     made: float
-    #: The uid of the controller that makes another when it is evicted; None where none would, or
-    #: where Spark would count the loss as a failure.
+    #: The uid of the controller that replaces the pod when it is evicted; None if there is none,
+    #: and for pods of Spark, which would count the loss as a failure.
     owner: str | None
-    #: Whether the service has such pods evicted.
+    #: Whether the service wants such pods evicted.
     evict: bool
 
 
@@ -45,10 +77,9 @@ def missed_pods(
     services: Mapping[str, Iterable[Object]],
     operator_namespace: str,
 ) -> list[MissedPod]:
-    """Those of a listing that were missed. ``services`` are the IndicationServices by namespace.
+    """Return the missed pods of a listing; ``services`` are the IndicationServices by namespace.
 
-    A pod that is ending or has ended is not among them, and neither is one that the webhook would
-    leave as it is.
+    Pods that are ending or have ended, and pods that the webhook would not inject, are not missed.
     """
     missed = []
     for pod in pods:
@@ -68,8 +99,8 @@ def missed_pods(
 
 
 def listing_selectors(services: Iterable[Object]) -> set[str]:
-    """The label selectors that find all pods of one namespace that its services select and that
-    have no deliverer. One that is too long for a request is replaced by a broader one."""
+    """Return the label selectors that find all pods without a deliverer that the services of one
+    namespace select. A broader selector replaces one that is too long for a request."""
     found = set()
     for service in services:
         deliverer = (service.get("spec") or {}).get("deliverer") or {}
@@ -106,3 +137,243 @@ def _owner(pod: Object) -> str | None:
 
 def _phase(pod: Object) -> object:
     return (pod.get("status") or {}).get("phase")
+
+
+@dataclass(slots=True)
+class _Evicted:
+    """The last eviction of an owner's pod: when (since the epoch), and the pause if it did not
+    help."""
+
+    when: float
+    pause: float
+
+
+class Evictions:
+    """Evicts some missed pods after each search."""
+
+    def __init__(self, *, api: Api, clock: Clock, evictions: Counter) -> None:
+        """``evictions`` has the label ``result``: evicted, refused (by a budget) or failed."""
+        self._api = api
+        self._clock = clock
+        self._evictions = evictions
+        self._owners: dict[str, _Evicted] = {}
+        #: The time of the last request by owner; only of owners with missed pods.
+        self._tried: dict[str, float] = {}
+
+    async def round(self, missed: Iterable[MissedPod]) -> None:
+        """Evict some of the pods; raises errors of the connection."""
+        now = self._clock.time()
+        self._forget(now)
+        owned = [(pod, pod.owner) for pod in missed if pod.evict and pod.owner is not None]
+        owners = {owner for _, owner in owned}
+        self._tried = {owner: when for owner, when in self._tried.items() if owner in owners}
+        # The owners that have waited longest come first; otherwise a few with strict disruption
+        # budgets would block all others.
+        owned.sort(key=lambda one: self._tried.get(one[1], 0.0))
+        tried = 0
+        held = set()
+        for pod, owner in owned:
+            if tried == MOST_EVICTIONS:
+                return
+            if owner in held or not self._is_due(pod, owner, now=now):
+                continue
+            tried += 1
+            self._tried[owner] = now
+            if await self._evict(pod):
+                self._note(pod, owner, now=now)
+            else:
+                held.add(owner)
+
+    def _is_due(self, pod: MissedPod, owner: str, *, now: float) -> bool:
+        before = self._owners.get(owner)
+        if before is None or pod.made < before.when:
+            return True
+        return now >= before.when + before.pause
+
+    def _note(self, pod: MissedPod, owner: str, *, now: float) -> None:
+        before = self._owners.get(owner)
+        if before is None:
+            if len(self._owners) < MOST_OWNERS:
+                self._owners[owner] = _Evicted(when=now, pause=FIRST_PAUSE)
+        elif pod.made >= before.when:
+            before.when, before.pause = now, min(2 * before.pause, LONGEST_PAUSE)
+        # Otherwise the pod is older than the last eviction, so it says nothing about its effect.
+
+    def _forget(self, now: float) -> None:
+        over = [
+            owner for owner, before in self._owners.items() if now > before.when + 2 * LONGEST_PAUSE
+        ]
+        for owner in over:
+            del self._owners[owner]
+
+    async def _evict(self, pod: MissedPod) -> bool:
+        try:
+            await self._api.create(
+                _eviction(pod), path=f"{POD.path(pod.namespace, pod.name)}/eviction"
+            )
+        except (NotFound, Conflict):
+            # It is gone, or another pod has its name.
+            return False
+        except ApiError as error:
+            refused = error.status == TOO_MANY_REQUESTS
+            self._evictions.labels("refused" if refused else "failed").inc()
+            logger.log(
+                logging.INFO if refused else logging.WARNING,
+                "pod %s/%s is not evicted: %s; it is tried again",
+                pod.namespace,
+                pod.name,
+                error,
+                extra={"event": "eviction-refused"},
+            )
+            return False
+        self._evictions.labels("evicted").inc()
+        logger.info(
+            "pod %s/%s without the deliverer of %s is evicted",
+            pod.namespace,
+            pod.name,
+            pod.service,
+            extra={"event": "pod-evicted"},
+        )
+        return True
+
+
+def _eviction(pod: MissedPod) -> dict[str, object]:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod.name, "namespace": pod.namespace},
+        "deleteOptions": {"preconditions": {"uid": pod.uid}},
+    }
+
+
+class Recorder(Protocol):
+    """Publishes Kubernetes Events."""
+
+    def publish(self, regarding: Object, *, type: str, reason: str, note: str, action: str) -> None:
+        """Publish one about an object, sooner or later; never blocks and never fails."""
+
+
+class MissedInjections:
+    """The missed pods of the last search. Only the leader searches."""
+
+    def __init__(
+        self,
+        *,
+        api: Api,
+        services: Services,
+        namespaces: Sequence[str],
+        operator_namespace: str,
+        clock: Clock,
+        recorder: Recorder,
+        changed: Callable[[Key], None],
+        gauge: Gauge,
+        evictions: Evictions,
+        namespace_selector: str | None = None,
+        interval: float = INTERVAL,
+    ) -> None:
+        """``namespaces``: empty for all. ``namespace_selector`` is that of the webhook, as a label
+        selector; None: all. ``changed`` is called with each service whose missed pods have
+        changed. ``gauge`` has the labels namespace and service."""
+        self._api = api
+        self._services = services
+        self._namespaces = tuple(namespaces)
+        self._operator_namespace = operator_namespace
+        self._clock = clock
+        self._recorder = recorder
+        self._changed = changed
+        self._gauge = gauge
+        self._evictions = evictions
+        self._namespace_selector = namespace_selector
+        self._interval = interval
+        self._missed: dict[Key, tuple[str, ...]] = {}
+        #: The uids of pods that have an Event.
+        self._told: set[str] = set()
+
+    def missed(self, service: Key) -> Sequence[str]:
+        """Return the names of the pods that lack this service's deliverer."""
+        return self._missed.get(service, ())
+
+    async def run(self) -> None:
+        """Search at intervals until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except FAILURES as error:
+                logger.warning(
+                    "pods without a deliverer could not be searched for: %s; it is tried again",
+                    error,
+                    extra={"event": "missed-search-failed"},
+                )
+            await self._clock.sleep(self._interval)
+
+    async def look(self) -> None:
+        """Search once, report and evict."""
+        served = await self._served()
+        candidates = await self._candidates()
+        missed = missed_pods(
+            [pod for pod in candidates if served is None or pod["metadata"]["namespace"] in served],
+            services={name: self._services.services(name) for name in self._services.namespaces()},
+            operator_namespace=self._operator_namespace,
+        )
+        self._remember(missed)
+        self._report(missed)
+        await self._evictions.round(missed)
+
+    async def _served(self) -> set[str] | None:
+        """Return the namespaces that the webhook serves; None: all. Pods of others are meant to
+        have no deliverer."""
+        if self._namespace_selector is None:
+            return None
+        found = await self._api.list(NAMESPACE, None, label_selector=self._namespace_selector)
+        return {namespace["metadata"]["name"] for namespace in found}
+
+    async def _candidates(self) -> list[Object]:
+        """Return every pod that may have been missed, once."""
+        found: dict[str, Object] = {}
+        for namespace, selector in self._queries():
+            for pod in await self._api.list(POD, namespace, label_selector=selector):
+                found[pod["metadata"]["uid"]] = pod
+        return list(found.values())
+
+    def _queries(self) -> Iterator[tuple[str | None, str]]:
+        for scope in self._namespaces or (None,):
+            yield scope, ASKING
+        for namespace in list(self._services.namespaces()):
+            for selector in sorted(listing_selectors(self._services.services(namespace))):
+                yield namespace, selector
+
+    def _remember(self, missed: Iterable[MissedPod]) -> None:
+        names: defaultdict[Key, list[str]] = defaultdict(list)
+        for pod in missed:
+            names[Key(SERVICE, pod.namespace, pod.service)].append(pod.name)
+        before, self._missed = self._missed, {key: tuple(sorted(names[key])) for key in names}
+        for key in before.keys() | self._missed.keys():
+            now = self._missed.get(key)
+            if before.get(key) == now:
+                continue
+            if now is None:
+                self._gauge.remove(key.namespace, key.name)
+            else:
+                self._gauge.labels(key.namespace, key.name).set(len(now))
+            self._changed(key)
+
+    def _report(self, missed: Iterable[MissedPod]) -> None:
+        present = {pod.uid: pod for pod in missed}
+        self._told &= present.keys()
+        news = [pod for uid, pod in present.items() if uid not in self._told]
+        for pod in news[:MOST_EVENTS]:
+            self._recorder.publish(
+                _reference(pod),
+                type="Warning",
+                reason=REASON,
+                action="Inject",
+                note=f"The pod should have a deliverer of IndicationService {pod.service} and has "
+                f"none: it was made while the webhook could not be asked, or before the service "
+                f"selected it. Make it anew.",
+            )
+            self._told.add(pod.uid)
+
+
+def _reference(pod: MissedPod) -> Object:
+    metadata = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}

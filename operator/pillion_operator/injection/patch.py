@@ -1,10 +1,12 @@
-"""What is added to a pod that gets a deliverer: a JSON patch (RFC 6902) that only adds. Pure.
+"""The JSON patch (RFC 6902) that adds a deliverer to a pod. Pure.
 
-Nobody's containers are touched or moved, so other injectors may come before and after. The one
-field that is written over is a ``terminationGracePeriodSeconds`` that would be too short.
+It changes no other container, so other injectors may run before and after it. The only field that
+it overwrites is a ``terminationGracePeriodSeconds`` that is too short. A wrong annotation of the
+pod is ignored with a warning.
 """
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pillion_operator.cluster.types import Object
@@ -18,39 +20,47 @@ from pillion_operator.injection.container import (
     token_volume,
 )
 from pillion_operator.injection.decision import Inject, has_deliverer
-from pillion_operator.injection.overrides import with_overrides
-from pillion_operator.names import CONFIGURATION_VOLUME, DELIVERER_LABEL
+from pillion_operator.names import (
+    CONFIGURATION_VOLUME,
+    DELIVERER_LABEL,
+    LIMITS_ANNOTATION,
+    LOG_LEVEL_ANNOTATION,
+    REQUESTS_ANNOTATION,
+)
 from pillion_operator.settings import DelivererDefaults
+from pillion_sidecar.config.schema.fields import LONGEST_QUANTITY, QUANTITY, amount
 
-#: What Kubernetes takes where a pod does not say.
+#: The Kubernetes default of ``terminationGracePeriodSeconds``.
 KUBERNETES_GRACE_SECONDS = 30
-#: The user of the deliverer in a pod that would have it run as root.
+#: The user of the deliverer in a pod whose security context says root.
 UNPRIVILEGED_USER = 65_532
-#: Where the API server mounts a token of the pod's service account into every container that has
-#: nothing there yet.
+#: Where the API server mounts the service account's token into every container without a mount
+#: there.
 SERVICE_ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+_RESOURCES = ("cpu", "memory", "ephemeral-storage")
+_ANNOTATIONS = {"requests": REQUESTS_ANNOTATION, "limits": LIMITS_ANNOTATION}
+_QUANTITY = re.compile(QUANTITY)
 
 Operation = dict[str, Any]
 
 
 def injection_patch(
     pod: Object, *, namespace: str, decision: Inject, defaults: DelivererDefaults
-) -> list[Operation]:
-    """The operations that give ``pod``, which is made in ``namespace``, its deliverer; none where
-    it has one already."""
+) -> tuple[list[Operation], tuple[str, ...]]:
+    """Return the operations that add the deliverer to ``pod``, which is created in ``namespace``,
+    and warnings for its user; neither if the pod has a deliverer."""
     if has_deliverer(pod):
-        return []
+        return [], ()
     spec = pod["spec"]
-    operations = list(
-        _appended(
-            "/spec/initContainers",
-            present=spec.get("initContainers"),
-            items=[_sidecar(pod, namespace=namespace, decision=decision, defaults=defaults)],
-        )
-    )
-    operations += _appended(
-        "/spec/volumes", present=spec.get("volumes"), items=_volumes(spec, decision=decision)
-    )
+    sidecar, warnings = _sidecar(pod, namespace=namespace, decision=decision, defaults=defaults)
+    operations = [
+        *_appended("/spec/initContainers", present=spec.get("initContainers"), items=[sidecar]),
+        *_appended(
+            "/spec/volumes", present=spec.get("volumes"), items=_volumes(spec, decision=decision)
+        ),
+    ]
     if defaults.pull_secrets and not spec.get("imagePullSecrets"):
         secrets = [{"name": name} for name in defaults.pull_secrets]
         operations.append(_add("/spec/imagePullSecrets", secrets))
@@ -59,54 +69,107 @@ def injection_patch(
     grace = spec.get("terminationGracePeriodSeconds")
     if needed > (KUBERNETES_GRACE_SECONDS if grace is None else grace):
         operations.append(_add("/spec/terminationGracePeriodSeconds", needed))
-    return operations
+    return operations, (*_port_clashes(spec), *warnings)
 
 
-def port_clashes(pod: Object) -> tuple[str, ...]:
-    """Warnings of containers that want a port of the deliverer's: all of a pod share one address,
-    so whichever starts second fails."""
-    spec = pod["spec"]
-    containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
-    return tuple(
-        f"container {container.get('name')} declares port {port['containerPort']}, which the "
-        f"deliverer in the same pod listens at; give it another"
-        for container in containers
-        for port in container.get("ports") or ()
-        if port.get("containerPort") in (INTAKE_PORT, TELEMETRY_PORT)
-    )
-
-
-def ignored_annotations(
-    pod: Object, *, decision: Inject, defaults: DelivererDefaults
-) -> tuple[str, ...]:
-    """Warnings of annotations about the sidecar that are wrong and have no effect."""
-    container = deliverer_container(
-        decision.service, namespace="", spec=decision.spec, defaults=defaults
-    )
-    return with_overrides(container, pod)[1]
+def _port_clashes(spec: Object) -> Iterator[str]:
+    """Warn of containers that declare a port of the deliverer: the containers of a pod share one
+    address, so whichever starts second fails."""
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        for port in container.get("ports") or ():
+            if port.get("containerPort") in (INTAKE_PORT, TELEMETRY_PORT):
+                yield (
+                    f"container {container.get('name')} declares port {port['containerPort']}, "
+                    f"which the deliverer in the same pod listens at; give it another"
+                )
 
 
 def _sidecar(
     pod: Object, *, namespace: str, decision: Inject, defaults: DelivererDefaults
-) -> Object:
-    """A native sidecar, last: it starts after a mesh's proxy, and ends before it (KEP-753)."""
-    container, _ = with_overrides(
-        deliverer_container(
-            decision.service, namespace=namespace, spec=decision.spec, defaults=defaults
-        ),
-        pod,
+) -> tuple[Object, list[str]]:
+    """Return a native sidecar and warnings of the annotations that it ignores. It stands last: it
+    starts after a mesh's proxy and ends before it (KEP-753)."""
+    container = deliverer_container(
+        decision.service, namespace=namespace, spec=decision.spec, defaults=defaults
     )
+    annotations = pod["metadata"].get("annotations") or {}
+    warnings = []
+    for override in (_override_resources, _override_log_level):
+        try:
+            override(container, annotations)
+        except ValueError as error:
+            warnings.append(str(error))
     container["restartPolicy"] = "Always"
-    # A deliverer needs no API server, and whoever may make an IndicationService names its image: he
-    # would have the token of every pod that he selects. The token's place is taken by what the
-    # container sees anyway; a volume of its own would be one more in every pod.
+    # A deliverer needs no API server, and the author of an IndicationService chooses its image,
+    # which could read the token of every selected pod. So another mount takes the token's place.
+    # The configuration, which the container sees anyway, saves another volume in every pod.
     container["volumeMounts"].append(
         {"name": CONFIGURATION_VOLUME, "mountPath": SERVICE_ACCOUNT_PATH, "readOnly": True}
     )
     if (pod["spec"].get("securityContext") or {}).get("runAsUser") == 0:
-        # The pod's user goes before the image's, and the kubelet starts no root as non-root.
+        # The pod's user overrides the image's, and the kubelet starts no root as non-root.
         container["securityContext"]["runAsUser"] = UNPRIVILEGED_USER
-    return container
+    return container, warnings
+
+
+def _override_resources(container: dict[str, Any], annotations: Mapping[str, str]) -> None:
+    """Apply the annotations of requests and limits; raises ValueError with a warning."""
+    given = {
+        section: annotations[annotation]
+        for section, annotation in _ANNOTATIONS.items()
+        if annotation in annotations
+    }
+    wanted: dict[str, Any] = {
+        name: dict(value or {}) for name, value in container["resources"].items()
+    }
+    for section, text in given.items():
+        try:
+            wanted[section] = {**wanted.get(section, {}), **_quantities(text)}
+        except ValueError as error:
+            message = f"{error}. Write it as cpu=100m,memory=256Mi"
+            raise ValueError(f"{_ANNOTATIONS[section]} is ignored: {message}") from error
+    for name, limit in wanted.get("limits", {}).items():
+        request = wanted.get("requests", {}).get(name)
+        if given and _exceeds(request, limit):
+            raise ValueError(
+                f"{REQUESTS_ANNOTATION} and {LIMITS_ANNOTATION} are ignored: the sidecar would "
+                f"request {request} of {name}, more than its limit of {limit}"
+            )
+    if given:
+        container["resources"] = wanted
+
+
+def _exceeds(request: Any, limit: Any) -> bool:
+    """Whether the API server would refuse the pod for a request above its limit."""
+    both = (request, limit)
+    return all(_QUANTITY.fullmatch(str(one)) for one in both) and amount(request) > amount(limit)
+
+
+def _quantities(text: str) -> dict[str, str]:
+    """``cpu=100m,memory=256Mi`` as a dictionary; raises ValueError."""
+    quantities: dict[str, str] = {}
+    for part in text.split(","):
+        name, _, value = (piece.strip() for piece in part.partition("="))
+        if name not in _RESOURCES:
+            raise ValueError(f"{name[:40]!r} is none of {', '.join(_RESOURCES)}")
+        if name in quantities:
+            raise ValueError(f"it names {name} twice")
+        if len(value) > LONGEST_QUANTITY or not _QUANTITY.fullmatch(value):
+            raise ValueError(f"{value[:40]!r} is not a quantity more than 0")
+        quantities[name] = value
+    return quantities
+
+
+def _override_log_level(container: dict[str, Any], annotations: Mapping[str, str]) -> None:
+    """Apply the annotation of the log level; raises ValueError with a warning."""
+    level = annotations.get(LOG_LEVEL_ANNOTATION)
+    if level is None:
+        return
+    if level not in LOG_LEVELS:
+        raise ValueError(
+            f"{LOG_LEVEL_ANNOTATION} is ignored: {level[:40]!r} is none of {', '.join(LOG_LEVELS)}"
+        )
+    container["args"] = [*container["args"], "--log-level", level]
 
 
 def _volumes(spec: Object, *, decision: Inject) -> list[Object]:
@@ -115,7 +178,7 @@ def _volumes(spec: Object, *, decision: Inject) -> list[Object]:
         data_volume(decision.spec),
         token_volume(),
     )
-    # A pod that was copied from one with a deliverer may have kept the volumes.
+    # A copy of a pod with a deliverer may have its volumes.
     names = {volume.get("name") for volume in spec.get("volumes") or ()}
     return [volume for volume in wanted if volume["name"] not in names]
 

@@ -1,67 +1,204 @@
-"""The webhook: the API server asks it about every pod that is made, and about our resources."""
+"""The admission webhook: the API server asks it about each new pod and about Pillion's resources.
 
+It reads an AdmissionReview of ``admission.k8s.io/v1`` and answers with another. It writes nothing,
+so a dry run is handled like any other review.
+"""
+
+import base64
 import json
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from aiohttp import web
 from prometheus_client import Counter, Histogram
 
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.types import Object
-from pillion_operator.injection.decision import Inject, decide
-from pillion_operator.injection.patch import (
-    ignored_annotations,
-    injection_patch,
-    port_clashes,
-)
-from pillion_operator.injection.review import (
-    BadReview,
-    Review,
-    answer,
-    answer_change,
-    parse_change,
-    parse_review,
-)
+from pillion_operator.injection.decision import Inject, Services, decide
+from pillion_operator.injection.patch import injection_patch
 from pillion_operator.settings import DelivererDefaults
 
-#: Of its own: the deliverer's telemetry bounds its lines, since others decide how many there are.
+#: A logger of its own, whose lines telemetry limits: clients cause them.
 logger = logging.getLogger("pillion.operator.webhook")
 
-#: Bytes of a review. An object in etcd has 1.5 MiB at most, and an answer may double it.
+API_VERSION = "admission.k8s.io/v1"
+#: Maximum bytes of a review. An object in etcd has at most 1.5 MiB, and an answer may double it.
 MOST_BYTES = 4 * 1024 * 1024
+#: Maximum warnings in an answer, and maximum characters of one: the API server truncates longer
+#: ones.
+MOST_WARNINGS = 8
+LONGEST_WARNING = 256
+#: Maximum characters of the message of a refusal.
+LONGEST_REFUSAL = 4096
+#: Stands for the name that the API server generates later.
+UNNAMED = "to-be-named"
 
 
-class Services(Protocol):
-    """Where the IndicationServices are known; asked without waiting."""
+class BadReview(ValueError):
+    """The request is no AdmissionReview that the webhook handles; the message says why."""
 
-    def services(self, namespace: str) -> Iterable[Object]:
-        """Those of one namespace."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review:
+    """One question of the API server."""
+
+    uid: str
+    namespace: str = ""
+    #: The object to be stored; None if it needs no answer of ours: no new pod, no changed spec.
+    body: Object | None = None
+
+
+def parse_pod_review(body: bytes) -> Review:
+    """Parse a review about the creation of a pod; raises BadReview."""
+    request, uid = _request(body)
+    if not _is_creation_of_pod(request):
+        return Review(uid=uid)
+    pod = _pod(request.get("object"))
+    namespace = request.get("namespace") or pod["metadata"].get("namespace")
+    if not isinstance(namespace, str):
+        raise BadReview("request.namespace is missing")
+    return Review(uid=uid, namespace=namespace, body=pod)
+
+
+def parse_resource_review(body: bytes) -> Review:
+    """Parse a review about one of Pillion's resources; raises BadReview."""
+    request, uid = _request(body)
+    if request.get("operation") not in ("CREATE", "UPDATE") or request.get("subResource"):
+        return Review(uid=uid)
+    resource = _mapping(request.get("object"), "request.object")
+    metadata = _mapping(resource.get("metadata"), "request.object.metadata")
+    _mapping(resource.get("spec") or {}, "request.object.spec")
+    for name in ("apiVersion", "kind"):
+        _text(resource.get(name), f"request.object.{name}")
+    namespace = _text(request.get("namespace"), "request.namespace")
+    before = request.get("oldObject")
+    same = isinstance(before, dict) and before.get("spec") == resource.get("spec")
+    if same or metadata.get("deletionTimestamp"):
+        # The author of this change, such as the removal of a finalizer, did not write the spec.
+        return Review(uid=uid)
+    named = {"name": UNNAMED, **metadata, "namespace": namespace}
+    return Review(uid=uid, namespace=namespace, body={**resource, "metadata": named})
+
+
+def answer(
+    review: Review,
+    *,
+    patch: Sequence[Object] = (),
+    refusal: str = "",
+    warnings: Iterable[str] = (),
+) -> Object:
+    """Return the answering AdmissionReview; ``refusal`` says why the object must not be stored.
+
+    A pod is never refused: without a deliverer it is reported as missed.
+    """
+    response: dict[str, Any] = {"uid": review.uid, "allowed": not refusal}
+    if refusal:
+        message = refusal[:LONGEST_REFUSAL]
+        response["status"] = {"code": 422, "reason": "Invalid", "message": message}
+    if patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(json.dumps(patch).encode()).decode()
+    shown = [warning[:LONGEST_WARNING] for warning in warnings][:MOST_WARNINGS]
+    if shown:
+        response["warnings"] = shown
+    return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
+
+
+def _request(body: bytes) -> tuple[Object, str]:
+    """Return the request of a review and its uid."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadReview(f"the body is not JSON: {error}") from error
+    review = _mapping(document, "the body")
+    if review.get("apiVersion") != API_VERSION or review.get("kind") != "AdmissionReview":
+        raise BadReview(
+            # Without the actual values: this is logged, and anybody may send it.
+            f"the body is no AdmissionReview of {API_VERSION}: set admissionReviewVersions to [v1]"
+        )
+    request = _mapping(review.get("request"), "request")
+    uid = request.get("uid")
+    if not isinstance(uid, str) or not uid:
+        raise BadReview("request.uid is missing")
+    return request, uid
+
+
+def _is_creation_of_pod(request: Object) -> bool:
+    resource = request.get("resource")
+    return (
+        request.get("operation") == "CREATE"
+        and not request.get("subResource")
+        and isinstance(resource, dict)
+        and (resource.get("group") or "", resource.get("resource")) == ("", "pods")
+    )
+
+
+def _pod(value: Any) -> Object:
+    """Return the pod if it has the shape that this package relies on."""
+    pod = _mapping(value, "request.object")
+    metadata = _mapping(pod.get("metadata"), "request.object.metadata")
+    spec = _mapping(pod.get("spec"), "request.object.spec")
+    for name in ("labels", "annotations"):
+        field = f"request.object.metadata.{name}"
+        for text in _mapping(metadata.get(name) or {}, field).values():
+            _text(text, f"a value in {field}")
+    for name in ("nodeSelector", "securityContext", "os"):
+        _mapping(spec.get(name) or {}, f"request.object.spec.{name}")
+    for name in ("containers", "initContainers", "volumes", "imagePullSecrets"):
+        _named_items(spec.get(name) or [], f"request.object.spec.{name}")
+    grace = spec.get("terminationGracePeriodSeconds")
+    if not isinstance(grace, int | None):
+        raise BadReview("request.object.spec.terminationGracePeriodSeconds is not an integer")
+    return pod
+
+
+def _named_items(value: Any, field: str) -> None:
+    for item in _list(value, field):
+        _text(_mapping(item, f"an item of {field}").get("name"), f"a name in {field}")
+        for port in _list(item.get("ports") or [], f"ports in {field}"):
+            _mapping(port, f"a port in {field}")
+
+
+def _text(value: Any, field: str) -> str:
+    if not isinstance(value, str):
+        raise BadReview(f"{field} is not a text")
+    return value
+
+
+def _mapping(value: Any, field: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise BadReview(f"{field} is not a JSON object")
+    return value
+
+
+def _list(value: Any, field: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise BadReview(f"{field} is not a JSON array")
+    return value
 
 
 class Opinion(Protocol):
-    """What is said of a resource that is about to be stored."""
+    """The judgement of a resource that is about to be stored."""
 
     @property
     def refusal(self) -> str:
-        """Why it must not be; empty: it may."""
+        """Why it must not be stored; empty if it may."""
 
     @property
     def warnings(self) -> Sequence[str]: ...
 
 
 class Admits(Protocol):
-    """Judges resources that are about to be stored; asked without waiting."""
+    """Judges resources that are about to be stored, without waiting."""
 
-    def of(self, body: Object, *, namespace: str) -> Opinion:
-        """The opinion on one of Pillion's own resources."""
+    def of(self, body: Object, *, namespace: str) -> Opinion: ...
 
 
 class InjectingWebhook:
-    """Answers ``POST /mutate`` and ``POST /validate``. It writes nothing, so a dry run is like any
-    other review."""
+    """Answers ``POST /mutate``, and ``POST /validate`` if there is an ``admission``."""
 
     def __init__(
         self,
@@ -74,8 +211,7 @@ class InjectingWebhook:
         answers: Counter,
         admission: Admits | None = None,
     ) -> None:
-        """``answers`` has the label ``outcome``: injected, left or failed. ``admission``
-        judges Pillion's own resources; None: nobody does."""
+        """``answers`` has the label ``outcome``: injected, left or failed."""
         self._services = services
         self._defaults = defaults
         self._operator_namespace = operator_namespace
@@ -85,7 +221,7 @@ class InjectingWebhook:
         self._admission = admission
 
     def application(self) -> web.Application:
-        """The application, also with ``GET /readyz``."""
+        """Return the application, which answers ``GET /readyz`` too."""
         app = web.Application(client_max_size=MOST_BYTES)
         app.router.add_post("/mutate", self._mutate)
         if self._admission is not None:
@@ -98,51 +234,45 @@ class InjectingWebhook:
         began = self._clock.monotonic()
         outcome = "failed"
         try:
-            review = parse_review(body)
-            outcome, answered = self._answer(review)
+            outcome, answered = self._injected(parse_pod_review(body))
         except BadReview as error:
-            logger.warning("a review is refused: %s", error, extra={"event": "bad-review"})
-            return web.Response(status=400, text=f"{error}\n")
+            return _bad_request(error)
         finally:
             self._answers.labels(outcome).inc()
             self._seconds.observe(self._clock.monotonic() - began)
-        return web.Response(body=json.dumps(answered).encode(), content_type="application/json")
+        return web.json_response(answered)
 
     async def _validate(self, admission: Admits, request: web.Request) -> web.Response:
         try:
-            review = parse_change(await request.read())
+            review = parse_resource_review(await request.read())
         except BadReview as error:
-            logger.warning("a review is refused: %s", error, extra={"event": "bad-review"})
-            return web.Response(status=400, text=f"{error}\n")
+            return _bad_request(error)
         if review.body is None:
-            return web.json_response(answer_change(review))
+            return web.json_response(answer(review))
         opinion = admission.of(review.body, namespace=review.namespace)
-        answered = answer_change(review, refusal=opinion.refusal, warnings=opinion.warnings)
-        return web.json_response(answered)
+        return web.json_response(answer(review, refusal=opinion.refusal, warnings=opinion.warnings))
 
-    def _answer(self, review: Review) -> tuple[str, Object]:
-        if review.pod is None:
+    def _injected(self, review: Review) -> tuple[str, Object]:
+        """Return the outcome and the answer."""
+        if review.body is None:
             return "left", answer(review)
         decision = decide(
-            review.pod,
+            review.body,
             namespace=review.namespace,
             services=self._services.services(review.namespace),
             operator_namespace=self._operator_namespace,
         )
         if not isinstance(decision, Inject):
             return "left", answer(review, warnings=decision.warnings)
-        patch = injection_patch(
-            review.pod,
-            namespace=review.namespace,
-            decision=decision,
-            defaults=self._defaults,
+        patch, warnings = injection_patch(
+            review.body, namespace=review.namespace, decision=decision, defaults=self._defaults
         )
-        warnings = (
-            *decision.warnings,
-            *port_clashes(review.pod),
-            *ignored_annotations(review.pod, decision=decision, defaults=self._defaults),
-        )
-        return "injected", answer(review, patch=patch, warnings=warnings)
+        return "injected", answer(review, patch=patch, warnings=(*decision.warnings, *warnings))
+
+
+def _bad_request(error: BadReview) -> web.Response:
+    logger.warning("a review is refused: %s", error, extra={"event": "bad-review"})
+    return web.Response(status=400, text=f"{error}\n")
 
 
 async def _ready(_request: web.Request) -> web.Response:

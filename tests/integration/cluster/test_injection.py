@@ -35,8 +35,7 @@ from pillion_operator.cluster.types import (
     ResourceType,
 )
 from pillion_operator.events import EventRecorder
-from pillion_operator.injection.repair import Repair
-from pillion_operator.injection.search import MissedInjections
+from pillion_operator.injection.missed import Evictions, MissedInjections
 from pillion_operator.injection.webhook import InjectingWebhook
 from pillion_operator.settings import DelivererDefaults, WebhookSettings
 from pillion_operator.store import Key
@@ -312,11 +311,10 @@ class Searching:
             namespaces=[bench.namespace],
             operator_namespace="pillion-system",
             clock=clock,
-            leads=lambda: True,
             recorder=self.recorder,
             changed=lambda _service: None,
             gauge=bench.metrics.missed_injections,
-            repair=Repair(api=bench.api, clock=clock, evictions=bench.metrics.evictions),
+            evictions=Evictions(api=bench.api, clock=clock, evictions=bench.metrics.evictions),
         )
 
     def _dropped(self) -> None:

@@ -48,7 +48,7 @@ def test_a_pod_that_has_one_is_left(place: str) -> None:
 def test_a_label_names_the_service() -> None:
     for value, name in (("true", "default"), ("web", "web")):
         decision = injected(decided(asking(value), service(), WEB))
-        assert (decision.service, decision.known, decision.warnings) == (name, True, ())
+        assert (decision.service, decision.warnings) == (name, ())
 
 
 def test_the_label_goes_before_every_selector() -> None:
@@ -63,7 +63,7 @@ def test_a_pod_can_opt_out_of_a_selector() -> None:
 
 def test_a_service_that_is_not_there_yet_is_injected_with_defaults_and_a_warning() -> None:
     decision = injected(decided(asking("later")))
-    assert (decision.service, decision.known, dict(decision.spec)) == ("later", False, {})
+    assert (decision.service, dict(decision.spec)) == ("later", {})
     assert "no IndicationService later" in decision.warnings[0]
 
 

@@ -10,9 +10,14 @@ from pillion_operator.injection.container import (
     TELEMETRY_PORT,
 )
 from pillion_operator.injection.decision import SYSTEM_NAMESPACES
+from pillion_operator.injection.missed import (
+    FIRST_PAUSE,
+    INTERVAL,
+    LONGEST_PAUSE,
+    MOST_EVICTIONS,
+    REASON,
+)
 from pillion_operator.injection.patch import UNPRIVILEGED_USER
-from pillion_operator.injection.repair import FIRST_PAUSE, LONGEST_PAUSE, MOST_EVICTIONS
-from pillion_operator.injection.search import INTERVAL, REASON
 from support.manual import text_of
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pillion_operator.injection.decision import Inject
-from pillion_operator.injection.patch import ignored_annotations, injection_patch, port_clashes
+from pillion_operator.injection.patch import injection_patch
 from pillion_operator.settings import DelivererDefaults
 from support.injection import patched, pod
 
@@ -15,10 +15,14 @@ DEFAULTS = DelivererDefaults(image="registry.test/pillion:1")
 
 def after(body: dict[str, Any], **spec: Any) -> dict[str, Any]:
     decision = Inject(service="web", spec=spec)
-    result: dict[str, Any] = patched(
-        body, injection_patch(body, namespace="shop", decision=decision, defaults=DEFAULTS)
-    )
+    patch, _ = injection_patch(body, namespace="shop", decision=decision, defaults=DEFAULTS)
+    result: dict[str, Any] = patched(body, patch)
     return result
+
+
+def warnings(body: dict[str, Any]) -> tuple[str, ...]:
+    decision = Inject(service="web", spec={})
+    return injection_patch(body, namespace="shop", decision=decision, defaults=DEFAULTS)[1]
 
 
 def test_a_bare_pod_gets_a_native_sidecar_its_volume_and_the_label() -> None:
@@ -73,7 +77,7 @@ def test_what_is_there_stays_as_it_is_and_where_it_is() -> None:
 
 
 def test_nothing_is_written_over_or_removed() -> None:
-    patch = injection_patch(
+    patch, _ = injection_patch(
         BUSY, namespace="shop", decision=Inject(service="web", spec={}), defaults=DEFAULTS
     )
     assert {operation["op"] for operation in patch} == {"add"}
@@ -137,13 +141,13 @@ def test_in_a_pod_that_runs_as_root_the_deliverer_does_not(
 @pytest.mark.parametrize("place", ["containers", "initContainers"])
 def test_a_container_that_wants_our_port_is_named(place: str, port: int) -> None:
     body = pod(spec={place: [{"name": "greedy", "ports": [{"containerPort": port}]}]})
-    (warning,) = port_clashes(body)
+    (warning,) = warnings(body)
     assert "greedy" in warning
     assert str(port) in warning
 
 
 def test_other_ports_are_no_clash() -> None:
-    assert port_clashes(pod(spec={"containers": [{"ports": [{"containerPort": 8080}]}]})) == ()
+    assert warnings(pod(spec={"containers": [{"ports": [{"containerPort": 8080}]}]})) == ()
 
 
 @pytest.mark.parametrize(
@@ -155,7 +159,7 @@ def test_pull_secrets_are_added_where_the_pod_has_none(
 ) -> None:
     body = pod(spec={} if present is None else {"imagePullSecrets": present})
     defaults = DelivererDefaults(image="registry.test/pillion:1", pull_secrets=("registry",))
-    patch = injection_patch(
+    patch, _ = injection_patch(
         body, namespace="shop", decision=Inject(service="web", spec={}), defaults=defaults
     )
     assert patched(body, patch)["spec"]["imagePullSecrets"] == (expected or present)
@@ -209,9 +213,7 @@ def test_a_wrong_annotation_is_named_in_a_warning_and_has_no_effect(
     name: str, value: str, says: str
 ) -> None:
     body = pod(annotations={f"pillion.dev/{name}": value})
-    (warning,) = ignored_annotations(
-        body, decision=Inject(service="web", spec={}), defaults=DEFAULTS
-    )
+    (warning,) = warnings(body)
     assert f"pillion.dev/{name}" in warning
     assert "ignored" in warning
     assert says in warning

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from pillion_operator.cluster.api import ApiError, Conflict, NotFound
-from pillion_operator.injection.missed import MissedPod
-from pillion_operator.injection.repair import (
+from pillion_operator.injection.missed import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
     MOST_EVICTIONS,
-    Repair,
+    Evictions,
+    MissedPod,
 )
 from pillion_operator.telemetry.metrics import Metrics
 from support.injection import MemoryApi, too_many_requests
@@ -32,12 +32,12 @@ class Bench:
         self.api = MemoryApi()
         self.clock = FakeClock()
         self.metrics = Metrics(version="1")
-        self.repair = Repair(api=self.api, clock=self.clock, evictions=self.metrics.evictions)
+        self.evictions = Evictions(api=self.api, clock=self.clock, evictions=self.metrics.evictions)
 
     async def evicted(self, *missed: MissedPod) -> list[str]:
         """The pods of which one round asks for an eviction that is granted."""
         before = len(self.api.created)
-        await self.repair.round(missed)
+        await self.evictions.round(missed)
         return [body["metadata"]["name"] for _, body in self.api.created[before:]]
 
     def results(self, result: str) -> float | None:

@@ -8,24 +8,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pillion_operator.injection.decision import Inject, decide
-from pillion_operator.injection.patch import injection_patch, port_clashes
-from pillion_operator.injection.review import BadReview, answer, parse_review
+from pillion_operator.injection.patch import injection_patch
+from pillion_operator.injection.webhook import BadReview, answer, parse_pod_review
 from pillion_operator.settings import DelivererDefaults
 from support.injection import OPERATOR_NAMESPACE, patch_of, pod, review, selector, service
 
 
 def parsed(document: Any) -> Any:
-    return parse_review(json.dumps(document).encode())
+    return parse_pod_review(json.dumps(document).encode())
 
 
 def test_a_creation_is_read() -> None:
     found = parsed(review(pod()))
-    assert (found.uid, found.namespace, found.pod) == ("review-1", "shop", pod())
+    assert (found.uid, found.namespace, found.body) == ("review-1", "shop", pod())
 
 
 def test_a_pod_without_a_name_yet_is_read() -> None:
     body = {"metadata": {"generateName": "web-"}, "spec": {"containers": []}}
-    assert parsed(review(body)).pod == body
+    assert parsed(review(body)).body == body
 
 
 def test_a_namespace_that_only_the_pod_states_is_taken() -> None:
@@ -43,7 +43,7 @@ def test_a_namespace_that_only_the_pod_states_is_taken() -> None:
     ],
 )
 def test_what_is_no_creation_of_a_pod_has_no_pod(request_: dict[str, Any]) -> None:
-    assert parsed(review(pod(), **request_)).pod is None
+    assert parsed(review(pod(), **request_)).body is None
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_what_is_no_review_is_refused_by_name(document: Any, named: str) -> None
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000])
 def test_what_is_no_json_is_refused(body: bytes) -> None:
     with pytest.raises(BadReview, match="not JSON"):
-        parse_review(body)
+        parse_pod_review(body)
 
 
 def test_the_answer_allows_always_and_echoes_the_uid() -> None:
@@ -131,14 +131,14 @@ def test_any_pod_is_refused_or_understood(body: Any) -> None:
         podSelector={"matchExpressions": [{"key": "z", "operator": "DoesNotExist"}]}
     )
     decision = decide(
-        found.pod,
+        found.body,
         namespace=found.namespace,
         services=[everybody, service("web", podSelector=selector(app="x"))],
         operator_namespace=OPERATOR_NAMESPACE,
     )
     if isinstance(decision, Inject):
         defaults = DelivererDefaults(image="i")
-        patch = injection_patch(
-            found.pod, namespace=found.namespace, decision=decision, defaults=defaults
+        patch, warnings = injection_patch(
+            found.body, namespace=found.namespace, decision=decision, defaults=defaults
         )
-        assert patch_of(answer(found, patch=patch, warnings=port_clashes(found.pod))) == patch
+        assert patch_of(answer(found, patch=patch, warnings=warnings)) == patch

@@ -5,9 +5,13 @@ from typing import Any
 import pytest
 
 from pillion_operator.cluster.api import ApiError
-from pillion_operator.injection.missed import ASKING
-from pillion_operator.injection.repair import Repair
-from pillion_operator.injection.search import INTERVAL, MOST_EVENTS, MissedInjections
+from pillion_operator.injection.missed import (
+    ASKING,
+    INTERVAL,
+    MOST_EVENTS,
+    Evictions,
+    MissedInjections,
+)
 from pillion_operator.store import Key
 from pillion_operator.telemetry.metrics import Metrics
 from support.in_background import in_background
@@ -25,7 +29,6 @@ class Bench:
         self.metrics = Metrics(version="1")
         self.events: list[tuple[str, str, str]] = []
         self.changed: list[Key] = []
-        self.leads = True
         self.services = Known(
             service("web", podSelector=selector(app="web"), onMissedInjection="Evict")
         )
@@ -36,11 +39,10 @@ class Bench:
             operator_namespace=OPERATOR_NAMESPACE,
             namespace_selector=selector_of_namespaces,
             clock=self.clock,
-            leads=lambda: self.leads,
             recorder=self,
             changed=self.changed.append,
             gauge=self.metrics.missed_injections,
-            repair=Repair(api=self.api, clock=self.clock, evictions=self.metrics.evictions),
+            evictions=Evictions(api=self.api, clock=self.clock, evictions=self.metrics.evictions),
         )
 
     def publish(self, regarding: Any, *, type: str, reason: str, note: str, action: str) -> None:
@@ -111,16 +113,6 @@ async def test_a_pod_with_an_owner_is_evicted(bench: Bench) -> None:
     bench.selected(web(ownerReferences=[{"uid": "rs", "controller": True}]))
     await bench.search.look()
     assert [path for path, _ in bench.api.created] == ["/api/v1/namespaces/shop/pods/web/eviction"]
-
-
-async def test_a_standby_asks_nothing_and_claims_nothing(bench: Bench) -> None:
-    bench.selected(web())
-    await bench.search.look()
-    bench.leads = False
-    await bench.search.look()
-    assert bench.search.missed(WEB) == ()
-    assert bench.gauge() is None
-    assert len(bench.api.asked) == 2
 
 
 async def test_events_are_paced_and_none_is_left_out(bench: Bench) -> None:
