@@ -5,26 +5,25 @@ import math
 import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 from pillion_cli.client import DEFAULT_URL, add_access_arguments, read_url
 from pillion_cli.exits import CommandError
 
-#: Seconds that a command line may name by default at most.
+#: Default maximum of a duration (seconds).
 MAXIMUM_SECONDS = 3600.0
-#: Seconds in a day.
 DAY = 86_400.0
 _DURATION = re.compile(r"([-+.0-9]+(?:[eE][-+]?[0-9]+)?) *(ms|s|min|m|h|)")
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 _LONGEST_TEXT = 32
-#: The deliverer's URL, where no option names it; the Spark data source reads it, too.
+#: The default of --to; the Spark data source reads it too.
 URL_VARIABLE = "PILLION_URL"
 
 
 def seconds_from(minimum: float, *, maximum: float = MAXIMUM_SECONDS) -> Callable[[str], float]:
-    """Return what reads a duration (``5``, ``5s``, ``2m``), in seconds from ``minimum`` to
-    ``maximum``.
+    """Return a parser of durations (``5``, ``5s``, ``2m``) in a range of seconds.
 
-    It raises :class:`argparse.ArgumentTypeError` for anything else.
+    It raises ArgumentTypeError.
     """
 
     upto = "" if math.isinf(maximum) else f" to {maximum:g}"
@@ -42,7 +41,7 @@ def seconds_from(minimum: float, *, maximum: float = MAXIMUM_SECONDS) -> Callabl
 
 
 def _seconds(text: str) -> float:
-    """The seconds that a text says; NaN where it says none."""
+    """Return NaN for a text that is no duration."""
     found = _DURATION.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
     try:
         return float(found[1]) * _SECONDS[found[2]] if found else math.nan
@@ -51,7 +50,6 @@ def _seconds(text: str) -> float:
 
 
 def add_timeout_argument(parser: argparse.ArgumentParser, *, default: float) -> None:
-    """Define ``--timeout``; 0 is valid."""
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
@@ -62,7 +60,6 @@ def add_timeout_argument(parser: argparse.ArgumentParser, *, default: float) -> 
 
 
 def add_deliverer_arguments(parser: argparse.ArgumentParser, what: str) -> None:
-    """Define ``--to`` (or ``--at``), ``--ca`` and ``--token-file``; ``what`` names the listener."""
     parser.add_argument(
         "--to",
         "--at",
@@ -76,18 +73,41 @@ def add_deliverer_arguments(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def deliverer_url(text: str) -> str:
-    """Check a URL of the command line or of the environment. Raises ArgumentTypeError."""
+    """Check a URL of the command line or the environment. Raises ArgumentTypeError."""
     try:
         read_url(text)
     except CommandError as failure:
-        # argparse checks the default, too.
+        # argparse checks the default too.
         where = f"{URL_VARIABLE}: " if text == os.environ.get(URL_VARIABLE) else ""
         raise argparse.ArgumentTypeError(f"{where}{failure}") from None
     return text
 
 
+def whole_number(minimum: int, maximum: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers in a range. It raises ArgumentTypeError."""
+
+    def parse(text: str) -> int:
+        # int() takes more than digits, and is slow for long ones.
+        number = int(text) if text.isdecimal() and len(text) <= _LONGEST_TEXT else -1
+        if not minimum <= number <= maximum:
+            shown = text[:_LONGEST_TEXT]
+            raise argparse.ArgumentTypeError(
+                f"{shown!r} is not a whole number from {minimum} to {maximum}"
+            )
+        return number
+
+    return parse
+
+
+def add_cluster_arguments(parser: "argparse._ActionsContainer") -> None:
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", type=Path, help="kubeconfig file of the cluster"
+    )
+    parser.add_argument("--context", metavar="NAME", help="kubeconfig context [the current one]")
+
+
 def add_output_argument(parser: argparse.ArgumentParser, what: str = "output format") -> None:
-    """Define ``--output``; ``table`` is the word that earlier versions had for text."""
+    """Define ``--output``; ``table`` is the earlier name of ``text``."""
     parser.add_argument(
         "--output",
         choices=("text", "json"),

@@ -1,7 +1,6 @@
-"""An HTTP client for a deliverer: one connection, one request at a time, no redirects, and the
-credentials for a gateway.
+"""An HTTP client for a deliverer or gateway: one connection, no redirects, no retry.
 
-It repeats no request: the caller decides whether to send a publish without an answer again.
+The caller decides whether to repeat a publish request without an answer.
 """
 
 import argparse
@@ -20,17 +19,17 @@ from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from pillion_cli.exits import CommandError, Exit
 
-#: Bytes of a token's file that are read.
+#: Maximum size of a token file (bytes).
 MOST_TOKEN_BYTES = 16 * 1024
 #: RFC 6750, 2.1. An error about any other header value would quote it.
 _TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
-#: The defaults of the options, only for an https URL.
+#: Defaults of the options, only for an https URL.
 CA_VARIABLE, TOKEN_VARIABLE = "PILLION_CA", "PILLION_TOKEN_FILE"
 #: The default address of a deliverer's intake.
 DEFAULT_URL = "http://127.0.0.1:8288"
-#: What no URL holds; http.client raises for it.
+#: http.client raises for these characters in a URL.
 _UNPRINTABLE = re.compile(r"[^\x21-\x7e]")
-#: Bytes of an answer that are read; 10,000 refused lines take some 3 MB.
+#: Maximum size of an answer (bytes); 10,000 refused lines take 3 MB.
 MAXIMUM_ANSWER = 64 * 1024 * 1024
 
 
@@ -39,28 +38,25 @@ def add_access_arguments(parser: argparse.ArgumentParser) -> None:
         "--ca",
         metavar="FILE",
         type=Path,
-        help="the CA certificates that verify an https URL, in PEM"
-        f" [${CA_VARIABLE}, else the system's]",
+        help=f"CA certificates of an https URL, in PEM [${CA_VARIABLE}, else the system's]",
     )
     parser.add_argument(
         "--token-file",
         metavar="FILE",
         type=Path,
-        help="send the token in this file, as a gateway requires; it is read again for each request"
+        help="send the token in this file, as a gateway requires; it is read for each request"
         f" [${TOKEN_VARIABLE}]",
     )
 
 
 class Access:
-    """The credentials of a client."""
-
     def __init__(self, *, ca: Path | None = None, token_file: Path | None = None) -> None:
         self._ca = ca
         self._token_file = token_file
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> "Access":
-        """Return what a command line says, and the environment where it says nothing."""
+        """Return the options of a command line, or their defaults in the environment."""
         assumed = os.environ if urlsplit(args.to).scheme == "https" else {}
         return cls(
             ca=args.ca or _path(assumed.get(CA_VARIABLE)),
@@ -68,7 +64,7 @@ class Access:
         )
 
     def check(self, url: str) -> None:
-        """Raise :class:`CommandError` where this is not for such a URL."""
+        """Raise :class:`CommandError` for credentials without an https URL."""
         if urlsplit(url).scheme == "https":
             return
         for option, given in (("--ca", self._ca), ("--token-file", self._token_file)):
@@ -78,7 +74,7 @@ class Access:
                 )
 
     def context(self) -> ssl.SSLContext:
-        """Return what certificates are verified with. Raises :class:`CommandError`."""
+        """Raises :class:`CommandError`."""
         try:
             context = ssl.create_default_context(cafile=self._ca)
         except ssl.SSLError:
@@ -92,10 +88,7 @@ class Access:
         return context
 
     def headers(self) -> dict[str, str]:
-        """Return the headers of a request, with the token as it is now.
-
-        Raises :class:`CommandError`.
-        """
+        """Return the headers with the current token. Raises :class:`CommandError`."""
         if self._token_file is None:
             return {}
         try:
@@ -117,28 +110,38 @@ class Unreachable(CommandError):
 
 
 class Refused(CommandError):
-    """The deliverer answered that it will not, for a reason that waiting does not mend."""
+    """The deliverer refused a request, and would refuse it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     status: int
     body: bytes
-    #: Seconds, where the answer has a Retry-After in seconds.
+    #: Retry-After, if it is in seconds.
     retry_after: float | None = None
-    #: Why what was exported goes to no listener: the Pillion-Unreached header.
+    #: Pillion-Unreached: why the exported indication goes to no listener.
     unreached: str | None = None
 
     def json(self) -> dict[str, Any] | None:
-        """The body as a JSON object; None where it is not one."""
+        """Return the body as a JSON object; None if it is not one."""
         try:
             decoded = json.loads(self.body)
         except ValueError:
             return None
         return decoded if isinstance(decoded, dict) else None
 
+    def document(self, *statuses: int) -> dict[str, Any]:
+        """Return the JSON object. Raises :class:`Refused` for another status or body."""
+        content = self.json() if self.status in (statuses or (200,)) else None
+        if content is None:
+            raise self.refusal()
+        return content
+
+    def refusal(self) -> Refused:
+        return Refused(f"HTTP {self.status}: {self.text()}")
+
     def text(self) -> str:
-        """The body for people, cut short: its reason, where it is JSON that has one."""
+        """Return the ``reason`` of a JSON body, or the first 500 bytes of the body."""
         content = self.json()
         if content is not None and isinstance(content.get("reason"), str):
             return str(content["reason"])
@@ -155,9 +158,9 @@ class DelivererClient:
         access: Access | None = None,
         named_by: str = "--to or PILLION_URL",
     ) -> None:
-        """``timeout`` is in seconds, for each read and write. ``named_by``: what names the URL.
+        """``timeout`` (seconds) is for each read and write; ``named_by`` is the option of the URL.
 
-        Raises :class:`CommandError` for a URL that is not one.
+        Raises :class:`CommandError` for an invalid URL.
         """
         self.url, parts = read_url(url)
         host, port = parts.hostname, parts.port
@@ -193,7 +196,7 @@ class DelivererClient:
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Send something, once. Raises :class:`Unreachable`."""
+        """Raises :class:`Unreachable`."""
         return self._request("POST", path, query or {}, body, headers or {})
 
     def _request(
@@ -227,15 +230,14 @@ class DelivererClient:
         )
 
     def _drop_stale_connection(self) -> None:
-        """Close a kept connection that the peer has closed: a request on it would be lost, and
-        nobody could say whether it had arrived."""
+        """Close a connection that the peer has closed: the fate of a request on it is unknown."""
         sock = self._connection.sock
         if sock is not None and select.select([sock], [], [], 0)[0]:
             self._connection.close()
 
 
 def read_url(url: str) -> tuple[str, SplitResult]:
-    """Return a URL, or HOST:PORT as one, and its parts. Raises :class:`CommandError`."""
+    """Parse a URL or HOST:PORT. Raises :class:`CommandError`."""
     whole = url if "://" in url else f"http://{url}"
     try:
         parts = urlsplit(whole)
@@ -260,9 +262,9 @@ def _why(url: str, error: Exception, named_by: str) -> str:
         )
     if isinstance(error, ssl.SSLCertVerificationError):
         why = error.verify_message
-        return f"the certificate of {url} is not accepted: {why}; name its authorities with --ca"
+        return f"the certificate of {url} is not valid: {why}; name its CA certificates with --ca"
     if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
-        return f"{url} does not speak TLS: write http:// in place of https://"
+        return f"{url} does not use TLS: write http:// instead of https://"
     told = error.strerror if isinstance(error, OSError) else str(error)
     return f"no answer from {url}: {told or str(error) or type(error).__name__}"
 

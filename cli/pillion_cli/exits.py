@@ -1,4 +1,4 @@
-"""How the process of a command runs and ends: exit codes, signals, the garbage collector."""
+"""Exit codes, errors, signals and the garbage collector of a command's process."""
 
 import gc
 import os
@@ -8,20 +8,16 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import NoReturn
 
-#: New objects that may be left to the collector: a few milliseconds of its work.
+#: New objects that need no freeze: a few milliseconds of the collector.
 MOST_LEFT = 20_000
 
 
 class Exit(IntEnum):
-    #: Success.
     OK = 0
-    #: Failure: nothing was done, or a check failed.
     FAILED = 1
-    #: The command line is wrong; nothing was done.
     USAGE = 2
-    #: Partial success.
     PARTLY = 3
-    #: Ctrl-C, as shells have it: 128 + SIGINT.
+    #: 128 + SIGINT.
     INTERRUPTED = 130
 
 
@@ -39,7 +35,7 @@ class CLIError(Exception):
 
 
 class CommandError(CLIError):
-    """A command fails; the message gives the cause and the remedy."""
+    """A command failed; the message names the cause and the remedy."""
 
     def __init__(self, message: str, *, code: Exit = Exit.FAILED) -> None:
         super().__init__(message)
@@ -48,8 +44,8 @@ class CommandError(CLIError):
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Have SIGTERM, SIGHUP and Ctrl-C end the process at once with exit code 0, until something
-    else takes the signals. One that is ignored, as SIGHUP is under ``nohup``, stays so."""
+    """Exit with code 0 at SIGTERM, SIGHUP and Ctrl-C, until another handler is set. An ignored
+    signal, such as SIGHUP under ``nohup``, stays ignored."""
     before = {
         number: signal.getsignal(number)
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -65,16 +61,15 @@ def ended_by_signals() -> Iterator[None]:
 
 
 def _end(_number: int, _frame: object) -> NoReturn:
-    # No exception: an import that is under way may catch every one.
+    # No exception: an import in progress may catch it.
     os._exit(Exit.OK)
 
 
 @contextmanager
 def gc_disabled() -> Iterator[None]:
-    """Collect nothing meanwhile, and never look again at the many objects that it leaves.
+    """Disable the collector, and freeze the objects of this context if they are many.
 
-    They go when nobody refers to them any more, as most do; only what stands in a cycle at the
-    end stays for good, so the young generations are cleared of that at the beginning.
+    Frozen cycles are never freed, so the young generations are collected first.
     """
     gc.collect(1)
     gc.disable()

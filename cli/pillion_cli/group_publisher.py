@@ -1,12 +1,18 @@
-"""Publishes the input as one message group, and stops at the first fault (S1.10)."""
+"""Publishes the input as one message group, and stops at the first fault (S1.10).
+
+:class:`SenderGroup` has the rules of the sender's side in the OASIS WS-Reliability draft; t1 to t4
+and d1 to d3 are its names. A group is complete only with all acknowledgements.
+"""
 
 import json
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from enum import StrEnum
+from itertools import chain, pairwise
+from typing import Any, NamedTuple
 
-from pillion_cli.client import Answer, DelivererClient, Refused, Unreachable
+from pillion_cli.client import DelivererClient, Refused, Unreachable
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.indications import Batch, Item, Kind
 from pillion_cli.publisher import (
@@ -16,16 +22,174 @@ from pillion_cli.publisher import (
     Fault,
     Publisher,
 )
-from pillion_cli.sender_group import Moment, SenderGroup
 
-#: The most faults of one poll.
+
+class Moment(NamedTuple):
+    """The time on two clocks; idle times count by the monotonic one."""
+
+    monotonic: float
+    #: Seconds since the epoch.
+    wall: float
+
+
+class Termination(StrEnum):
+    """How a group ended at its sender."""
+
+    #: GroupExpiryTime has passed.
+    EXPIRED = "t1"
+    #: GroupMaxIdleTime passed between two messages.
+    IDLE = "t2"
+    #: The last message was sent, and all messages are acknowledged.
+    COMPLETE = "t3.1"
+    #: The same in a group with neither GroupExpiryTime nor GroupMaxIdleTime.
+    COMPLETE_UNTIMED = "t4.1"
+    #: The same, but the last message was answered and another one is not acknowledged.
+    CUT_SHORT = "t4.2"
+    #: A delivery has failed, and the application was told.
+    FAILED = "failed"
+
+
+class SenderGroup:
+    """One group, whose members are numbered from 0. Pure: the caller passes the time."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        ordered: bool,
+        expires: float | None = None,
+        max_idle_seconds: float | None = None,
+    ) -> None:
+        """``expires`` is GroupExpiryTime in seconds since the epoch."""
+        self.name = name
+        self.ordered = ordered
+        self.expires = expires
+        self.max_idle_seconds = max_idle_seconds
+        #: The count of sent members.
+        self.sent = 0
+        #: The number of the last member, once it is sent.
+        self.last: int | None = None
+        #: Sent members without an acknowledgement.
+        self.missing: set[int] = set()
+        self.terminated: Termination | None = None
+        #: Why a delivery has failed.
+        self.failure: str | None = None
+        self._highest_acknowledged = -1
+        self._sent_at: float | None = None
+        self._acknowledged_at: float | None = None
+
+    @property
+    def timed(self) -> bool:
+        return self.expires is not None or self.max_idle_seconds is not None
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether a message was acknowledged after one that was not. In an ordered group it is
+        held, and its fault comes when the receiver abandons the group."""
+        return bool(self.missing) and min(self.missing) < self._highest_acknowledged
+
+    # ------------------------------------------------------------------ messages
+
+    def refusal(self, now: Moment) -> str | None:
+        """Return why no further message may be sent now; None if one may."""
+        self.advance(now)
+        if self.failure is not None:
+            return self.failure
+        if self.terminated is Termination.EXPIRED:
+            return f"group {self.name} has expired: its remaining lines cannot be sent"
+        if self.terminated is Termination.IDLE:
+            return (
+                f"group {self.name} has ended: more than {self.max_idle_seconds:g} s passed between"
+                " two of its messages"
+            )
+        if self.last is not None:
+            return f"group {self.name} has ended with its last message"
+        if self.ordered and not self.timed and self.missing:
+            # The SHOULD of d3: a message out of order would be discarded with its group.
+            return f"group {self.name} waits for an acknowledgement"
+        return None
+
+    def send(self, count: int, *, last: bool, now: Moment) -> range:
+        """Note that messages are sent; return their numbers. Only without a :meth:`refusal`.
+
+        ``last``: the last of them is the last of the group.
+        """
+        numbers = range(self.sent, self.sent + count)
+        self.sent = numbers.stop
+        self.missing.update(numbers)
+        if last:
+            self.last = numbers.stop - 1
+        self._sent_at = now.monotonic
+        if self._acknowledged_at is None:
+            # Before an acknowledgement, GroupMaxIdleTime counts from the first message.
+            self._acknowledged_at = now.monotonic
+        return numbers
+
+    def send_again(self, now: Moment) -> str | None:
+        """Note that messages are sent again; return why they may not be."""
+        self.advance(now)
+        if self.terminated is not None:
+            return self.failure or f"group {self.name} has ended ({self.terminated.value})"
+        self._sent_at = now.monotonic
+        return None
+
+    def acknowledge(self, numbers: Iterable[int], now: Moment) -> None:
+        """Note acknowledgements (S1.9: by response, callback or poll)."""
+        acknowledged = list(numbers)
+        self.missing.difference_update(acknowledged)
+        self._highest_acknowledged = max(self._highest_acknowledged, *acknowledged, -1)
+        self._acknowledged_at = now.monotonic
+        self.advance(now)
+
+    def end(self) -> None:
+        """Note that no further acknowledgement will come."""
+        if self.terminated is None and self.last is not None and self.missing and not self.timed:
+            self.terminated = Termination.CUT_SHORT
+
+    def fail(self, why: str) -> None:
+        """Note a failed delivery, after which no message may be sent."""
+        if self.failure is None:
+            self.failure = why
+            self.terminated = Termination.FAILED
+
+    # ------------------------------------------------------------------ time
+
+    def advance(self, now: Moment) -> Termination | None:
+        """Return how the group has ended; None if it has not.
+
+        With both times, only GroupExpiryTime counts, as at the receiver.
+        """
+        if self.terminated is None:
+            self.terminated = self._ending(now)
+        return self.terminated
+
+    def _ending(self, now: Moment) -> Termination | None:
+        if self.last is not None and not self.missing:
+            return Termination.COMPLETE if self.timed else Termination.COMPLETE_UNTIMED
+        if self.expires is not None:
+            return Termination.EXPIRED if now.wall >= self.expires else None
+        if self.max_idle_seconds is None or self._sent_at is None:
+            return None
+        idle = now.monotonic - self._sent_at
+        return Termination.IDLE if idle > self.max_idle_seconds else None
+
+    def poll_in(self, now: Moment) -> float | None:
+        """Return the seconds until the poll for the fault of a broken ordered group, if any.
+
+        d1: GroupExpiryTime has passed, and acknowledgements are missing. d2: GroupMaxIdleTime since
+        the last acknowledgement has passed, and some are missing.
+        """
+        if not self.ordered or not self.missing:
+            return None
+        if self.expires is not None:
+            return max(0.0, self.expires - now.wall)
+        if self.max_idle_seconds is None or self._acknowledged_at is None:
+            return None
+        return max(0.0, self._acknowledged_at + self.max_idle_seconds - now.monotonic)
+
+
+#: Maximum number of faults per poll.
 _FAULTS_TO_A_POLL = 1000
-
-
-class Time(Protocol):
-    def now(self) -> Moment: ...
-
-    def sleep(self, seconds: float) -> None: ...
 
 
 class GroupPublisher:
@@ -35,26 +199,27 @@ class GroupPublisher:
         client: DelivererClient,
         group: SenderGroup,
         *,
-        time: Time,
+        now: Callable[[], Moment],
+        sleep: Callable[[float], None],
     ) -> None:
-        """``publisher`` must have an ID and :attr:`watch` set to what is made here."""
+        """``publisher`` must have an ID."""
         self._publisher = publisher
         self._client = client
         self._group = group
-        self._time = time
-        # The line of each member in the input, by its number in the group.
+        self._now = now
+        self._sleep = sleep
+        # The input line of each member, by its number in the group.
         self._lines = array("Q")
         self._faults_seen = 0
         publisher.watch = self
 
     def publish(self, batches: Iterable[Batch]) -> None:
-        """Publish; what came of it is in the publisher's summary, also after an exception.
-
-        The last line is known as such only once the input has ended, so one batch is read ahead.
-        """
+        """Publish. The result is in the publisher's summary, also after an exception."""
         summary = self._publisher.summary
-        for batch, following in look_ahead(batches):
-            why = self._group.refusal(self._time.now())
+        # One batch is read ahead, since the last line must be marked.
+        for batch, following in pairwise(chain(batches, (None,))):
+            assert batch is not None
+            why = self._group.refusal(self._now())
             if why is not None:
                 summary.failure, summary.unsettled_from = why, batch.items[0].number
                 break
@@ -79,10 +244,10 @@ class GroupPublisher:
         group = self._group
         if batch.kind is not Kind.NDJSON:
             raise CommandError(
-                f"--group numbers indications in JSON alone, not {batch.kind.value}",
+                f"--group needs indications in JSON, not {batch.kind.value}",
                 code=Exit.USAGE,
             )
-        numbers = group.send(len(batch.items), last=is_last, now=self._time.now())
+        numbers = group.send(len(batch.items), last=is_last, now=self._now())
         self._lines.extend(item.number for item in batch.items)
         return batch.of(
             [
@@ -95,35 +260,34 @@ class GroupPublisher:
 
     def sending(self, batch: Batch) -> None:
         """See ``Watch``."""
-        why = self._group.send_again(self._time.now())
+        why = self._group.send_again(self._now())
         if why is not None:
             raise Refused(why)
 
     def answered(self, acknowledged: Sequence[Item], wrong: Sequence[Item]) -> None:
-        """See ``Watch``. Where a member of an ordered group is refused for good, nothing will ever
-        fill the gap."""
+        """See ``Watch``. A refused member of an ordered group leaves a gap for ever."""
         self._group.acknowledge(
-            (item.sequence for item in acknowledged if item.sequence is not None), self._time.now()
+            (item.sequence for item in acknowledged if item.sequence is not None), self._now()
         )
         if wrong and self._group.ordered:
             self._group.fail(
-                f"group {self._group.name} has failed: line {wrong[0].number} was refused, and what"
-                " follows it cannot be delivered"
+                f"group {self._group.name} has failed: line {wrong[0].number} was refused, so later"
+                " lines cannot be delivered"
             )
 
     # ------------------------------------------------------------------ what comes back
 
     def _poll_faults(self) -> bool:
-        """Poll the faults so far; return whether the group has failed."""
+        """Poll all faults; return whether the group has failed."""
         if self._lines:
             try:
                 while self._poll_once():
                     pass
             except (Unreachable, Refused) as failure:
-                self._group.fail(f"group {self._group.name}: its faults are not known: {failure}")
+                self._group.fail(f"group {self._group.name}: its faults are unknown: {failure}")
             if self._publisher.summary.forgotten:
                 why = self._publisher.summary.failure
-                self._group.fail(f"group {self._group.name}: its faults are not known: {why}")
+                self._group.fail(f"group {self._group.name}: its faults are unknown: {why}")
         return self._group.failure is not None
 
     def _poll_once(self) -> bool:
@@ -139,7 +303,9 @@ class GroupPublisher:
         )
         if self._publisher.is_forgotten(answer):
             raise Refused(self._publisher.summary.failure or "")
-        content = _content(answer)
+        content = answer.document()
+        if "faults" not in content:
+            raise answer.refusal()
         dropped = content.get("dropped", 0)
         self._publisher.summary.faulted += dropped
         if dropped:
@@ -165,20 +331,20 @@ class GroupPublisher:
         self._group.fail(f"group {self._group.name} has failed: {fault}")
 
     def _poll_when_due(self) -> None:
-        """If acknowledgements are missing, wait until the deliverer abandons the sequence (d1, d2),
-        within the timeout, and poll its faults."""
-        seconds = self._group.poll_in(self._time.now())
+        """If acknowledgements are missing, wait until the deliverer abandons the sequence (d1, d2)
+        or the timeout ends, and poll its faults."""
+        seconds = self._group.poll_in(self._now())
         if seconds is None or seconds > self._publisher.options.timeout:
             return
-        deadline = self._time.now().monotonic + self._publisher.options.timeout
-        self._time.sleep(seconds)
+        deadline = self._now().monotonic + self._publisher.options.timeout
+        self._sleep(seconds)
         wait = FIRST_WAIT
         self._poll_faults()
-        # What is held is discarded for certain, but by the deliverer's clock.
+        # Held messages will be discarded, but by the deliverer's clock.
         while self._group.is_broken and not self._publisher.summary.faulted:
-            if self._time.now().monotonic + wait > deadline:
+            if self._now().monotonic + wait > deadline:
                 return
-            self._time.sleep(wait)
+            self._sleep(wait)
             wait = min(LONGEST_WAIT, 2 * wait)
             self._poll_faults()
 
@@ -186,7 +352,7 @@ class GroupPublisher:
         group, summary = self._group, self._publisher.summary
         if group.failure is not None and summary.failure is None:
             summary.failure = group.failure
-        ended = group.advance(self._time.now())
+        ended = group.advance(self._now())
         summary.group = {
             "name": group.name,
             "sent": group.sent,
@@ -195,26 +361,8 @@ class GroupPublisher:
         }
 
 
-def _content(answer: Answer) -> dict[str, Any]:
-    content = answer.json()
-    if answer.status != 200 or content is None or "faults" not in content:
-        raise Refused(f"HTTP {answer.status}: {answer.text()}")
-    return content
-
-
-def look_ahead(batches: Iterable[Batch]) -> Iterator[tuple[Batch, Batch | None]]:
-    """Yield each batch with the one that follows it, None behind the last."""
-    waiting = None
-    for batch in batches:
-        if waiting is not None:
-            yield waiting, batch
-        waiting = batch
-    if waiting is not None:
-        yield waiting, None
-
-
 def members_of(group: SenderGroup, number: int) -> dict[str, object]:
-    """Return what a line says of its place in its group."""
+    """Return the group members of a line."""
     members: dict[str, object] = {"group": group.name, "sequence": number}
     if group.ordered:
         members["ordered"] = True
@@ -229,29 +377,10 @@ def members_of(group: SenderGroup, number: int) -> dict[str, object]:
 
 
 def with_members(body: bytes, members: dict[str, object]) -> bytes:
-    """Return a line with further members. What it has stays as it is written; a line that is no
-    object is left to the deliverer to refuse."""
+    """Add members to a line without changing its text. The deliverer refuses a line that is no
+    object."""
     if not body.startswith(b"{"):
         return body
     rest = body[1:].lstrip()
     comma = b"" if rest.startswith(b"}") else b","
     return json.dumps(members).encode()[:-1] + comma + rest
-
-
-class SystemTime:
-    def __init__(
-        self,
-        *,
-        monotonic: Callable[[], float],
-        wall: Callable[[], float],
-        sleep: Callable[[float], None],
-    ) -> None:
-        self._monotonic = monotonic
-        self._wall = wall
-        self._sleep = sleep
-
-    def now(self) -> Moment:
-        return Moment(self._monotonic(), self._wall())
-
-    def sleep(self, seconds: float) -> None:
-        self._sleep(seconds)

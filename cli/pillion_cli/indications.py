@@ -1,4 +1,4 @@
-"""What ``pillion publish`` reads: a file's indications, numbered as the file has them."""
+"""The input of ``pillion publish``: batches of indications with their line numbers."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -9,14 +9,14 @@ from typing import Any, BinaryIO
 
 from pillion_cli.exits import CommandError, Exit
 
-#: Bytes of one indication.
+#: Maximum size of an indication (bytes).
 MAXIMUM_LINE = 16 * 1024 * 1024
-#: Bytes of a batch, unless one indication alone is more.
+#: Maximum size of a batch with several indications (bytes).
 MAXIMUM_BATCH = 4 * 1024 * 1024
 
 
 class Kind(StrEnum):
-    """How indications are written; the value is the content type of a request with several."""
+    """A format; the value is the content type of a request with several indications."""
 
     NDJSON = "application/x-ndjson"
     JSON = "application/json"
@@ -42,10 +42,10 @@ _BY_CONTENT_TYPE = {
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    #: The line of an NDJSON file, or the place in a JSON array; from 1.
+    #: The line of an NDJSON file, or the position in a JSON array; from 1.
     number: int
     body: bytes
-    #: Its number in its message group, where it is published as one of one.
+    #: The number in a message group.
     sequence: int | None = None
 
 
@@ -61,15 +61,11 @@ class Batch:
         return b"\n".join(bodies)
 
     def of(self, items: Sequence[Item]) -> "Batch":
-        """The same with other items."""
         return Batch(self.kind, tuple(items))
 
 
 def kind_of(path: str, content_type: str | None) -> Kind:
-    """Return how a file is written, by the content type, else by its suffix, else NDJSON.
-
-    Raises :class:`CommandError` for a content type that is not one of the five.
-    """
+    """Return the format by content type, else by suffix, else NDJSON. Raises CommandError."""
     if content_type is None:
         return _BY_SUFFIX.get(PurePath(path).suffix.lower(), Kind.NDJSON)
     kind = _BY_CONTENT_TYPE.get(content_type.partition(";")[0].strip().lower())
@@ -82,10 +78,7 @@ def kind_of(path: str, content_type: str | None) -> Kind:
 
 
 def batches(stream: BinaryIO, kind: Kind, *, size: int) -> Iterator[Batch]:
-    """Read a stream, ``size`` indications at a time; NDJSON is never read ahead of that.
-
-    Raises :class:`CommandError` for JSON that is not, naming the place.
-    """
+    """Read batches of ``size`` indications; NDJSON is not read ahead. Raises CommandError."""
     if kind is Kind.CIM_XML:
         yield Batch(kind, (Item(1, stream.read()),))
         return

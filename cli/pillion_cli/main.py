@@ -1,8 +1,4 @@
-"""The ``pillion`` command: finds the subcommand, and imports no other.
-
-A module of :mod:`pillion_cli.commands` has ``HELP`` (what it is for, with examples),
-``add_arguments(parser)`` and ``run(args) -> int``.
-"""
+"""The ``pillion`` command: imports and runs one module of :mod:`pillion_cli.commands`."""
 
 import argparse
 import difflib
@@ -18,7 +14,7 @@ from typing import Any, NoReturn, Protocol, cast
 
 from pillion_cli.exits import MEANINGS, CommandError, Exit, ended_by_signals, gc_disabled
 
-#: Subcommands, in the order in which one meets them, and what each is for in a line.
+#: Subcommands, and the purpose of each.
 COMMANDS: dict[str, str] = {
     "sidecar": "run a deliverer from a folder of resource files",
     "operator": "run the operator in or for a Kubernetes cluster",
@@ -33,18 +29,18 @@ COMMANDS: dict[str, str] = {
     "check": "check that Pillion works in a cluster, from the resources to a listener",
 }
 
-#: Those that run until a signal ends them.
+#: Commands that run until a signal.
 _RUN_ON = frozenset({"sidecar", "operator", "listen"})
 
-#: What may stand in a command's place, and what is meant.
+#: Words in the place of a command, and the suggestion for each.
 _NAMES = {name: name for name in COMMANDS} | {"help": "--help", "version": "--version"}
 
 DESCRIPTION = "Pillion delivers CIM indications to every subscribed listener, in order, with retry."
 
 
-#: What is meant as an option: no number below 0, no text with a space.
+#: An option: not a negative number, no space.
 _OPTION = re.compile(r"-[^\d\s][^\s=]+(=.*)?", re.DOTALL)
-#: Options by the words that other programs have for them.
+#: Options by the names that other programs use.
 _OTHER_WORDS = {
     "--wait": "--timeout",
     "--url": "--to",
@@ -53,12 +49,14 @@ _OTHER_WORDS = {
     "--dir": "--resources",
     "--folder": "--resources",
 }
-#: The most characters of an error, and of a value in it.
+#: Maximum length of an error, and of a value in it.
 _LONGEST_ERROR = 1000
 _LONGEST_VALUE = 80
 
 
 class Command(Protocol):
+    """A module of ``commands``."""
+
     HELP: str
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
@@ -67,7 +65,7 @@ class Command(Protocol):
 
 
 class Parser(argparse.ArgumentParser):
-    """Takes no abbreviations, and says in one line what is wrong with a command line."""
+    """Accepts no abbreviations, and reports a wrong command line in one line."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(
@@ -79,8 +77,7 @@ class Parser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: None = None
     ) -> argparse.Namespace:
-        """Parse; end with exit code 2 where that fails."""
-        # Before argparse, which complains of a missing option only where another is misspelt.
+        # Before argparse, which would report a missing option instead of a misspelt one.
         for name in self._unknown_options(sys.argv[1:] if args is None else args):
             meant = self._meant(name)
             hint = f": did you mean {meant}?" if meant else ""
@@ -105,8 +102,7 @@ class Parser(argparse.ArgumentParser):
         return near[0] if near else None
 
     def error(self, message: str) -> NoReturn:
-        """Exit with code 2 and a line with the reason."""
-        from pillion_sidecar.config.problems import escape_controls  # for this alone
+        from pillion_sidecar.config.problems import escape_controls  # only for an error
 
         shown = message if len(message) <= _LONGEST_ERROR else f"{message[:_LONGEST_ERROR]}…"
         line = escape_controls(f"{self.prog}: {shown}; {self.prog} --help shows more")
@@ -130,10 +126,8 @@ def _number(text: str) -> float:
 
 
 class VersionAction(argparse.Action):
-    """``--version``; the version is looked up only if it is printed."""
-
     def __call__(self, parser: argparse.ArgumentParser, *_args: object) -> NoReturn:
-        from importlib import metadata  # costs each start as much as the rest of this module
+        from importlib import metadata  # takes as long as all other imports of this module
 
         print(f"pillion {metadata.version('pillion')}")
         parser.exit()
@@ -143,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = _chosen(arguments)
     try:
-        # Before the imports, which take most of a sidecar's start.
+        # Before the imports, which take most of the start.
         with ended_by_signals() if name in _RUN_ON else nullcontext():
             return _run(name, arguments[1:])
     except CommandError as failure:
@@ -152,13 +146,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has gone, as `head` does; what is buffered must not raise at exit.
+        # The reader has gone (`head`); the buffered output must not raise at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
 
 
 def _run(name: str, arguments: Sequence[str]) -> int:
-    # What is imported stays: to look for garbage in it takes a tenth of a sidecar's start.
+    # Imported objects stay, and the collector would take a tenth of the start.
     with gc_disabled():
         command = load(name)
     args = command_parser(name, command).parse_args(arguments)
@@ -166,11 +160,11 @@ def _run(name: str, arguments: Sequence[str]) -> int:
 
 
 def _chosen(arguments: Sequence[str]) -> str:
-    """The subcommand's name; does not return for ``--help``, ``--version`` and mistakes."""
+    """Return the subcommand; exit for ``--help``, ``--version`` and mistakes."""
     parser = top_parser()
     later = next((one for one in arguments[1:] if one in COMMANDS), None)
     if arguments and later is not None and _is_misplaced(arguments[0]):
-        parser.error(f"{arguments[0][:100]!r} stands before the command: write pillion {later} …")
+        parser.error(f"{arguments[0][:100]!r} is not a command: write pillion {later} first")
     args = parser.parse_args(arguments[:1])
     if args.command is None:
         parser.print_help(sys.stderr)
@@ -183,10 +177,9 @@ def _chosen(arguments: Sequence[str]) -> str:
 
 
 def _is_misplaced(word: str) -> bool:
-    """Whether a word is neither a command, nor nearly one, nor an option of ``pillion`` itself."""
-    if word in COMMANDS or word in ("--help", "-h", "--version"):
-        return False
-    return not difflib.get_close_matches(word[:100], _NAMES, n=1)
+    """Whether a word is no command, not similar to one, and no option of ``pillion`` itself."""
+    known = word in COMMANDS or word in ("--help", "-h", "--version")
+    return not known and not difflib.get_close_matches(word[:100], _NAMES, n=1)
 
 
 def top_parser() -> argparse.ArgumentParser:
@@ -205,22 +198,16 @@ def top_parser() -> argparse.ArgumentParser:
 
 
 def load(name: str) -> Command:
-    """Import the module of a subcommand.
-
-    Raises :class:`CommandError` where a package is missing that an extra would bring.
-    """
+    """Import the module of a subcommand. Raises CommandError if a package is missing."""
+    extra = "cli,operator" if name in ("operator", "check", "why-not") else "cli"
     try:
         return cast(
             Command, importlib.import_module(f"pillion_cli.commands.{name.replace('-', '_')}")
         )
     except ModuleNotFoundError as error:
         raise CommandError(
-            f"{error}; `pip install 'pillion[{_extra(name)}]'` brings what this command needs"
+            f"{error}; `pip install 'pillion[{extra}]'` installs what this command needs"
         ) from error
-
-
-def _extra(command: str) -> str:
-    return "cli,operator" if command in ("operator", "check", "why-not") else "cli"
 
 
 def command_parser(name: str, command: Command) -> argparse.ArgumentParser:

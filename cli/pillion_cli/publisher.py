@@ -1,4 +1,4 @@
-"""Publishes batches in order, and sends again only what was refused for now.
+"""Publishes batches in order, and repeats only lines that were refused temporarily.
 
 A batch is settled or abandoned before the next one is sent: otherwise later lines would overtake a
 line that waits for a full queue.
@@ -15,14 +15,14 @@ from pillion_cli.client import Answer, DelivererClient, Refused, Unreachable
 from pillion_cli.exits import Exit
 from pillion_cli.indications import Batch, Item, Kind
 
-#: Refusals that are kept to be quoted.
+#: Maximum number of refusals in a summary.
 QUOTED_REFUSALS = 10
-#: Seconds between tries where the deliverer does not say, doubled each time up to the last.
+#: Default seconds between tries, doubled up to the maximum.
 FIRST_WAIT = 0.5
 LONGEST_WAIT = 30.0
-#: Why an indication that was accepted goes to no listener.
+#: Reasons why an accepted indication goes to no listener.
 UNREACHED = ("unrouted", "ended", "suppressed")
-#: Without them an export message is no export (DSP0200 6.3.4); the method is read from the message.
+#: Required of an export message (DSP0200 6.3.4).
 _EXPORT_HEADERS = (("CIMExport", "MethodRequest"), ("CIMExportMethod", "ExportIndication"))
 _XML_ERROR = re.compile(rb"<ERROR\b[^>]*?>")
 _XML_DESCRIPTION = re.compile(rb"\bDESCRIPTION\s*=\s*[\"']([^\"'>]*)")
@@ -36,9 +36,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An indication was accepted, and discarded later at one destination."""
+    """An accepted indication was discarded at one destination."""
 
-    #: The line of the input; None where it is not known.
+    #: The line of the input; None if unknown.
     number: int | None
     destination: str
     reason: str
@@ -55,27 +55,26 @@ class Summary:
     refused: int = 0
     #: The first ones.
     refusals: list[Refusal] = field(default_factory=list)
-    #: With ``--ack durable``: accepted or duplicate, and not known to be on disk.
+    #: With ``--ack durable``: not known to be on disk.
     not_durable: int = 0
-    #: With ``--ack delivered``: what is known of delivery.
+    #: With ``--ack delivered``.
     delivered: int = 0
-    #: Accepted, and for no listener: by reason (unrouted, ended, suppressed).
+    #: Accepted for no listener, by reason.
     unreached: Counter[str] = field(default_factory=Counter)
     pending: int = 0
     discarded: Counter[str] = field(default_factory=Counter)
-    #: Requests that were sent again, in part.
+    #: Repeated requests.
     resent: int = 0
-    #: What ended it before the end of the input, and the first line that was not settled.
+    #: Why publishing stopped early, and the first line that was not settled.
     failure: str | None = None
     unsettled_from: int | None = None
-    #: The answer to the flush, if any.
+    #: The answer to a flush.
     flush: dict[str, Any] | None = None
-    #: With ``--group``: discards that were polled for, the first ones, and the group at its end.
+    #: With ``--group``: the number of polled discards, the first ones, and the group at its end.
     faulted: int = 0
     faults: list[Fault] = field(default_factory=list)
     group: dict[str, Any] | None = None
-    #: Accepted or duplicate, by a deliverer that has forgotten this publisher since: what became of
-    #: these is not known.
+    #: Accepted or duplicate, with unknown outcome: the deliverer has forgotten this publisher.
     forgotten: int = 0
 
     def refuse(self, number: int, reason: str) -> None:
@@ -90,8 +89,6 @@ class Summary:
 
     @property
     def exit_code(self) -> Exit:
-        """OK: all accepted, with ``durable`` all on disk, with ``delivered`` all delivered. FAILED:
-        nothing accepted."""
         taken = self.accepted + self.duplicate
         if self.failure is not None or self.refused:
             return Exit.PARTLY if taken else Exit.FAILED
@@ -114,8 +111,7 @@ class PublishOptions:
     ack: str = "accepted"
     source: str | None = None
     publisher: str | None = None
-    #: Seconds that a request waits for its acknowledgement, and that lines which are refused for
-    #: now are tried again without progress.
+    #: Seconds to wait for an acknowledgement, and to retry without progress.
     timeout: float = 60.0
     #: Whether the deliverer is polled later for the outcome.
     follows: bool = False
@@ -125,16 +121,13 @@ class Watch(Protocol):
     """Observes requests and answers."""
 
     def sending(self, batch: Batch) -> None:
-        """A batch, or the rest of one, is about to be sent. Raises :class:`Refused` where it must
-        not be."""
+        """Called before each request. Raises :class:`Refused` to prevent it."""
 
     def answered(self, acknowledged: Sequence[Item], wrong: Sequence[Item]) -> None:
-        """Items were accepted or known as duplicates; others were refused for good."""
+        """Called with the items that were accepted or duplicate, and those that were refused."""
 
 
 class Publisher:
-    """Publishes to one deliverer. Tests inject the time."""
-
     def __init__(
         self,
         client: DelivererClient,
@@ -144,12 +137,12 @@ class Publisher:
         sleep: Callable[[float], None],
         settled: Callable[[int, int], None] = lambda items, octets: None,
     ) -> None:
-        """``settled(items, bytes)`` is called as indications are answered for good."""
+        """``settled(items, bytes)`` is called for settled indications."""
         self.summary = Summary()
         self.options = options
         self.watch: Watch | None = None
-        #: The deliverer's name for what it knows of this publisher, as its last answer had it; None
-        #: before one, and with deliverers of the first release.
+        #: The deliverer's instance of this publisher, from its last answer; None before the first
+        #: answer and with deliverers of the first release.
         self.instance: str | None = None
         self._known_from = 0
         self._client = client
@@ -159,13 +152,13 @@ class Publisher:
         self._settled = settled
 
     def publish(self, batches: Iterable[Batch]) -> None:
-        """Publish; what came of it is in ``summary``, up to the moment of any exception."""
+        """Publish. The result is in ``summary``, also after an exception."""
         for batch in batches:
             if not self.publish_batch(batch):
                 return
 
     def publish_batch(self, batch: Batch) -> bool:
-        """Publish one batch; return False if it was abandoned."""
+        """Return False if the batch was abandoned."""
         try:
             return self._finish(batch)
         except (Unreachable, Refused) as failure:
@@ -173,7 +166,7 @@ class Publisher:
             return False
 
     def flush(self) -> None:
-        """Wait until all that was accepted under the publisher's ID is delivered or discarded."""
+        """Wait until everything accepted from this publisher is delivered or discarded."""
         query = {
             "publisher": self._options.publisher,
             "level": "delivered",
@@ -192,8 +185,8 @@ class Publisher:
             self.summary.failure = f"flush: HTTP {answer.status}: {answer.text()}"
 
     def is_forgotten(self, answer: Answer) -> bool:
-        """Whether the deliverer has forgotten this publisher: what became of all that it took is
-        not known then, and the summary says so."""
+        """Whether the deliverer has forgotten this publisher; the summary then has the count of
+        indications with unknown outcome."""
         if answer.status not in (404, 409):
             return False
         self._forget(self.summary.accepted + self.summary.duplicate)
@@ -204,20 +197,20 @@ class Publisher:
         summary.forgotten += taken - self._known_from
         self._known_from = taken
         summary.failure = (
-            f"what became of {summary.forgotten:,} indications is not known: the deliverer was"
+            f"the outcome of {summary.forgotten:,} indications is unknown: the deliverer was"
             " restarted, or has forgotten this publisher, after it had accepted them; publish them"
             " again (with a source and identifiers, repeats are recognised)"
         )
 
     def _meet(self, content: dict[str, Any]) -> None:
-        """Note who answers, before what it has taken is counted."""
+        """Compare the instance, before the accepted lines are counted."""
         instance = content.get("instance")
         if instance is not None and self.instance not in (None, instance):
             self._forget(self.summary.accepted + self.summary.duplicate)
         self.instance = instance or self.instance
 
     def _finish(self, batch: Batch) -> bool:
-        """Send a batch until each line is settled; return False if it was abandoned."""
+        """Send until each line is settled; return False if the batch was abandoned."""
         tries = 0
         deadline = self._monotonic() + self._options.timeout
         while True:
@@ -263,7 +256,7 @@ class Publisher:
         return self._client.post("/v1/indications", query, body=batch.body(), headers=headers)
 
     def _take(self, answer: Answer, batch: Batch) -> list[Item]:
-        """Count what an answer settles; return the items to send again."""
+        """Count the settled items; return the items to send again."""
         content = answer.json()
         if content is None or "accepted" not in content:
             return self._take_bare(answer, batch)
@@ -294,16 +287,16 @@ class Publisher:
             self.watch.answered(taken, wrong)
         left += batch.items[unread:]
         if "reason" in content and len(left) == len(batch.items):
-            # The request was broken off at its first line, and would be again.
-            raise Refused(f"HTTP {answer.status}: {answer.text()}")
+            # The request failed at its first line, and would fail again.
+            raise answer.refusal()
         return left
 
     def _take_bare(self, answer: Answer, batch: Batch) -> list[Item]:
-        """An answer without counts: to a CIM-XML message, or to the request as a whole."""
+        """Read an answer without counts: to a CIM-XML message or to the whole request."""
         if answer.status in (429, 503):
             return list(batch.items)
         if batch.kind is not Kind.CIM_XML or answer.status != 200:
-            raise Refused(f"HTTP {answer.status}: {answer.text()}")
+            raise answer.refusal()
         error = _XML_ERROR.search(answer.body)
         if error is None:
             self.summary.accepted += 1
@@ -367,7 +360,7 @@ def _counts(summary: Summary) -> Iterator[str]:
     if summary.faulted:
         yield f"{summary.faulted:,} {'fault' if summary.faulted == 1 else 'faults'}"
     if summary.forgotten:
-        yield f"{summary.forgotten:,} not known any more"
+        yield f"{summary.forgotten:,} with unknown outcome"
 
 
 def _destination(counted: dict[str, object]) -> str:

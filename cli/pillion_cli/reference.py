@@ -1,8 +1,7 @@
-"""Makes the reference pages of ``docs/reference`` from their sources.
+"""Writes the reference pages of ``docs/reference``.
 
-``python -m pillion_cli.reference docs/reference`` writes them; a test fails while one is out of
-date. What argparse prints differs between Python versions, so the page of the command line is made
-from the parsers' definitions.
+The output of argparse differs between Python versions, so the page of the command line is made from
+the definitions of the parsers.
 """
 
 import argparse
@@ -24,11 +23,10 @@ _INTRODUCTION = f"""\
 
 
 def command_line_page() -> str:
-    """Return ``docs/reference/cli.md``."""
     codes = "".join(f"| {code:d} | {meaning} |\n" for code, meaning in MEANINGS.items())
     parts = [
         _INTRODUCTION,
-        "| Command | What it is for |\n| --- | --- |\n"
+        "| Command | Purpose |\n| --- | --- |\n"
         + "".join(f"| [`{name}`](#pillion-{name}) | {text} |\n" for name, text in COMMANDS.items()),
         f"## Exit codes\n\n| Code | Meaning |\n| --- | --- |\n{codes}",
         *(_command(name) for name in COMMANDS),

@@ -1,4 +1,4 @@
-"""What the commands share that run until a signal stops them."""
+"""Logging, signals and the termination message of commands that run until a signal."""
 
 import argparse
 import asyncio
@@ -8,14 +8,15 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
+from pillion_cli.arguments import whole_number
 from pillion_cli.exits import CommandError, Exit
 from pillion_sidecar.telemetry.logs import LogFormat, LogOutput, configure_logging
 from pillion_sidecar.telemetry.rolling import Frequency, LogFile
 
 logger = logging.getLogger("pillion.deliverer")
-#: Where Kubernetes looks for it (a container's terminationMessagePath); elsewhere it is not there.
+#: A container's terminationMessagePath; outside Kubernetes it does not exist.
 TERMINATION_LOG = Path("/dev/termination-log")
-#: Bytes of it that the kubelet keeps.
+#: Size limit of the kubelet (bytes).
 MOST_BYTES = 4096
 LARGEST_PORT = 65_535
 MEGABYTE = 1_000_000
@@ -25,24 +26,23 @@ LARGEST_COUNT = 1_000_000
 def leave_word(
     left: int | None, *, destinations: Mapping[str, int], path: Path = TERMINATION_LOG
 ) -> None:
-    """Write the termination message: how many indications are pending at the end.
+    """Write the termination message: the number of pending indications.
 
-    ``kubectl describe pod`` shows it, and the operator reads it: of a deliverer whose volume goes
-    with its pod nothing else tells it. ``left`` is None where that is not known, as where it never
-    got as far as to deliver; ``destinations`` are counts by name, the most first.
+    ``kubectl describe pod`` shows it. The operator reads it, since a volume that goes with its pod
+    leaves no other trace. ``left`` is None if unknown; ``destinations`` are counts by name, in
+    descending order.
     """
     if left is None or not path.exists():
         return
     try:
         path.write_text(termination_message(left, destinations), encoding="utf-8")
     except OSError as error:
-        # The log has the counts, too.
+        # The log has the counts too.
         logger.warning("the termination message cannot be written: %s", error.strerror)
 
 
 def termination_message(left: int, destinations: Mapping[str, int]) -> str:
-    """What is left as JSON of at most 4,096 bytes: in all, and of as many destinations as fit;
-    ``others`` counts the destinations that do not."""
+    """Return JSON of at most 4,096 bytes; ``others`` counts the destinations that do not fit."""
     if not destinations:
         return json.dumps({"left": left})
     named: dict[str, int] = {}
@@ -58,7 +58,7 @@ def termination_message(left: int, destinations: Mapping[str, int]) -> str:
 
 
 def host_and_port(text: str, *, example: str) -> tuple[str, int]:
-    """Read HOST:PORT; an IPv6 address stands in brackets. Raises ArgumentTypeError."""
+    """Parse HOST:PORT, with an IPv6 address in brackets. Raises ArgumentTypeError."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > LARGEST_PORT:
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, as in {example}")
@@ -87,7 +87,7 @@ def add_logging_arguments(parser: "argparse._ActionsContainer") -> None:
     parser.add_argument(
         "--log-file-size",
         metavar="MEGABYTES",
-        type=_count,
+        type=whole_number(1, LARGEST_COUNT),
         help="rotate the log file when it exceeds this size (MB)",
     )
     parser.add_argument(
@@ -98,24 +98,13 @@ def add_logging_arguments(parser: "argparse._ActionsContainer") -> None:
     parser.add_argument(
         "--log-file-keep",
         metavar="N",
-        type=_count,
+        type=whole_number(1, LARGEST_COUNT),
         help="keep only the latest N rotated files [all]",
     )
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= LARGEST_COUNT:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a whole number from 1 to {LARGEST_COUNT}"
-        )
-    return int(text)
-
-
 def start_logging(args: argparse.Namespace) -> LogOutput:
-    """Log as the command line says; the caller closes the returned output at the end.
-
-    Raises CommandError where the log file cannot be opened, or where there is none to roll.
-    """
+    """Configure logging; the caller closes the returned output. Raises CommandError."""
     try:
         return configure_logging(LogFormat(args.log_format), args.log_level, file=_log_file(args))
     except OSError as error:
@@ -148,7 +137,7 @@ def _log_file(args: argparse.Namespace) -> LogFile | None:
 
 
 def heed_signals(stop: asyncio.Event) -> None:
-    """Have SIGTERM, SIGINT and SIGHUP set ``stop``; under ``nohup`` SIGHUP is ignored."""
+    """Set ``stop`` at SIGTERM, SIGINT and SIGHUP, but keep an ignored SIGHUP (``nohup``)."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN or number is not signal.SIGHUP:

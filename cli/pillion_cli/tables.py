@@ -1,35 +1,31 @@
 """Tables for people."""
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Sequence
 
 from pillion_sidecar.config.problems import escape_controls
 
-if TYPE_CHECKING:
-    from rich.table import Table
 
+def show_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str | int | None]],
+    *,
+    numbers: Collection[str] = (),
+) -> None:
+    """Print a table. ``numbers`` are the right-aligned columns; None is an empty cell.
 
-def table(*columns: str, right: frozenset[str] = frozenset()) -> "Table":
-    """Return an empty table; the columns of ``right`` are numbers."""
+    Texts may come from others: control characters are escaped, and brackets are no markup.
+    """
     from rich import box
+    from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    made = Table(box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD)
     for column in columns:
-        made.add_column(column, justify="right" if column in right else "left")
-    return made
-
-
-def show(made: "Table") -> None:
-    from rich.console import Console
-
+        table.add_column(column, justify="right" if column in numbers else "left")
+    for row in rows:
+        texts = (f"{cell:,}" if isinstance(cell, int) else cell or "" for cell in row)
+        table.add_row(*(escape(escape_controls(text)) for text in texts))
     # Without a terminal nothing is cut off to fit one.
-    console = Console(width=None if sys.stdout.isatty() else 240)
-    console.print(made)
-
-
-def plain(text: str) -> str:
-    """Return text of others, in which brackets mean nothing and control characters are escaped."""
-    from rich.markup import escape
-
-    return escape(escape_controls(text))
+    Console(width=None if sys.stdout.isatty() else 240).print(table)

@@ -25,8 +25,7 @@ from pyspark_pillion.deliverer import Deliverer
 from pyspark_pillion.errors import ConfigurationError
 from pyspark_pillion.lines import Bounds, Lines, line_column, requests, structured_lines, text_lines
 from pyspark_pillion.options import Options, parse_options
-from pyspark_pillion.rejects import FailOnInvalid, Rejects, RejectsFile
-from pyspark_pillion.sending import Counts, Sender, SystemPace
+from pyspark_pillion.sending import Counts, FailOnInvalid, Rejects, RejectsFile, Sender, SystemPace
 
 FORMAT = "pillion"
 

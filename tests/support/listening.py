@@ -7,11 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from pillion_cim.schema import load_schema
-from pillion_cli.listener.arrival import Arrival
-from pillion_cli.listener.behaviour import Behaviour
-from pillion_cli.listener.report import Summary
+from pillion_cli.listener.arrivals import Arrival, Summary
 from pillion_cli.listener.sequence import Outcome, Sequencer
-from pillion_cli.listener.server import Listener, serve
+from pillion_cli.listener.server import Behaviour, Listener, serve
 from pillion_sidecar.testing import FakeTime
 
 SCHEMA = load_schema()

@@ -11,17 +11,17 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pillion_cli.arguments import add_output_argument, seconds_from
+from pillion_cli.arguments import add_cluster_arguments, add_output_argument, seconds_from
 from pillion_cli.exits import CommandError, Exit
 
 if TYPE_CHECKING:
-    from pillion_cli.checking.endpoints import Arrived
+    from pillion_cli.cluster_check import Arrived
 
 HELP = """
-Check that Pillion works in a Kubernetes cluster. It makes an IndicationService in mode Gateway, a
-destination, a filter and a subscription; waits until the operator has them in force; publishes an
-alert to the gateway with the token of a service account; listens itself for that alert; and removes
-everything again. Each step is printed; a failed one with the cause and where to look.
+Check that Pillion works in a Kubernetes cluster. The command creates an IndicationService in mode
+Gateway, a destination, a filter and a subscription; waits until the operator has applied them;
+publishes an alert to the gateway with the token of a service account; receives that alert itself;
+and deletes the resources. It prints each step, and for a failed one the cause and where to look.
 
 In a pod it uses the pod's service account; elsewhere KUBECONFIG or ~/.kube/config. It needs the
 rights to get, create and delete Pillion's resources in the namespace and to get the ConfigMap
@@ -39,15 +39,15 @@ TOKEN = Path("/var/run/secrets/pillion/token")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--namespace", metavar="NAME", required=True, help="where the resources are made"
+        "--namespace", metavar="NAME", required=True, help="namespace of the resources"
     )
     parser.add_argument(
-        "--name", default="pillion-check", help="the name of all of them [%(default)s]"
+        "--name", default="pillion-check", help="name of the resources [%(default)s]"
     )
     parser.add_argument(
         "--address",
         required=True,
-        help="the address of this machine or pod, which the gateway connects to",
+        help="address of this machine or pod, as the gateway can reach it",
     )
     parser.add_argument(
         "--port",
@@ -60,17 +60,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAMESPACE:NAME",
         type=_account,
         required=True,
-        help="the service account of the token, which the gateway admits",
+        help="service account of the token",
     )
     parser.add_argument(
         "--token-file",
         metavar="FILE",
         type=Path,
         default=TOKEN,
-        help="its token for the audience pillion [%(default)s]",
+        help="file with its token for the audience pillion [%(default)s]",
     )
     parser.add_argument(
-        "--gateway", metavar="URL", help="the gateway [https://pillion-NAME.NAMESPACE.svc:8288]"
+        "--gateway",
+        metavar="URL",
+        help="URL of the gateway [https://pillion-NAME.NAMESPACE.svc:8288]",
     )
     parser.add_argument(
         "--injection", action="store_true", help="also check that a new pod gets a sidecar"
@@ -82,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=120.0,
         help="maximum time of each step [%(default)g]",
     )
-    parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="how to reach the cluster")
+    add_cluster_arguments(parser)
     add_output_argument(parser, "output format; json prints one object per line")
 
 
@@ -107,16 +109,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _check(args: argparse.Namespace) -> bool:
-    from pillion_cli.checking.check import Check, World
-    from pillion_cli.checking.documents import Plan
-    from pillion_cli.checking.endpoints import Arrived, HTTPSGateway
+    from pillion_cli.cluster_check import Arrived, Check, HTTPSGateway, Plan, World
     from pillion_operator.cluster.connecting import connected
     from pillion_operator.names import gateway
 
     arrivals = Arrived()
     default = f"https://{gateway(args.name)}.{args.namespace}.svc:8288"
     numbers, mark = count(1), uuid.uuid4().hex
-    async with connected(args.kubeconfig) as cluster, _listening(args, arrivals) as port:
+    async with (
+        connected(args.kubeconfig, context=args.context) as cluster,
+        _listening(args, arrivals) as port,
+    ):
         plan = Plan(
             namespace=args.namespace,
             name=args.name,
@@ -132,7 +135,7 @@ async def _check(args: argparse.Namespace) -> bool:
             report=lambda step: print(
                 step.as_json() if args.output == "json" else step.as_text(), flush=True
             ),
-            # The kubelet writes a new one long before the old one expires.
+            # The kubelet replaces the token long before it expires.
             token=lambda: args.token_file.read_text(encoding="utf-8").strip(),
         )
         _end_at_sigterm()
@@ -147,7 +150,7 @@ async def _check(args: argparse.Namespace) -> bool:
 
 
 def _end_at_sigterm() -> None:
-    """Have SIGTERM end this task, which then removes what it has made."""
+    """Cancel this task at SIGTERM; it then deletes its resources."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -163,9 +166,8 @@ async def _listening(args: argparse.Namespace, arrivals: "Arrived") -> AsyncIter
 
     from pillion_cim.schema import load_schema
     from pillion_cli.commands.listen import LIFETIME
-    from pillion_cli.listener.behaviour import Behaviour
     from pillion_cli.listener.sequence import Sequencer
-    from pillion_cli.listener.server import Listener, serve
+    from pillion_cli.listener.server import Behaviour, Listener, serve
     from pillion_sidecar.clock import LoopTimers, SystemClock
 
     timers = LoopTimers(loop=asyncio.get_running_loop())

@@ -1,11 +1,11 @@
-"""``pillion drain``: have a deliverer deliver at once what waits for a retry."""
+"""``pillion drain``: attempt all pending deliveries now."""
 
 import argparse
 import json
 import time
 
 from pillion_cli.arguments import add_deliverer_arguments, add_output_argument, add_timeout_argument
-from pillion_cli.client import Access, DelivererClient, Refused, Unreachable
+from pillion_cli.client import Access, DelivererClient, Unreachable
 from pillion_cli.exits import CommandError, Exit
 
 HELP = """
@@ -28,14 +28,12 @@ wrong command line.
 
 #: The default of --timeout (seconds).
 TIMEOUT = 20.0
-#: Seconds more that the answer is given.
+#: Seconds for the answer beyond --timeout.
 ANSWER_SECONDS = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_deliverer_arguments(
-        parser, "the deliverer's intake, or its administration where that is apart"
-    )
+    add_deliverer_arguments(parser, "the deliverer's administration address, by default its intake")
     add_timeout_argument(parser, default=TIMEOUT)
     parser.add_argument(
         "--gone-ok", action="store_true", help="treat a deliverer that does not answer as drained"
@@ -72,16 +70,13 @@ def _drain(args: argparse.Namespace) -> int:
                 raise
             _tell(args, f"{failure}; nothing is left to do", pending=None)
             return Exit.OK
-    content = answer.json()
-    if answer.status not in (200, 202) or content is None:
-        raise Refused(f"HTTP {answer.status}: {answer.text()}")
-    left = content["pending"]
+    left = answer.document(200, 202)["pending"]
     _tell(args, f"{left:,} left", pending=left)
     return Exit.PARTLY if left else Exit.OK
 
 
 def _tell(args: argparse.Namespace, text: str, *, pending: int | None) -> None:
-    """Print what came of it; ``pending`` is None where no deliverer said."""
+    """Print the result; ``pending`` is None without an answer."""
     if args.output == "json":
         print(json.dumps({"pending": pending} | ({"failure": text} if pending is None else {})))
     else:

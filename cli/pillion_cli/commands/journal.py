@@ -1,4 +1,4 @@
-"""``pillion journal``: look into a journal's folder (S3.1)."""
+"""``pillion journal``: inspect, verify or export a journal (S3.1)."""
 
 import argparse
 import json
@@ -10,11 +10,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pillion_cli.arguments import add_output_argument
 from pillion_cli.exits import CommandError, Exit
-from pillion_cli.journal.overview import Export, Overview
-from pillion_cli.journal.reading import JournalReader
-from pillion_cli.journal.snapshot import Snapshot
-from pillion_cli.tables import plain, show, table
+from pillion_cli.journal_overview import Export, Overview
+from pillion_cli.journal_reader import JournalReader, Snapshot
+from pillion_cli.tables import show_table
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.discards import (
     count_unlisted,
@@ -29,21 +29,21 @@ from pillion_sidecar.journal.scan import Finding, FindingKind
 from pillion_sidecar.journal.segments import DAMAGED_SUFFIX
 
 HELP = """
-Read the folder of a journal. Nothing is changed, and a deliverer may be running on it: the output
-shows one moment.
+Read the folder of a journal. The command changes nothing and may run beside a deliverer; its output
+is a snapshot.
 
-inspect shows the segments, what is pending for each destination and since when, the time of the
-next attempt, and what is held for its predecessors. verify reads every byte and reports where the
-journal is damaged or incomplete, and what is lost. The end of the log may be cut short: a power
-failure interrupted the last write, or the end is damaged and may have been acknowledged; the next
-start truncates it and begins new sequence contexts. A write that a kill of the process interrupted
-is reported, and is no damage: nothing of it was acknowledged. export writes indications to standard
-output, one per line, in the format of pillion publish; with --envelope each with its id, its time
-of acceptance and its outcome at each destination.
+inspect shows the segments; for each destination the number of pending indications, the oldest one
+and the time of the next attempt; and the indications that wait for their predecessors. verify reads
+every byte and reports where the journal is damaged or incomplete, and what is lost. The end of the
+log can be cut short: a power failure interrupted the last write, or the end is damaged and may have
+been acknowledged; the next start truncates it and begins new sequence contexts. A write that a kill
+of the process interrupted is reported but is no damage: nothing of it was acknowledged. export
+writes indications to standard output, one per line, in the format of pillion publish; --envelope
+adds the id, the time of acceptance and the outcome at each destination.
 
 discards lists the discards: time, destination, subscription, reason, and the source and identifier
-by which the publisher can send the indication again. The list is limited, by default to 64 MB; the
-oldest entries are removed.
+by which the publisher can send the indication again. The list has a maximum size, by default 64 MB;
+the oldest entries are removed.
 
 Only export shows the content of indications; a journal contains no credentials. A deliverer that
 accepts an export assigns new numbers, and refuses lines whose `expires` has passed.
@@ -57,26 +57,24 @@ examples:
   pillion journal discards /var/lib/pillion --output json | jq -r .identifier
 
 exit codes: 0 done, and with verify: sound, 1 damaged, cut short, or the disk failed, 2 a wrong
-command line or no journal, 3 exported without what is damaged or was kept without its body.
+command line or no journal, 3 the export lacks indications that are damaged or have no body.
 """
 
 ACTIONS = ("inspect", "verify", "export", "discards")
+_SEGMENT_COLUMNS = ("segment", "bytes", "live bytes", "records", "live records")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=ACTIONS, type=_action, help="what to do")
-    parser.add_argument("directory", metavar="DIR", type=Path, help="the folder of the journal")
-    parser.add_argument(
-        "--output",
-        choices=("text", "json"),
-        default="text",
-        help="how inspect, verify and discards say it; discards one JSON object a line [text]",
+    parser.add_argument("action", choices=ACTIONS, type=_action, help="action")
+    parser.add_argument("directory", metavar="DIR", type=Path, help="folder of the journal")
+    add_output_argument(
+        parser, "output format, except of export; discards prints one JSON object per line"
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--pending", action="store_true", help="export pending indications [the default]"
     )
-    which.add_argument("--all", action="store_true", help="export settled indications, too")
+    which.add_argument("--all", action="store_true", help="export settled indications too")
     parser.add_argument(
         "--destination",
         metavar="NAME",
@@ -101,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _action(text: str) -> str:
     if text not in ACTIONS:
         raise argparse.ArgumentTypeError(
-            f"{text[:200]!r} is none of {', '.join(ACTIONS)}, which stand before DIR"
+            f"{text[:200]!r} is not an action: write one of {', '.join(ACTIONS)} before DIR"
         )
     return text
 
@@ -142,7 +140,7 @@ def _check(args: argparse.Namespace) -> None:
     if given and args.action != "discards":
         raise CommandError(f"{', '.join(given)}: only for discards", code=Exit.USAGE)
     if args.output == "json" and args.action == "export":
-        raise CommandError("--output: export always writes JSON; leave it out", code=Exit.USAGE)
+        raise CommandError("--output: not for export, which writes JSON", code=Exit.USAGE)
 
 
 def _moment(text: str) -> datetime:
@@ -156,7 +154,7 @@ def _moment(text: str) -> datetime:
 
 
 def _allow_many_files() -> None:
-    """A journal has one file for each 16 MiB, and all are open at once."""
+    """Raise the limit: a journal has a file for each 16 MiB, and all are open at once."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -179,11 +177,31 @@ def _inspect(reader: JournalReader, snapshot: Snapshot, args: argparse.Namespace
         f"{_count(document['identities'], 'identity', 'identities')} remembered; "
         f"last time {document['lastTime']}"
     )
-    _show_segments(segments)
+    show_table(
+        _SEGMENT_COLUMNS,
+        (
+            (one["name"], one["bytes"], one["liveBytes"], one["records"], one["liveRecords"])
+            for one in segments
+        ),
+        numbers=_SEGMENT_COLUMNS[1:],
+    )
     if destinations:
         _show_destinations(destinations)
     if document["heldGroups"]:
-        _show_groups(document["heldGroups"])
+        show_table(
+            ("source", "group", "held", "oldest", "lowest sequence"),
+            (
+                (
+                    one["source"],
+                    one["group"],
+                    one["pending"],
+                    one["oldestAcceptedAt"],
+                    _text(one["leastSequence"]),
+                )
+                for one in document["heldGroups"]
+            ),
+            numbers=("held", "lowest sequence"),
+        )
     if document["lost"]:
         print(f"{document['lost']:,} lost with a deliverer that kept bodies in memory (StateOnly)")
     _say_quarantined(document["quarantined"])
@@ -191,59 +209,27 @@ def _inspect(reader: JournalReader, snapshot: Snapshot, args: argparse.Namespace
     return Exit.OK
 
 
-def _show_segments(segments: list[dict[str, Any]]) -> None:
-    numbers = ("bytes", "live bytes", "records", "live records")
-    made = table("segment", *numbers, right=frozenset(numbers))
-    for one in segments:
-        made.add_row(
-            one["name"],
-            f"{one['bytes']:,}",
-            f"{one['liveBytes']:,}",
-            f"{one['records']:,}",
-            f"{one['liveRecords']:,}",
-        )
-    show(made)
-
-
 def _show_destinations(destinations: list[dict[str, Any]]) -> None:
+    def row(one: dict[str, Any]) -> tuple[str | int | None, ...]:
+        context = one["context"] or {}
+        return (
+            one["name"],
+            one["pending"],
+            one["oldestAcceptedAt"],
+            one["failures"],
+            "paused" if one["paused"] else one["nextAttemptTime"],
+            _text(context.get("epoch")),
+            _text(context.get("nextSequenceNumber")),
+        )
+
     numbers = ("pending", "failures", "epoch", "next number")
-    made = table(
-        "destination",
-        "pending",
-        "oldest",
-        "failures",
-        "next attempt",
-        "epoch",
-        "next number",
-        right=frozenset(numbers),
-    )
-    for one in destinations:
-        context = one["context"]
-        made.add_row(
-            plain(one["name"]),
-            f"{one['pending']:,}",
-            one["oldestAcceptedAt"] or "",
-            f"{one['failures']:,}",
-            "paused" if one["paused"] else one["nextAttemptTime"] or "",
-            "" if context is None else str(context["epoch"]),
-            "" if context is None else str(context["nextSequenceNumber"]),
-        )
-    show(made)
+    columns = ("destination", "pending", "oldest", "failures", "next attempt", *numbers[2:])
+    show_table(columns, map(row, destinations), numbers=numbers)
 
 
-def _show_groups(groups: list[dict[str, Any]]) -> None:
-    numbers = ("held", "least sequence")
-    made = table("source", "group", "held", "oldest", "least sequence", right=frozenset(numbers))
-    for one in groups:
-        least = one["leastSequence"]
-        made.add_row(
-            plain(one["source"] or ""),
-            plain(one["group"] or ""),
-            f"{one['pending']:,}",
-            one["oldestAcceptedAt"] or "",
-            "" if least is None else str(least),
-        )
-    show(made)
+def _text(number: int | None) -> str | None:
+    """Return a number without thousands separators."""
+    return None if number is None else str(number)
 
 
 # ---------------------------------------------------------------------- verify
@@ -292,7 +278,7 @@ def _say_findings(damage: list[Finding], snapshot: Snapshot) -> None:
 
 def _where(one: Finding, *, is_folder: bool) -> str:
     if is_folder:
-        return "a folder, and not a file"
+        return "a folder instead of a file"
     if one.end > one.begin:
         return f"bytes {one.begin} to {one.end - 1}"
     return "not there" if one.kind is FindingKind.MISSING else "empty"
@@ -309,14 +295,14 @@ def _finding(one: Finding) -> dict[str, Any]:
 
 
 def _quarantined(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """Files of damaged bytes that a deliverer has moved aside."""
+    """Return the files of damaged bytes that a deliverer has quarantined."""
     others = sorted(snapshot.others().items())
     return [{"file": name, "bytes": size} for name, size in others if name.endswith(DAMAGED_SUFFIX)]
 
 
 def _say_quarantined(files: list[dict[str, Any]]) -> None:
     for one in files:
-        print(f"{one['file']}: {one['bytes']:,} damaged bytes that a deliverer has put aside")
+        print(f"{one['file']}: {one['bytes']:,} damaged bytes, quarantined by a deliverer")
 
 
 def _count(number: int, what: str, several: str | None = None) -> str:
@@ -331,7 +317,7 @@ def _export(reader: JournalReader, args: argparse.Namespace) -> int:
     known = {name for _, name in reader.account.destinations.values()}
     if args.destination is not None and args.destination not in known:
         raise CommandError(
-            f"no destination {args.destination!r} in this journal; it knows "
+            f"the journal has no destination {args.destination!r}; it has "
             f"{', '.join(sorted(known)) or 'none'}",
             code=Exit.USAGE,
         )
@@ -343,7 +329,7 @@ def _export(reader: JournalReader, args: argparse.Namespace) -> int:
     if damage:
         places = _count(len(damage), "place")
         print(
-            f"pillion journal: damaged in {places}, and what was there is left out; "
+            f"pillion journal: damaged in {places}, so the export is incomplete; "
             "pillion journal verify shows the damage",
             file=sys.stderr,
         )
@@ -385,26 +371,19 @@ def _discards(args: argparse.Namespace) -> int:
 
 
 def _show_discards(found: Iterable[Discard]) -> None:
-    made = table(
-        "time",
-        "destination",
-        "subscription",
-        "reason",
-        "source",
-        "identifier",
-        "number",
-        "attempts",
-        right=frozenset(("number", "attempts")),
-    )
-    for one in found:
-        made.add_row(
+    columns = ("time", "destination", "subscription", "reason", "source", "identifier")
+    numbers = ("number", "attempts")
+    rows = (
+        (
             one.time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            plain(one.destination),
-            plain(one.subscription),
-            plain(one.reason),
-            plain(one.source or ""),
-            plain(one.identifier or ""),
-            "" if one.sequence_number is None else str(one.sequence_number),
-            str(one.attempts),
+            one.destination,
+            one.subscription,
+            one.reason,
+            one.source,
+            one.identifier,
+            _text(one.sequence_number),
+            _text(one.attempts),
         )
-    show(made)
+        for one in found
+    )
+    show_table((*columns, *numbers), rows, numbers=numbers)

@@ -7,12 +7,12 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pillion_cli.arguments import DAY, seconds_from
+from pillion_cli.arguments import DAY, add_output_argument, seconds_from, whole_number
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.serving import heed_signals
 
 if TYPE_CHECKING:
-    from pillion_cli.listener.behaviour import Behaviour
+    from pillion_cli.listener.server import Behaviour
 
 HELP = """
 Run a listener: accept indications as CIM-XML export messages or CloudEvents (structured JSON) at
@@ -42,46 +42,52 @@ examples:
 exit codes: 0 ended by --count or a signal, 1 it cannot listen, 2 a wrong command line.
 """
 
-#: Seconds: 3 attempts, 30 s apart, times 10, as DSP1054's defaults have it.
+#: Seconds: 3 attempts x 30 s x 10, the defaults of DSP1054.
 LIFETIME = 900.0
-#: Indications that can be read back, and the most of them.
+#: Indications that /-/arrivals returns: default and maximum.
 KEPT = 1000
 MOST_KEPT = 1_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--port", type=int, default=5988, help="where to listen; 0 takes any free port [5988]"
+        "--port",
+        type=whole_number(0, 65_535),
+        default=5988,
+        help="port to listen on; 0 takes a free one [%(default)s]",
     )
+    parser.add_argument("--address", default="127.0.0.1", help="address to listen on [%(default)s]")
     parser.add_argument(
-        "--address", default="127.0.0.1", help="the address to listen on [127.0.0.1]"
+        "--tls-certificate", metavar="FILE", help="serve HTTPS with this chain, PEM"
     )
-    parser.add_argument("--tls-certificate", metavar="FILE", help="serve HTTPS: the chain, PEM")
-    parser.add_argument("--tls-key", metavar="FILE", help="its key, if that file has none")
+    parser.add_argument("--tls-key", metavar="FILE", help="private key, if that file has none")
+    add_output_argument(parser)
     parser.add_argument(
-        "--output", choices=("text", "json"), default="text", help="output format [text]"
+        "--count",
+        type=whole_number(1, 10**9),
+        metavar="N",
+        help="end after N delivered indications",
     )
-    parser.add_argument("--count", type=int, metavar="N", help="end after N delivered indications")
     parser.add_argument(
         "--keep",
-        type=int,
+        type=whole_number(0, MOST_KEPT),
         default=KEPT,
         metavar="N",
-        help="keep the last N for /-/arrivals [1000]",
+        help="keep the last N for /-/arrivals [%(default)s]",
     )
     parser.add_argument(
         "--lifetime",
         type=seconds_from(0, maximum=math.inf),
         default=LIFETIME,
         metavar="SECONDS",
-        help="of a sequence identifier: attempts x interval x 10 of the sender [900]",
+        help="lifetime of a sequence identifier: the sender's attempts x interval x 10 [900]",
     )
     _add_behaviour(parser.add_argument_group("faults"))
 
 
 def _add_behaviour(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
-        "--fail", type=int, metavar="N", help="apply it only to the first N requests"
+        "--fail", type=int, metavar="N", help="apply the fault only to the first N requests"
     )
     group.add_argument("--status", type=int, metavar="CODE", help="answer with this HTTP status")
     group.add_argument(
@@ -109,10 +115,10 @@ def _add_behaviour(group: "argparse._ArgumentGroup") -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Listen until a signal or ``--count`` ends it; return the exit code."""
     from pillion_cli.listener.server import ListenError
 
-    _check(args)
+    if args.tls_key and not args.tls_certificate:
+        raise CommandError("--tls-key needs --tls-certificate", code=Exit.USAGE)
     behaviour, tls = _behaviour(args), _tls(args)
     try:
         asyncio.run(_listen(args, behaviour=behaviour, tls=tls))
@@ -124,22 +130,8 @@ def run(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def _check(args: argparse.Namespace) -> None:
-    for name, value, low, high in (
-        ("--port", args.port, 0, 65535),
-        ("--count", args.count, 1, None),
-        ("--keep", args.keep, 0, MOST_KEPT),
-    ):
-        if value is not None and (value < low or (high is not None and value > high)):
-            upto = "" if high is None else f" and at most {high}"
-            message = f"{name} must be at least {low}{upto}, and is {value}"
-            raise CommandError(message, code=Exit.USAGE)
-    if args.tls_key and not args.tls_certificate:
-        raise CommandError("--tls-key needs --tls-certificate", code=Exit.USAGE)
-
-
 def _behaviour(args: argparse.Namespace) -> "Behaviour":
-    from pillion_cli.listener.behaviour import Behaviour, BehaviourError
+    from pillion_cli.listener.server import Behaviour, BehaviourError
 
     try:
         return Behaviour(
@@ -174,7 +166,7 @@ def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
 
 
 class _Output:
-    """Standard output, line by line. When its reader has gone, the listener ends."""
+    """Writes lines to standard output. When its reader has gone, the listener ends."""
 
     def __init__(self) -> None:
         self.on_lost: Callable[[], None] = lambda: None
@@ -192,7 +184,7 @@ async def _listen(
     args: argparse.Namespace, *, behaviour: "Behaviour", tls: ssl.SSLContext | None
 ) -> None:
     from pillion_cim.schema import load_schema
-    from pillion_cli.listener.report import JSONReporter, TextReporter
+    from pillion_cli.listener.arrivals import JSONReporter, TextReporter
     from pillion_cli.listener.sequence import Sequencer
     from pillion_cli.listener.server import Listener, serve
     from pillion_sidecar.clock import LoopTimers, SystemClock

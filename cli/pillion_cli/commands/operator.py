@@ -9,7 +9,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from pillion_cli.arguments import seconds_from
+from pillion_cli.arguments import add_cluster_arguments, seconds_from, whole_number
 from pillion_cli.exits import CommandError, Exit
 from pillion_cli.serving import (
     add_logging_arguments,
@@ -33,12 +33,12 @@ from pillion_sidecar.config.addresses import AddressPolicy
 from pillion_sidecar.supervision import first
 
 HELP = """\
-Run the operator: IndicationServices, ListenerDestinations, IndicationFilters and
-IndicationSubscriptions become running deliverers.
+Run the operator, which runs deliverers for IndicationServices, ListenerDestinations,
+IndicationFilters and IndicationSubscriptions.
 
 In a pod it uses the pod's service account; elsewhere KUBECONFIG or ~/.kube/config. Without
---namespace it serves all namespaces. Several replicas may run: one of them leads, by a Lease; the
-others watch and answer the webhook, ready to take over.
+--namespace it serves all namespaces. Of several replicas one leads, by a Lease; the others answer
+the webhook, and one of them takes over if the leader fails.
 
 The first line of output is {"telemetry": URL, "webhook": URL}; logs go to standard error, or to
 --log-file.
@@ -59,14 +59,14 @@ def add_gateways(group: "argparse._ArgumentGroup") -> None:
         "--gateway-secret",
         metavar="NAME",
         default="pillion-gateways",
-        help="the Secret with the authority of gateways' certificates that the operator keeps; "
-        "created if it is missing [%(default)s]",
+        help="Secret of the operator's own certificate authority for gateways, created if missing "
+        "[%(default)s]",
     )
     group.add_argument(
         "--gateway-authority",
         metavar="NAME",
-        help="the Secret, in the operator's namespace, of an authority to take instead of one of "
-        "its own: tls.crt and tls.key, as cert-manager writes them",
+        help="Secret of another certificate authority, in the operator's namespace: tls.crt and "
+        "tls.key, as cert-manager writes them",
     )
 
 
@@ -92,22 +92,18 @@ def add_network(group: "argparse._ArgumentGroup") -> None:
     )
 
 
-def _peers(text: str) -> tuple[dict[str, Any], ...]:
+def _json(text: str) -> Any:
     try:
-        value = json.loads(text)
+        return json.loads(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"is not JSON: {error}") from error
+
+
+def _peers(text: str) -> tuple[dict[str, Any], ...]:
+    value = _json(text)
     if not isinstance(value, list) or not all(isinstance(peer, dict) for peer in value):
         raise argparse.ArgumentTypeError("is not a list of peers")
     return tuple(value)
-
-
-def network_of(args: argparse.Namespace) -> NetworkSettings:
-    return NetworkSettings(
-        gateways=not args.no_network_policies,
-        sidecars=SidecarPolicy(args.sidecar_network_policy),
-        telemetry_from=args.telemetry_from,
-    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -133,8 +129,7 @@ def _add_cluster(group: "argparse._ArgumentGroup") -> None:
         default=os.environ.get("POD_NAMESPACE", "pillion-system"),
         help="namespace of the operator's Lease and Secrets [$POD_NAMESPACE, else %(default)s]",
     )
-    group.add_argument("--kubeconfig", metavar="FILE", type=Path, help="how to reach the cluster")
-    group.add_argument("--context", metavar="NAME", help="the kubeconfig's context [its current]")
+    add_cluster_arguments(group)
     group.add_argument(
         "--no-poke",
         action="store_true",
@@ -143,7 +138,7 @@ def _add_cluster(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--resync-interval",
         metavar="SECONDS",
-        type=_interval,
+        type=whole_number(1, 86_400),
         default=300,
         help="interval between full lists, which find what a watch missed [%(default)s]",
     )
@@ -154,34 +149,32 @@ def _add_deliverers(group: "argparse._ArgumentGroup") -> None:
         "--deliverer-image",
         metavar="IMAGE",
         required=True,
-        help="the image of deliverers whose IndicationService names none",
+        help="default image of deliverers",
     )
     group.add_argument(
         "--deliverer-image-pull-policy",
         choices=["Always", "IfNotPresent", "Never"],
-        help="its imagePullPolicy [Kubernetes' own default]",
+        help="imagePullPolicy of the default image [the default of Kubernetes]",
     )
     group.add_argument(
         "--deliverer-pull-secret",
         metavar="NAME",
         action="append",
         default=[],
-        help="pull it with this Secret of the pod's namespace where pod, service account and "
-        "gateway name none; may be repeated",
+        help="default image pull Secret, in the pod's namespace; may be repeated",
     )
     group.add_argument(
         "--deliverer-resources",
         metavar="JSON",
         type=_resources,
-        help="requests and limits where an IndicationService has none, such as "
-        '{"requests": {"cpu": "50m"}}',
+        help='default requests and limits, such as {"requests": {"cpu": "50m"}}',
     )
     group.add_argument(
         "--gather-interval",
         metavar="SECONDS",
         type=seconds_from(0.1),
         default=10.0,
-        help="interval between polls of a deliverer's queues; longer where there are many "
+        help="interval between polls of a deliverer's queues, longer with many deliverers "
         "[%(default)s]",
     )
     group.add_argument(
@@ -198,8 +191,7 @@ def _add_deliverers(group: "argparse._ArgumentGroup") -> None:
         "--token-secret",
         metavar="NAME",
         default="pillion-operator",
-        help="the Secret with the key of deliverers' tokens; created if it is missing "
-        "[%(default)s]",
+        help="Secret with the key of deliverers' tokens, created if missing [%(default)s]",
     )
 
 
@@ -217,35 +209,34 @@ def _add_webhook(group: "argparse._ArgumentGroup") -> None:
         metavar="JSON",
         type=_selector,
         help="the webhook's namespaceSelector, such as "
-        '{"matchLabels": {"pillion": "yes"}}: pods of other namespaces are not missed '
+        '{"matchLabels": {"pillion": "yes"}}; pods of other namespaces need no sidecar '
         "[all namespaces]",
     )
     group.add_argument(
         "--webhook-service",
         metavar="NAME",
         default=_DEFAULTS.service,
-        help="the Service through which the API server reaches the webhook [%(default)s]",
+        help="Service of the webhook [%(default)s]",
     )
     group.add_argument(
         "--webhook-host",
         metavar="NAME",
         action="append",
         default=[],
-        help="make the certificate out to this name or address too, for a webhook outside the "
-        "cluster; may be repeated",
+        help="additional name or address in the certificate, for a webhook outside the cluster; "
+        "may be repeated",
     )
     group.add_argument(
         "--webhook-secret",
         metavar="NAME",
         default=_DEFAULTS.secret,
-        help="the Secret with the operator's own CA and certificate; created if it is missing "
-        "[%(default)s]",
+        help="Secret with the operator's own CA and certificate, created if missing [%(default)s]",
     )
     group.add_argument(
         "--webhook-configuration",
         metavar="NAME",
         default=_DEFAULTS.configuration,
-        help="the MutatingWebhookConfiguration whose caBundle is kept current [%(default)s]",
+        help="MutatingWebhookConfiguration whose caBundle is updated [%(default)s]",
     )
     group.add_argument(
         "--no-webhook-configuration",
@@ -256,7 +247,7 @@ def _add_webhook(group: "argparse._ArgumentGroup") -> None:
         "--webhook-certificates",
         metavar="DIR",
         type=Path,
-        help="use tls.crt and tls.key of this folder, such as cert-manager's Secret mounted",
+        help="use tls.crt and tls.key in this folder, such as a mounted cert-manager Secret",
     )
 
 
@@ -277,10 +268,10 @@ def _add_process(group: "argparse._ArgumentGroup") -> None:
         "--lease",
         metavar="NAME",
         default="pillion-operator",
-        help="the Lease that one replica leads by [%(default)s]",
+        help="Lease of the leading replica [%(default)s]",
     )
     group.add_argument(
-        "--no-leader-election", action="store_true", help="there is never more than one replica"
+        "--no-leader-election", action="store_true", help="use no Lease; for a single replica"
     )
     add_logging_arguments(group)
 
@@ -289,17 +280,8 @@ def _address(text: str) -> Address:
     return Address(*host_and_port(text, example="0.0.0.0:8081"))
 
 
-def _interval(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 86400")
-    return int(text)
-
-
 def _selector(text: str) -> str | None:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"is not JSON: {error}") from error
+    value = _json(text)
     if not isinstance(value, dict) or not set(value) <= {"matchLabels", "matchExpressions"}:
         raise argparse.ArgumentTypeError("is not an object with matchLabels and matchExpressions")
     try:
@@ -314,10 +296,7 @@ def _selector(text: str) -> str | None:
 
 
 def _resources(text: str) -> dict[str, dict[str, str]]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"is not JSON: {error}") from error
+    value = _json(text)
     if not isinstance(value, dict) or not set(value) <= {"requests", "limits"}:
         raise argparse.ArgumentTypeError("is not an object with requests and limits")
     return value
@@ -331,7 +310,11 @@ def settings_of(args: argparse.Namespace) -> OperatorSettings:
         addresses=AddressPolicy(
             allow_loopback=args.allow_loopback, allow_link_local=args.allow_link_local
         ),
-        network=network_of(args),
+        network=NetworkSettings(
+            gateways=not args.no_network_policies,
+            sidecars=SidecarPolicy(args.sidecar_network_policy),
+            telemetry_from=args.telemetry_from,
+        ),
         **({} if args.deliverer_resources is None else {"resources": args.deliverer_resources}),
     )
     webhook = WebhookSettings(
@@ -365,13 +348,13 @@ def settings_of(args: argparse.Namespace) -> OperatorSettings:
 def run(args: argparse.Namespace) -> int:
     output = start_logging(args)
     if args.log_level != "DEBUG":
-        # kopf logs every event that it hands over.
+        # kopf logs every event.
         logging.getLogger("kopf").setLevel(logging.WARNING)
     try:
         with renamed_records():
             asyncio.run(_serve(settings_of(args)))
     except ExceptionGroup as group:
-        # Expected failures are one sentence; all others show a trace.
+        # Expected failures are one sentence; others show a trace.
         failure = first(group, StartFailed) or first(group, LeadershipLost)
         if failure is None:
             raise
@@ -393,9 +376,8 @@ async def _serve(settings: OperatorSettings) -> None:
 
 async def _announce(operator: Operator, stop: asyncio.Event) -> None:
     await operator.started.wait()
-    # kopf has taken the signals for itself, and would end only after five seconds of patience with
-    # tasks that are not its own.
+    # kopf has replaced the signal handlers, and would wait five seconds for tasks of others.
     heed_signals(stop)
     addresses = {"telemetry": operator.telemetry_url, "webhook": operator.webhook_url}
-    # In one piece: the log may go to the same place.
+    # In one write: the log may go to the same file.
     print(json.dumps(addresses) + "\n", end="", flush=True)

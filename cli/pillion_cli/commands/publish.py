@@ -10,10 +10,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
-from pillion_cli.arguments import DAY, add_deliverer_arguments, add_output_argument, seconds_from
+from pillion_cli.arguments import (
+    DAY,
+    add_deliverer_arguments,
+    add_output_argument,
+    seconds_from,
+    whole_number,
+)
 from pillion_cli.client import Access, DelivererClient
 from pillion_cli.exits import CommandError, Exit
-from pillion_cli.group_publisher import GroupPublisher, SystemTime
+from pillion_cli.group_publisher import GroupPublisher, Moment, SenderGroup
 from pillion_cli.indications import batches, kind_of
 from pillion_cli.publisher import (
     Publisher,
@@ -22,21 +28,20 @@ from pillion_cli.publisher import (
     summary_document,
     summary_lines,
 )
-from pillion_cli.sender_group import SenderGroup
 
 HELP = """
-Send indications to a deliverer, and report the outcome.
+Send indications to a deliverer and report the outcome.
 
-FILE has one indication to a line (NDJSON), such as (on one line)
+FILE has one indication per line (NDJSON), such as (on one line)
   {"class": "CIM_AlertIndication", "properties": {"IndicationIdentifier": "a-1", "AlertType": 5,
    "PerceivedSeverity": 6, "ProbableCause": 1}}
 or is a JSON array of these, a CloudEvent or an array of them, or one CIM-XML export message. Lines
-that the deliverer refuses for now (a full queue) are sent again after its Retry-After; wrong lines
-are counted, and the first ones are quoted.
+that the deliverer refuses temporarily (a full queue) are sent again after its Retry-After; invalid
+lines are counted, and the first ones are printed.
 
-With --group the lines are numbered from 0 as one message group, and the last one is marked as such
-(so the input is read one batch ahead). After each batch the command polls the deliverer for
-discards of the group; the first fault ends the group, and no further line is sent.
+With --group the lines are one message group, numbered from 0, and the last line is marked (so the
+input is read one batch ahead). After each batch the command polls the deliverer for discards of the
+group; the first fault ends the group, and no further line is sent.
 
 examples:
   pillion publish alerts.ndjson
@@ -48,39 +53,37 @@ examples:
   pillion publish steps.ndjson --source plant --group batch-7 --ordered --group-max-idle 60
 
 exit codes: 0 all accepted (with --ack durable: and on disk, with --ack delivered or --flush: and
-all delivered, with --group: and no fault), also where the input is empty; 3 a part of it, or what
-became of a part is not known because the deliverer was restarted; 1 nothing accepted or no
-deliverer; 2 a wrong command line.
+all delivered, with --group: and no fault), or the input is empty; 3 only a part, or the outcome of
+a part is unknown because the deliverer was restarted; 1 nothing accepted or no deliverer; 2 a wrong
+command line.
 """
 
-#: Seconds that a request may take beyond its timeout.
+#: Seconds for an answer beyond --timeout.
 NETWORK_SECONDS = 10.0
-#: The most indications in a request.
+#: Maximum number of indications in a request.
 LARGEST_BATCH = 100_000
 
 _SECONDS = seconds_from(0.001, maximum=DAY)
-#: Digits of a number that are read.
-_LONGEST_COUNT = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="the file to send; - reads standard input")
+    parser.add_argument("file", metavar="FILE", help="file to send; - reads standard input")
     add_deliverer_arguments(parser, "the deliverer's intake")
     parser.add_argument(
         "--ack",
         choices=("accepted", "durable", "stable", "delivered"),
         default="accepted",
         help="level that a request must reach before it is answered [accepted];"
-        " durable needs a deliverer with durability Disk, and none of this version can give stable",
+        " durable needs a deliverer with durability Disk; this version does not support stable",
     )
     parser.add_argument(
-        "--source", help="the source of lines that name none; with a source, repeats are recognised"
+        "--source", help="default source of the lines; with a source, repeats are recognised"
     )
-    parser.add_argument("--publisher", metavar="ID", help="the ID under which a flush counts")
+    parser.add_argument("--publisher", metavar="ID", help="publisher ID, which a flush refers to")
     parser.add_argument(
         "--batch",
         metavar="N",
-        type=_batch_size,
+        type=whole_number(1, LARGEST_BATCH),
         default=1000,
         help="indications per request [1000]",
     )
@@ -89,12 +92,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         type=_SECONDS,
         default=60.0,
-        help="maximum time to wait for an acknowledgement, and to retry without progress [60]",
+        help="maximum time to wait for an acknowledgement and to retry without progress [60]",
     )
     parser.add_argument(
         "--flush",
         action="store_true",
-        help="at the end, wait until everything is delivered or discarded, and show the counts",
+        help="at the end, wait until everything is delivered or discarded and show the counts",
     )
     _add_group_arguments(parser)
     parser.add_argument(
@@ -112,7 +115,7 @@ def _add_group_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ordered",
         action="store_true",
-        help="deliver the group in its order, and never past a gap",
+        help="deliver the group in order, without gaps",
     )
     parser.add_argument(
         "--group-expires",
@@ -151,8 +154,13 @@ def run(args: argparse.Namespace) -> int:
         )
         sender: Publisher | GroupPublisher = publisher
         if group is not None:
-            now = SystemTime(monotonic=time.monotonic, wall=time.time, sleep=time.sleep)
-            sender = GroupPublisher(publisher, client, group, time=now)
+            sender = GroupPublisher(
+                publisher,
+                client,
+                group,
+                now=lambda: Moment(time.monotonic(), time.time()),
+                sleep=time.sleep,
+            )
         try:
             sender.publish(batches(stream, kind, size=args.batch))
             if args.flush and publisher.summary.accepted + publisher.summary.duplicate:
@@ -182,15 +190,6 @@ def _group(args: argparse.Namespace) -> SenderGroup | None:
     )
 
 
-def _batch_size(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text[:_LONGEST_COUNT]) <= LARGEST_BATCH:
-        shown = text[:_LONGEST_COUNT]
-        raise argparse.ArgumentTypeError(
-            f"{shown!r} is not a whole number from 1 to {LARGEST_BATCH}"
-        )
-    return int(text[:_LONGEST_COUNT])
-
-
 @contextmanager
 def _input(path: str) -> Iterator[BinaryIO]:
     if path == "-":
@@ -209,7 +208,7 @@ def _input(path: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _progress(stream: BinaryIO) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal; nothing elsewhere."""
+    """Show a progress bar, if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield lambda items, octets: None
         return
@@ -229,7 +228,7 @@ def _progress(stream: BinaryIO) -> Iterator[Callable[[int, int], None]]:
         def settled(items: int, octets: int) -> None:
             nonlocal count
             count += items
-            # A line break for each, which the items do not have.
+            # The items have no line breaks.
             bar.update(task, advance=octets + items, settled=count)
 
         yield settled

@@ -4,12 +4,12 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pillion_cli.arguments import add_deliverer_arguments, add_output_argument
-from pillion_cli.client import Access, Answer, DelivererClient, Refused
+from pillion_cli.client import Access, DelivererClient, Refused
 from pillion_cli.exits import CommandError, Exit
-from pillion_cli.tables import plain, show, table
+from pillion_cli.tables import show_table
 from pillion_sidecar.config.problems import escape_controls
 from pillion_sidecar.wire.queues import (
     AnswerError,
@@ -22,13 +22,11 @@ from pillion_sidecar.wire.queues import (
     converted,
 )
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
 HELP = """
 Show the destination queues of a deliverer: depth, age, counts of delivered and discarded
-indications, the result of the last attempt, the time of the next, and the time of the first loss if
-nothing more is delivered. With NAME: that queue, its retry policy and its last 20 attempts.
+indications, the result of the last attempt, the time of the next attempt, and when the first
+indication is lost if no delivery succeeds. With NAME: that queue, its retry policy and its last 20
+attempts.
 
 --skip discards the indication at the front; --purge discards everything that is pending. An attempt
 in progress may still succeed; it is not repeated. The discards are logged, counted with the reason
@@ -44,20 +42,18 @@ examples:
 exit codes: 0 done, 1 no such queue, nothing to discard, or no deliverer, 2 a wrong command line.
 """
 
-#: Seconds for each answer.
+#: Seconds to wait for an answer.
 TIMEOUT = 30.0
-#: Queues to a request.
+#: Queues per request.
 PAGE = 1000
-#: What an answer says of its own page, and not of the deliverer.
+#: Members of a page that are not about the deliverer.
 _OF_A_PAGE = ("queues", "next")
 
 _Answer = TypeVar("_Answer", QueuePage, QueueDetails)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_deliverer_arguments(
-        parser, "the deliverer's intake, or its administration where that is apart"
-    )
+    add_deliverer_arguments(parser, "the deliverer's administration address, by default its intake")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("name", metavar="NAME", nargs="?", help="show this queue and its attempts")
     what.add_argument("--skip", metavar="NAME", help="discard the indication at the front")
@@ -78,48 +74,47 @@ def run(args: argparse.Namespace) -> int:
 def _show_all(client: DelivererClient, args: argparse.Namespace) -> int:
     pages = list(_pages(client))
     if args.output == "json":
-        # What an older deliverer does not say is left out.
+        # An older deliverer has fewer members.
         told = {name: value for name, value in pages[0].items() if name not in _OF_A_PAGE}
         queues = [queue for page in pages for queue in page["queues"]]
         print(json.dumps({"durability": None, **told, "queues": queues}))
         return Exit.OK
     durability = pages[0].get("durability")
     if durability is not None:
-        # An older deliverer does not say.
         print(f"durability: {durability}")
-    show(_queue_table([queue for page in pages for queue in _read(page, QueuePage).queues]))
+    _show_queues([queue for page in pages for queue in _read(page, QueuePage).queues])
     return Exit.OK
 
 
 def _pages(client: DelivererClient) -> Iterator[dict[str, Any]]:
     after: str | None = ""
     while after is not None:
-        page = _content(client.get("/v1/queues", {"limit": PAGE, "after": after}))
+        page = client.get("/v1/queues", {"limit": PAGE, "after": after}).document()
         yield page
         after = page.get("next")
 
 
 def _show_one(client: DelivererClient, args: argparse.Namespace) -> int:
-    answer = _content(client.get(f"/v1/queues/{args.name}"))
+    answer = client.get(f"/v1/queues/{args.name}").document()
     if args.output == "json":
         print(json.dumps(answer))
         return Exit.OK
     queue = _read(answer, QueueDetails)
-    show(_queue_table([queue]))
+    _show_queues([queue])
     if queue.hold is not None:
-        print(f"held since {queue.hold.since}: {plain(queue.hold.message)}")
+        print(f"held since {queue.hold.since}: {escape_controls(queue.hold.message)}")
     if queue.retry is not None:
         print(_retry(queue.retry, lifetime=queue.indication_lifetime_seconds))
-    show(_attempt_table(queue.attempts))
+    _show_attempts(queue.attempts)
     return Exit.OK
 
 
 def _give_up(client: DelivererClient, args: argparse.Namespace) -> int:
     verb, name = ("skip", args.skip) if args.skip is not None else ("purge", args.purge)
     if not args.yes:
-        depth = _content(client.get(f"/v1/queues/{name}"))["depth"]
+        depth = client.get(f"/v1/queues/{name}").document()["depth"]
         _confirm(verb, name, depth)
-    answer = _content(client.post(f"/v1/queues/{name}/{verb}"))
+    answer = client.post(f"/v1/queues/{name}/{verb}").document()
     discarded = answer["discarded"]
     if args.output == "json":
         print(json.dumps(answer))
@@ -130,7 +125,7 @@ def _give_up(client: DelivererClient, args: argparse.Namespace) -> int:
 
 
 def _which(answer: dict[str, Any]) -> str:
-    """Name what was discarded; an older deliverer does not say."""
+    """Name the discarded indications, unless an older deliverer does not."""
     if not answer["discarded"]:
         return ""
     named = [escape_controls(one or "without identifier") for one in answer.get("identifiers", ())]
@@ -148,42 +143,36 @@ def _confirm(verb: str, name: str, depth: int) -> None:
         raise CommandError("nothing was discarded")
 
 
-def _content(answer: Answer) -> dict[str, Any]:
-    content = answer.json() if answer.status == 200 else None
-    if content is None:
-        raise Refused(f"HTTP {answer.status}: {answer.text()}")
-    return content
-
-
 def _read(answer: dict[str, Any], kind: type[_Answer]) -> _Answer:
     try:
         return converted(answer, kind)
     except AnswerError as error:
-        raise Refused(f"it is no deliverer that answers: {error}") from None
+        raise Refused(f"the answer is not from a deliverer: {error}") from None
 
 
-def _queue_table(queues: Sequence[QueueStatus]) -> "Table":
+def _show_queues(queues: Sequence[QueueStatus]) -> None:
+    def row(queue: QueueStatus, loss: str) -> tuple[str | int | None, ...]:
+        age = queue.oldest_indication_age_seconds
+        relay = "" if queue.relay_to is None else f", relay to {queue.relay_to}"
+        return (
+            f"{queue.name}{relay}",
+            _depth(queue),
+            queue.high_water,
+            None if age is None else duration(age),
+            queue.in_flight,
+            queue.delivered,
+            sum(queue.discarded.values()),
+            _result(queue.last_result),
+            _next_attempt(queue),
+            loss,
+        )[: len(columns)]
+
     numbers = ("depth", "high water", "oldest", "in flight", "delivered", "discarded")
     losses = [_first_loss(queue) for queue in queues]
     columns = ["name", *numbers, "last result", "next attempt"]
     if any(losses):
         columns.append("first loss")
-    made = table(*columns, right=frozenset(numbers))
-    for queue, loss in zip(queues, losses, strict=True):
-        age = queue.oldest_indication_age_seconds
-        made.add_row(
-            plain(_shown_name(queue)),
-            _depth(queue),
-            f"{queue.high_water:,}",
-            "" if age is None else duration(age),
-            f"{queue.in_flight:,}",
-            f"{queue.delivered:,}",
-            f"{sum(queue.discarded.values()):,}",
-            plain(_result(queue.last_result)),
-            plain(_next_attempt(queue)),
-            *([loss] if any(losses) else []),
-        )
-    return made
+    show_table(columns, map(row, queues, losses), numbers=numbers)
 
 
 def _depth(queue: QueueStatus) -> str:
@@ -200,7 +189,7 @@ def _next_attempt(queue: QueueStatus) -> str:
 
 
 def _first_loss(queue: QueueStatus) -> str:
-    """In what time the first indication will be lost, by the deliverer's own clock."""
+    """Return the time until the first loss, by the deliverer's clock."""
     due, accepted = queue.first_loss_due_time, queue.oldest_indication_time
     if due is None or accepted is None:
         return ""
@@ -219,24 +208,20 @@ def _retry(retry: RetryStatus, *, lifetime: float) -> str:
     return f"retry: {number}, {wait}; {kept}"
 
 
-def _shown_name(queue: QueueStatus) -> str:
-    return queue.name if queue.relay_to is None else f"{queue.name}, relay to {queue.relay_to}"
-
-
-def _attempt_table(attempts: Sequence[AttemptStatus]) -> "Table":
+def _show_attempts(attempts: Sequence[AttemptStatus]) -> None:
     numbers = ("sequence", "attempt", "ms")
-    made = table("time", "identifier", *numbers, "result", right=frozenset(numbers))
-    for attempt in attempts:
-        number = attempt.sequence_number
-        made.add_row(
+    rows = (
+        (
             str(attempt.time),
-            plain(attempt.identifier or ""),
-            "" if number is None else str(number),
+            attempt.identifier,
+            None if attempt.sequence_number is None else str(attempt.sequence_number),
             str(attempt.attempt),
             f"{attempt.seconds * 1000:,.1f}",
-            plain(_result(attempt)),
+            _result(attempt),
         )
-    return made
+        for attempt in attempts
+    )
+    show_table(("time", "identifier", *numbers, "result"), rows, numbers=numbers)
 
 
 def _result(outcome: OutcomeStatus | AttemptStatus | None) -> str:
@@ -246,7 +231,7 @@ def _result(outcome: OutcomeStatus | AttemptStatus | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A length of time as people say it: 4 s, 3 min 20 s, 2 h 5 min, 4 d 2 h."""
+    """Format seconds as 4 s, 3 min 20 s, 2 h 5 min or 4 d 2 h."""
     left = int(seconds)
     for unit, size, below, part in (
         ("d", 86400, "h", 3600),

@@ -30,10 +30,10 @@ from pillion_sidecar.settings import (
 )
 from pillion_sidecar.supervision import PartFailed, first
 
-#: Stands for the name of a gateway's IndicationService.
+#: Placeholder of --gateway for the name of the gateway's IndicationService.
 SERVICE = "{service}"
-#: Seconds after which a thread that wants the interpreter gets it: the thread that commits waits so
-#: long at most for a busy event loop, instead of 5 ms.
+#: Switch interval of the interpreter: the maximum wait of the committing thread for a busy event
+#: loop, instead of 5 ms.
 SWITCH_SECONDS = 0.0005
 HELP = f"""\
 Run a deliverer: accept indications from publishers, and deliver each to every subscribed
@@ -99,7 +99,7 @@ def add_gateway_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def intake_tls(args: argparse.Namespace) -> TLSFiles | None:
-    """Return with what intake is served over TLS. Raises CommandError."""
+    """Return the certificate and key of the intake. Raises CommandError."""
     certificate, key = args.intake_tls_certificate, args.intake_tls_key
     if certificate is None and key is None:
         return None
@@ -111,7 +111,7 @@ def intake_tls(args: argparse.Namespace) -> TLSFiles | None:
 
 
 def token_keys(args: argparse.Namespace) -> Path | None:
-    """Return the file of the keys of tokens. Raises CommandError."""
+    """Check --token-keys. Raises CommandError."""
     keys: Path | None = args.token_keys
     if keys is None:
         return None
@@ -121,8 +121,8 @@ def token_keys(args: argparse.Namespace) -> Path | None:
         )
     if args.administration is None:
         raise _wrong(
-            "--token-keys needs --administration HOST:PORT, such as 127.0.0.1:8290: whoever may"
-            " publish may not drain and purge"
+            "--token-keys needs --administration HOST:PORT, such as 127.0.0.1:8290: a publisher"
+            " must not drain or purge"
         )
     return keys
 
@@ -144,7 +144,7 @@ def gateway_access(args: argparse.Namespace) -> GatewayAccess | None:
 
 
 def _scheme(url: str) -> str | None:
-    """Return the scheme of a URL that leads to a host and no further; None for any other."""
+    """Return the scheme of a URL with only a host and port; None for any other."""
     try:
         parts = urlsplit(url)
         known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -172,7 +172,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--service",
         metavar="NAME",
-        help="the IndicationService to run as [the only one in the folder]",
+        help="IndicationService to run [the only one in the folder]",
     )
     parser.add_argument(
         "--intake",
@@ -239,12 +239,11 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def address(text: str) -> Address:
-    """Read HOST:PORT; an IPv6 address stands in brackets."""
     return Address(*host_and_port(text, example="127.0.0.1:8288"))
 
 
 def _keep_apart(journal: Path | None, resources: Path) -> None:
-    """A journal's files are not resources, and a folder of resources may be replaced as a whole."""
+    """Refuse one folder for both: the resource folder may be replaced as a whole."""
     if journal is not None and journal.resolve() == resources.resolve():
         text = f"--journal {journal} is the folder of --resources: name another one"
         raise CommandError(text, code=Exit.USAGE)
@@ -309,8 +308,7 @@ async def _serve(settings: Settings, *, log_records_dropped: Callable[[], int]) 
 
 async def _announce(deliverer: Deliverer) -> None:
     await deliverer.started.wait()
-    # What is there by now stays. Walked again at each full collection, it would stop everything
-    # for some 15 ms.
+    # The present objects stay. Without freeze each full collection would take 15 ms for them.
     gc.collect()
     gc.freeze()
     addresses = {"intake": deliverer.intake_url, "telemetry": deliverer.telemetry_url}

@@ -1,10 +1,11 @@
-"""``pillion validate DIR``: says everything that is wrong with a folder of resources."""
+"""``pillion validate``: report every problem of a resource folder."""
 
 import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
 
+from pillion_cli.arguments import add_output_argument
 from pillion_cli.exits import CommandError, Exit
 from pillion_sidecar.config.loader import load_folder
 from pillion_sidecar.config.problems import ConfigurationError, Problem
@@ -25,15 +26,13 @@ exit codes: 0 valid, 1 there are problems, 2 a wrong command line or no such fol
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("directory", type=Path, metavar="DIR", help="the folder")
+    parser.add_argument("directory", type=Path, metavar="DIR", help="folder of resource files")
     parser.add_argument(
         "--service",
         metavar="NAME",
-        help="the IndicationService to check, if there are several",
+        help="IndicationService to check, if there are several",
     )
-    parser.add_argument(
-        "--output", choices=("text", "json"), default="text", help="how to show it [text]"
-    )
+    add_output_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:

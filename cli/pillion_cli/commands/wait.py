@@ -1,4 +1,4 @@
-"""``pillion wait``: until a deliverer has started."""
+"""``pillion wait``: wait until a deliverer has started."""
 
 import argparse
 import json
@@ -26,9 +26,9 @@ exit codes: 0 it has started, 1 it has not in that time, 2 a wrong command line.
 DEFAULT_TELEMETRY = "http://127.0.0.1:8289"
 #: The default of --timeout (seconds).
 TIMEOUT = 60.0
-#: Seconds between two looks: little beside what a start takes.
+#: Seconds between two polls, short compared with a start.
 PACE = 0.02
-#: Seconds that one look may take.
+#: Timeout of one poll (seconds).
 LOOK_SECONDS = 2.0
 
 
@@ -66,10 +66,7 @@ def wait_until_started(
     now: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> None:
-    """Look again and again, for at most ``within`` seconds and the last look.
-
-    Raises :class:`CommandError`, with what was last seen, where it has not started by then.
-    """
+    """Poll for ``within`` seconds. Raises CommandError with the last answer."""
     end = now() + within
     while (missing := _missing(client)) is not None:
         if now() >= end:
@@ -78,7 +75,7 @@ def wait_until_started(
 
 
 def _missing(client: DelivererClient) -> str | None:
-    """Why it does not count as started; None where it does."""
+    """Return why the deliverer has not started; None if it has."""
     try:
         answer = client.get("/startupz")
     except Unreachable as failure:

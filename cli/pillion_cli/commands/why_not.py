@@ -1,12 +1,11 @@
-"""``pillion why-not``: by which rule a pod has no sidecar."""
+"""``pillion why-not``: explain why a pod has no sidecar."""
 
 import argparse
 import asyncio
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pillion_cli.arguments import add_output_argument
+from pillion_cli.arguments import add_cluster_arguments, add_output_argument
 from pillion_cli.exits import CommandError, Exit
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ TIMEOUT = 30.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pod", metavar="POD", help="the name of the pod")
+    parser.add_argument("pod", metavar="POD", help="name of the pod")
     parser.add_argument(
         "--namespace", "-n", metavar="NAME", default="default", help="its namespace [%(default)s]"
     )
@@ -43,8 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the operator's namespace, if the webhook's configuration does not name it "
         "[%(default)s]",
     )
-    parser.add_argument("--kubeconfig", metavar="FILE", type=Path, help="how to reach the cluster")
-    parser.add_argument("--context", metavar="NAME", help="the kubeconfig's context [its current]")
+    add_cluster_arguments(parser)
     add_output_argument(parser)
 
 
@@ -66,7 +64,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def shown(found: "Explanation", *, namespace: str, pod: str, output: str) -> str:
-    """The explanation as text or as a JSON object."""
     injected = found.rule == "HasOne"
     if output == "json":
         return json.dumps(
@@ -99,7 +96,7 @@ async def _explained(args: argparse.Namespace) -> "Explanation":
 async def explained(
     cluster: "Api", *, namespace: str, pod: str, operator_namespace: str
 ) -> "Explanation":
-    """Ask the cluster, and explain. Raises CommandError where there is no such pod."""
+    """Raises CommandError if there is no such pod."""
     from pillion_operator.cluster.types import POD, our_type
     from pillion_operator.injection.explaining import Surroundings, explain
 
@@ -117,7 +114,7 @@ async def explained(
 
 
 async def _cluster_wide(cluster: "Api", namespace: str) -> dict[str, Any]:
-    """What a user of one namespace may not be allowed to read."""
+    """Read what a user of one namespace may not be allowed to read."""
     from pillion_operator.cluster.api import ApiError
     from pillion_operator.cluster.types import MUTATING_WEBHOOK, NAMESPACE
 

@@ -1,20 +1,18 @@
 """The seven rules by which a listener puts indications in order (D.5, DSP1054 7.10).
 
-Pure: what has arrived goes in with the time of its arrival, what is to be done with it comes out.
-A sender is identified by its address and the path that it posts to. For each one:
+Pure: the caller passes the arrival time. The rules for each sender (address and path):
 
-1. an indication without a sequence identifier: what is held is delivered, then the indication; the
-   context is forgotten;
-2. the first indication of all may have any number;
-3. another context: while one of its identifiers is remembered, late and dropped (it is an old
-   one); else what is held is delivered, and the numbers are expected from 0;
-4. the expected number: delivered, and what is held behind it without a gap;
-5. a number that is remembered: a duplicate, dropped;
-6. a number below the expected one that is not remembered: late, dropped;
-7. a number above it: held until the gap fills, or its own lifetime ends.
+1. no sequence identifier: deliver what is held, then the indication; forget the context;
+2. the first indication of the sender: any number is accepted;
+3. another context: late and dropped while one of its identifiers is remembered; else deliver what
+   is held, and expect the numbers from 0;
+4. the expected number: deliver it, and what is held behind it without a gap;
+5. a remembered number: a duplicate, dropped;
+6. a lower number that is not remembered: late, dropped;
+7. a higher number: held until the gap fills or its lifetime ends.
 
 An identifier is remembered for a lifetime after it was last seen. All memory is bounded: beyond the
-bounds, the oldest is forgotten, or delivered before its time.
+bounds, the oldest is forgotten, or delivered early.
 """
 
 from collections import Counter, OrderedDict
@@ -45,13 +43,11 @@ class SequenceIdentifier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome(Generic[Item]):
-    """The outcome of one indication, and the numbers that were skipped just before it."""
-
     item: Item
     identifier: SequenceIdentifier | None
     verdict: Verdict
     reason: str
-    #: How many numbers before this one are missing, and never will be delivered.
+    #: Count of numbers before this one that will never be delivered.
     missing: int = 0
 
 
@@ -87,11 +83,11 @@ class _Sender(Generic[Item]):
         return before - len(self.remembered)
 
     def due(self) -> float:
-        """When the lifetime of the indication that is held longest ends."""
+        """Return the end of the lifetime of the indication that is held longest."""
         return next(iter(self.held.values()))[0]
 
     def release(self, upto: int, reason: str) -> list[Outcome[Item]]:
-        """Deliver what is held up to a number, in order, giving up the numbers between."""
+        """Deliver what is held up to a number, in order, and skip the gaps."""
         released = []
         for number in sorted(number for number in self.held if number <= upto):
             missing = max(0, number - self.expected)
@@ -122,10 +118,10 @@ def _after(number: int) -> int:
 
 
 class Sequencer(Generic[Item]):
-    """Puts indications in order, sender by sender.
+    """Puts the indications of each sender in order.
 
-    ``lifetime``: the lifetime of a sequence identifier in seconds; DSP1054 has it as
-    DeliveryRetryAttempts * DeliveryRetryInterval * 10. Times are of any clock that never goes back.
+    ``lifetime`` is that of a sequence identifier in seconds: in DSP1054, DeliveryRetryAttempts *
+    DeliveryRetryInterval * 10. Times are of a monotonic clock.
     """
 
     def __init__(
@@ -151,7 +147,7 @@ class Sequencer(Generic[Item]):
     def receive(
         self, sender: Hashable, item: Item, identifier: SequenceIdentifier | None, *, now: float
     ) -> list[Outcome[Item]]:
-        """What becomes of ``item``, and of others that were held until now, in order."""
+        """Return the outcomes of ``item`` and of items that were held, in order."""
         outcomes = self._evict(sender)
         state = self._senders.setdefault(sender, _Sender())
         self._senders.move_to_end(sender)
@@ -163,7 +159,7 @@ class Sequencer(Generic[Item]):
         return outcomes + self._keep_bounds(state)
 
     def next_due(self) -> float | None:
-        """When :meth:`expire` has something to deliver; None while nothing is held."""
+        """Return when to call :meth:`expire`; None while nothing is held."""
         return min((state.due() for state in self._senders.values() if state.held), default=None)
 
     def expire(self, now: float) -> list[Outcome[Item]]:
@@ -178,7 +174,7 @@ class Sequencer(Generic[Item]):
         return outcomes
 
     def flush(self) -> list[Outcome[Item]]:
-        """Deliver all that is held, as when the listener ends."""
+        """Deliver everything that is held."""
         outcomes: list[Outcome[Item]] = []
         for state in self._senders.values():
             outcomes += _flush(state, "the listener ends")

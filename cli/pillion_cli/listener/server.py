@@ -1,36 +1,125 @@
 """The listener over HTTP: any path accepts indications; ``/-/`` controls the listener.
 
-A request is answered when its indication has been judged by the seven rules (D.5), and successfully
-whatever the verdict, as a real listener does: a duplicate must not be sent again.
+A request is answered after the seven rules (D.5) have judged its indication, and with success for
+every verdict, as by a real listener: a duplicate must not be sent again.
 """
 
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, replace
 
 from aiohttp import web
 
 from pillion_cim.schema import Schema
 from pillion_cli.exits import CLIError
-from pillion_cli.listener.arrival import (
+from pillion_cli.listener.arrivals import (
+    MOST_AT_ONCE,
     Arrival,
     ArrivalError,
+    Arrivals,
     Export,
     ExportRefusedError,
+    Reporter,
+    Summary,
     read_cloud_event,
     read_export,
 )
-from pillion_cli.listener.behaviour import Behaviour, BehaviourError
-from pillion_cli.listener.report import MOST_AT_ONCE, Arrivals, Reporter, Summary
 from pillion_cli.listener.sequence import Outcome, Sequencer
 from pillion_sidecar.clock import Clock, Timer, Timers
 
-#: Bytes of a request's body.
+#: Seconds: longer than any deliverer waits.
+LONGEST_WAIT = 86_400.0
+
+
+class BehaviourError(CLIError, ValueError):
+    """The behaviour is not valid; the message names field, value and remedy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behaviour:
+    """The injected faults; none by default.
+
+    The first that is set of ``hang``, ``close``, ``garbage``, ``redirect``, ``cim_error`` and
+    ``status`` decides; ``fail`` alone means status 503.
+    """
+
+    #: Number of requests with a fault; None: all.
+    fail: int | None = None
+    #: HTTP status of the answer. Below 300 the indication is accepted.
+    status: int | None = None
+    #: Retry-After of an answer with ``status`` (seconds).
+    retry_after: int | None = None
+    #: Read the request and never answer.
+    hang: bool = False
+    #: Accept the indication and close the connection without an answer.
+    close: bool = False
+    #: Answer with bytes that are not HTTP.
+    garbage: bool = False
+    #: CIM status code of an export response.
+    cim_error: int | None = None
+    #: Answer with 307 to this URL.
+    redirect: str | None = None
+    #: Seconds before any answer, a successful one too.
+    delay: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_range("fail", self.fail, 0, 10**9, "a number of requests")
+        _check_range("status", self.status, 200, 599, "a status of HTTP")
+        _check_range("retry_after", self.retry_after, 0, int(LONGEST_WAIT), "seconds")
+        _check_range("cim_error", self.cim_error, 1, 65535, "a CIM status code")
+        for field in ("hang", "close", "garbage"):
+            if not isinstance(getattr(self, field), bool):
+                raise BehaviourError(f"{field}: {getattr(self, field)!r} is neither true nor false")
+        if self.redirect is not None and not _is_url(self.redirect):
+            raise BehaviourError(f"redirect: {self.redirect!r} is no URL; give http://HOST/PATH")
+        if type(self.delay) not in (int, float) or not 0 <= self.delay <= LONGEST_WAIT:
+            raise BehaviourError(f"delay: {self.delay!r} is not seconds from 0 to 86400")
+
+    @property
+    def is_bad(self) -> bool:
+        special = self.hang or self.close or self.garbage or self.redirect is not None
+        told = self.cim_error is not None or self.status is not None
+        return self.fail != 0 and (special or told or self.fail is not None)
+
+    def after_one(self) -> "Behaviour":
+        """Return the behaviour after one more fault."""
+        return self if self.fail is None else replace(self, fail=max(0, self.fail - 1))
+
+    def changed(self, changes: object) -> "Behaviour":
+        """Return the behaviour of a JSON object. Raises BehaviourError."""
+        if not isinstance(changes, Mapping):
+            raise BehaviourError('give an object, such as {"status": 503, "fail": 3}')
+        known = asdict(self)
+        for field in changes:
+            if field not in known:
+                raise BehaviourError(f"there is no field {field!r}; there are {', '.join(known)}")
+        return Behaviour(**changes)
+
+
+def _check_range(field: str, value: object, low: int, high: int, what: str) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise BehaviourError(f"{field}: {value!r} is not {what} from {low} to {high}")
+
+
+def _is_url(value: object) -> bool:
+    return (
+        isinstance(value, str)
+        and value.startswith(("http://", "https://"))
+        and value.isascii()
+        and value.isprintable()
+        and " " not in value
+    )
+
+
+#: Maximum size of a request body (bytes).
 MAX_BODY = 4 * 1024 * 1024
 
-#: Seconds that requests under way are given at the end.
+#: Seconds for requests in progress at the end.
 GRACE = 2.0
 
 _CLOUD_EVENT = "application/cloudevents+json"
@@ -41,8 +130,8 @@ _GARBAGE = b"\x16\x03\x01 this is no HTTP\r\n\r\n"
 class Listener:
     """Accepts indications, or injects faults.
 
-    ``count``: :attr:`finished` is set once so many indications are delivered; None for never.
-    ``keep``: so many of the last ones can be read back.
+    :attr:`finished` is set after ``count`` delivered indications; ``/-/arrivals`` returns the last
+    ``keep``.
     """
 
     def __init__(
@@ -202,14 +291,14 @@ class Listener:
         return answer
 
     def _hung_up(self, request: web.Request, last: bytes = b"") -> web.StreamResponse:
-        """Close the connection. What is returned goes nowhere, but something must be."""
+        """Close the connection. The returned response is not sent."""
         if request.transport is not None:
             request.transport.write(last)
             request.transport.close()
         return web.Response()
 
     async def _wait(self, seconds: float) -> bool:
-        """Wait, and say whether it was for so long: not if the listener ends before."""
+        """Return False if the listener ended before."""
         over = asyncio.Event()
         timer = self._timers.call_later(seconds, over.set)
         waits = [asyncio.ensure_future(event.wait()) for event in (over, self._closing)]
@@ -227,17 +316,17 @@ class Listener:
     # --- control
 
     async def _show_behaviour(self, _request: web.Request) -> web.Response:
-        return web.json_response(self.behaviour.as_json())
+        return web.json_response(asdict(self.behaviour))
 
     async def _change_behaviour(self, request: web.Request) -> web.Response:
         try:
             self.behaviour = self.behaviour.changed(json.loads(await request.read() or b"{}"))
         except (BehaviourError, ValueError, RecursionError) as error:
             return web.json_response({"error": str(error)}, status=400)
-        return web.json_response(self.behaviour.as_json())
+        return web.json_response(asdict(self.behaviour))
 
     async def _show_summary(self, _request: web.Request) -> web.Response:
-        return web.json_response(self.summary.as_json())
+        return web.json_response(asdict(self.summary))
 
     async def _show_arrivals(self, request: web.Request) -> web.Response:
         asked = {"after": 0, "limit": MOST_AT_ONCE}
@@ -252,18 +341,14 @@ class Listener:
 
 
 class ListenError(CLIError):
-    """The address or the port cannot be listened on; the message says why."""
+    """The listener cannot listen on its address and port."""
 
 
 @asynccontextmanager
 async def serve(
     listener: Listener, *, address: str, port: int, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[str]:
-    """Serve while the context lasts, which is given the URL. Port 0 is any free one.
-
-    Raises:
-        ListenError: it cannot.
-    """
+    """Serve at the URL that the context yields. Port 0 takes a free port. Raises ListenError."""
     runner = web.AppRunner(
         listener.application(),
         access_log=None,

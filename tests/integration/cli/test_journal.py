@@ -92,7 +92,7 @@ async def test_a_flipped_byte_is_told_and_the_rest_is_there(
         assert await depth(deliverer) == 2
         assert await exported(folder, capsys) == [LINES[0], LINES[2]]
         assert await run("verify", str(folder)) == Exit.OK
-        assert "damaged bytes that a deliverer has put aside" in capsys.readouterr().out
+        assert "damaged bytes, quarantined by a deliverer" in capsys.readouterr().out
 
 
 async def test_what_was_discarded_is_listed_beside_a_deliverer_and_after_kill_9(

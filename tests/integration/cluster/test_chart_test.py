@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pillion_cli.checking.documents import KINDS
+from pillion_cli.cluster_check import KINDS
 from pillion_cli.main import command_parser, load
 from pillion_operator.cluster.types import our_type
 from pillion_operator.injection.decision import MOST_NAME

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import trustme
 
-from pillion_cli.listener.behaviour import Behaviour
-from pillion_cli.listener.server import serve
+from pillion_cli.listener.server import Behaviour, serve
 from pillion_sidecar.app import StartFailed
 from pillion_sidecar.delivery.handler import HoldCause
 from pillion_sidecar.testing import FakeTime

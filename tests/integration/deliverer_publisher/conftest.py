@@ -10,8 +10,7 @@ import pytest
 
 from pyspark_pillion.deliverer import Address, Deliverer
 from pyspark_pillion.options import parse_options
-from pyspark_pillion.rejects import FailOnInvalid, Rejects
-from pyspark_pillion.sending import Sender
+from pyspark_pillion.sending import FailOnInvalid, Rejects, Sender
 from support.between import Between
 from support.processes import ListenerProcess, listener_process
 from support.publisher import FakePace

@@ -18,7 +18,7 @@ from pyspark_pillion.errors import (
     RequestRefusedError,
     UndeliveredError,
 )
-from pyspark_pillion.rejects import RejectsFile
+from pyspark_pillion.sending import RejectsFile
 from support.between import lose_answer
 from support.fake_deliverer import hang_up
 from support.resources import alert_filter, subscription

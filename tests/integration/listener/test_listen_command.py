@@ -114,9 +114,9 @@ def test_https(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "part"),
     [
-        (["--port", "70000"], 2, "--port must be at least 0 and at most 65535, and is 70000"),
-        (["--count", "0"], 2, "--count must be at least 1"),
-        (["--keep", "1000001"], 2, "--keep must be at least 0 and at most 1000000"),
+        (["--port", "70000"], 2, "'70000' is not a whole number from 0 to 65535"),
+        (["--count", "0"], 2, "'0' is not a whole number from 1 to 1000000000"),
+        (["--keep", "1000001"], 2, "'1000001' is not a whole number from 0 to 1000000"),
         (["--lifetime", "nan"], 2, "--lifetime: 'nan' is not a number of seconds from 0; write 5,"),
         (["--status", "99"], 2, "--status: 99 is not a status of HTTP"),
         (["--retry-after", "-1"], 2, "--retry-after: -1"),

@@ -17,10 +17,9 @@ from pillion_cim.cimxml.headers import EXPORT_HEADERS
 from pillion_cim.cimxml.response import ExportResponseError, check_export_response
 from pillion_cim.model import CIMInstance, CIMValue
 from pillion_cim.schema import load_schema
-from pillion_cli.listener.behaviour import Behaviour
-from pillion_cli.listener.report import JSONReporter
+from pillion_cli.listener.arrivals import JSONReporter
 from pillion_cli.listener.sequence import Sequencer
-from pillion_cli.listener.server import MAX_BODY, Listener, serve
+from pillion_cli.listener.server import MAX_BODY, Behaviour, Listener, serve
 from pillion_sidecar.clock import Timer
 from pillion_sidecar.testing import FakeTime
 

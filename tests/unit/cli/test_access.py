@@ -80,7 +80,7 @@ def test_https_for_a_deliverer_without_tls_is_told() -> None:
         thread = threading.Thread(target=answer, args=(server,), daemon=True)
         thread.start()
         url = f"https://127.0.0.1:{server.getsockname()[1]}"
-        told = f"{url} does not speak TLS: write http:// in place of https://"
+        told = f"{url} does not use TLS: write http:// instead of https://"
         with pytest.raises(Unreachable, match=told), DelivererClient(url, timeout=10) as client:
             client.get("/v1/queues")
         thread.join()

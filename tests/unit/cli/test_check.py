@@ -10,12 +10,23 @@ from typing import Any
 
 import pytest
 
-from pillion_cli.checking.check import LOOK, Check, Reply, Step, World, condition
-from pillion_cli.checking.documents import KINDS, PART_OF, Plan, indication
-from pillion_cli.checking.endpoints import Arrived, HTTPSGateway
+from pillion_cli.cluster_check import (
+    KINDS,
+    LOOK,
+    PART_OF,
+    Arrived,
+    Check,
+    HTTPSGateway,
+    Plan,
+    Reply,
+    Step,
+    World,
+    condition,
+    indication,
+)
 from pillion_cli.commands import check as command
 from pillion_cli.exits import Exit
-from pillion_cli.listener.arrival import Arrival
+from pillion_cli.listener.arrivals import Arrival
 from pillion_cli.listener.sequence import Outcome, Verdict
 from pillion_cli.main import command_parser, main
 from pillion_operator.cluster.api import ApiError
@@ -202,7 +213,7 @@ async def test_without_an_operator_that_serves_the_namespace_this_is_said() -> N
     trial = Trial(FakeCluster(conditions=[]))
     failed = await trial.failure()
     assert "no operator has judged the IndicationService" in failed
-    assert "Does an operator run that serves this namespace?" in failed
+    assert "Does an operator serve this namespace?" in failed
     (told,) = [step for step in trial.steps if not step["ok"]]
     assert "no operator has judged the IndicationService" in told["failure"]
     assert sum(trial.slept) == pytest.approx(10, abs=LOOK)
@@ -280,13 +291,13 @@ async def test_what_is_not_delivered_in_time_is_published_anew_as_another() -> N
     assert await trial.run()
     assert len(set(trial.gateway.sent)) == 3
     failed = await Trial(gateway=FakeGateway(open=[pending])).failure()
-    assert "the listener has not taken it within 20 s" in failed
+    assert "the listener has not accepted it within 20 s" in failed
     assert PLAN.listener in failed
 
 
 async def test_a_delivery_to_somebody_else_is_none() -> None:
     trial = Trial(arrivals=FakeArrivals(everything=False), timeout=AT_ONCE)
-    assert "the listener has not got it" in await trial.failure()
+    assert "this listener has not received it" in await trial.failure()
 
 
 async def test_a_pod_that_would_have_no_deliverer_fails() -> None:

@@ -4,17 +4,15 @@ import io
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from pillion_cli.client import Answer, DelivererClient, Unreachable
 from pillion_cli.exits import CommandError, Exit
-from pillion_cli.group_publisher import GroupPublisher, with_members
+from pillion_cli.group_publisher import GroupPublisher, Moment, SenderGroup, with_members
 from pillion_cli.indications import Kind, batches
 from pillion_cli.publisher import Publisher, PublishOptions, summary_document, summary_lines
-from pillion_cli.sender_group import Moment, SenderGroup
 from pillion_sidecar.testing import FakeTime
 
 NO_FAULTS: dict[str, Any] = {"faults": [], "dropped": 0, "last": 0}
@@ -73,17 +71,6 @@ class Deliverer(DelivererClient):
         return [[line["sequence"] for line in lines] for lines in self.requests]
 
 
-@dataclass
-class Clocks:
-    time: FakeTime
-
-    def now(self) -> Moment:
-        return Moment(self.time.monotonic(), self.time.time())
-
-    def sleep(self, seconds: float) -> None:
-        self.time.advance(seconds)
-
-
 class World:
     def __init__(self, time: FakeTime, *, timeout: float = 60, **group: Any) -> None:
         self.time = time
@@ -95,7 +82,13 @@ class World:
             sleep=time.advance,
         )
         self.group = SenderGroup("g", **({"ordered": True} | group))
-        self.sender = GroupPublisher(self.publisher, self.client, self.group, time=Clocks(time))
+        self.sender = GroupPublisher(
+            self.publisher,
+            self.client,
+            self.group,
+            now=lambda: Moment(time.monotonic(), time.time()),
+            sleep=time.advance,
+        )
         self.summary = self.publisher.summary
 
     def publish(self, lines: int, *, size: int = 2, kind: Kind = Kind.NDJSON) -> None:
@@ -263,7 +256,7 @@ def test_where_the_faults_cannot_be_known_nothing_more_is_sent(
     world.publish(4)
     assert world.client.sequences == [[0, 1]]
     assert world.summary.failure is not None
-    assert re.search("its faults are not known|what became of 2", world.summary.failure)
+    assert re.search("its faults are unknown|the outcome of 2", world.summary.failure)
     assert world.summary.exit_code is Exit.PARTLY
 
 
@@ -295,7 +288,7 @@ def test_what_is_discarded_after_the_end_is_told_by_the_flush(fake_time: FakeTim
 
 def test_only_json_can_be_numbered(fake_time: FakeTime) -> None:
     world = World(fake_time)
-    with pytest.raises(CommandError, match="numbers indications in JSON alone"):
+    with pytest.raises(CommandError, match="needs indications in JSON"):
         world.publish(1, kind=Kind.CIM_XML)
 
 

@@ -14,8 +14,7 @@ import pytest
 from pillion_cim.schema import load_schema
 from pillion_cli.commands import journal
 from pillion_cli.exits import CommandError, Exit
-from pillion_cli.journal.reading import JournalReader
-from pillion_cli.journal.snapshot import Snapshot
+from pillion_cli.journal_reader import JournalReader, Snapshot
 from pillion_sidecar.indication import DiscardReason, GroupMember, Indication
 from pillion_sidecar.intake.decoding import decode_object, parse_json
 from pillion_sidecar.journal.files import File, SystemFiles
@@ -340,7 +339,7 @@ def test_a_folder_in_the_place_of_a_file_is_called_one(
     out = capsys.readouterr().out
     kind = "marks" if name == "marks" else "missing"
     assert (code, "sound" in out) == (Exit.FAILED, False)
-    assert f"{name}: a folder, and not a file: {kind}" in out
+    assert f"{name}: a folder instead of a file: {kind}" in out
 
 
 def test_verify_misses_a_segment_between_others_and_names_what_was_put_aside(
@@ -361,7 +360,7 @@ def test_verify_misses_a_segment_between_others_and_names_what_was_put_aside(
     assert run("verify", made.folder) == Exit.FAILED
     out = capsys.readouterr().out
     assert f"{segment_name(2)}: not there: missing" in out
-    assert f"{aside}: 5 damaged bytes that a deliverer has put aside" in out
+    assert f"{aside}: 5 damaged bytes, quarantined by a deliverer" in out
 
 
 def test_verify_calls_a_segment_of_no_bytes_empty(
@@ -383,7 +382,7 @@ def test_what_is_no_journal_is_a_wrong_command_line(
     words = {
         "nothing": "there is no folder",
         "file": "Not a directory",
-        "empty": "no segment in it",
+        "empty": "it has no segment",
     }
     if what == "file":
         path.write_text("x")
@@ -526,7 +525,7 @@ def test_what_was_kept_without_a_body_is_counted(
 
 def test_an_unknown_destination_is_named_with_those_that_there_are(made: Journal) -> None:
     made.write()
-    with pytest.raises(CommandError, match=r"'siem'.*knows destination-0, ") as failure:
+    with pytest.raises(CommandError, match=r"'siem'; it has destination-0, ") as failure:
         run("export", made.folder, "--destination", "siem")
     assert failure.value.code == Exit.USAGE
 

@@ -60,16 +60,16 @@ def test_a_misspelt_option_is_named_before_one_that_is_missing(
     [
         (
             ["alerts.ndjson", "publish"],
-            "'alerts.ndjson' stands before the command: write pillion publish …",
+            "'alerts.ndjson' is not a command: write pillion publish first",
         ),
         (
             ["--to", "http://h", "publish", "f"],
-            "'--to' stands before the command: write pillion publish …",
+            "'--to' is not a command: write pillion publish first",
         ),
         (
             ["journal", "DIR", "inspect"],
-            "argument action: 'DIR' is none of inspect, verify, "
-            "export, discards, which stand before DIR",
+            "argument action: 'DIR' is not an action: write one of inspect, verify, "
+            "export, discards before DIR",
         ),
         (["help", "publish"], "there is no command 'help': did you mean --help?"),
         (["version"], "there is no command 'version': did you mean --version?"),

@@ -326,7 +326,7 @@ def test_a_flush_of_a_deliverer_that_has_forgotten_is_no_success(
     publisher.flush()
     summary = publisher.summary
     assert (summary.forgotten, summary.exit_code) == (3, Exit.PARTLY)
-    assert "3 indications is not known" in (summary.failure or "")
+    assert "the outcome of 3 indications is unknown" in (summary.failure or "")
     assert "3 not known any more" in next(iter(summary_lines(summary)))
 
 

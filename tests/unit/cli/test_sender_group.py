@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from pillion_cli.sender_group import Moment, SenderGroup, Termination
+from pillion_cli.group_publisher import Moment, SenderGroup, Termination
 from pillion_sidecar.testing import FakeTime
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_cli.listener.arrival import ArrivalError, read_cloud_event
+from pillion_cli.listener.arrivals import ArrivalError, read_cloud_event
 from pillion_cli.listener.sequence import SequenceIdentifier
 
 EVENT = {"specversion": "1.0", "id": "1", "source": "s", "type": "t"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pillion_cli.listener.behaviour import Behaviour, BehaviourError
+from pillion_cli.listener.server import Behaviour, BehaviourError
 
 
 @pytest.mark.parametrize(

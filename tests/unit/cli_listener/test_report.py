@@ -3,8 +3,7 @@
 import json
 from dataclasses import replace
 
-from pillion_cli.listener.arrival import Arrival
-from pillion_cli.listener.report import JSONReporter, Summary, TextReporter
+from pillion_cli.listener.arrivals import Arrival, JSONReporter, Summary, TextReporter
 from pillion_cli.listener.sequence import Outcome, SequenceIdentifier, Verdict
 
 ARRIVAL = Arrival(

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pyspark_pillion.deliverer import Deliverer
-from pyspark_pillion.rejects import FailOnInvalid, Rejects
-from pyspark_pillion.sending import Sender
+from pyspark_pillion.sending import FailOnInvalid, Rejects, Sender
 from support.fake_deliverer import FakeDeliverer
 from support.publisher import FakePace, make_options
 

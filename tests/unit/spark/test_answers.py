@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_pillion.answers import Reply, read_accepted, read_flushed, shortened
+from pyspark_pillion.deliverer import Reply, read_accepted, read_flushed, shortened
 from pyspark_pillion.errors import ProtocolError
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_pillion.answers import Accepted, Refused, Reply
+from pyspark_pillion.deliverer import Accepted, Refused, Reply
 from pyspark_pillion.errors import (
     DelivererUnavailableError,
     FlushTimeoutError,
@@ -20,8 +20,7 @@ from pyspark_pillion.errors import (
     RequestRefusedError,
     UndeliveredError,
 )
-from pyspark_pillion.rejects import RejectsFile
-from pyspark_pillion.sending import Verdict, again, verdict
+from pyspark_pillion.sending import RejectsFile, Verdict, again, verdict
 from support.fake_deliverer import (
     Answer,
     FakeDeliverer,

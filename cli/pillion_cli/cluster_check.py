@@ -1,34 +1,136 @@
-"""The steps of an installation check, each reported as it ends."""
+"""A check of an installation: its resources, its steps, the gateway and the listener."""
 
 import asyncio
 import json
+import ssl
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pillion_cli.checking.documents import KINDS, Plan, indication
+import aiohttp
+
 from pillion_cli.exits import CLIError
+from pillion_cli.listener.arrivals import Arrival, Summary
+from pillion_cli.listener.sequence import Outcome
 from pillion_operator.cluster.api import FAILURES, ApiError
 from pillion_operator.cluster.types import CONFIG_MAP, Object, ResourceType, our_type
 from pillion_operator.injection.decision import has_deliverer
 from pillion_operator.names import INJECT_LABEL, gateway
 
-#: The time, in seconds.
-Monotonic = Callable[[], float]
-Sleep = Callable[[float], Awaitable[None]]
-#: Seconds between two looks at what the cluster does.
+#: The labels of the resources and the pod.
+PART_OF = {"app.kubernetes.io/part-of": "pillion", "app.kubernetes.io/component": "check"}
+
+#: The kinds of the resources, in order of creation; they are deleted in reverse.
+KINDS = (
+    "IndicationService",
+    "ListenerDestination",
+    "IndicationFilter",
+    "IndicationSubscription",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to create: ``name`` is that of every resource, ``listener`` a URL that the gateway's pod
+    can reach, ``publisher`` the namespace and service account of the token."""
+
+    namespace: str
+    name: str
+    listener: str
+    publisher: tuple[str, str]
+    #: Image of the pod of the injection check, which never runs.
+    image: str = "pillion-check"
+
+    def documents(self) -> list[dict[str, Any]]:
+        """Return the resources: a gateway, and one listener of all alerts."""
+        account = {"namespace": self.publisher[0], "serviceAccount": self.publisher[1]}
+        reference = {"name": self.name}
+        specs: dict[str, dict[str, Any]] = {
+            "IndicationService": {
+                "deliverer": {"mode": "Gateway"},
+                "publishers": [account],
+                # Reports an unreachable listener within the check's time.
+                "deliveryRetryIntervalSeconds": 1,
+            },
+            "ListenerDestination": {"destination": self.listener, "protocol": "CIM-XML"},
+            "IndicationFilter": {"query": "SELECT * FROM CIM_AlertIndication"},
+            "IndicationSubscription": {
+                "serviceRef": reference,
+                "filterRef": reference,
+                "destinationRef": reference,
+            },
+        }
+        return [
+            {
+                "apiVersion": our_type(kind).api_version,
+                "kind": kind,
+                "metadata": self._metadata(),
+                "spec": specs[kind],
+            }
+            for kind in KINDS
+        ]
+
+    def pod(self) -> dict[str, Any]:
+        metadata = self._metadata()
+        # The service need not exist, and the check's own has mode Gateway.
+        metadata["labels"] = {**metadata["labels"], INJECT_LABEL: f"{self.name}-sidecar"}
+        security = {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        container = {
+            "name": "application",
+            "image": self.image,
+            "securityContext": security,
+            "resources": {
+                "requests": {"cpu": "10m", "memory": "16Mi"},
+                "limits": {"cpu": "10m", "memory": "16Mi"},
+            },
+        }
+        context = {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": metadata,
+            "spec": {
+                "automountServiceAccountToken": False,
+                "securityContext": context,
+                "containers": [container],
+            },
+        }
+
+    def _metadata(self) -> dict[str, Any]:
+        return {"name": self.name, "namespace": self.namespace, "labels": dict(PART_OF)}
+
+
+def indication(identifier: str) -> dict[str, Any]:
+    return {
+        "class": "CIM_AlertIndication",
+        "properties": {
+            "IndicationIdentifier": identifier,
+            "AlertType": 5,
+            "PerceivedSeverity": 2,
+            "ProbableCause": 1,
+            "Description": "A check of the installation of Pillion: nothing has happened.",
+        },
+    }
+
+
+#: Seconds between two polls of the cluster.
 LOOK = 0.5
-#: Seconds that the gateway is given to deliver, of which its answer says more than our giving up.
+#: Seconds for the gateway to deliver. Its answer says more than a timeout of this client.
 DELIVERY = 20.0
-#: What is waited for: None once it holds, else what is the matter still.
-Probe = Callable[[], Awaitable[str | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     name: str
     seconds: float
-    #: None: it went well.
     failure: str | None
 
     def as_text(self) -> str:
@@ -47,12 +149,8 @@ class Step:
         )
 
 
-#: Shows a step as soon as it has ended.
-Report = Callable[[Step], object]
-
-
 class Cluster(Protocol):
-    """The API server. The methods raise what ``pillion_operator.cluster.api.FAILURES`` names."""
+    """The API server. The methods raise ``pillion_operator.cluster.api.FAILURES``."""
 
     async def get(self, kind: ResourceType, namespace: str | None, name: str) -> Object | None: ...
 
@@ -63,7 +161,7 @@ class Cluster(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """An answer of the gateway; ``document`` is empty where it has no JSON object."""
+    """An answer of the gateway; ``document`` is empty without a JSON object."""
 
     status: int
     text: str
@@ -71,7 +169,7 @@ class Reply:
 
 
 class Gateway(Protocol):
-    """The gateway's intake. Raises OSError if nothing answers, or ``ca`` does not verify it."""
+    """The gateway's intake. Raises OSError without an answer, or if ``ca`` does not verify it."""
 
     async def publish(
         self, indication: Object, *, ca: str, token: str | None, wait: float
@@ -84,7 +182,7 @@ class Arrivals(Protocol):
 
 
 class CheckError(CLIError):
-    """A step failed; the message gives the cause and where to look."""
+    """A step failed; the message names the cause and where to look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,15 +190,16 @@ class World:
     cluster: Cluster
     gateway: Gateway
     arrivals: Arrivals
-    monotonic: Monotonic
-    sleep: Sleep
-    report: Report
+    monotonic: Callable[[], float]
+    sleep: Callable[[float], Awaitable[None]]
+    #: Called at the end of each step.
+    report: Callable[[Step], object]
     token: Callable[[], str]
 
 
 class Check:
-    """One check. ``identifier`` gives a new one each time, ``timeout`` is in seconds for each step;
-    ``injection``: try that a pod gets a sidecar.
+    """One check. ``identifier`` returns a new identifier at each call; ``timeout`` (seconds) is for
+    each step; ``injection`` also checks that a pod gets a sidecar.
     """
 
     def __init__(
@@ -118,11 +217,11 @@ class Check:
         self._timeout = timeout
         self._injection = injection
         self._ca = ""
-        #: The identifier of what was published last.
+        #: The identifier of the last indication.
         self._sent = ""
 
     async def run(self) -> bool:
-        """Take all steps, and remove everything again; whether all went well."""
+        """Take all steps and remove the resources; return whether all steps succeeded."""
         steps: list[tuple[str, Callable[[], Awaitable[None]]]] = [
             ("nothing is left of a check before", self._remove),
             ("the API server takes the resources", self._create),
@@ -154,12 +253,12 @@ class Check:
                 return False
         return True
 
-    async def _until(self, probe: Probe, *, look: str) -> None:
-        """Wait until the probe returns None; ``look`` says where to look if it does not."""
+    async def _until(self, probe: Callable[[], Awaitable[str | None]], *, look: str) -> None:
+        """Wait until the probe returns no problem; ``look`` says where to look for the cause."""
         end = self._world.monotonic() + self._timeout
-        while (matter := await probe()) is not None:
+        while (problem := await probe()) is not None:
             if self._world.monotonic() >= end:
-                raise CheckError(f"after {self._timeout:g} s {matter}. {look}")
+                raise CheckError(f"after {self._timeout:g} s {problem}. {look}")
             await self._world.sleep(LOOK)
 
     # ------------------------------------------------------------------ resources
@@ -180,14 +279,14 @@ class Check:
             await self._world.cluster.delete(our_type(kind), self._plan.namespace, self._plan.name)
         await self._until(
             self._left,
-            look="A destination goes only once the operator has taken its finalizer off.",
+            look="A destination is deleted only after the operator has removed its finalizer.",
         )
 
     async def _left(self) -> str | None:
         left = [kind for kind in KINDS if await self._get(kind) is not None]
         if not left:
             return None
-        return f"{', '.join(left)} {self._plan.name} of {self._plan.namespace} is there"
+        return f"{', '.join(left)} {self._plan.name} of {self._plan.namespace} still exists"
 
     async def _get(self, kind: str) -> Object | None:
         return await self._world.cluster.get(our_type(kind), self._plan.namespace, self._plan.name)
@@ -195,8 +294,8 @@ class Check:
     async def _accepted(self) -> None:
         await self._until(
             self._not_accepted,
-            look="Does an operator run that serves this namespace? Its log and the resources' "
-            "conditions say more.",
+            look="Does an operator serve this namespace? See its log and the conditions of the "
+            "resources.",
         )
 
     async def _not_accepted(self) -> str | None:
@@ -221,7 +320,7 @@ class Check:
         found = condition(await self._get("IndicationSubscription"), "Ready")
         if found is None:
             return "the subscription has no condition Ready"
-        # Ready is true as well where no deliverer runs yet.
+        # Ready is also true before a deliverer runs.
         if (found["status"], found["reason"]) == ("True", "InForce"):
             return None
         return f"the subscription is {found['reason']}: {found['message']}"
@@ -232,8 +331,8 @@ class Check:
         namespace = self._plan.namespace
         await self._until(
             self._not_shut,
-            look="The gateway's log says what it waits for: its pod is ready, and behind its "
-            "Service, only once the operator has told it the API server's keys of tokens. See "
+            look="The gateway's pod is ready only after the operator has given it the API server's "
+            "keys of tokens. Its log says what it waits for: "
             f"`kubectl --namespace {namespace} logs {gateway(self._plan.name)}-0`.",
         )
 
@@ -242,7 +341,7 @@ class Check:
         found = await self._world.cluster.get(CONFIG_MAP, self._plan.namespace, name)
         self._ca = str(((found or {}).get("data") or {}).get("ca.crt") or "")
         if not self._ca:
-            return f"there is no ConfigMap {name} with ca.crt, by which publishers know the gateway"
+            return f"there is no ConfigMap {name} with ca.crt, which verifies the gateway"
         reply = await self._publish(token=None)
         if isinstance(reply, str):
             return reply
@@ -255,15 +354,15 @@ class Check:
     async def _deliver(self) -> None:
         await self._until(
             self._not_delivered,
-            look="The gateway's log and the conditions of the destination say more: can its pod "
-            f"reach {self._plan.listener}?",
+            look=f"Can the gateway's pod reach {self._plan.listener}? See its log and the "
+            "conditions of the destination.",
         )
         try:
             await asyncio.wait_for(self._world.arrivals.arrived(self._sent), self._timeout)
         except TimeoutError:
             raise CheckError(
-                "the gateway says that it is delivered, and the listener has not got it: does "
-                f"another program listen at {self._plan.listener}?"
+                "the gateway has delivered the indication, but this listener has not received it: "
+                f"does another program listen at {self._plan.listener}?"
             ) from None
 
     async def _not_delivered(self) -> str | None:
@@ -280,11 +379,11 @@ class Check:
         if reply.status == 200 and reply.document.get("delivered") == 1:
             return None
         if reply.status == 202:
-            return f"the listener has not taken it within {DELIVERY:g} s: {said}"
+            return f"the listener has not accepted it within {DELIVERY:g} s: {said}"
         return f"the gateway answers {reply.status}: {said}"
 
     async def _publish(self, *, token: str | None) -> Reply | str:
-        """Publish a new indication; return the gateway's answer, or why there is none."""
+        """Publish a new indication; return the answer, or why there is none."""
         self._sent = self._identifier()
         try:
             return await self._world.gateway.publish(
@@ -307,7 +406,7 @@ class Check:
 
 
 def condition(resource: Object | None, kind: str) -> Object | None:
-    """The condition of a resource, where it is about what the resource says now."""
+    """Return a condition of the current generation of a resource."""
     status = (resource or {}).get("status") or {}
     for found in status.get("conditions") or ():
         if found["type"] == kind and _current(found, resource):
@@ -319,3 +418,76 @@ def condition(resource: Object | None, kind: str) -> Object | None:
 def _current(found: Object, resource: Object | None) -> bool:
     generation = ((resource or {}).get("metadata") or {}).get("generation")
     return bool(found.get("observedGeneration", generation) == generation)
+
+
+#: Seconds beyond the timeout of the request.
+NETWORK = 10.0
+#: Characters of an answer that are shown.
+SHOWN = 500
+
+
+class HTTPSGateway:
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def publish(
+        self, indication: Object, *, ca: str, token: str | None, wait: float
+    ) -> Reply:
+        """Publish, and wait at most ``wait`` seconds until it is delivered."""
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        limit = aiohttp.ClientTimeout(total=wait + NETWORK)
+        try:
+            context = ssl.create_default_context(cadata=ca)
+            # RFC 9525 6.3: a name counts in subjectAltName only.
+            context.hostname_checks_common_name = False
+            async with (
+                aiohttp.ClientSession(timeout=limit) as session,
+                session.post(
+                    f"{self._url}/v1/indications",
+                    params={"ack": "delivered", "timeout": f"{wait:g}"},
+                    json=dict(indication),
+                    headers=headers,
+                    ssl=context,
+                    allow_redirects=False,
+                ) as answer,
+            ):
+                text = await answer.text(errors="replace")
+                return Reply(status=answer.status, text=text[:SHOWN], document=_document(text))
+        except aiohttp.ClientConnectorError as error:
+            # The outer error shows only the connection's key.
+            raise OSError(str(error.os_error)) from error
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise OSError(str(error) or type(error).__name__) from error
+
+
+def _document(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+class Arrived:
+    """A listener's reporter that a check can wait on."""
+
+    def __init__(self) -> None:
+        # A check publishes only a few indications.
+        self._events: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+
+    async def arrived(self, identifier: str) -> None:
+        await self._events[identifier].wait()
+
+    def started(self, url: str) -> None:
+        pass
+
+    def happened(self, outcome: Outcome[Arrival]) -> None:
+        identifier = outcome.item.text("IndicationIdentifier")
+        if identifier is not None:
+            self._events[identifier].set()
+
+    def answered(self, what: str, *, path: str) -> None:
+        pass
+
+    def ended(self, summary: Summary) -> None:
+        pass

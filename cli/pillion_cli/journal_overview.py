@@ -1,12 +1,11 @@
-"""What is in a journal, summed up. What indications say, and the URLs of listeners, are no part of
-it."""
+"""A summary of a journal, and the export of its indications."""
 
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from pillion_cli.journal.reading import JournalReader, Judged, Outcome, State, rfc_3339
+from pillion_cli.journal_reader import JournalReader, Judged, Outcome, State, rfc_3339
 from pillion_sidecar.indication import GroupMember
 from pillion_sidecar.journal.ports import QueueState
 from pillion_sidecar.journal.records import (
@@ -22,7 +21,7 @@ from pillion_sidecar.journal.segments import VERSION, segment_name, segment_of
 
 @dataclass(slots=True)
 class Waiting:
-    """What waits for one reason: for a destination, in a group."""
+    """Pending indications of a destination or a group."""
 
     pending: int = 0
     #: Journal time of the oldest acceptance.
@@ -48,7 +47,7 @@ class _Segment:
 class Overview:
     reader: JournalReader
     queues: dict[int, Waiting] = field(default_factory=dict)
-    #: By source and group: held indications, and the least sequence that waits.
+    #: By source and group: held indications, and the lowest held sequence.
     groups: dict[tuple[str | None, str | None], Waiting] = field(default_factory=dict)
     sequences: dict[tuple[str | None, str | None], int] = field(default_factory=dict)
     segments: dict[int, _Segment] = field(default_factory=dict)
@@ -74,7 +73,7 @@ class Overview:
         if one.is_held:
             self._hold(one, accepted_at)
         if is_live:
-            # A copy stands for the record that was given: it is what is read back.
+            # The copy is read back instead of the record.
             copied_to = self.reader.account.copies.get(one.frame.id)
             home = one.segment if copied_to is None else segment_of(copied_to)[0]
             self._segment(home).live_records += 1
@@ -159,16 +158,16 @@ def _state(state: QueueState | None) -> dict[str, Any]:
 
 @dataclass(slots=True, kw_only=True)
 class Export:
-    #: Those too of which every place is settled.
+    #: Also settled indications.
     all: bool = False
-    #: Only those for this destination.
+    #: Only indications for this destination.
     destination: str | None = None
     envelope: bool = False
-    #: Indications that were asked for and whose bodies were not kept.
+    #: The number of exported indications without a body.
     bodiless: int = field(default=0, init=False)
 
     def lines(self, reader: JournalReader) -> Iterator[bytes]:
-        """Give the lines, without their ends."""
+        """Yield lines without line breaks."""
         for one in reader.indications():
             if not self._is_wanted(reader, one):
                 continue
@@ -195,7 +194,7 @@ class Export:
 
 
 def line_of(record: IndicationRecord) -> bytes:
-    """Return an indication in the form in which publishers send it."""
+    """Return an indication as a publisher sends it."""
     members: dict[str, Any] = {}
     envelope = record.envelope
     if envelope.source is not None:
@@ -209,7 +208,7 @@ def line_of(record: IndicationRecord) -> bytes:
     body = record.body.strip()
     if not members:
         return body
-    # The body is an object with members, so what ends it is its last character.
+    # The body is an object with members, so its last character closes it.
     return body[:-1] + b"," + _json(members)[1:]
 
 
