@@ -9,6 +9,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from importlib.metadata import version
 
 from aiohttp import web
@@ -37,7 +38,7 @@ from pillion_operator.telemetry.health import WatchHealth
 from pillion_operator.telemetry.metrics import Family, Metrics
 from pillion_operator.telemetry.server import telemetry_app
 from pillion_operator.watching import WATCHED, watch
-from pillion_sidecar.connections import HTTPLog, connections
+from pillion_sidecar.connections import Connection, HTTPLog
 
 logger = logging.getLogger("pillion.operator")
 
@@ -314,7 +315,7 @@ class Operator:
         assert runner.server is not None
         try:
             server = await asyncio.get_running_loop().create_server(
-                connections(runner.server),
+                partial(Connection, runner.server),
                 address.host,
                 address.port,
                 ssl=tls.context if tls is not None else None,

@@ -34,7 +34,7 @@ from pillion_sidecar.handlers.callbacks import HTTPCallbackPoster
 from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
 from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.resolver import Resolver
-from pillion_sidecar.http_errors import answer_the_rest
+from pillion_sidecar.http_errors import OriginPolicy, answer_the_rest
 from pillion_sidecar.http_server import AddressTaken, Listeners
 from pillion_sidecar.intake.bodies import MOST_BODY_BYTES
 from pillion_sidecar.intake.formats import INTAKE_KINDS
@@ -55,7 +55,6 @@ from pillion_sidecar.journal_runtime import (
 )
 from pillion_sidecar.memory import container_limit, tls_connections
 from pillion_sidecar.openapi import add_openapi_route
-from pillion_sidecar.origins import OriginPolicy
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.duplicates import DuplicateMemory
 from pillion_sidecar.reliability.message_groups import Groups
@@ -306,9 +305,9 @@ class Deliverer:
 
     def _applications(self) -> dict[str, web.Application]:
         """What each listener serves, by the listener's name."""
-        # A guard asks for tokens, which a web page does not have.
-        guard, host = self._access.guard, self._settings.intake.host
-        origins = OriginPolicy(host) if guard is None else None
+        # A web page has no token.
+        tokens, host = self._access.tokens, self._settings.intake.host
+        origins = OriginPolicy(host) if tokens is None else None
         intake = create_intake(
             context=self._context,
             schema=self._schema,
@@ -316,7 +315,7 @@ class Deliverer:
             gate=self._gate,
             observer=self._metrics,
             callbacks=self._callbacks,
-            guard=guard,
+            tokens=tokens,
             origins=origins,
         )
         telemetry = self._telemetry()
@@ -343,14 +342,14 @@ class Deliverer:
             applications["telemetry"],
             self._settings.telemetry,
             option="--telemetry",
-            entrance=self._plain("telemetry", self._shares.telemetry, head=TELEMETRY_HEAD_BYTES),
+            acceptor=self._plain("telemetry", self._shares.telemetry, head=TELEMETRY_HEAD_BYTES),
         )
         if self._settings.administration is not None:
             self.administration_url = await self._listeners.serve(
                 applications["administration"],
                 self._settings.administration,
                 option="--administration",
-                entrance=self._plain("administration", self._shares.administration),
+                acceptor=self._plain("administration", self._shares.administration),
             )
         # A gateway's certificate and keys that are there already count for whoever comes first.
         await self._access.look()
@@ -358,7 +357,7 @@ class Deliverer:
             applications["intake"],
             self._settings.intake,
             option="--intake",
-            entrance=self._access.entrance or self._plain("intake", self._shares.intake),
+            acceptor=self._access.acceptor or self._plain("intake", self._shares.intake),
         )
         self.administration_url = self.administration_url or self.intake_url
         self.started.set()
@@ -374,7 +373,7 @@ class Deliverer:
         )
 
     def _plain(self, name: str, connections: int, *, head: int = HEAD_BYTES) -> ConnectionAcceptor:
-        """Make what takes up the connections of a listener for anybody."""
+        """Make the acceptor of a listener that asks for no tokens."""
         return ConnectionAcceptor(
             clock=self._clock,
             timers=self._timers,

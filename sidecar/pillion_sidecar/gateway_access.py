@@ -36,19 +36,18 @@ class GatewayAccess:
         metrics: GatewayMetrics,
         connections: int = MOST_CONNECTIONS,
     ) -> None:
-        """``publishers``: those of the configuration in force. ``connections``: how many it may
-        have."""
+        """``publishers``: of the configuration in force. ``connections``: at most."""
         self._timers = timers
         self._metrics = metrics
         self._followed: list[Following[Any]] = []
-        #: Stands before every route of intake; None: anybody may come in.
-        self.guard: TokenMiddleware | None = None
-        #: Takes up intake's connections; None: anybody may connect.
-        self.entrance: ConnectionAcceptor | None = None
+        #: None: no token is required.
+        self.tokens: TokenMiddleware | None = None
+        #: Of intake's connections; None: a plain one will do.
+        self.acceptor: ConnectionAcceptor | None = None
         keys, files = settings.token_keys, settings.intake_tls
         self._tls = None if files is None else self._encrypt(files)
         if keys is not None or self._tls is not None:
-            self.entrance = ConnectionAcceptor(
+            self.acceptor = ConnectionAcceptor(
                 clock=clock,
                 timers=timers,
                 observer=metrics,
@@ -57,60 +56,60 @@ class GatewayAccess:
                 limits=Limits.of_gateway(connections),
             )
             if keys is not None:
-                self._ask_for_tokens(keys, self.entrance, clock=clock, publishers=publishers)
+                self._ask_for_tokens(keys, self.acceptor, clock=clock, publishers=publishers)
 
     @property
     def readiness(self) -> Mapping[str, Callable[[], str | None]]:
-        """What must be right before publishers are sent here."""
+        """The checks of the readiness probe."""
         checks: dict[str, Callable[[], str | None]] = {}
-        if self.guard is not None:
+        if self.tokens is not None:
             checks["token-keys"] = self._keys_problem
         if self._tls is not None:
             checks["certificate"] = self._certificate_problem
         return checks
 
     async def look(self) -> None:
-        """Read what is there, before anybody comes."""
+        """Read the files that are there."""
         for followed in self._followed:
             await followed.look()
 
     async def follow(self) -> None:
-        """Follow what changes, for ever; or not at all, where there is nothing to follow."""
+        """Read the files again when they change, for ever; return at once without any."""
         await look_again(self._followed, timers=self._timers)
 
-    # ------------------------------------------------------------------ who may come in
+    # ------------------------------------------------------------------ tokens
 
     def _ask_for_tokens(
         self,
         file: Path,
-        entrance: ConnectionAcceptor,
+        acceptor: ConnectionAcceptor,
         *,
         clock: Clock,
         publishers: Callable[[], Sequence[AllowedPublisher]],
     ) -> None:
-        # Here, since it takes 40 ms and 12 MB, which a sidecar is spared.
+        # Imported here, since it takes 40 ms and 12 MB, which a sidecar does not need.
         from pillion_sidecar.auth.token_middleware import TokenMiddleware
         from pillion_sidecar.auth.tokens import read_keys
 
-        self.guard = TokenMiddleware(
+        self.tokens = TokenMiddleware(
             clock=clock,
             timers=self._timers,
             publishers=publishers,
             observer=self._metrics,
-            proven=entrance.prove,
-            has_proven=entrance.has_proven,
+            proven=acceptor.prove,
+            has_proven=acceptor.has_proven,
         )
         self._followed.append(
             Following(
                 (file,),
                 read=partial(read_keys, file),
-                changed=partial(self._take_keys, self.guard),
+                changed=partial(self._use_keys, self.tokens),
                 refused=partial(self._refuse_keys, file),
             )
         )
 
-    def _take_keys(self, guard: "TokenMiddleware", keys: "TokenKeys") -> None:
-        guard.take_keys(keys)
+    def _use_keys(self, tokens: "TokenMiddleware", keys: "TokenKeys") -> None:
+        tokens.use_keys(keys)
         self._metrics.keys_read(len(keys.keys))
         logger.info(
             "tokens of %s for the audience %s are verified with %d keys",
@@ -128,16 +127,16 @@ class GatewayAccess:
     def _refuse_keys(self, file: Path, error: Unusable) -> None:
         self._metrics.keys_read(None)
         logger.warning(
-            "the keys of tokens are not taken over: %s",
+            "the token keys cannot be used: %s",
             error,
             extra={"event": "token-keys-refused", "file": str(file)},
         )
 
     def _keys_problem(self) -> str | None:
-        assert self.guard is not None
-        return None if self.guard.has_keys else "there are no keys yet to verify tokens with"
+        assert self.tokens is not None
+        return None if self.tokens.has_keys else "there are no keys yet to verify tokens with"
 
-    # ------------------------------------------------------------------ what it shows
+    # ------------------------------------------------------------------ the certificate
 
     def _encrypt(self, files: TLSFiles) -> "ServingTLS":
         from pillion_sidecar.auth.tls import ServingTLS, read_certificate
@@ -147,16 +146,16 @@ class GatewayAccess:
             Following(
                 (files.certificate, files.key),
                 read=partial(read_certificate, files),
-                changed=partial(self._take_certificate, tls, files),
+                changed=partial(self._use_certificate, tls, files),
                 refused=partial(self._refuse_certificate, files),
             )
         )
         return tls
 
-    def _take_certificate(
+    def _use_certificate(
         self, tls: "ServingTLS", files: TLSFiles, certificate: "Certificate"
     ) -> None:
-        tls.take(certificate)
+        tls.use(certificate)
         self._metrics.certificate_read(certificate.expires)
         expires = datetime.fromtimestamp(certificate.expires, UTC).isoformat()
         logger.info(
@@ -172,7 +171,7 @@ class GatewayAccess:
     def _refuse_certificate(self, files: TLSFiles, error: Unusable) -> None:
         self._metrics.certificate_read(None)
         logger.warning(
-            "the certificate is not taken over: %s",
+            "the certificate cannot be used: %s",
             error,
             extra={"event": "certificate-refused", "file": str(files.certificate)},
         )

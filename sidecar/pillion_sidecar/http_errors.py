@@ -1,19 +1,23 @@
-"""HTTP answers that refuse a request: JSON with a ``reason``."""
+"""Requests that are refused, and the answer: JSON with a ``reason``."""
 
+import ipaddress
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from pillion_sidecar.query_parameters import MOST_SHOWN, suggest
-
+#: Characters of a name that an error quotes.
+MOST_SHOWN = 40
 _ANY = "*"
+_SAME_SITE = ("none", "same-origin")
 
 
 def refuse(status: int, reason: str, **more: Any) -> web.Response:
-    """Answer a request that was not taken up at all."""
+    """Answer a request of which nothing was done."""
     return web.json_response({"reason": reason, **more}, status=status)
 
 
@@ -27,6 +31,120 @@ def unavailable(reason: str, *, retry_after: float) -> web.Response:
 def set_retry_after(response: web.StreamResponse, seconds: float) -> None:
     """Ask the client to wait, in whole seconds, at least one."""
     response.headers["Retry-After"] = str(max(1, math.ceil(seconds)))
+
+
+# ---------------------------------------------------------------------- query parameters
+
+
+class ParameterError(Exception):
+    """A parameter or header is wrong; the text says which, and the remedy. Answered 400."""
+
+
+def check_names(query: Mapping[str, str], known: Collection[str]) -> None:
+    """Raise :class:`ParameterError` for a query parameter that is unknown, or is repeated: a
+    repeated name is a further item of ``query``."""
+    names = set(query)
+    if len(names) == len(query) and names.issubset(known):
+        return
+    seen: set[str] = set()
+    for name, _ in query.items():
+        if name not in known:
+            remedy = suggest(name, known)
+            raise ParameterError(f"{name[:MOST_SHOWN]!r}: there is no such parameter; {remedy}")
+        if name in seen:
+            raise ParameterError(f"{name}: is given more than once; give it once")
+        seen.add(name)
+
+
+def suggest(text: str, known: Collection[str]) -> str:
+    """Return the remedy for an unknown name: the nearest known one, else all."""
+    if not known:
+        return "leave it out, since nothing can be chosen here"
+    near = get_close_matches(text[:MOST_SHOWN].lower(), sorted(known), n=1)
+    return f"did you mean {near[0]}?" if near else f"use {', '.join(sorted(known))}"
+
+
+# ---------------------------------------------------------------------- web pages
+
+
+class OriginPolicy:
+    """Refuses the requests of foreign web pages, at one listener that asks for no token.
+
+    A browser on the machine of a deliverer reaches its loopback listener: by a form of any page, or
+    by a name that its owner points at loopback (DNS rebinding). The browser tells this in
+    ``Origin``, ``Sec-Fetch-Site`` and ``Host``.
+    """
+
+    def __init__(self, host: str) -> None:
+        """``host``: the listener's address, as in the settings."""
+        self._own = _plain(host)
+        self._is_loopback = _is_loopback(self._own)
+
+    def refuse_page(self, request: web.BaseRequest) -> web.Response | None:
+        """Answer 403 to the request of a page of another origin.
+
+        Enough for requests that a browser sends with ``Origin``: all but GET and HEAD.
+        """
+        site = request.headers.get("Sec-Fetch-Site")
+        if site is not None and site not in _SAME_SITE:
+            return refuse(403, f"Sec-Fetch-Site: {site[:40]!r}; a web page may not ask for this")
+        origin = request.headers.get("Origin")
+        if origin is None or self._is_own_origin(origin, request.headers.get("Host")):
+            return None
+        return refuse(
+            403, f"Origin: {origin[:80]!r} is not where this is; a web page may not ask for this"
+        )
+
+    def refuse(self, request: web.BaseRequest) -> web.Response | None:
+        """Answer 403 as :meth:`refuse_page`, and to a Host that may be a name pointed here."""
+        host = request.headers.get("Host")
+        if host and not self._is_own(_name_of(host)):
+            return refuse(
+                403,
+                f"Host: {host[:80]!r} is not where this listens; ask for localhost, or for"
+                f" {self._own or 'its address'}",
+            )
+        return self.refuse_page(request)
+
+    def _is_own_origin(self, origin: str, host: str | None) -> bool:
+        scheme, _, authority = origin.partition("://")
+        is_here = host is not None and authority.lower() == host.lower()
+        return scheme in ("http", "https") and is_here and self._is_own(_name_of(authority))
+
+    def _is_own(self, name: str) -> bool:
+        if name == self._own or _is_loopback(name):
+            return True
+        # Bound elsewhere on purpose: names of its network have no dot, and a name that somebody
+        # points here has one. An address cannot be pointed anywhere.
+        return not self._is_loopback and bool(name) and (_is_address(name) or "." not in name)
+
+
+def _name_of(authority: str) -> str:
+    try:
+        return _plain(urlsplit(f"//{authority}").hostname or "")
+    except ValueError:
+        return "?."
+
+
+def _plain(host: str) -> str:
+    return host.strip("[]").rstrip(".").lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_loopback(name: str) -> bool:
+    if _is_address(name):
+        return ipaddress.ip_address(name).is_loopback
+    return name == "localhost" or name.endswith(".localhost")
+
+
+# ---------------------------------------------------------------------- unknown paths
 
 
 def answer_the_rest(listeners: Mapping[str, web.Application]) -> None:
@@ -51,7 +169,6 @@ class _Served:
         self.paths = sorted({resource.canonical for resource in self._methods})
 
     def methods(self, path: str) -> list[str]:
-        """The methods by which a path is served; empty: it is not served."""
         found: set[str] = set()
         for resource, methods in self._methods.items():
             info = resource.get_info()
@@ -67,22 +184,19 @@ class _Rest:
         self._served = served
 
     async def answer(self, request: web.Request) -> web.Response:
+        shown = repr(request.path[:MOST_SHOWN])
         methods = self._served[self._name].methods(request.path)
         if methods:
             allowed = ", ".join(methods)
-            reason = f"{_shown(request)} is not served by {request.method:.20}; use {allowed}"
+            reason = f"{shown} is not served by {request.method:.20}; use {allowed}"
             answer = refuse(HTTPStatus.METHOD_NOT_ALLOWED, reason)
             answer.headers["Allow"] = allowed
             return answer
-        return refuse(HTTPStatus.NOT_FOUND, self._reason(request))
+        reason = f"the {self._name} listener serves no {shown}; {self._remedy(request.path)}"
+        return refuse(HTTPStatus.NOT_FOUND, reason)
 
-    def _reason(self, request: web.Request) -> str:
-        here = f"the {self._name} listener serves no {_shown(request)}"
-        others = [name for name, served in self._served.items() if served.methods(request.path)]
-        if others:
-            return f"{here}; ask the {others[0]} listener (--{others[0]})"
-        return f"{here}; {suggest(request.path, self._served[self._name].paths)}"
-
-
-def _shown(request: web.Request) -> str:
-    return repr(request.path[:MOST_SHOWN])
+    def _remedy(self, path: str) -> str:
+        for name, served in self._served.items():
+            if served.methods(path):
+                return f"ask the {name} listener (--{name})"
+        return suggest(path, self._served[self._name].paths)

@@ -1,4 +1,4 @@
-"""The addresses that a deliverer listens at."""
+"""The listeners of a deliverer."""
 
 import asyncio
 import errno
@@ -14,24 +14,24 @@ from pillion_sidecar.connections import HTTPLog, handlers
 from pillion_sidecar.settings import Address
 from pillion_sidecar.telemetry.gateway import ListenerConnections
 
-#: Seconds that a publisher's connection is kept without a request.
+#: Seconds until an idle connection is closed.
 KEEPALIVE_SECONDS = 75.0
-#: Seconds that answers under way are given once delivery has stopped.
+#: Seconds for answers under way at shutdown.
 ANSWER_SECONDS = 2.0
 #: Seconds for the rest of a request that was answered before its end.
 LINGERING_SECONDS = 5.0
 #: Headers of a request, of 8,190 bytes at most: they are held before anything says who sends them.
 MAXIMUM_HEADERS = 48
-#: Connections of a listener, unless its entrance says otherwise.
+#: Connections of a listener by default.
 CONNECTIONS = 256
-#: Connections that wait to be taken up.
+#: Connections that wait to be accepted.
 BACKLOG = 128
 
 logger = logging.getLogger("pillion.http")
 
 
 class AddressTaken(Exception):
-    """Nobody can listen there; the text says where and why."""
+    """An address cannot be listened on; the text names it and says why."""
 
 
 class Listeners:
@@ -39,7 +39,7 @@ class Listeners:
 
     def __init__(self) -> None:
         self._runners: list[web.AppRunner] = []
-        self._entrances: list[ConnectionAcceptor] = []
+        self._acceptors: list[ConnectionAcceptor] = []
 
     async def serve(
         self,
@@ -47,10 +47,10 @@ class Listeners:
         address: Address,
         *,
         option: str | None = None,
-        entrance: ConnectionAcceptor | None = None,
+        acceptor: ConnectionAcceptor | None = None,
     ) -> str:
-        """Listen; return the URL. ``option`` of the command line says where to listen. Connections
-        are taken up by the entrance, by default a plain one of a few hundred connections.
+        """Listen; return the URL. ``option`` is the one of the command line that sets the address.
+        Default acceptor: a plain one of ``CONNECTIONS``.
 
         Raises AddressTaken.
         """
@@ -64,32 +64,32 @@ class Listeners:
             shutdown_timeout=ANSWER_SECONDS,
             max_headers=MAXIMUM_HEADERS,
         )
-        entrance = entrance or _plain_entrance()
+        acceptor = acceptor or _plain_acceptor()
         self._runners.append(runner)
         await runner.setup()
         assert runner.server is not None
         try:
             sockets = await _bind(address)
-            entrance.open(sockets, handlers(runner.server))
-            self._entrances.append(entrance)
+            acceptor.open(sockets, handlers(runner.server))
+            self._acceptors.append(acceptor)
             name = sockets[0].getsockname()
         except OSError as error:
             reason = error.strerror or error
             remedy = "" if option is None else f"; choose another address by {option}"
             raise AddressTaken(f"cannot listen on {address}: {reason}{remedy}") from error
         host, port = name[:2]
-        return f"{'http' if entrance.tls is None else 'https'}://{Address(host, port)}"
+        return f"{'http' if acceptor.tls is None else 'https'}://{Address(host, port)}"
 
     async def close(self) -> None:
-        """Answer what is under way, and listen no more."""
-        # Before what serves its connections: from here on it gives none of them up.
-        for entrance in self._entrances:
-            await entrance.close()
+        """Stop listening, and answer the requests under way."""
+        # Before the runners: from here on no connection is evicted.
+        for acceptor in self._acceptors:
+            await acceptor.close()
         for runner in self._runners:
             await runner.cleanup()
 
 
-def _plain_entrance() -> ConnectionAcceptor:
+def _plain_acceptor() -> ConnectionAcceptor:
     return ConnectionAcceptor(
         clock=SystemClock(),
         timers=LoopTimers(loop=asyncio.get_running_loop()),
@@ -101,7 +101,7 @@ def _plain_entrance() -> ConnectionAcceptor:
 
 
 async def _bind(address: Address) -> list[socket.socket]:
-    """Return sockets that listen at all that an address stands for. Raises OSError."""
+    """Return sockets that listen at each address of a host. Raises OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(
         address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )

@@ -5,13 +5,14 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Container, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from aiohttp import ClientSession, TCPConnector, web
 
 from pillion_cim.schema import Schema, load_schema
 from pillion_sidecar.auth.token_middleware import TokenMiddleware
-from pillion_sidecar.connections import connections
+from pillion_sidecar.connections import Connection
 from pillion_sidecar.indication import DiscardReason, Indication, InstanceSource, Refusal, Target
 from pillion_sidecar.intake.bodies import IntakeLimits
 from pillion_sidecar.intake.gate import IntakeGate
@@ -243,7 +244,7 @@ class Door:
             observer=self.observer,
             callbacks=Callbacks(poster=self.poster, timers=self.time, observer=self.observer),
             limits=limits,
-            guard=None if guarding is None else guarding(self.time),
+            tokens=None if guarding is None else guarding(self.time),
         )
         self.port = 0
         self._session: ClientSession | None = None
@@ -266,7 +267,7 @@ class Door:
         await runner.setup()
         assert runner.server is not None
         server = await asyncio.get_running_loop().create_server(
-            connections(runner.server), "127.0.0.1", 0
+            partial(Connection, runner.server), "127.0.0.1", 0
         )
         self.port = server.sockets[0].getsockname()[1]
         self.gate.open()

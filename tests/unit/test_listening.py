@@ -106,7 +106,7 @@ async def test_an_entrance_is_at_each_address_of_a_name_once_if_there_can_be_one
         clock=time, timers=time, observer=GatewayMetrics(), tls=None, asks_for_tokens=False
     )
     listeners = Listeners()
-    url = await listeners.serve(application("a"), Address("localhost", port), entrance=entrance)
+    url = await listeners.serve(application("a"), Address("localhost", port), acceptor=entrance)
     monkeypatch.undo()
     assert await asked(url) == "a"
     await listeners.close()
@@ -147,7 +147,7 @@ async def test_what_is_no_http_is_logged_without_what_it_says(
     await listeners.close()
     (record,) = caplog.records
     assert record.name == "pillion.http"
-    assert "no HTTP that is taken here" in record.getMessage()
+    assert "not HTTP that is accepted here" in record.getMessage()
     assert record.exc_info is None
     assert "SECRET" not in caplog.text
 

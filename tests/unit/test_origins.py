@@ -3,14 +3,18 @@
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from pillion_sidecar.origins import OriginPolicy
+from pillion_sidecar.http_errors import OriginPolicy
 
 LOOPBACK = OriginPolicy("127.0.0.1")
 
 
 def asked(policy: OriginPolicy, **headers: str) -> str | None:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return policy.refuse(make_mocked_request("POST", "/v1/queues/a/purge", headers=named))
+    answer = policy.refuse(make_mocked_request("POST", "/v1/queues/a/purge", headers=named))
+    if answer is None:
+        return None
+    assert answer.status == 403
+    return str(answer.text)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""Takes up a listener's connections, so that it can end them before their TLS handshake is done, as
-asyncio's server does not: whoever opens many and shows no token, or sends no request, pushes out
-its own."""
+"""Accepts a listener's connections itself, since asyncio's server cannot end one before its TLS
+handshake is done: a client that opens many and shows no token, or sends no request, evicts its
+own."""
 
 import asyncio
 import errno
@@ -25,24 +25,24 @@ from aiohttp.web_protocol import _ErrInfo
 from pillion_sidecar.clock import Clock, Timer, Timers
 from pillion_sidecar.connections import Connection
 
-Guest = TypeVar("Guest", bound=Hashable)
-#: A gateway's connections in the TLS handshake, these with those that have shown nothing, and all.
+Key = TypeVar("Key", bound=Hashable)
+#: A gateway's connections in the TLS handshake, these and the unproven ones, and all.
 MOST_HANDSHAKES = 96
 MOST_UNPROVEN = 128
 MOST_CONNECTIONS = 1000
-#: Of what is free, a principal may have so many times as much: one alone three quarters of all.
+#: A principal may have this many times as many connections as are free: alone three quarters of
+#: all.
 OWNER_FACTOR = 3
-#: Seconds that a TLS handshake may take, and the goodbye at the end.
+#: Seconds for a TLS handshake, and for the TLS shutdown.
 HANDSHAKE_SECONDS = 10.0
 GOODBYE_SECONDS = 2.0
-#: Seconds from the handshake to the first request; with a token that lets it in, where one is asked
-#: for.
+#: Seconds from the handshake to the first request; with a valid token, where one is required.
 PROOF_SECONDS = 15.0
 #: Bytes of a request's head.
 HEAD_BYTES = 32 * 1024
-#: Seconds without a look for connections, once one could not be taken up.
+#: Seconds until the next ``accept``, once one has failed.
 PAUSE_SECONDS = 1.0
-#: Seconds between two records that connections are given up for want of places.
+#: Seconds between two log records of evicted connections.
 QUIET_SECONDS = 60.0
 _HEAD_TOO_LONG = b"HTTP/1.1 431 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 logger = logging.getLogger("pillion.door")
@@ -51,22 +51,22 @@ logger = logging.getLogger("pillion.door")
 class GivenUp(StrEnum):
     """Why a listener closed a connection."""
 
-    #: A newcomer: all places are taken by publishers.
+    #: A new one: publishers have all connections.
     FULL = "full"
-    #: The handshake was not done, and a newcomer took the place.
+    #: Evicted in the handshake, for a new one.
     HANDSHAKE_CROWDED = "handshake-crowded"
-    #: No token had let it in, and a newcomer took the place.
+    #: Evicted for a new one: it had shown no valid token.
     UNPROVEN_CROWDED = "unproven-crowded"
     #: The handshake failed, or took too long.
     HANDSHAKE_FAILED = "handshake-failed"
-    #: No token had let it in for too long.
+    #: It had shown no valid token for too long.
     UNPROVEN_LATE = "unproven-late"
-    #: It asked for nothing just then, and a newcomer took the place. (An alert matches "crowded",
-    #: which means those without tokens.)
+    #: Evicted for a new one: it had no request. (An alert matches "crowded", which means those
+    #: without tokens.)
     IDLE = "idle"
     #: The head of its request was too long.
     HEAD_TOO_LONG = "head-too-long"
-    #: The system had no descriptor or memory for it. It was not closed: it is taken up later.
+    #: The system had no descriptor or memory for it. It was not closed: it is accepted later.
     NOT_TAKEN = "not-taken"
 
 
@@ -74,21 +74,20 @@ class GivenUp(StrEnum):
 class Limits:
     """How many connections a listener has, of a gateway by default.
 
-    All of a gateway's take 300 MB where they are idle, those that have shown nothing 40 MB; a
-    deliverer's memory limit is 384 MiB by default, and it takes 64 MB
-    without any."""
+    All of a gateway's take 300 MB where they are idle, the unproven ones 40 MB; a deliverer's
+    memory limit is 384 MiB by default, and it takes 64 MB without any."""
 
-    #: Those whose TLS handshake is not done.
+    #: In the TLS handshake.
     handshakes: int = MOST_HANDSHAKES
-    #: These and those that have not shown a token that lets them in.
+    #: These and those that have not shown a valid token.
     unproven: int = MOST_UNPROVEN
     #: These and those of publishers.
     total: int = MOST_CONNECTIONS
-    #: Seconds that one has before another may take its place. Without them, publishers that come
-    #: all at once, as after a restart, would push out each other.
+    #: Seconds before a connection may be evicted. Without them, publishers that connect all at
+    #: once, as after a restart, would evict each other.
     grace_seconds: float = 0.5
-    #: Whether one that has proven itself, and asks for nothing now, gives way to a newcomer. Not
-    #: where newcomers may be strangers and those who have proven themselves are publishers.
+    #: Whether a proven connection without a request gives way to a new one. Not where new ones may
+    #: be strangers' and the proven ones are publishers'.
     idle_gives_way: bool = False
 
     @classmethod
@@ -102,7 +101,7 @@ class Limits:
 
     @classmethod
     def of_plain(cls, connections: int) -> "Limits":
-        """Limits of a listener for anybody: a head comes at once, so there is little grace."""
+        """Limits of a plain listener: a head comes at once, so there is little grace."""
         half = max(1, connections // 2)
         return cls(
             handshakes=half,
@@ -113,27 +112,26 @@ class Limits:
         )
 
 
-class ConnectionLimiter(Generic[Guest]):
-    """Where there is no place left, whoever has shown nothing for longest goes first; whoever has
-    proven who it is only while it asks for nothing, where the limits say so.
+class ConnectionLimiter(Generic[Key]):
+    """Decides which connection is closed for a new one: the oldest unproven; a proven one only
+    while it has no request, where the limits allow it.
 
     Pure: its caller closes the connections. A connection costs a gateway some 300 kB, token or none
-    (asyncio's buffer for TLS alone is 256 KiB), so those that have not shown a token that lets them
-    in are few, and have no claim to stay.
+    (asyncio's buffer for TLS alone is 256 KiB), so unproven ones are few, and may be closed.
     """
 
     def __init__(
-        self, limits: Limits, *, idle_since: Callable[[Guest], float | None] = lambda _: None
+        self, limits: Limits, *, idle_since: Callable[[Key], float | None] = lambda _: None
     ) -> None:
-        """``idle_since``: since when one that has proven itself has asked for nothing, on a clock
-        of its own; None while it asks."""
+        """``idle_since``: since when a proven connection has had no request, on a clock of its own;
+        None while it has one."""
         self._limits = limits
         self._idle_since = idle_since
-        # Each in the order in which they came to be there, with the time, on a monotonic clock.
-        self._handshakes: OrderedDict[Guest, float] = OrderedDict()
-        self._unproven: OrderedDict[Guest, float] = OrderedDict()
-        # With whose they are.
-        self._proven: dict[Guest, Hashable] = {}
+        # Each in the order in which they entered that stage, with the time, on a monotonic clock.
+        self._handshakes: OrderedDict[Key, float] = OrderedDict()
+        self._unproven: OrderedDict[Key, float] = OrderedDict()
+        # With their owners.
+        self._proven: dict[Key, Hashable] = {}
 
     def __len__(self) -> int:
         return len(self._handshakes) + len(self._unproven) + len(self._proven)
@@ -142,40 +140,40 @@ class ConnectionLimiter(Generic[Guest]):
         """Return how many are in the handshake, unproven, and proven."""
         return len(self._handshakes), len(self._unproven), len(self._proven)
 
-    def oldest_unproven(self) -> tuple[Guest, float] | None:
+    def oldest_unproven(self) -> tuple[Key, float] | None:
         """Return which has been unproven for longest, and since when."""
         return next(iter(self._unproven.items()), None)
 
     def wait(self, *, now: float) -> float:
-        """Return how many seconds a newcomer has to wait until it may ask for a place."""
+        """Return how many seconds a new connection has to wait before it may be added."""
         crowd = self._crowd()
         return max(0.0, _oldest(crowd) + self._limits.grace_seconds - now) if crowd else 0.0
 
-    def arrive(self, guest: Guest, *, now: float) -> Guest | None:
-        """Give a newcomer a place. Return who has to go for it: nobody, somebody else, or the
-        newcomer, where all places are taken by those who have proven who they are."""
-        leaving: Guest | None = None
+    def add(self, key: Key, *, now: float) -> Key | None:
+        """Add a new connection. Return the one to close for it, if any: the new one itself, where
+        only proven ones are left."""
+        leaving: Key | None = None
         crowd = self._crowd()
         if crowd:
             leaving, _ = crowd.popitem(last=False)
         elif crowd is not None:
             leaving = self._longest_idle(self._proven) if self._limits.idle_gives_way else None
             if leaving is None:
-                return guest
+                return key
             del self._proven[leaving]
-        self._handshakes[guest] = now
+        self._handshakes[key] = now
         return leaving
 
-    def greet(self, guest: Guest, *, now: float) -> None:
-        """Its handshake is done."""
-        self._handshakes.pop(guest, None)
-        self._unproven[guest] = now
+    def finish_handshake(self, key: Key, *, now: float) -> None:
+        """Count it as unproven."""
+        self._handshakes.pop(key, None)
+        self._unproven[key] = now
 
-    def prove(self, guest: Guest, owner: Hashable = None) -> Guest | None:
-        """It has proven whose it is, and keeps its place. Return another of the same owner's that
-        goes for it, where the owner has more than its part."""
-        self._unproven.pop(guest, None)
-        self._proven[guest] = owner
+    def prove(self, key: Key, owner: Hashable = None) -> Key | None:
+        """Count it as proven, its owner's. Return another of the same owner's that is to be closed
+        for it, where the owner has more than its share."""
+        self._unproven.pop(key, None)
+        self._proven[key] = owner
         if owner is None:
             return None
         owned = [one for one, whose in self._proven.items() if whose == owner]
@@ -185,18 +183,18 @@ class ConnectionLimiter(Generic[Guest]):
             del self._proven[leaving]
         return leaving
 
-    def leave(self, guest: Guest) -> None:
-        """Its place is free again. Asked twice, or of somebody who had none, it is none."""
-        self._handshakes.pop(guest, None)
-        self._unproven.pop(guest, None)
-        self._proven.pop(guest, None)
+    def remove(self, key: Key) -> None:
+        """Remove a connection, if it is there."""
+        self._handshakes.pop(key, None)
+        self._unproven.pop(key, None)
+        self._proven.pop(key, None)
 
-    def _longest_idle(self, guests: Iterable[Guest]) -> Guest | None:
-        idle = [(since, one) for one in guests if (since := self._idle_since(one)) is not None]
+    def _longest_idle(self, keys: Iterable[Key]) -> Key | None:
+        idle = [(since, one) for one in keys if (since := self._idle_since(one)) is not None]
         return min(idle, key=itemgetter(0))[1] if idle else None
 
-    def _crowd(self) -> OrderedDict[Guest, float] | None:
-        """Return those whose oldest goes for a newcomer; None where nobody has to."""
+    def _crowd(self) -> OrderedDict[Key, float] | None:
+        """Return the stage whose oldest is closed for a new connection; None below the limits."""
         if len(self._handshakes) >= self._limits.handshakes:
             return self._handshakes
         unproven = len(self._handshakes) + len(self._unproven)
@@ -206,8 +204,7 @@ class ConnectionLimiter(Generic[Guest]):
         return None
 
 
-def _oldest(crowd: OrderedDict[Guest, float]) -> float:
-    """Return since when the first of them has been there."""
+def _oldest(crowd: OrderedDict[Key, float]) -> float:
     return next(iter(crowd.values()), math.inf)
 
 
@@ -215,10 +212,10 @@ class AcceptorObserver(Protocol):
     """Counts connections (telemetry's metrics)."""
 
     def connection_given_up(self, reason: GivenUp) -> None:
-        """A connection that nobody had proven to be a publisher's was closed."""
+        """A connection that was not proven was closed."""
 
     def watch(self, connections: Callable[[], tuple[int, int, int]]) -> None:
-        """Ask here how many connections are in the handshake, unproven, and proven."""
+        """Read from ``connections`` how many are in the handshake, unproven, and proven."""
 
 
 class ConnectionAcceptor:
@@ -236,8 +233,8 @@ class ConnectionAcceptor:
         name: str = "intake",
         head_bytes: int = HEAD_BYTES,
     ) -> None:
-        """Without ``tls`` it is plain. Where it asks for no tokens, the whole head of a request is
-        proof enough. ``name`` is the listener's."""
+        """Without ``asks_for_tokens``, the whole head of a request is proof enough. ``name`` is the
+        listener's."""
         self.tls = tls
         self.head_bytes = head_bytes
         self._name = name
@@ -245,49 +242,53 @@ class ConnectionAcceptor:
         self._timers = timers
         self._observer = observer
         self.asks_for_tokens = asks_for_tokens
-        self._places: ConnectionLimiter[_PendingConnection] = ConnectionLimiter(
+        self._limiter: ConnectionLimiter[_AcceptedConnection] = ConnectionLimiter(
             limits or Limits(), idle_since=_idle_since
         )
-        self._unproven: dict[asyncio.BaseProtocol, _PendingConnection] = {}
+        self._unproven: dict[asyncio.BaseProtocol, _AcceptedConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._listening: list[socket.socket] = []
-        # Those that are not looked at, since there is no place yet for whoever comes.
+        # Those that are not watched until a connection may be evicted.
         self._held: list[socket.socket] = []
         self._releasing: Timer | None = None
         # One timer for all: it is due no later than the oldest unproven connection.
         self._expiring: Timer | None = None
-        self._factory: Callable[[], asyncio.Protocol]
+        self.create_handler: Callable[[], asyncio.Protocol]
         self._closed = False
         self._is_quiet = False
-        observer.watch(self._places.counts)
+        observer.watch(self._limiter.counts)
 
     def open(
-        self, listening: Iterable[socket.socket], factory: Callable[[], asyncio.Protocol]
+        self, listening: Iterable[socket.socket], create_handler: Callable[[], asyncio.Protocol]
     ) -> None:
-        """Take up what comes at these sockets, which it closes in the end. ``factory`` makes the
-        protocol of a connection once its handshake is done."""
-        self._factory = factory
+        """Accept connections at these sockets, which it closes in the end. ``create_handler`` makes
+        the handler of a connection's requests once its handshake is done."""
+        self.create_handler = create_handler
         for one in listening:
             one.setblocking(False)
             self._listening.append(one)
-            self._look(one)
+            self._watch(one)
 
-    def prove(self, protocol: asyncio.BaseProtocol, owner: Hashable = None) -> None:
-        """The connection of a protocol has shown a token of ``owner`` that lets it in. Called for
-        each request: nothing happens where it had before."""
-        visitor = self._unproven.pop(protocol, None)
-        if visitor is not None:
-            leaving = self._places.prove(visitor, owner)
+    def prove(self, handler: asyncio.BaseProtocol, owner: Hashable = None) -> None:
+        """Note that a handler's connection has shown a valid token of ``owner``. Called for each
+        request; only the first has an effect."""
+        connection = self._unproven.pop(handler, None)
+        if connection is not None:
+            leaving = self._limiter.prove(connection, owner)
             if leaving is not None:
                 self._count(GivenUp.IDLE)
-                self._end(leaving)
+                self._abort(leaving)
 
-    def refuse_head(self, visitor: "_PendingConnection") -> None:
-        """The head of a request is too long before it is whole."""
+    def has_proven(self, handler: asyncio.BaseProtocol) -> bool:
+        """Whether the connection of a handler is proven."""
+        return handler not in self._unproven
+
+    def refuse_head(self, connection: "_AcceptedConnection") -> None:
+        """Answer 431: the head of a request is too long before it is whole."""
         self._observer.connection_given_up(GivenUp.HEAD_TOO_LONG)
-        assert visitor.transport is not None
-        visitor.transport.write(_HEAD_TOO_LONG)
-        visitor.transport.close()
+        assert connection.transport is not None
+        connection.transport.write(_HEAD_TOO_LONG)
+        connection.transport.close()
 
     def check_heads(self, handler: asyncio.Protocol) -> None:
         """Have the first request whose head is too long answered 431, after those before it, and
@@ -302,13 +303,9 @@ class ConnectionAcceptor:
                 messages.append((error, EMPTY_PAYLOAD))
                 return
 
-    def has_proven(self, protocol: asyncio.BaseProtocol) -> bool:
-        """Whether the connection of a protocol keeps its place for as long as it likes."""
-        return protocol not in self._unproven
-
     async def close(self) -> None:
-        """Take up no more. Whoever is in the handshake is let go; the others belong to ``factory``,
-        and none is given up any more."""
+        """Accept no more, and end those in the handshake. The others belong to their handlers, and
+        none is evicted any more."""
         self._closed = True
         loop = asyncio.get_running_loop()
         for one in self._listening:
@@ -321,61 +318,61 @@ class ConnectionAcceptor:
             self._expiring.cancel()
         self._unproven.clear()
 
-    # ------------------------------------------------------------------ arriving
+    # ------------------------------------------------------------------ accepting
 
-    def _look(self, listening: socket.socket) -> None:
+    def _watch(self, listening: socket.socket) -> None:
         if not self._closed:
-            asyncio.get_running_loop().add_reader(listening, self._take_up, listening)
+            asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
-    def _take_up(self, listening: socket.socket) -> None:
-        # One a turn of the loop: a handshake costs a hundred times what it costs to ask for one,
-        # and those who are in have their turn between two.
-        seconds = self._places.wait(now=self._clock.monotonic())
+    def _accept(self, listening: socket.socket) -> None:
+        # One a turn of the loop: a handshake costs a hundred times what its request costs the
+        # client, and established connections get their turn between two.
+        now = self._clock.monotonic()
+        seconds = self._limiter.wait(now=now)
         if seconds:
             self._hold(listening, seconds)
             return
         try:
-            connection, _ = listening.accept()
+            sock, _ = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
             self._pause(listening, error)
             return
-        connection.setblocking(False)
-        visitor = _PendingConnection(self, connection)
-        leaving = self._places.arrive(visitor, now=self._clock.monotonic())
-        if leaving is visitor:
-            connection.close()
+        sock.setblocking(False)
+        connection = _AcceptedConnection(self, sock)
+        leaving = self._limiter.add(connection, now=now)
+        if leaving is connection:
+            sock.close()
             self._count(GivenUp.FULL)
             return
         if leaving is not None:
-            self._give_up(leaving)
-        visitor.shaking = task = asyncio.create_task(self._shake_hands(visitor))
+            self._evict(leaving)
+        connection.handshake = task = asyncio.create_task(self._shake_hands(connection))
         self._tasks.add(task)
-        task.add_done_callback(partial(self._shaken, visitor))
+        task.add_done_callback(partial(self._handshake_ended, connection))
 
     def _hold(self, listening: socket.socket, seconds: float) -> None:
-        """Whoever comes stays in the system's queue for now, where it costs next to nothing."""
+        """Leave new connections in the system's queue for now, where they cost next to nothing."""
         asyncio.get_running_loop().remove_reader(listening)
         self._held.append(listening)
-        # One that is set is due before: whoever is the oldest now came later than the one then.
+        # One that is set is due before: the oldest connection now is younger than the one then.
         if self._releasing is None or self._releasing.cancelled:
             self._releasing = self._timers.call_later(seconds, self._release)
 
     def _release(self) -> None:
-        """There may be a place."""
         while self._held:
-            self._look(self._held.pop())
+            self._watch(self._held.pop())
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
-        """Without descriptors or memory the connection stays where it is, and it would be tried
-        again at once."""
+        """Without descriptors or memory the connection stays in the system's queue, and the loop
+        would call back at once."""
         asyncio.get_running_loop().remove_reader(listening)
-        self._timers.call_later(PAUSE_SECONDS, lambda: self._look(listening))
+        self._timers.call_later(PAUSE_SECONDS, lambda: self._watch(listening))
         self._observer.connection_given_up(GivenUp.NOT_TAKEN)
         reason = errno.errorcode.get(error.errno or 0, type(error).__name__)
         logger.warning(
-            "no connection can be taken up for %g s: %s",
+            "no connection can be accepted for %g s: %s",
             PAUSE_SECONDS,
             reason,
             extra={
@@ -385,103 +382,100 @@ class ConnectionAcceptor:
             },
         )
 
-    async def _shake_hands(self, visitor: "_PendingConnection") -> None:
+    async def _shake_hands(self, connection: "_AcceptedConnection") -> None:
         encrypted = self.tls is not None
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: visitor,
-                visitor.connection,
+                lambda: connection,
+                connection.socket,
                 ssl=self.tls,
                 ssl_handshake_timeout=HANDSHAKE_SECONDS if encrypted else None,
                 ssl_shutdown_timeout=GOODBYE_SECONDS if encrypted else None,
             )
         except OSError as error:
-            # What it sent, and what openssl says of it, is nobody's concern here.
-            # A frame that it came through refers to it, and to the connection's buffers: until the
-            # garbage collector looks at everything they would stay, 300 kB of each that failed.
+            # Not logged: a client can cause any number of these.
+            # A frame of the traceback refers to the error, and to the connection's buffers: until
+            # a full garbage collection they would stay, 300 kB of each that failed.
             error.__traceback__ = None
             self._observer.connection_given_up(GivenUp.HANDSHAKE_FAILED)
 
-    def _shaken(self, visitor: "_PendingConnection", task: asyncio.Task[None]) -> None:
+    def _handshake_ended(self, connection: "_AcceptedConnection", task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        visitor.shaking = None
+        connection.handshake = None
         if self._held:
             self._release()
-        if visitor.transport is None:
+        if connection.transport is None:
             # A task that was cancelled before its first step has given the socket to nobody.
-            visitor.connection.close()
-            self._places.leave(visitor)
+            connection.socket.close()
+            self._limiter.remove(connection)
         if not task.cancelled():
-            # What failed but a connection ends the deliverer: the loop is told.
+            # Any other failure ends the deliverer: the loop is told.
             task.result()
 
-    # ------------------------------------------------------------------ staying
+    # ------------------------------------------------------------------ what connections call
 
-    def greet(self, visitor: "_PendingConnection") -> asyncio.Protocol:
-        """The handshake of a visitor is done. Return what handles its requests."""
-        handler = self._factory()
-        self._places.greet(visitor, now=self._clock.monotonic())
-        self._unproven[handler] = visitor
+    def opened(self, connection: "_AcceptedConnection") -> None:
+        """The handshake of a connection is done."""
+        self._limiter.finish_handshake(connection, now=self._clock.monotonic())
+        self._unproven[connection.handler] = connection
         if self._expiring is None:
             self._expiring = self._timers.call_later(PROOF_SECONDS, self._expire)
-        return handler
 
-    def leave(self, visitor: "_PendingConnection") -> None:
-        """A visitor's connection has ended."""
-        self._unproven.pop(visitor.handler, None)
-        self._places.leave(visitor)
+    def lost(self, connection: "_AcceptedConnection") -> None:
+        """A connection has ended."""
+        self._unproven.pop(connection.handler, None)
+        self._limiter.remove(connection)
         if self._held:
             self._release()
 
-    # ------------------------------------------------------------------ going
+    # ------------------------------------------------------------------ closing
 
-    def _give_up(self, visitor: "_PendingConnection") -> None:
-        """Close the connection of somebody whose place another takes."""
-        if visitor.transport is None:
+    def _evict(self, connection: "_AcceptedConnection") -> None:
+        if connection.transport is None:
             self._count(GivenUp.HANDSHAKE_CROWDED)
-            if visitor.shaking is not None:
-                visitor.shaking.cancel()
+            if connection.handshake is not None:
+                connection.handshake.cancel()
         else:
-            is_unproven = visitor.handler in self._unproven
+            is_unproven = connection.handler in self._unproven
             self._count(GivenUp.UNPROVEN_CROWDED if is_unproven else GivenUp.IDLE)
-            self._end(visitor)
+            self._abort(connection)
 
     def _expire(self) -> None:
-        """Close the connections that have proven nothing for too long."""
+        """Close the connections that have been unproven for too long."""
         self._expiring = None
-        while (oldest := self._places.oldest_unproven()) is not None:
-            visitor, since = oldest
+        while (oldest := self._limiter.oldest_unproven()) is not None:
+            connection, since = oldest
             left = since + PROOF_SECONDS - self._clock.monotonic()
             if left > 0:
                 self._expiring = self._timers.call_later(left, self._expire)
                 return
             self._observer.connection_given_up(GivenUp.UNPROVEN_LATE)
-            self._places.leave(visitor)
-            self._end(visitor)
+            self._limiter.remove(connection)
+            self._abort(connection)
 
-    def _end(self, visitor: "_PendingConnection") -> None:
-        self._unproven.pop(visitor.handler, None)
-        assert visitor.transport is not None
-        if not visitor.transport.is_closing():
-            # Without a goodbye: it would wait for the other side, and the place is given away.
-            visitor.transport.abort()
+    def _abort(self, connection: "_AcceptedConnection") -> None:
+        self._unproven.pop(connection.handler, None)
+        assert connection.transport is not None
+        if not connection.transport.is_closing():
+            # Without a TLS shutdown, which would wait for the client.
+            connection.transport.abort()
             return
         # A transport of Python 3.11.2 that was closed twice raises when it is aborted. So its
-        # goodbye gets its end of file, or its writes an error.
+        # TLS shutdown gets an end of file, or its writes an error.
         with suppress(OSError):
-            visitor.connection.shutdown(socket.SHUT_RDWR)
+            connection.socket.shutdown(socket.SHUT_RDWR)
 
     def _count(self, reason: GivenUp) -> None:
-        """Count a connection that there was no place for, and say so from time to time."""
+        """Count a connection that exceeded the limits; log it at most once in QUIET_SECONDS."""
         self._observer.connection_given_up(reason)
         if self._is_quiet:
             return
         self._is_quiet = True
-        self._timers.call_later(QUIET_SECONDS, self._speak)
-        handshakes, unproven, proven = self._places.counts()
+        self._timers.call_later(QUIET_SECONDS, self._end_quiet)
+        handshakes, unproven, proven = self._limiter.counts()
         logger.warning(
-            "connections to %s are given up for want of places: %d in the handshake, %d that have"
-            " sent no good request, %d that have",
+            "connections to %s are closed because of the connection limit: %d in the handshake, %d"
+            " without a valid request, %d with one",
             self._name,
             handshakes,
             unproven,
@@ -496,22 +490,21 @@ class ConnectionAcceptor:
             },
         )
 
-    def _speak(self) -> None:
+    def _end_quiet(self) -> None:
         self._is_quiet = False
 
 
 def _awaits_request(handler: asyncio.Protocol) -> bool:
-    """Whether aiohttp's handler waits for a request: nothing of one, or not its whole head, is
-    there."""
+    """Whether aiohttp's handler waits for a request, or for the rest of its head."""
     waiter = getattr(handler, "_waiter", None)
     return waiter is not None and not waiter.done()
 
 
-def _idle_since(visitor: "_PendingConnection") -> float | None:
+def _idle_since(connection: "_AcceptedConnection") -> float | None:
     """Return since when a connection awaits a request; aiohttp keeps it as long after each."""
-    if not _awaits_request(visitor.handler):
+    if not _awaits_request(connection.handler):
         return None
-    return float(getattr(visitor.handler, "_next_keepalive_close_time", 0.0))
+    return float(getattr(connection.handler, "_next_keepalive_close_time", 0.0))
 
 
 def _head_size(message: RawRequestMessage) -> int:
@@ -524,63 +517,52 @@ def _head_size(message: RawRequestMessage) -> int:
 
 
 def _ignore(_data: bytes) -> None:
-    """Nothing is received any more."""
+    """Receive nothing any more."""
 
 
-class _PendingConnection(Connection):
-    """One connection."""
+class _AcceptedConnection(Connection):
+    """One connection. Counts how much comes before the head of a request is whole."""
 
-    __slots__ = (
-        "_entrance",
-        "_head",
-        "_recent",
-        "_requests",
-        "connection",
-        "shaking",
-        "transport",
-    )
+    __slots__ = ("_acceptor", "_head", "_recent", "_requests", "handshake", "socket", "transport")
 
-    def __init__(self, entrance: ConnectionAcceptor, connection: socket.socket) -> None:
-        self._entrance = entrance
+    def __init__(self, acceptor: ConnectionAcceptor, sock: socket.socket) -> None:
+        super().__init__(acceptor.create_handler)
+        self._acceptor = acceptor
         self._head = 0
         #: Bytes before these in which the head may have begun, while another request was there.
         self._recent = 0
         #: Whose heads are whole.
         self._requests = 0
-        self.connection = connection
-        self.shaking: asyncio.Task[None] | None = None
+        self.socket = sock
+        self.handshake: asyncio.Task[None] | None = None
         #: None until the handshake is done.
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.lead_to(self._entrance.greet(self))
         super().connection_made(transport)
-
-    def lead_to(self, handler: asyncio.Protocol) -> None:
-        """See ``Connection``. How much comes before the head of a request is whole is counted."""
-        super().lead_to(handler)
         self.data_received = self._receive
+        self._acceptor.opened(self)
 
     def _receive(self, data: bytes) -> None:
         handler = self.handler
-        room = self._entrance.head_bytes - self._head
+        room = self._acceptor.head_bytes - self._head
         if len(data) > room and _awaits_request(handler):
             handler.data_received(data[:room])
             data = data[room:]
             self._recent += room
             if _awaits_request(handler):
-                self._entrance.refuse_head(self)
+                self._acceptor.refuse_head(self)
                 return
         handler.data_received(data)
         requests: int = handler._request_count  # type: ignore[attr-defined]
         if requests != self._requests:
             # Heads that are whole now; no work on these requests has begun.
-            if not self._requests and not self._entrance.asks_for_tokens:
-                self._entrance.prove(handler)
+            if not self._requests and not self._acceptor.asks_for_tokens:
+                self._acceptor.prove(handler)
             self._requests = requests
-            if self._recent + self._head + len(data) > self._entrance.head_bytes:
-                self._entrance.check_heads(handler)
+            if self._recent + self._head + len(data) > self._acceptor.head_bytes:
+                self._acceptor.check_heads(handler)
             self._recent, self._head = len(data), 0
         elif _awaits_request(handler):
             self._head += len(data)
@@ -590,5 +572,5 @@ class _PendingConnection(Connection):
     def connection_lost(self, exc: Exception | None) -> None:
         # It refers to this, and would keep it for the garbage collector.
         self.data_received = _ignore
-        self._entrance.leave(self)
+        self._acceptor.lost(self)
         super().connection_lost(exc)

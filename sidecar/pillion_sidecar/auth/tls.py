@@ -57,7 +57,7 @@ class ServingTLS:
         """Whether anybody can connect."""
         return self._current is not None
 
-    def take(self, certificate: Certificate) -> None:
+    def use(self, certificate: Certificate) -> None:
         """Show this certificate to whoever connects from now on."""
         self._current = certificate
 

@@ -1,5 +1,5 @@
-"""Who may come in at a gateway: the bearer of a service account's token, if its service account is
-among ``publishers``. Asked before anything of a body is read."""
+"""Authentication at a gateway: by a service account's token, if the service account is among
+``publishers``. Done before the body is read."""
 
 import re
 from asyncio import BaseProtocol
@@ -16,12 +16,12 @@ from pillion_sidecar.auth.tokens import TokenError, TokenKeys, Verified, verify
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.schema.service import AllowedPublisher
 
-#: Tokens that are remembered. A pod has one, and gets another each hour.
+#: Verified tokens in the cache. A pod has one, and gets another each hour.
 MAXIMUM_TOKENS = 10_000
-#: What a publisher that comes before the keys is told to wait, in seconds.
+#: Seconds of Retry-After while there are no keys.
 NO_KEYS_RETRY_AFTER = 5
-#: Of the body of a request that was turned away, so much is taken and thrown away, for so long in
-#: seconds: enough for a client that sends all of it first to see its answer.
+#: Bytes and seconds for which the body of a refused request is read and dropped: enough for a
+#: client that sends all of it first to see its answer.
 UNREAD_BYTES = 1 << 20
 UNREAD_SECONDS = 5.0
 #: Requests for which that is done at a time.
@@ -32,12 +32,9 @@ _BEARER = re.compile(r"bearer +(?P<token>[A-Za-z0-9\-._~+/]+=*) *", re.IGNORECAS
 _UNQUOTABLE = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")
 
 
-class Remembered:
-    """Bounded: the token that was shown least recently gives way.
-
-    Headers whose tokens were found good, by their digests and until these expire: the next request
-    with the same one needs no look at its signature.
-    """
+class TokenCache:
+    """Headers with a valid token, until it expires: their signature is not verified again. Bounded:
+    the least recently used is dropped."""
 
     def __init__(self, *, maximum: int = MAXIMUM_TOKENS) -> None:
         self._maximum = maximum
@@ -48,8 +45,7 @@ class Remembered:
         return len(self._tokens)
 
     def find(self, header: str, *, now: float) -> Verified | None:
-        """Return what is known of a header whose token is still good; ``now`` in seconds since the
-        epoch."""
+        """Return the verified token of a header; ``now`` in seconds since the epoch."""
         digest = _digest(header)
         found = self._tokens.get(digest)
         if found is None:
@@ -61,13 +57,13 @@ class Remembered:
         return found
 
     def keep(self, header: str, verified: Verified) -> None:
-        """Remember a header whose token is good."""
+        """Keep the verified token of a header."""
         self._tokens[_digest(header)] = verified
         if len(self._tokens) > self._maximum:
             self._tokens.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget all: the keys have changed."""
+        """Drop all: the keys have changed."""
         self._tokens.clear()
 
 
@@ -76,10 +72,10 @@ def _digest(header: str) -> bytes:
 
 
 class TokenObserver(Protocol):
-    """Counts who was turned away (telemetry's metrics)."""
+    """Counts refused requests (telemetry's metrics)."""
 
     def turned_away(self, reason: Turned) -> None:
-        """A request was not let in."""
+        """A request was refused."""
 
 
 class _TurnedAway(TimeoutError):
@@ -87,7 +83,7 @@ class _TurnedAway(TimeoutError):
 
 
 class TokenMiddleware:
-    """Stands before every route of an application."""
+    """Authenticates the requests of an application."""
 
     def __init__(
         self,
@@ -99,9 +95,9 @@ class TokenMiddleware:
         proven: Callable[[BaseProtocol, Principal], None],
         has_proven: Callable[[BaseProtocol], bool],
     ) -> None:
-        """``publishers``: those of the configuration in force; none: all service accounts of the
-        gateway's own namespace. ``proven`` is told of each request that is let in by which
-        connection it came; ``has_proven`` says whether that was ever told of one."""
+        """``publishers``: of the configuration in force; none: all service accounts of the
+        gateway's own namespace. ``proven`` is called with the connection and the principal of each
+        accepted request; ``has_proven``: whether it was ever called with a connection."""
         self._clock = clock
         self._timers = timers
         self._publishers = publishers
@@ -111,28 +107,28 @@ class TokenMiddleware:
         self._keys: TokenKeys | None = None
         # The gateway's own.
         self._namespace: str | None = None
-        self._remembered = Remembered()
+        self._cache = TokenCache()
         self._unread = 0
 
     @property
     def has_keys(self) -> bool:
-        """Whether anybody can be let in."""
+        """Whether tokens can be verified."""
         return self._keys is not None
 
-    def take_keys(self, keys: TokenKeys) -> None:
-        """Let in by these keys from now on, and by no others."""
+    def use_keys(self, keys: TokenKeys) -> None:
+        """Verify with these keys only, from now on."""
         self._keys = keys
         self._namespace = keys.namespace
-        self._remembered.clear()
+        self._cache.clear()
 
     # ------------------------------------------------------------------ before the body
 
     @property
     def middleware(self) -> Middleware:
-        """What the application calls with each request."""
+        """The middleware of the application."""
 
         @web.middleware
-        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
             found = self._examine(request)
             if isinstance(found, Principal):
                 self._proven(request.protocol, found)
@@ -140,21 +136,21 @@ class TokenMiddleware:
                 request[IS_OF_GATEWAY] = found.namespace == self._namespace
                 return await handler(request)
             if self._has_proven(request.protocol):
-                # Whoever is let in no more has no claim to a publisher's place.
+                # A publisher that is no longer allowed must not keep a proven connection.
                 found.force_close()
             try:
                 await found.prepare(request)
                 await found.write_eof()
             except ConnectionError:
-                # Nobody waits for it. aiohttp notes that itself of what is returned.
+                # The client is gone. aiohttp notices it itself where the answer is returned.
                 return found
             await self._leave_unread(request.content)
             return found
 
-        return guard
+        return authenticate
 
     async def expect(self, request: web.Request) -> web.StreamResponse | None:
-        """Answer ``Expect: 100-continue``: whoever is not let in need not send the body at all."""
+        """Answer ``Expect: 100-continue``: a refused client need not send the body at all."""
         if request.version != HttpVersion11:
             return None
         if request.headers[hdrs.EXPECT].lower() != "100-continue":
@@ -169,7 +165,7 @@ class TokenMiddleware:
         return None
 
     def _examine(self, request: web.Request) -> Principal | web.Response:
-        """Return who sends a request, or the answer to one that is not let in."""
+        """Return who sends a request, or the answer that refuses it."""
         keys = self._keys
         if keys is None:
             self._observer.turned_away(Turned.NO_KEYS)
@@ -192,11 +188,11 @@ class TokenMiddleware:
 
     def _principal(self, given: Sequence[str], keys: TokenKeys) -> Principal:
         now = self._clock.time()
-        # The whole header is looked up: to look at a thousand characters takes longer.
-        known = self._remembered.find(given[0], now=now) if len(given) == 1 else None
+        # The whole header is the key: parsing a thousand characters takes longer.
+        known = self._cache.find(given[0], now=now) if len(given) == 1 else None
         if known is None:
             known = verify(_token(given, audience=keys.audience), keys, now=now)
-            self._remembered.keep(given[0], known)
+            self._cache.keep(given[0], known)
         return known.principal
 
     def _may_publish(self, principal: Principal, keys: TokenKeys) -> bool:
@@ -212,7 +208,7 @@ class TokenMiddleware:
     # ------------------------------------------------------------------ the body
 
     async def _leave_unread(self, content: StreamReader) -> None:
-        """Throw away what comes of a body, up to a bound; then the connection is closed."""
+        """Drop what comes of a body, up to a bound; then the connection is closed."""
         if content.at_eof():
             return
         if self._unread < UNREAD_REQUESTS:

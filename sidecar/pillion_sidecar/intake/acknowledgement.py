@@ -12,9 +12,9 @@ from aiohttp import web
 from pillion_sidecar.clock import Timers
 from pillion_sidecar.config.schema.service import Acknowledgement
 from pillion_sidecar.connections import ended_with_client
-from pillion_sidecar.http_errors import refuse
+from pillion_sidecar.http_errors import ParameterError, refuse
 from pillion_sidecar.indication import Unreached
-from pillion_sidecar.intake.parameters import ParameterError, Parameters
+from pillion_sidecar.intake.parameters import Parameters
 from pillion_sidecar.intake.submission import IntakeContext, RefusedLine, Submission
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.identity import unscoped

@@ -16,9 +16,9 @@ from pillion_cim.jsonform import InstanceError, decode_instance, encode_instance
 from pillion_cim.model import CIMInstance
 from pillion_cim.schema import Schema
 from pillion_cim.values import ILLEGAL_IN_XML
+from pillion_sidecar.http_errors import MOST_SHOWN, suggest
 from pillion_sidecar.indication import GroupMember
 from pillion_sidecar.intake import IntakeError
-from pillion_sidecar.query_parameters import MOST_SHOWN, suggest
 
 #: Properties of a delivery, not of the indication: each delivery has its own (S0.20, D.2). They are
 #: taken out here, once, so that a handler may splice the body's bytes into what it sends.

@@ -1,7 +1,7 @@
-"""Whether intake is open, how many requests are read at a time, and how many publishers may wait.
+"""Whether intake is open, and how many requests are read, and wait for listeners, at a time.
 
-Reading and waiting have separate shares: publishers that wait for a listener never keep others from
-publishing. Where publishers show who they are, none takes all of a share.
+The two have separate shares: publishers that wait for a listener never keep others from publishing.
+Where publishers show tokens, none takes all of a share.
 """
 
 from collections import Counter
@@ -16,33 +16,33 @@ MOST_READING = 480
 #: Requests that wait for listeners at a time: ``ack=delivered``, flushes, receipts.
 MOST_WAITING = 480
 
-#: Told why the gate closes.
+#: Called with the reason when the gate closes.
 Interrupt: TypeAlias = Callable[[str], None]
 
 
 class Share:
-    """Places of one kind.
+    """A number of slots of one kind.
 
-    A principal gets another place while it holds fewer than are free. So one alone gets half of
-    them, two a third each, and a place is left for the next one. Those of whom nothing is
-    known share all places.
+    A principal gets another slot while it holds fewer than are free. So one alone gets half of
+    them, two a third each, and a slot is left for the next one. Requests without a principal may
+    take all slots.
     """
 
     __slots__ = ("_by_principal", "_maximum", "taken")
 
     def __init__(self, maximum: int) -> None:
         self._maximum = maximum
-        #: Places that are taken.
+        #: Slots in use.
         self.taken = 0
         self._by_principal: Counter[Principal] = Counter()
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no place for anybody."""
+        """Whether no slot is left."""
         return self.taken >= self._maximum
 
     def take(self, principal: Principal | None) -> bool:
-        """Take a place; return whether there was one."""
+        """Take a slot; return whether there was one."""
         free = self._maximum - self.taken
         if free <= 0:
             return False
@@ -54,7 +54,7 @@ class Share:
         return True
 
     def give(self, principal: Principal | None) -> None:
-        """Give a place back."""
+        """Give a slot back."""
         self.taken -= 1
         if principal is not None:
             self._by_principal[principal] -= 1
@@ -63,38 +63,39 @@ class Share:
 
 
 @dataclass(slots=True, eq=False)
-class Visit:
-    """One request inside: what it holds of the gate's shares."""
+class RequestSlot:
+    """What one request holds of the gate's shares."""
 
     gate: "IntakeGate"
     principal: Principal | None
-    #: The publisher's; None where no token is required.
+    #: The publisher's; None without tokens.
     namespace: str | None
     interrupt: Interrupt | None = None
     is_reading: bool = False
-    has_place_to_wait: bool = False
+    may_wait: bool = False
 
     def reserve_wait(self) -> str | None:
-        """Take a place to wait for listeners; return why there is none."""
+        """Take a slot to wait for listeners; return why there is none."""
         if not self.gate.waiting.take(self.principal):
             return (
                 "too many requests wait for listeners already; ask for ack=accepted or"
                 " ack=durable, or wait for fewer requests at a time"
             )
-        self.has_place_to_wait = True
+        self.may_wait = True
         return None
 
-    def begin_waiting(self) -> None:
-        """Give the place to be read to another request: all of this one is read."""
-        if self.has_place_to_wait and self.is_reading:
-            self.gate.stop_reading(self)
-
-    def leave(self) -> None:
-        """Give every place back: the request has been answered, or its client is gone."""
+    def stop_reading(self) -> None:
+        """Give the slot to be read back: all of the request is read."""
         if self.is_reading:
-            self.gate.stop_reading(self)
-        if self.has_place_to_wait:
-            self.has_place_to_wait = False
+            self.is_reading = False
+            self.gate.requests.discard(self)
+            self.gate.reading.give(self.principal)
+
+    def release(self) -> None:
+        """Give every slot back: the request has been answered, or its client is gone."""
+        self.stop_reading()
+        if self.may_wait:
+            self.may_wait = False
             self.gate.waiting.give(self.principal)
 
 
@@ -103,54 +104,52 @@ class IntakeGate:
 
     def __init__(self, *, reading: int = MOST_READING, waiting: int = MOST_WAITING) -> None:
         self._reason: str | None = "the configuration is not loaded yet"
-        self._reading = Share(reading)
-        self._inside: set[Visit] = set()
+        self.reading = Share(reading)
         self.waiting = Share(waiting)
+        #: Those that are being read.
+        self.requests: set[RequestSlot] = set()
 
     @property
     def is_open(self) -> bool:
-        """Whether publishers are let in."""
+        """Whether publishers are served."""
         return self._reason is None
 
     def problem(self) -> str | None:
-        """Why publishers are not let in, for a probe."""
+        """Return why publishers are not served, for a probe."""
         if not self.is_open:
             return "intake is closed"
-        if self._reading.is_full:
+        if self.reading.is_full:
             return "as many requests are being read as may be"
         return None
 
     def open(self) -> None:
-        """Let publishers in."""
+        """Serve publishers from now on."""
         self._reason = None
 
     def close(self, reason: str) -> None:
         """Answer 503 with a reason from now on, and interrupt the requests that are being read."""
         self._reason = reason
-        for visit in list(self._inside):
-            if visit.interrupt is not None:
-                visit.interrupt(reason)
+        for slot in list(self.requests):
+            if slot.interrupt is not None:
+                slot.interrupt(reason)
 
-    def enter(self, interrupt: Interrupt, *, principal: Principal | None = None) -> Visit | str:
-        """Let one request in to be read, or return why not. The caller must call ``leave``."""
+    def enter(
+        self, interrupt: Interrupt, *, principal: Principal | None = None
+    ) -> RequestSlot | str:
+        """Take a slot to read one request, or return why there is none. The caller must release
+        it."""
         if self._reason is not None:
             return self._reason
-        if not self._reading.take(principal):
+        if not self.reading.take(principal):
             return f"too many requests are being read already{_of(principal)}"
         namespace = None if principal is None else principal.namespace
-        visit = Visit(self, principal, namespace, interrupt, is_reading=True)
-        self._inside.add(visit)
-        return visit
+        slot = RequestSlot(self, principal, namespace, interrupt, is_reading=True)
+        self.requests.add(slot)
+        return slot
 
-    def ask(self, *, principal: Principal | None = None) -> Visit:
-        """Let one in who publishes nothing, whether or not intake is open."""
-        return Visit(self, principal, None if principal is None else principal.namespace)
-
-    def stop_reading(self, visit: Visit) -> None:
-        """Take the place to be read from a request."""
-        visit.is_reading = False
-        self._inside.discard(visit)
-        self._reading.give(visit.principal)
+    def ask(self, *, principal: Principal | None = None) -> RequestSlot:
+        """Return a slot for a request that publishes nothing, whether or not intake is open."""
+        return RequestSlot(self, principal, None if principal is None else principal.namespace)
 
 
 def _of(principal: Principal | None) -> str:

@@ -2,13 +2,12 @@
 ``instance``, the headers."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pillion_cim.values import ILLEGAL_IN_XML, is_language_tag
 from pillion_sidecar.config.schema.service import Acknowledgement, Durability
-from pillion_sidecar.intake import IntakeError
-from pillion_sidecar.query_parameters import refuse_parameters
+from pillion_sidecar.http_errors import ParameterError
 from pillion_sidecar.reliability.callbacks import BadCallback, check_callback
 
 #: Seconds that ``ack=delivered`` and a flush wait where the publisher does not say.
@@ -23,10 +22,6 @@ PUBLISH_PARAMETERS = frozenset({"ack", "callback", "instance", "source", "timeou
 
 _LEVELS = {level.value.lower(): level for level in Acknowledgement}
 _MAXIMUM_LANGUAGES = 16
-
-
-class ParameterError(IntakeError):
-    """A parameter or header is wrong; the text says which, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +75,6 @@ def parse_parameters(
         callback=callback,
         instance=instance,
     )
-
-
-def check_names(query: Mapping[str, str], known: Collection[str]) -> None:
-    """Raise :class:`ParameterError` for a parameter that is not known, or comes twice."""
-    reason = refuse_parameters(query, known)
-    if reason is not None:
-        raise ParameterError(reason)
 
 
 def parse_level(

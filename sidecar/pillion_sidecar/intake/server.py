@@ -16,7 +16,14 @@ from pillion_sidecar.auth.principal import PRINCIPAL, may_relay, namespace_of
 from pillion_sidecar.clock import Timers
 from pillion_sidecar.config.schema.service import Acknowledgement
 from pillion_sidecar.connections import ended_with_client
-from pillion_sidecar.http_errors import refuse, set_retry_after, unavailable
+from pillion_sidecar.http_errors import (
+    OriginPolicy,
+    ParameterError,
+    check_names,
+    refuse,
+    set_retry_after,
+    unavailable,
+)
 from pillion_sidecar.intake import cimxml
 from pillion_sidecar.intake.acknowledgement import (
     Acknowledging,
@@ -44,14 +51,12 @@ from pillion_sidecar.intake.formats import (
     find_format,
     refuse_encoding,
 )
-from pillion_sidecar.intake.gate import IntakeGate, Visit
+from pillion_sidecar.intake.gate import IntakeGate, RequestSlot
 from pillion_sidecar.intake.parameters import (
     DEFAULT_FAULTS,
     MAXIMUM_FAULTS,
     PUBLISH_PARAMETERS,
-    ParameterError,
     Parameters,
-    check_names,
     parse_count,
     parse_level,
     parse_parameters,
@@ -59,7 +64,6 @@ from pillion_sidecar.intake.parameters import (
 )
 from pillion_sidecar.intake.relay import RelaySubmission
 from pillion_sidecar.intake.submission import IntakeContext, IntakeObserver, Submission
-from pillion_sidecar.origins import OriginPolicy
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.identity import scoped
 from pillion_sidecar.reliability.publishers import Publisher, Publishers
@@ -71,7 +75,7 @@ FLUSH_PARAMETERS = frozenset({"instance", "level", "publisher", "timeout"})
 FAULTS_PARAMETERS = frozenset({"after", "instance", "limit", "publisher"})
 #: Seconds of Retry-After where all waits are taken.
 WAIT_RETRY_AFTER = 1.0
-#: What a publisher that comes at the wrong time is told to wait, in seconds.
+#: Seconds of Retry-After while intake is closed or full.
 UNAVAILABLE_RETRY_AFTER = 1.0
 #: pywbem's exporter posts to /cimom whatever the URL says, OpenPegasus's to / without a path.
 CIM_XML_PATHS = ("/CIMListener", "/CIMListener/{consumer:(?s:.*)}", "/cimom", "/")
@@ -87,13 +91,13 @@ NOT_OURS = (
 #: wrote it anew, with more beside it.
 RELAYED_GROWTH = 2
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
-#: Handles a request that was let in: what refuses it, or what reads and answers it.
+#: Handles a request that has a slot: returns what refuses it, or what reads and answers it.
 Admitted: TypeAlias = Callable[
-    [web.Request, Visit], web.StreamResponse | Awaitable[web.StreamResponse]
+    [web.Request, RequestSlot], web.StreamResponse | Awaitable[web.StreamResponse]
 ]
 
 if TYPE_CHECKING:
-    # It loads what verifies tokens, which a sidecar does without.
+    # It imports the token verification, which a sidecar does not need.
     from pillion_sidecar.auth.token_middleware import TokenMiddleware
 
 
@@ -106,11 +110,11 @@ def create_intake(
     observer: IntakeObserver,
     callbacks: Callbacks | None = None,
     limits: IntakeLimits | None = None,
-    guard: "TokenMiddleware | None" = None,
+    tokens: "TokenMiddleware | None" = None,
     origins: OriginPolicy | None = None,
 ) -> web.Application:
-    """Return the application. Without ``callbacks`` nobody can be called back; without a ``guard``
-    anybody may come in but web pages that ``origins`` refuses, so it is for the loopback listener.
+    """Return the application. Without ``callbacks`` nobody can be called back; without ``tokens``
+    all requests are served but those that ``origins`` refuses, so it is for the loopback listener.
 
     Its runner should have a ``keepalive_timeout`` (aiohttp then also closes a connection whose
     first request does not come) and ``auto_decompress=False``.
@@ -123,11 +127,11 @@ def create_intake(
         observer=observer,
         callbacks=callbacks,
         limits=limits or IntakeLimits(),
-        asks_for_tokens=guard is not None,
+        asks_for_tokens=tokens is not None,
         origins=origins,
     )
-    middlewares = () if guard is None else (guard.middleware,)
-    expect = None if guard is None else guard.expect
+    middlewares = () if tokens is None else (tokens.middleware,)
+    expect = None if tokens is None else tokens.expect
     app = web.Application(client_max_size=intake.limits.line_bytes, middlewares=middlewares)
     add = partial(app.router.add_route, expect_handler=expect)
     add("POST", "/v1/indications", intake.reading(intake.publish))
@@ -184,43 +188,45 @@ class _Intake:
         reader = BodyReader(timers=self._timers, limits=limits, budget=self._budget)
         return BodyIntake(decoder=decoder, reader=reader)
 
-    # ------------------------------------------------------------------ letting in
+    # ------------------------------------------------------------------ limits
 
     def reading(self, handler: Admitted) -> Handler:
-        """Let requests through while intake is open, and not too many at a time."""
+        """Serve requests while intake is open, and not too many at a time."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
-            refusal = self._refuse_page(request)
+            # Any Host is good: publishers may have names of their own for this machine, and a page
+            # that was led here by one sends its Origin with each POST.
+            refusal = None if self._origins is None else self._origins.refuse_page(request)
             if refusal is not None:
                 return refusal
             # Looked up once, and only where there can be one: a look-up costs a microsecond.
             principal = request.get(PRINCIPAL) if self._asks_for_tokens else None
-            visit = self._gate.enter(partial(interrupt_body, request), principal=principal)
-            if isinstance(visit, str):
-                return unavailable(visit, retry_after=UNAVAILABLE_RETRY_AFTER)
+            slot = self._gate.enter(partial(interrupt_body, request), principal=principal)
+            if isinstance(slot, str):
+                return unavailable(slot, retry_after=UNAVAILABLE_RETRY_AFTER)
             try:
-                answered = handler(request, visit)
+                answered = handler(request, slot)
                 return answered if isinstance(answered, web.StreamResponse) else await answered
             except ParameterError as error:
                 return refuse(400, str(error))
             finally:
-                visit.leave()
+                slot.release()
 
         return answer
 
     def asking(self, handler: Handler, *, waits: bool) -> Handler:
-        """Let requests that publish nothing through. Of those that wait there is a bounded number,
-        and each ends with its client."""
+        """Serve requests that publish nothing. Those that wait are bounded in number, and each ends
+        with its client."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
-            refusal = self._refuse_page(request)
+            refusal = None if self._origins is None else self._origins.refuse_page(request)
             if refusal is not None:
                 return refusal
-            visit = self._gate.ask(principal=request.get(PRINCIPAL))
+            slot = self._gate.ask(principal=request.get(PRINCIPAL))
             try:
                 if not waits or request.query.get("timeout") == "0":
                     return await handler(request)
-                busy = visit.reserve_wait()
+                busy = slot.reserve_wait()
                 if busy is not None:
                     return unavailable(busy, retry_after=WAIT_RETRY_AFTER)
                 with ended_with_client(request):
@@ -228,18 +234,9 @@ class _Intake:
             except ParameterError as error:
                 return refuse(400, str(error))
             finally:
-                visit.leave()
+                slot.release()
 
         return answer
-
-    def _refuse_page(self, request: web.Request) -> web.Response | None:
-        """Answer 403 to what a web page of another origin has a browser send.
-
-        Any Host is good: publishers may have names of their own for this machine, and a page that
-        was led here by one sends its Origin with each POST.
-        """
-        reason = None if self._origins is None else self._origins.refuse_page(request)
-        return None if reason is None else refuse(403, reason)
 
     # ------------------------------------------------------------------ asking
 
@@ -323,28 +320,28 @@ class _Intake:
     # ------------------------------------------------------------------ publishing
 
     def publish(
-        self, request: web.Request, visit: Visit
+        self, request: web.Request, slot: RequestSlot
     ) -> web.StreamResponse | Awaitable[web.StreamResponse]:
         """POST /v1/indications."""
         body = find_format(request, FORMATS)
         if isinstance(body, web.Response):
             return body
         if body is EXPORT:
-            return self.export(request, visit)
+            return self.export(request, slot)
         check_names(request.query, PUBLISH_PARAMETERS)
         parameters = self._parameters(request)
-        busy = self._acknowledging.refusal(parameters) or _reserve_wait(visit, parameters)
+        busy = self._acknowledging.refusal(parameters) or _reserve_wait(slot, parameters)
         if busy is not None:
             return unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
         if parameters.instance is not None:
             assert parameters.publisher is not None
-            known = self._publishers.find(scoped(visit.namespace, parameters.publisher))
+            known = self._publishers.find(scoped(slot.namespace, parameters.publisher))
             if known is None or known.instance != parameters.instance:
                 return other_instance(known)
-        return self._receive(request, self._begin(visit, parameters), self._bodies, body)
+        return self._receive(request, self._begin(slot, parameters), self._bodies, body)
 
     def relay(
-        self, request: web.Request, visit: Visit
+        self, request: web.Request, slot: RequestSlot
     ) -> web.StreamResponse | Awaitable[web.StreamResponse]:
         """POST /v1/relay: what sidecars have accepted, for this gateway to deliver."""
         if not self._context.routes.takes_relayed:
@@ -358,18 +355,18 @@ class _Intake:
         parameters = self._parameters(request)
         if parameters.callback is not None:
             return refuse(400, "callback: a sidecar is answered by response alone")
-        busy = _reserve_wait(visit, parameters)
+        busy = _reserve_wait(slot, parameters)
         if busy is not None:
             return unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
-        receipt = self._acknowledging.begin(parameters, namespace=visit.namespace)
+        receipt = self._acknowledging.begin(parameters, namespace=slot.namespace)
         submission = RelaySubmission(
             context=self._context,
-            namespace=visit.namespace,
+            namespace=slot.namespace,
             followers=() if receipt is None else (receipt,),
         )
         if self._relayed_bodies is None:
             self._relayed_bodies = self._body_intake(is_relayed=True)
-        publication = _Publication(visit, parameters, submission, receipt)
+        publication = _Publication(slot, parameters, submission, receipt)
         return self._receive(request, publication, self._relayed_bodies, body)
 
     async def _receive(
@@ -417,7 +414,8 @@ class _Intake:
         if parameters.callback is not None:
             self._acknowledging.call_back(receipt, parameters)
         else:
-            publication.visit.begin_waiting()
+            if publication.slot.may_wait:
+                publication.slot.stop_reading()
             if await self._acknowledging.reach(request, receipt, parameters):
                 is_told = receipt.is_for_durable
                 document |= {"durable": True} if is_told else receipt_document(receipt)
@@ -425,7 +423,7 @@ class _Intake:
         document |= receipt_document(receipt) | {"receipt": receipt.id}
         return True
 
-    async def export(self, request: web.Request, visit: Visit) -> web.StreamResponse:
+    async def export(self, request: web.Request, slot: RequestSlot) -> web.StreamResponse:
         """A CIM-XML export request, at whatever path."""
         refusal = cimxml.refuse_method(request.method) or refuse_encoding(request)
         if refusal is not None:
@@ -434,7 +432,7 @@ class _Intake:
         parameters = self._parameters(request)
         if parameters.callback is not None:
             return refuse(400, "callback: an export message is answered by response alone")
-        busy = _reserve_wait(visit, parameters)
+        busy = _reserve_wait(slot, parameters)
         if busy is not None:
             return unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
         try:
@@ -446,12 +444,13 @@ class _Intake:
         if isinstance(export, web.Response):
             self._observer.received(EXPORT.kind, IntakeOutcome.INVALID)
             return export
-        publication = self._begin(visit, parameters)
+        publication = self._begin(slot, parameters)
         receipt, submission = publication.receipt, publication.submission
         cimxml.submit_export(export, submission, schema=schema)
         submission.report(self._observer, EXPORT.kind)
         if receipt is not None and not submission.refused:
-            visit.begin_waiting()
+            if slot.may_wait:
+                slot.stop_reading()
             await self._acknowledging.reach(request, receipt, parameters)
             answer = cimxml.durable_answer if receipt.is_for_durable else cimxml.delivered_answer
             return answer(export, submission, receipt, timeout=parameters.timeout)
@@ -467,8 +466,8 @@ class _Intake:
             maximum_wait=self.limits.wait_seconds,
         )
 
-    def _begin(self, visit: Visit, parameters: Parameters) -> "_Publication":
-        namespace = visit.namespace
+    def _begin(self, slot: RequestSlot, parameters: Parameters) -> "_Publication":
+        namespace = slot.namespace
         receipt = self._acknowledging.begin(parameters, namespace=namespace)
         publisher: Publisher | None = None
         followers: list[Follower] = []
@@ -484,13 +483,13 @@ class _Intake:
             languages=parameters.languages,
             followers=tuple(followers),
         )
-        return _Publication(visit, parameters, submission, receipt, publisher)
+        return _Publication(slot, parameters, submission, receipt, publisher)
 
 
 class _Publication(NamedTuple):
     """One request that publishes, once its parameters are read."""
 
-    visit: Visit
+    slot: RequestSlot
     parameters: Parameters
     submission: Submission
     #: What follows its lines; None where it is answered once they are accepted.
@@ -499,11 +498,11 @@ class _Publication(NamedTuple):
     publisher: Publisher | None = None
 
 
-def _reserve_wait(visit: Visit, parameters: Parameters) -> str | None:
+def _reserve_wait(slot: RequestSlot, parameters: Parameters) -> str | None:
     """Take a place for a request that is answered when listeners have it; return why not."""
     if parameters.acknowledgement is not Acknowledgement.DELIVERED or parameters.callback:
         return None
-    return visit.reserve_wait() if parameters.timeout > 0 else None
+    return slot.reserve_wait() if parameters.timeout > 0 else None
 
 
 __all__ = ["IntakeGate", "create_intake"]

@@ -30,12 +30,17 @@ from pillion_sidecar.delivery.retry import first_loss_due
 from pillion_sidecar.delivery.service import DeliveryService
 from pillion_sidecar.delivery.statistics import AttemptRecord
 from pillion_sidecar.filewatch import Unusable, read_bounded
-from pillion_sidecar.http_errors import refuse
+from pillion_sidecar.http_errors import (
+    MOST_SHOWN,
+    OriginPolicy,
+    ParameterError,
+    check_names,
+    refuse,
+    suggest,
+)
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.discards import DiscardRecorder
 from pillion_sidecar.journal.ports import Discard, DiscardQuery
-from pillion_sidecar.origins import OriginPolicy
-from pillion_sidecar.query_parameters import MOST_SHOWN, refuse_parameters, suggest
 from pillion_sidecar.wire.queues import (
     MOST_ENTRIES,
     AttemptStatus,
@@ -107,14 +112,14 @@ def _guarded(origins: OriginPolicy | None, handler: Handler, *parameters: str) -
     other than ``parameters``: a purge that ignored one would discard more than was meant."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        reason = None if origins is None else origins.refuse(request)
-        if reason is not None:
-            return refuse(403, reason)
-        reason = refuse_parameters(request.query, parameters)
-        if reason is not None:
-            return refuse(400, reason)
+        refusal = None if origins is None else origins.refuse(request)
+        if refusal is not None:
+            return refusal
         try:
+            check_names(request.query, parameters)
             return await handler(request)
+        except ParameterError as error:
+            return refuse(400, str(error))
         except web.HTTPError as error:
             answer = refuse(error.status, error.text or error.reason)
             if "Retry-After" in error.headers:

@@ -19,7 +19,7 @@ class ListenerConnections:
         self._connections: Callable[[], tuple[int, int, int]] | None = None
 
     def connection_given_up(self, reason: GivenUp) -> None:
-        """Count a connection that was closed, or not taken up."""
+        """Count a connection that was closed, or not accepted."""
         self.given_up[reason] += 1
 
     def watch(self, connections: Callable[[], tuple[int, int, int]]) -> None:

@@ -64,7 +64,7 @@ class House:
         authority.configure_trust(self._client)
         self.time = FakeTime()
         self.metrics = GatewayMetrics()
-        self.entrance = ConnectionAcceptor(
+        self.acceptor = ConnectionAcceptor(
             clock=self.time,
             timers=self.time,
             observer=self.metrics,
@@ -81,7 +81,7 @@ class House:
         async def answer(request: web.Request) -> web.Response:
             self.taken.append(request.protocol)
             if "proven" in request.query:
-                self.entrance.prove(request.protocol)
+                self.acceptor.prove(request.protocol)
             answered = web.Response(text="hello")
             if "last" in request.query:
                 answered.force_close()
@@ -90,7 +90,7 @@ class House:
         app = web.Application()
         app.router.add_get("/", answer)
         listeners = Listeners()
-        url = await listeners.serve(app, Address("127.0.0.1", 0), entrance=self.entrance)
+        url = await listeners.serve(app, Address("127.0.0.1", 0), acceptor=self.acceptor)
         self.port = int(url.rsplit(":", 1)[1])
         try:
             yield self
@@ -404,7 +404,7 @@ async def test_without_descriptors_it_waits_and_goes_on(
 ) -> None:
     house = House()
     listening = socket_factory()
-    house.entrance.open([listening], web.Server(hello))
+    house.acceptor.open([listening], web.Server(hello))
     house.port = listening.getsockname()[1]
     connecting = asyncio.create_task(house.connect(PROVEN))
     await until(lambda: bool(caplog.records))
@@ -415,7 +415,7 @@ async def test_without_descriptors_it_waits_and_goes_on(
     client = await connecting
     assert len(caplog.records) == 1
     client.writer.transport.abort()
-    await house.entrance.close()
+    await house.acceptor.close()
 
 
 class Last(socket.socket):
@@ -425,7 +425,7 @@ class Last(socket.socket):
     closing: asyncio.Task[None]
 
     def accept(self) -> tuple[socket.socket, object]:
-        self.closing = asyncio.create_task(self.entrance.close())
+        self.closing = asyncio.create_task(self.acceptor.close())
         return super().accept()
 
 
@@ -434,8 +434,8 @@ async def test_one_that_comes_at_the_very_end_is_closed() -> None:
     listening = Last()
     listening.bind(("127.0.0.1", 0))
     listening.listen()
-    listening.entrance = house.entrance
-    house.entrance.open([listening], web.Server(hello))
+    listening.acceptor = house.acceptor
+    house.acceptor.open([listening], web.Server(hello))
     house.port = listening.getsockname()[1]
     client = await house.connect(tls=False)
     assert await client.ends()

@@ -47,8 +47,8 @@ async def test_a_sidecar_has_no_door(tmp_path: Path, fake_time: FakeTime) -> Non
     opened = Opened(tmp_path, fake_time)
     await opened.doorway.look()
     await opened.doorway.follow()
-    assert opened.doorway.guard is None
-    assert opened.doorway.entrance is None
+    assert opened.doorway.tokens is None
+    assert opened.doorway.acceptor is None
     assert opened.problems() == {}
     assert list(opened.metrics.samples()) == []
 
@@ -59,7 +59,7 @@ async def test_the_last_good_keys_stay(
     caplog.set_level(logging.INFO)
     file = tmp_path / "token-keys.json"
     opened = Opened(tmp_path, fake_time, token_keys=file)
-    doorway, guard = opened.doorway, opened.doorway.guard
+    doorway, guard = opened.doorway, opened.doorway.tokens
     assert guard is not None
     await doorway.look()
     assert opened.problems() == {"token-keys": "there are no keys yet to verify tokens with"}
@@ -92,8 +92,8 @@ async def test_the_last_good_certificate_stays(
     files = TLSFiles(certificate=tmp_path / "tls.crt", key=tmp_path / "tls.key")
     opened = Opened(tmp_path, fake_time, intake_tls=files)
     doorway = opened.doorway
-    assert doorway.entrance is not None
-    assert doorway.entrance.tls is not None
+    assert doorway.acceptor is not None
+    assert doorway.acceptor.tls is not None
     await doorway.look()
     assert opened.problems() == {"certificate": "there is no certificate yet to serve with"}
     assert opened.value("pillion_intake_certificate_expiry_timestamp_seconds") is None

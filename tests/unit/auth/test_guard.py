@@ -14,7 +14,7 @@ from pillion_sidecar.auth.principal import Principal, Turned
 from pillion_sidecar.auth.token_middleware import (
     UNREAD_BYTES,
     UNREAD_SECONDS,
-    Remembered,
+    TokenCache,
     TokenMiddleware,
 )
 from pillion_sidecar.auth.tokens import LEEWAY, Verified, parse_keys, verify
@@ -55,7 +55,7 @@ class Gateway:
     def renew(self) -> None:
         """Give it the keys that the issuer has now."""
         keys = parse_keys(self.issuer.document(), name="keys")
-        self.guard.take_keys(keys)
+        self.guard.use_keys(keys)
         self.metrics.keys_read(len(keys.keys))
 
     def token(self, **changed: Any) -> str:
@@ -356,7 +356,7 @@ async def test_a_token_is_verified_once_and_remembered_until_it_expires(
 
 
 def test_the_least_recently_shown_token_gives_way_and_none_is_kept_readable() -> None:
-    known = Remembered(maximum=2)
+    known = TokenCache(maximum=2)
     good = Verified(Principal("team", "spark"), until=100.0)
     known.keep("one", good)
     known.keep("two", good)

@@ -67,7 +67,7 @@ async def listening(head_bytes: int = HEAD_BYTES) -> AsyncIterator[tuple[int, Ga
         head_bytes=head_bytes,
     )
     listeners = Listeners()
-    url = await listeners.serve(app, Address("127.0.0.1", 0), entrance=entrance)
+    url = await listeners.serve(app, Address("127.0.0.1", 0), acceptor=entrance)
     try:
         yield int(url.rsplit(":", 1)[1]), metrics
     finally:

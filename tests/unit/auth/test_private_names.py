@@ -1,6 +1,6 @@
-"""The private names of aiohttp that the entrance and connections read.
+"""The private names of aiohttp that the acceptor and connections read.
 
-Where one of these tests fails, aiohttp has changed: see what ``door/entrance.py`` and
+Where one of these tests fails, aiohttp has changed: see what ``auth/acceptor.py`` and
 ``connections.py`` make of the name, then mend both, and move the bound in ``pyproject.toml``.
 """
 

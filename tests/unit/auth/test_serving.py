@@ -91,7 +91,7 @@ def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(
 
 async def renew(tls: ServingTLS, files: TLSFiles) -> None:
     """Have the certificate in the files shown."""
-    tls.take(await asyncio.to_thread(read_certificate, files))
+    tls.use(await asyncio.to_thread(read_certificate, files))
 
 
 @asynccontextmanager
@@ -106,7 +106,7 @@ async def served(tls: ServingTLS) -> AsyncIterator[int]:
     entrance = ConnectionAcceptor(
         clock=time, timers=time, observer=GatewayMetrics(), tls=tls.context, asks_for_tokens=False
     )
-    url = await listeners.serve(app, Address("127.0.0.1", 0), entrance=entrance)
+    url = await listeners.serve(app, Address("127.0.0.1", 0), acceptor=entrance)
     assert url.startswith("https://127.0.0.1:")
     try:
         yield int(url.rsplit(":", 1)[1])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pillion_sidecar.auth.principal import Principal
-from pillion_sidecar.intake.gate import IntakeGate, Share, Visit
+from pillion_sidecar.intake.gate import IntakeGate, RequestSlot, Share
 from support.intake import Door, alert, lines
 
 A, B, C = (Principal("jobs", name) for name in "abc")
@@ -57,20 +57,20 @@ def test_readiness_says_that_nobody_can_be_let_in() -> None:
     gate = IntakeGate(reading=1)
     assert gate.problem() == "intake is closed"
     gate.open()
-    visit = gate.enter(nothing)
-    assert isinstance(visit, Visit)
+    slot = gate.enter(nothing)
+    assert isinstance(slot, RequestSlot)
     assert gate.problem() == "as many requests are being read as may be"
-    visit.leave()
-    visit.leave()
+    slot.release()
+    slot.release()
     assert gate.problem() is None
 
 
 def test_a_principal_that_reads_too_much_is_named_and_others_come_in() -> None:
     gate = IntakeGate(reading=2)
     gate.open()
-    assert isinstance(gate.enter(nothing, principal=A), Visit)
+    assert isinstance(gate.enter(nothing, principal=A), RequestSlot)
     assert "system:serviceaccount:jobs:a" in str(gate.enter(nothing, principal=A))
-    assert isinstance(gate.enter(nothing, principal=B), Visit)
+    assert isinstance(gate.enter(nothing, principal=B), RequestSlot)
 
 
 async def left_alone(door: Door, method: str, path: str, body: bytes = b"") -> asyncio.StreamWriter:

@@ -98,7 +98,7 @@ def test_what_is_no_http_is_logged_without_what_it_says(
             assert " 400 " in answer
 
     asyncio.run(scene())
-    assert "no HTTP that is taken here" in caplog.text
+    assert "not HTTP that is accepted here" in caplog.text
     assert "SECRET" not in caplog.text
 
 

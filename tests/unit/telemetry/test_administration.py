@@ -12,10 +12,10 @@ from aiohttp.test_utils import TestClient, TestServer
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.delivery.entries import Subscription, SubscriptionEnd
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Hold, HoldCause
+from pillion_sidecar.http_errors import OriginPolicy
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.discards import DiscardRecorder
 from pillion_sidecar.journal.ports import Discard
-from pillion_sidecar.origins import OriginPolicy
 from pillion_sidecar.telemetry.administration import (
     MOST_DRAINING,
     Administration,
