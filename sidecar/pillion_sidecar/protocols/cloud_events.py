@@ -6,7 +6,7 @@ PROTOCOL = Protocol(
     name="CloudEvents",
     summary="one structured event per request (HTTP binding 1.0)",
     manual="For anything that takes webhooks. One `POST` for each delivery carries one event in "
-    "structured mode; [what is sent](../listeners.md#what-is-sent-as-a-cloudevent) and what counts "
+    "structured mode; [what is sent](../listeners.md#cloudevents-requests) and what counts "
     "as success.",
     schemes=http_schemes(),
     handler="pillion_sidecar.handlers.cloudevents:create_handler",
