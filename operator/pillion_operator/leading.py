@@ -3,21 +3,33 @@
 import asyncio
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from prometheus_client.core import GaugeMetricFamily
 
-from pillion_operator.assembly import Assembly
+from pillion_cim.schema import load_schema
 from pillion_operator.certificates.gateway_ca import GatewayAuthority
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import FAILURES, Api, ApiError
 from pillion_operator.cluster.applier import Applier, Repair
+from pillion_operator.controllers.context import Context
+from pillion_operator.controllers.destination import DestinationReconciler
+from pillion_operator.controllers.filter_and_subscription import (
+    SubscriptionReconciler,
+    Subscriptions,
+    reconcile_filter,
+)
 from pillion_operator.controllers.lost_deliveries import Losses
-from pillion_operator.controllers.readiness import deliverer_pods, ending_pods
-from pillion_operator.controllers.states import ServiceStates
-from pillion_operator.controllers.triggers import DeliveryNews, labelled, status_of, triggered
+from pillion_operator.controllers.readiness import ending_pods
+from pillion_operator.controllers.service import ConfigurationReconciler
+from pillion_operator.controllers.service_status import ServiceStatusReconciler
+from pillion_operator.controllers.states import SERVICE_STATUS, ServiceStates, status_of
+from pillion_operator.controllers.status_writer import StatusWriter
+from pillion_operator.controllers.triggers import DeliveryNews, labelled, triggered
 from pillion_operator.controllers.worker import Engine, WorkQueue
 from pillion_operator.desired.configuration import operator_token
+from pillion_operator.evaluation.judging import Judge
 from pillion_operator.evaluation.lastgood import recall
 from pillion_operator.evaluation.namespace import Parsing, Services
 from pillion_operator.evaluation.references import (
@@ -71,15 +83,6 @@ class Leader:
         loop = asyncio.get_running_loop()
         self._queue: WorkQueue[Key] = WorkQueue(call_later=loop.call_later, time=loop.time)
         self._services = Services(store)
-        self._references = References()
-        self._parsing = Parsing()
-        self._states = ServiceStates()
-        self._news = DeliveryNews(
-            store=store,
-            references=self._references,
-            states=self._states,
-            enqueue=self._queue.add,
-        )
         self._recorder = EventRecorder(
             api,
             instance=settings.identity,
@@ -87,28 +90,6 @@ class Leader:
             dropped=metrics.events_dropped.inc,
         )
         self._losses = Losses(store=store, recorder=self._recorder, metrics=metrics, clock=clock)
-        self._applier = Applier(
-            api, installation=settings.installation, clock=clock, repaired=self._repaired
-        )
-        self._poker = PodPoker(
-            api,
-            clock=clock,
-            enabled=settings.poke,
-            done=lambda result: metrics.pokes.labels(result).inc(),
-        )
-        self._authority, self._issuer = self._trusted(), self._issuing()
-        self._missed = MissedInjections(
-            api=api,
-            services=self._services,
-            namespaces=settings.namespaces,
-            operator_namespace=settings.namespace,
-            namespace_selector=settings.namespace_selector,
-            clock=clock,
-            recorder=self._recorder,
-            changed=lambda service: self._queue.add(status_of(service)),
-            gauge=metrics.missed_injections,
-            evictions=Evictions(api=api, clock=clock, evictions=metrics.evictions),
-        )
 
     async def run(self) -> None:
         """Reconcile, for ever. What another leader has left is taken up as it stands."""
@@ -119,26 +100,26 @@ class Leader:
     async def lead(self, client: Asks, *, token_key: bytes) -> None:
         """Reconcile, for ever, asking deliverers by ``client``; ``token_key`` is the key from which
         their tokens are derived."""
-        gatherer = self._gatherer(client, token_key)
-        self._metrics.read(lambda: _families(gatherer, self._queue))
-        engine = self._engine(gatherer, token_key)
+        context = self._context(client, token_key)
+        self._metrics.read(lambda: _families(context))
+        engine = self._engine(context)
         # Before anything is rendered: what is not known yet would be left out of new services.
-        await self._authority.look()
-        await self._issuer.look()
+        await context.authority.look()
+        await context.issuer.look()
         await recall(self._store)
-        self._store.subscribe(lambda change: self._follow(change, gatherer))
-        self._take_up(gatherer)
+        self._store.subscribe(lambda change: self._follow(change, context))
+        self._activate(context)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(engine.run())
-                tasks.create_task(gatherer.run())
-                tasks.create_task(self._poker.run())
+                tasks.create_task(context.deliverers.run())
+                tasks.create_task(context.poker.run())
                 tasks.create_task(self._recorder.run())
-                tasks.create_task(self._authority.run())
-                tasks.create_task(self._issuer.run())
+                tasks.create_task(context.authority.run())
+                tasks.create_task(context.issuer.run())
                 tasks.create_task(self._resync.run(self._settings.resync_interval))
                 if self._settings.webhook is not None:
-                    tasks.create_task(self._missed.run())
+                    tasks.create_task(context.missed.run())
         finally:
             self._queue.close()
 
@@ -166,35 +147,72 @@ class Leader:
 
     # ------------------------------------------------------------------ building
 
-    def _trusted(self) -> GatewayAuthority:
-        return GatewayAuthority(
+    def _context(self, client: Asks, key: bytes) -> Context:
+        statuses = StatusWriter(
             api=self._api,
-            namespace=self._settings.namespace,
-            secret=self._settings.gateway_secret,
-            given=self._settings.gateway_authority,
+            store=self._store,
+            recorder=self._recorder,
             clock=self._clock,
-            changed=self._render_all,
-            expiry=self._metrics.gateway_ca_expiry,
+            requeue=lambda key, seconds: self._queue.add(key, delay=seconds),
         )
-
-    def _issuing(self) -> IssuerKeeper:
-        return IssuerKeeper(
+        self._store.subscribe(statuses.follow)
+        context = Context(
+            settings=self._settings,
             api=self._api,
             clock=self._clock,
-            draw=random.random,
-            changed=self._render_all,
-            reads=self._metrics.token_keys_read,
+            store=self._store,
+            references=References(),
+            parsing=Parsing(),
+            judge=Judge(addresses=self._settings.deliverer.addresses, schema=load_schema()),
+            states=ServiceStates(),
+            queue=self._queue,
+            statuses=statuses,
+            recorder=self._recorder,
+            applier=Applier(
+                self._api,
+                installation=self._settings.installation,
+                clock=self._clock,
+                repaired=self._repaired,
+            ),
+            deliverers=self._gatherer(
+                client, key, lambda namespace, name: news.heard(Key(SERVICE, namespace, name))
+            ),
+            poker=PodPoker(
+                self._api,
+                clock=self._clock,
+                enabled=self._settings.poke,
+                done=lambda result: self._metrics.pokes.labels(result).inc(),
+            ),
+            missed=self._missed(),
+            authority=GatewayAuthority(
+                api=self._api,
+                namespace=self._settings.namespace,
+                secret=self._settings.gateway_secret,
+                given=self._settings.gateway_authority,
+                clock=self._clock,
+                changed=self._render_all,
+                expiry=self._metrics.gateway_ca_expiry,
+            ),
+            issuer=IssuerKeeper(
+                api=self._api,
+                clock=self._clock,
+                draw=random.random,
+                changed=self._render_all,
+                reads=self._metrics.token_keys_read,
+            ),
+            token_key=key,
         )
+        news = DeliveryNews(context)
+        return context
 
-    def _gatherer(self, client: Asks, key: bytes) -> Gatherer:
-        def changed(namespace: str, service: str) -> None:
-            self._news.heard(namespace, service, deliverers=gatherer)
-
-        gatherer = Gatherer(
+    def _gatherer(
+        self, client: Asks, key: bytes, on_change: Callable[[str, str], None]
+    ) -> Gatherer:
+        return Gatherer(
             client,
             clock=self._clock,
             token=lambda namespace, service: operator_token(key, namespace, service),
-            on_change=changed,
+            on_change=on_change,
             known=lambda kind, namespace, name: (
                 self._store.get(Key(kind, namespace, name)) is not None
             ),
@@ -202,53 +220,66 @@ class Leader:
             draw=random.random,
             interval=self._settings.gather_interval,
         )
-        return gatherer
 
-    def _engine(self, gatherer: Gatherer, key: bytes) -> Engine:
-        return Assembly(
-            settings=self._settings,
+    def _missed(self) -> MissedInjections:
+        return MissedInjections(
             api=self._api,
-            store=self._store,
-            references=self._references,
-            parsing=self._parsing,
-            states=self._states,
-            queue=self._queue,
-            applier=self._applier,
-            deliverers=gatherer,
-            poker=self._poker,
+            services=self._services,
+            namespaces=self._settings.namespaces,
+            operator_namespace=self._settings.namespace,
+            namespace_selector=self._settings.namespace_selector,
+            clock=self._clock,
             recorder=self._recorder,
-            missed=self._missed,
+            changed=lambda service: self._queue.add(status_of(service)),
+            gauge=self._metrics.missed_injections,
+            evictions=Evictions(
+                api=self._api, clock=self._clock, evictions=self._metrics.evictions
+            ),
+        )
+
+    def _engine(self, context: Context) -> Engine:
+        subscriptions = Subscriptions(context)
+        services = ConfigurationReconciler(context, ended=subscriptions.is_over)
+        self._store.subscribe(services.follow)
+        return Engine(
+            queue=self._queue,
+            reconciles={
+                SERVICE: services.reconcile,
+                SERVICE_STATUS: ServiceStatusReconciler(context).reconcile,
+                DESTINATION: DestinationReconciler(context).reconcile,
+                FILTER: partial(reconcile_filter, context),
+                SUBSCRIPTION: SubscriptionReconciler(context, subscriptions).reconcile,
+            },
             metrics=self._metrics,
             clock=self._clock,
-            token_key=key,
-            authority=self._authority,
-            issuer=self._issuer,
-        ).engine()
+            failed=context.statuses.failed,
+            succeeded=context.statuses.succeeded,
+        )
 
     # ------------------------------------------------------------------ hearing
 
-    def _take_up(self, gatherer: Gatherer) -> None:
+    def _activate(self, context: Context) -> None:
         """Hear of everything that the store knows already."""
         for kind in (SUBSCRIPTION, DESTINATION, FILTER, SERVICE):
             for key in list(self._store.keys(kind)):
-                self._references.follow(Change(key, None, self._store.get(key)))
+                context.references.follow(Change(key, None, self._store.get(key)))
                 self._queue.add(key)
         # Also of services that are not there: they may come, or come again.
         pods = (self._store.get(key) for key in list(self._store.keys("Pod")))
         changes = (Change(key_of(pod), None, pod) for pod in pods if pod is not None)
         for service in sorted(set[Key]().union(*map(_served, changes))):
-            self._pods_changed(service, gatherer)
+            self._pods_changed(service, context)
 
-    def _follow(self, change: Change, gatherer: Gatherer) -> None:
-        self._references.follow(change)
-        self._parsing.follow(change)
+    def _follow(self, change: Change, context: Context) -> None:
+        context.references.follow(change)
+        context.parsing.follow(change)
         if change.key.kind == "Pod":
             for service in _served(change):
-                self._pods_changed(service, gatherer, change)
-        if change.after is not None and self._applier.wrote(change.after):
+                self._pods_changed(service, context, change)
+        if change.after is not None and context.applier.wrote(change.after):
             # The echo of a write: the service was evaluated for it a moment ago.
             return
-        for key, delay in triggered(change, self._references, services=self._services.services):
+        for key, delay in triggered(change, context.references, services=self._services.services):
             self._queue.add(key, delay=delay)
 
     def _render_all(self) -> None:
@@ -256,10 +287,13 @@ class Leader:
         for key in list(self._store.keys(SERVICE)):
             self._queue.add(key)
 
-    def _pods_changed(self, service: Key, gatherer: Gatherer, change: Change | None = None) -> None:
-        pods = deliverer_pods(self._store, service)
-        ending = ending_pods(self._store, service)
-        departures = gatherer.pods_changed(service.namespace, service.name, pods, ending=ending)
+    def _pods_changed(self, service: Key, context: Context, change: Change | None = None) -> None:
+        departures = context.deliverers.pods_changed(
+            service.namespace,
+            service.name,
+            context.pods(service),
+            ending=ending_pods(self._store, service),
+        )
         # The last state of a pod that is gone, or of one that has ended and is still there.
         last = [] if change is None else [change.before, change.after]
         known = {uid_of(pod): pod for pod in last if pod is not None}
@@ -304,16 +338,16 @@ def _served(change: Change) -> set[Key]:
     return labelled(change, DELIVERER_LABEL)
 
 
-def _families(gatherer: Gatherer, queue: WorkQueue[Key]) -> Iterator[Family]:
+def _families(context: Context) -> Iterator[Family]:
     yield GaugeMetricFamily(
         "pillion_operator_unreachable_deliverers",
         "Deliverers whose queues the operator could not read when it last asked.",
-        value=gatherer.unreachable,
+        value=context.deliverers.unreachable,
     )
     yield GaugeMetricFamily(
         "pillion_operator_queue_depth",
         "Objects that wait to be reconciled.",
-        value=queue.depth,
+        value=context.queue.depth,
     )
 
 

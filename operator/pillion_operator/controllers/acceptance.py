@@ -3,9 +3,7 @@
 from collections.abc import Iterable
 
 from pillion_operator.cluster.types import Object
-from pillion_operator.controllers.states import ServiceStates
-from pillion_operator.evaluation.judging import Judge
-from pillion_operator.evaluation.namespace import Namespace, Parsing
+from pillion_operator.controllers.context import Context
 from pillion_operator.evaluation.references import (
     DESTINATION,
     FILTER,
@@ -23,60 +21,50 @@ from pillion_operator.store import Key, Store, key_of
 from pillion_sidecar.config.problems import INTERNAL_ERROR
 
 
-class Acceptance:
-    """Says of an object whether it is accepted."""
+def verdict_of(context: Context, body: Object, services: Iterable[Key]) -> Verdict | None:
+    """Whether an object is accepted; None where a service's own reconcile has to come first."""
+    key = key_of(body)
+    if key.kind == SUBSCRIPTION:
+        return _of_subscription(context, body)
+    namespace = context.namespace(key.namespace)
+    problems = object_problems(key.kind, key.name, namespace=namespace, judge=context.judge)
+    if problems:
+        return refused(problems)
+    if key.kind == DESTINATION:
+        for service in services:
+            state = context.states.get(service)
+            verdict = state.evaluation.destinations.get(key.name) if state else None
+            if verdict is not None:
+                message = f"In the service {service.name}: {verdict.message}"
+                return Verdict(False, verdict.reason, message)
+    return ACCEPTED
 
-    def __init__(
-        self, *, store: Store, parsing: Parsing, judge: Judge, states: ServiceStates
-    ) -> None:
-        self._store = store
-        self._parsing = parsing
-        self._judge = judge
-        self._states = states
 
-    def of(self, body: Object, services: Iterable[Key]) -> Verdict | None:
-        """The verdict; None where a service's own reconcile has to come first."""
-        key = key_of(body)
-        if key.kind == SUBSCRIPTION:
-            return self._of_subscription(body)
-        namespace = Namespace(key.namespace, store=self._store, parsing=self._parsing)
-        problems = object_problems(key.kind, key.name, namespace=namespace, judge=self._judge)
-        if problems:
-            return refused(problems)
-        if key.kind == DESTINATION:
-            for service in services:
-                state = self._states.get(service)
-                verdict = state.evaluation.destinations.get(key.name) if state else None
-                if verdict is not None:
-                    message = f"In the service {service.name}: {verdict.message}"
-                    return Verdict(False, verdict.reason, message)
-        return ACCEPTED
-
-    def _of_subscription(self, body: Object) -> Verdict | None:
-        problems = self._parsing.parse(body).problems
-        if problems:
-            return refused(problems)
-        key = key_of(body)
-        service = Key("IndicationService", key.namespace, service_of(body))
-        if self._store.get(service) is None:
-            others = ((FILTER, "filterRef"), (DESTINATION, "destinationRef"))
-            named = [(kind, body["spec"][reference]["name"]) for kind, reference in others]
-            absent = [
-                missing(kind, name)
-                for kind, name in named
-                if self._store.get(Key(kind, key.namespace, name)) is None
-            ]
-            return together([_no_service(service.name), *absent])
-        state = self._states.get(service)
-        verdict = state.evaluation.subscriptions.get(key.name) if state is not None else None
-        gateway = gateway_of(body, store=self._store)
-        if verdict is None or not verdict.accepted or gateway is None:
-            return verdict
-        relaying = self._states.get(gateway)
-        if relaying is None or not relaying.evaluation.verdict.accepted:
-            return verdict if relaying is not None else None
-        # What the gateway makes of it: it is the one that delivers.
-        return relaying.evaluation.relayed.get(key.name)
+def _of_subscription(context: Context, body: Object) -> Verdict | None:
+    problems = context.parsing.parse(body).problems
+    if problems:
+        return refused(problems)
+    key = key_of(body)
+    service = Key(SERVICE, key.namespace, service_of(body))
+    if context.store.get(service) is None:
+        others = ((FILTER, "filterRef"), (DESTINATION, "destinationRef"))
+        named = [(kind, body["spec"][reference]["name"]) for kind, reference in others]
+        absent = [
+            missing(kind, name)
+            for kind, name in named
+            if context.store.get(Key(kind, key.namespace, name)) is None
+        ]
+        return together([_no_service(service.name), *absent])
+    state = context.states.get(service)
+    verdict = state.evaluation.subscriptions.get(key.name) if state is not None else None
+    gateway = gateway_of(body, store=context.store)
+    if verdict is None or not verdict.accepted or gateway is None:
+        return verdict
+    relaying = context.states.get(gateway)
+    if relaying is None or not relaying.evaluation.verdict.accepted:
+        return verdict if relaying is not None else None
+    # What the gateway makes of it: it is the one that delivers.
+    return relaying.evaluation.relayed.get(key.name)
 
 
 def _no_service(name: str) -> Verdict:
@@ -99,7 +87,6 @@ def gateway_of(subscription: Object, *, store: Store) -> Key | None:
 
 
 def accepted_condition(verdict: Verdict) -> Condition:
-    """The verdict as a condition."""
     return Condition(
         "Accepted", "True" if verdict.accepted else "False", verdict.reason, verdict.message
     )

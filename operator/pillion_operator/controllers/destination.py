@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pillion_operator.cluster.api import Api, NotFound
+from pillion_operator.cluster.api import NotFound
 from pillion_operator.cluster.types import Object, our_type
-from pillion_operator.controllers.common import LONGEST_TIMER, Common
-from pillion_operator.controllers.ports import Recorder
-from pillion_operator.controllers.states import ServiceStates
+from pillion_operator.controllers.acceptance import verdict_of
+from pillion_operator.controllers.context import Context
+from pillion_operator.controllers.readiness import conditions, services_of
 from pillion_operator.evaluation.namespace import being_deleted, being_drained
 from pillion_operator.evaluation.references import DESTINATION, SERVICE
+from pillion_operator.evaluation.relaying import shared_by
 from pillion_operator.names import DRAIN_FINALIZER
 from pillion_operator.polling.aggregate import combined, delivery_of
 from pillion_operator.polling.reports import Unreachable
@@ -45,36 +46,31 @@ _TOLD = (
 class DestinationReconciler:
     """ListenerDestination."""
 
-    def __init__(
-        self, common: Common, *, api: Api, states: ServiceStates, recorder: Recorder
-    ) -> None:
-        self._common = common
-        self._api = api
-        self._states = states
-        self._recorder = recorder
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
     async def reconcile(self, key: Key) -> None:
         """Keep the finalizer as removalPolicy wants it, and have the status tell the truth."""
-        body = self._common.store.get(key)
+        body = self._context.store.get(key)
         if body is None:
             return
-        services = self._common.readiness.services_of(key)
+        services = services_of(self._context, key)
         delivery = self._judge(body, services)
         if not await self._hold(body, drained=delivery.drained):
             return
-        body = self._common.store.get(key)
-        verdict = self._common.acceptance.of(body, services) if body is not None else None
+        body = self._context.store.get(key)
+        verdict = verdict_of(self._context, body, services) if body is not None else None
         if body is None or verdict is None:
             return
-        conditions = self._common.conditions(body, verdict, services)
-        if conditions is None:
+        found = conditions(self._context, body, verdict, services)
+        if found is None:
             return
         if delivery.due_again is not None:
-            self._common.come_again(key, min(delivery.due_again, LONGEST_TIMER))
-        await self._common.statuses.write(
+            self._context.requeue(key, delivery.due_again)
+        await self._context.statuses.write(
             body,
             [
-                *conditions,
+                *found,
                 *delivery.conditions,
                 *self._identifiers(body),
                 *self._same_place(key, services),
@@ -90,11 +86,11 @@ class DestinationReconciler:
         draining = being_drained(body)
         if draining:
             # The subscriptions that led to its services may be gone already.
-            names = self._common.store.all(SERVICE, key.namespace)
+            names = self._context.store.all(SERVICE, key.namespace)
             services = [Key(SERVICE, key.namespace, name) for name in sorted(names)]
-        answers = [self._common.readiness.answers(service) for service in services]
+        answers = [self._context.answers(service) for service in services]
         delivery = combined(delivery_of(key.name, told) for told in answers)
-        asked = self._common.readiness.gathered(services)
+        asked = self._context.gathered(services)
         verdict = judge_delivery(
             delivery,
             DestinationFacts(
@@ -105,24 +101,26 @@ class DestinationReconciler:
                 removed_everywhere=draining and asked and self._removed(key, services),
             ),
             live_conditions=_status(body).get("conditions"),
-            now=self._common.clock.time(),
+            now=self._context.clock.time(),
         )
         return verdict if asked else _as_told_before(body, verdict)
 
     def _held(self, key: Key, service: Key) -> str | None:
         """Why it is rendered suspended though its user has not suspended it."""
-        state = self._states.get(service)
+        state = self._context.states.get(service)
         return None if state is None else state.evaluation.held.get(key.name)
 
     def _identifiers(self, body: Object) -> list[Condition]:
         """What is to be said where identifiers are sent because the user says so."""
         if (body.get("spec") or {}).get("sequenceIdentifiers") != SequenceIdentifiers.SEND:
             return []
-        return [shared_condition(self._common.readiness.shared_by(body))]
+        namespace = self._context.namespace(body["metadata"]["namespace"])
+        services = shared_by(body, namespace=namespace, references=self._context.references)
+        return [shared_condition(services)]
 
     def _same_place(self, key: Key, services: Sequence[Key]) -> list[Condition]:
         """What is to be said where its host may be another name of a listener."""
-        states = [self._states.get(service) for service in services]
+        states = [self._context.states.get(service) for service in services]
         others = {
             other
             for state in states
@@ -135,7 +133,7 @@ class DestinationReconciler:
         """What is to be said where the retry that is written leaves little time to act."""
         if not accepted:
             return []
-        found = {service.name: self._common.store.get(service) for service in services}
+        found = {service.name: self._context.store.get(service) for service in services}
         specs = {name: one.get("spec") or {} for name, one in found.items() if one is not None}
         condition = retry_condition(body.get("spec") or {}, specs)
         return [] if condition is None else [condition]
@@ -143,13 +141,13 @@ class DestinationReconciler:
     def _removed(self, key: Key, services: Sequence[Key]) -> bool:
         """Whether every deliverer that can be asked runs on a revision without the destination."""
         for service in services:
-            state, found = self._states.get(service), self._common.store.get(service)
+            state, found = self._context.states.get(service), self._context.store.get(service)
             # One that is being deleted is rendered no more: its deliverers are told nothing.
             told = found is None or not being_deleted(found)
             if state is None or (told and key in state.rollout):
                 return False
             revisions = (None, state.rollout.revision)
-            for answer in self._common.readiness.answers(service):
+            for answer in self._context.answers(service):
                 if isinstance(answer, Unreachable):
                     # It may be back in a moment, with what it held.
                     if key.name in answer.held:
@@ -162,7 +160,7 @@ class DestinationReconciler:
         retry = (body.get("spec") or {}).get("retry") or {}
         if "intervalSeconds" in retry:
             return float(retry["intervalSeconds"])
-        found = [self._common.store.get(service) for service in services]
+        found = [self._context.store.get(service) for service in services]
         intervals = [
             float((service.get("spec") or {}).get("deliveryRetryIntervalSeconds", 30))
             for service in found
@@ -184,7 +182,7 @@ class DestinationReconciler:
             if wanted and not drained and overdue is None:
                 return True
             if wanted and not drained and overdue is not None:
-                self._recorder.publish(
+                self._context.recorder.publish(
                     body,
                     type="Warning",
                     reason="DrainAbandoned",
@@ -204,9 +202,9 @@ class DestinationReconciler:
         began = seconds_of(body["metadata"]["deletionTimestamp"]) or 0.0
         lifetime = (body.get("spec") or {}).get("indicationLifetimeSeconds")
         patience = min(float(lifetime), LONGEST_DRAIN) if lifetime else LONGEST_DRAIN
-        remaining = began + max(patience, SHORTEST_DRAIN) - self._common.clock.time()
+        remaining = began + max(patience, SHORTEST_DRAIN) - self._context.clock.time()
         if remaining > 0:
-            self._common.come_again(key_of(body), min(remaining, LONGEST_TIMER))
+            self._context.requeue(key_of(body), remaining)
             return None
         return (
             f"It was held for {max(patience, SHORTEST_DRAIN):g} s to be drained, and is not. "
@@ -221,11 +219,13 @@ class DestinationReconciler:
         }
         key = key_of(body)
         try:
-            answer = await self._api.patch(our_type(DESTINATION), key.namespace, key.name, patch)
+            answer = await self._context.api.patch(
+                our_type(DESTINATION), key.namespace, key.name, patch
+            )
         except NotFound:
-            self._common.store.remove(key)
+            self._context.store.remove(key)
             return
-        self._common.store.put(answer)
+        self._context.store.put(answer)
 
 
 def _finalizers(body: Object) -> list[str]:

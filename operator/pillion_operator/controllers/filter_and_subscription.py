@@ -1,18 +1,17 @@
-"""The reconciles of filters, subscriptions and destinations: what their status says."""
+"""The reconciles of filters and subscriptions: they write statuses."""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.types import OURS, Object
-from pillion_operator.controllers.acceptance import accepted_condition, gateway_of
-from pillion_operator.controllers.common import LONGEST_TIMER, Common
-from pillion_operator.controllers.readiness import Readiness
-from pillion_operator.controllers.states import ServiceStates
-from pillion_operator.evaluation.namespace import Parsing
+from pillion_operator.controllers.acceptance import accepted_condition, gateway_of, verdict_of
+from pillion_operator.controllers.context import Context
+from pillion_operator.controllers.readiness import conditions, services_of
 from pillion_operator.evaluation.references import DESTINATION, SERVICE, service_of
 from pillion_operator.evaluation.relaying import GATEWAY_NOT_FOUND
+from pillion_operator.evaluation.service import ServiceEvaluation
 from pillion_operator.evaluation.verdict import Verdict
 from pillion_operator.polling.reports import DelivererReport, EndedSubscription
 from pillion_operator.status.conditions import Condition
@@ -24,7 +23,7 @@ from pillion_operator.status.subscription import (
     begins_anew,
     judge_subscription,
 )
-from pillion_operator.store import Change, Key, Store, key_of
+from pillion_operator.store import Change, Key, key_of
 
 #: Seconds for which nothing new must have come in a namespace before something is called missing.
 QUIET = 1.0
@@ -72,71 +71,53 @@ class Patience:
         return max(0.0, min(newest + QUIET, since + LONGEST) - now)
 
 
-class FilterReconciler:
-    """IndicationFilter."""
+async def reconcile_filter(context: Context, key: Key) -> None:
+    """Write whether the filter is accepted and in force."""
+    body = context.store.get(key)
+    if body is None:
+        return
+    services = services_of(context, key)
+    verdict = verdict_of(context, body, services)
+    found = verdict and conditions(context, body, verdict, services)
+    if found:
+        states = {service.name: context.states.get(service) for service in services}
+        known = {name: state.evaluation for name, state in states.items() if state is not None}
+        found = [*found, *_kept(key.name, known), *_unknown(key.name, known)]
+        await context.statuses.write(body, found, {})
 
-    def __init__(self, common: Common, *, states: ServiceStates) -> None:
-        self._common = common
-        self._states = states
 
-    async def reconcile(self, key: Key) -> None:
-        """Have the filter's status say whether it is accepted, and in force."""
-        body = self._common.store.get(key)
-        if body is None:
-            return
-        services = self._common.readiness.services_of(key)
-        verdict = self._common.acceptance.of(body, services)
-        conditions = verdict and self._common.conditions(body, verdict, services)
-        if conditions:
-            conditions = [*conditions, *self._kept(key, services), *self._unknown(key, services)]
-            await self._common.statuses.write(body, conditions, {})
-
-    def _kept(self, key: Key, services: Iterable[Key]) -> list[Condition]:
-        """Which generation is in force, where the present one is not accepted."""
-        found = {
-            service.name: state.evaluation.kept[key.name]
-            for service in services
-            if (state := self._states.get(service)) is not None
-            and key.name in state.evaluation.kept
-        }
-        if not found:
-            return []
-        told = [
-            f"{'an earlier generation' if generation is None else f'generation {generation}'}"
-            f" in the service {name}"
-            for name, generation in sorted(found.items())
-        ]
+def _kept(name: str, services: Mapping[str, ServiceEvaluation]) -> Iterator[Condition]:
+    """Which generation is in force, where the present one is not accepted."""
+    told = [
+        f"{_generation(evaluation.kept[name])} in the service {service}"
+        for service, evaluation in sorted(services.items())
+        if name in evaluation.kept
+    ]
+    if told:
         message = f"In force stays {', '.join(told)}, until the filter is mended."
-        return [Condition("EarlierGenerationInForce", "True", "EditNotAccepted", message)]
+        yield Condition("EarlierGenerationInForce", "True", "EditNotAccepted", message)
 
-    def _unknown(self, key: Key, services: Iterable[Key]) -> list[Condition]:
-        """Which classes of its query the services do not know."""
-        told = [
-            f"In the service {service.name}: {state.evaluation.unknown_classes[key.name]}"
-            for service in services
-            if (state := self._states.get(service)) is not None
-            and key.name in state.evaluation.unknown_classes
-        ]
-        return [Condition("ClassUnknown", "True", "NotDeclared", " ".join(told))] if told else []
+
+def _generation(number: int | None) -> str:
+    return "an earlier generation" if number is None else f"generation {number}"
+
+
+def _unknown(name: str, services: Mapping[str, ServiceEvaluation]) -> Iterator[Condition]:
+    """Which classes of its query the services do not know."""
+    told = [
+        f"In the service {service}: {evaluation.unknown_classes[name]}"
+        for service, evaluation in services.items()
+        if name in evaluation.unknown_classes
+    ]
+    if told:
+        yield Condition("ClassUnknown", "True", "NotDeclared", " ".join(told))
 
 
 class Subscriptions:
     """What has become of subscriptions, by their spec, their listener, and time."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        parsing: Parsing,
-        states: ServiceStates,
-        readiness: Readiness,
-        clock: Clock,
-    ) -> None:
-        self._store = store
-        self._parsing = parsing
-        self._states = states
-        self._readiness = readiness
-        self._clock = clock
+    def __init__(self, context: Context) -> None:
+        self._context = context
         #: When subscriptions have begun anew after an end, in seconds since the epoch, and by
         #: which generation of their spec.
         self._begun: dict[Key, tuple[int, float]] = {}
@@ -152,8 +133,8 @@ class Subscriptions:
         return judge_subscription(
             body,
             removal=self._removal(body, service),
-            ended=self._ended(service, gateway_of(body, store=self._store)),
-            now=self._clock.time(),
+            ended=self._ended(service, gateway_of(body, store=self._context.store)),
+            now=self._context.clock.time(),
         )
 
     def is_over(self, key: Key) -> bool:
@@ -162,19 +143,21 @@ class Subscriptions:
         What a listener has brought about counts once the status holds it. Left out before, nobody
         would report it any more, and it would come back.
         """
-        body = self._store.get(key)
+        body = self._context.store.get(key)
         if body is None:
             return False
-        verdict = judge_subscription(body, removal=RemovalRule(), now=self._clock.time())
+        verdict = judge_subscription(body, removal=RemovalRule(), now=self._context.clock.time())
         return verdict.state is not State.ENABLED
 
     def _removal(self, body: Object, service: Key) -> RemovalRule:
-        served_by = self._store.get(service)
-        resource = self._parsing.parse(served_by).resource if served_by is not None else None
+        served_by = self._context.store.get(service)
+        resource = (
+            self._context.parsing.parse(served_by).resource if served_by is not None else None
+        )
         if resource is None or not resource.valid:
             return RemovalRule()
         name = ((body.get("spec") or {}).get("destinationRef") or {}).get("name", "")
-        destination = self._store.get(Key(DESTINATION, service.namespace, name)) or {}
+        destination = self._context.store.get(Key(DESTINATION, service.namespace, name)) or {}
         status: Mapping[str, Any] = destination.get("status") or {}
         return RemovalRule(
             action=resource.spec["subscriptionRemovalAction"],
@@ -187,7 +170,7 @@ class Subscriptions:
         key, generation = key_of(body), body["metadata"]["generation"]
         before = self._begun.get(key)
         if begins_anew(body) and (before is None or before[0] != generation):
-            before = self._begun[key] = (generation, self._clock.time())
+            before = self._begun[key] = (generation, self._context.clock.time())
         return None if before is None else before[1]
 
     def _ended(self, *services: Key | None) -> list[EndedSubscription]:
@@ -195,8 +178,8 @@ class Subscriptions:
         return [
             ended
             for service in services
-            if service is not None and (state := self._states.get(service)) is not None
-            for answer in self._readiness.answers(service)
+            if service is not None and (state := self._context.states.get(service)) is not None
+            for answer in self._context.answers(service)
             if isinstance(answer, DelivererReport) and answer.revision == state.rollout.revision
             for ended in answer.ended
         ]
@@ -205,34 +188,36 @@ class Subscriptions:
 class SubscriptionReconciler:
     """IndicationSubscription."""
 
-    def __init__(self, common: Common, *, subscriptions: Subscriptions, patience: Patience) -> None:
-        self._common = common
+    def __init__(self, context: Context, subscriptions: Subscriptions) -> None:
+        self._context = context
         self._subscriptions = subscriptions
-        self._patience = patience
+        self._patience = Patience(clock=context.clock)
+        context.store.subscribe(self._patience.follow)
 
     async def reconcile(self, key: Key) -> None:
-        """Have the subscription's status say whether it is accepted, in force, and its state."""
-        body = self._common.store.get(key)
+        """Write whether the subscription is accepted and in force, and its state."""
+        context = self._context
+        body = context.store.get(key)
         if body is None:
             self._subscriptions.forget(key)
             return
         service = Key(SERVICE, key.namespace, service_of(body))
-        verdict = self._common.acceptance.of(body, [service])
+        verdict = verdict_of(context, body, [service])
         if verdict is None:
             return
         if (wait := self._patience.wait(key, verdict)) > 0:
-            self._common.come_again(key, wait)
+            context.requeue(key, wait)
             return
         over = self._subscriptions.verdict(body)
         if over.due_again is not None:
-            self._common.come_again(key, min(over.due_again, LONGEST_TIMER))
+            context.requeue(key, over.due_again)
         if verdict.accepted and over.state is not State.ENABLED:
             ready = Condition("Ready", "False", over.reason, over.message)
-            conditions: list[Condition] | None = [accepted_condition(verdict), ready]
+            found: list[Condition] | None = [accepted_condition(verdict), ready]
         else:
-            gateway = gateway_of(body, store=self._common.store)
+            gateway = gateway_of(body, store=context.store)
             services = [service] if gateway is None else [service, gateway]
-            conditions = self._common.conditions(body, verdict, services)
-        if conditions is not None:
+            found = conditions(context, body, verdict, services)
+        if found is not None:
             fields = {"subscriptionState": over.state.value}
-            await self._common.statuses.write(body, conditions, fields)
+            await context.statuses.write(body, found, fields)

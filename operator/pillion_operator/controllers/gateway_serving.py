@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 
 from pillion_operator.certificates.authority import due
 from pillion_operator.certificates.tls import KeyPair
-from pillion_operator.clock import Clock
 from pillion_operator.cluster.repairs import Repairs
 from pillion_operator.cluster.types import SECRET, Object
-from pillion_operator.controllers.ports import Authority, Recorder
+from pillion_operator.controllers.context import Context
 from pillion_operator.desired.trust import hosts
 from pillion_operator.evaluation.references import SERVICE
 from pillion_operator.names import SERVICE_LABEL, gateway, tls_secret
@@ -57,10 +56,8 @@ class _Memory:
 class ServingCertificates:
     """Remembers what should stand in the Secrets of gateways, and what never shall again."""
 
-    def __init__(self, *, authority: Authority, clock: Clock, recorder: Recorder) -> None:
-        self._authority = authority
-        self._clock = clock
-        self._recorder = recorder
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._memories: dict[Key, _Memory] = {}
 
     def follow(self, change: Change) -> Key | None:
@@ -94,7 +91,7 @@ class ServingCertificates:
                 continue
             if pair == self._certificate(pair, service, body):
                 return self._serving(memory, pair)
-        now = self._clock.monotonic()
+        now = self._context.clock.monotonic()
         wait = memory.replaced.wait(now) if memory.deleted else 0.0
         if wait > 0:
             # Whoever keeps deleting it gets no new one each time.
@@ -113,11 +110,13 @@ class ServingCertificates:
 
     def _certificate(self, pair: KeyPair | None, service: Key, body: Object) -> KeyPair | None:
         """``pair`` while it will do, else one that is new."""
-        return self._authority.certificate(pair, name=gateway(service.name), hosts=hosts(body))
+        return self._context.authority.certificate(
+            pair, name=gateway(service.name), hosts=hosts(body)
+        )
 
     def _serving(self, memory: _Memory, pair: KeyPair) -> Serving:
         memory.pair, memory.deleted = pair, False
-        left = due(pair) - self._clock.time()
+        left = due(pair) - self._context.clock.time()
         return Serving(pair=pair, again=min(MOST_PATIENCE, max(LEAST_PATIENCE, left)))
 
     def _tell(self, service: Key, body: Object) -> None:
@@ -133,7 +132,7 @@ class ServingCertificates:
                 "service": service.name,
             },
         )
-        self._recorder.publish(
+        self._context.recorder.publish(
             body,
             type="Normal",
             reason="CertificateReplaced",

@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.types import Object
-from pillion_operator.controllers.ports import Recorder
+from pillion_operator.events import EventRecorder
 from pillion_operator.polling.poller import Departure
 from pillion_operator.store import Key, Store
 from pillion_operator.telemetry.metrics import Metrics
@@ -33,7 +33,9 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}")
 class Losses:
     """Says what ended together with a deliverer."""
 
-    def __init__(self, *, store: Store, recorder: Recorder, metrics: Metrics, clock: Clock) -> None:
+    def __init__(
+        self, *, store: Store, recorder: EventRecorder, metrics: Metrics, clock: Clock
+    ) -> None:
         self._store = store
         self._recorder = recorder
         self._metrics = metrics

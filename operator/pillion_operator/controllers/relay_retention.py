@@ -10,21 +10,19 @@ import base64
 import binascii
 from collections.abc import Iterable
 
-from pillion_operator.clock import Clock
 from pillion_operator.cluster.types import Object
-from pillion_operator.controllers.readiness import Readiness
-from pillion_operator.controllers.states import ServiceStates, spec_of
-from pillion_operator.evaluation.namespace import Parsing, being_deleted, draining
+from pillion_operator.controllers.context import Context
+from pillion_operator.controllers.states import spec_of
+from pillion_operator.evaluation.namespace import being_deleted, draining
 from pillion_operator.evaluation.references import (
     DESTINATION,
     SERVICE,
     SUBSCRIPTION,
-    References,
     service_of,
 )
 from pillion_operator.names import CONFIGURATION_PARTS, OPERATOR_TOKEN, configuration_secret
 from pillion_operator.polling.reports import DelivererReport, Unreachable
-from pillion_operator.store import Key, Store
+from pillion_operator.store import Key
 from pillion_sidecar.config.rendered import CorruptRevisionError, is_part, items, unpack
 
 #: Seconds after which it is looked again whether a gateway still has what nobody relays any more:
@@ -36,22 +34,8 @@ LONGEST_LOOK = 300.0
 class Lingering:
     """Says which subscriptions a gateway has to keep."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        references: References,
-        parsing: Parsing,
-        states: ServiceStates,
-        readiness: Readiness,
-        clock: Clock,
-    ) -> None:
-        self._store = store
-        self._references = references
-        self._parsing = parsing
-        self._states = states
-        self._readiness = readiness
-        self._clock = clock
+    def __init__(self, context: Context) -> None:
+        self._context = context
         #: By gateway and subscription: since when nobody can relay for it, in seconds since the
         #: epoch.
         self._quiet: dict[Key, dict[str, float]] = {}
@@ -64,13 +48,13 @@ class Lingering:
         quiet = self._quiet.pop(gateway, {})
         left, kept = set(), {}
         for name in self._rendered(gateway) - set(relayed):
-            subscription = self._store.get(Key(SUBSCRIPTION, gateway.namespace, name))
+            subscription = self._context.store.get(Key(SUBSCRIPTION, gateway.namespace, name))
             if subscription is None or service_of(subscription) == gateway.name:
                 continue
             if self._may_relay(subscription):
                 left.add(name)
                 continue
-            kept[name] = quiet.get(name, self._clock.time())
+            kept[name] = quiet.get(name, self._context.clock.time())
             if self._may_hold(gateway, subscription, since=kept[name]):
                 left.add(name)
         if kept:
@@ -87,7 +71,7 @@ class Lingering:
         if not kept:
             self._looks.pop(gateway, None)
             return None
-        now = self._clock.monotonic()
+        now = self._context.clock.monotonic()
         due, wait = self._looks.get(gateway, (now, FIRST_LOOK / 2))
         if now >= due:
             wait = min(2 * wait, LONGEST_LOOK)
@@ -99,17 +83,19 @@ class Lingering:
         """The destinations that are being deleted, and of which a sidecar that relays to the
         gateway may still hold something: it drains them by relaying, so the gateway comes last."""
         kept = set()
-        for key in draining(self._store, gateway.namespace):
-            holding = (self._may_drain(key, guest) for guest in self._references.guests(gateway))
+        for key in draining(self._context.store, gateway.namespace):
+            holding = (
+                self._may_drain(key, guest) for guest in self._context.references.guests(gateway)
+            )
             if any(holding):
                 kept.add(key.name)
         return kept
 
     def _may_drain(self, destination: Key, service: Key) -> bool:
-        state = self._states.get(service)
+        state = self._context.states.get(service)
         if state is None or destination in state.rollout:
             return True
-        for answer in self._readiness.answers(service):
+        for answer in self._context.answers(service):
             if isinstance(answer, Unreachable):
                 if destination.name in answer.held:
                     return True
@@ -122,13 +108,13 @@ class Lingering:
 
     def _rendered(self, gateway: Key) -> set[str]:
         """The subscriptions in the gateway's configuration, whoever has rendered it."""
-        state = self._states.get(gateway)
+        state = self._context.states.get(gateway)
         if state is not None and state.rollout.revision is not None:
             return {key.name for key in state.rollout.keys if key.kind == SUBSCRIPTION}
         files: dict[str, bytes] = {}
         for part in range(CONFIGURATION_PARTS):
             name = configuration_secret(gateway.name, part)
-            secret = self._store.get(Key("Secret", gateway.namespace, name)) or {}
+            secret = self._context.store.get(Key("Secret", gateway.namespace, name)) or {}
             for file, value in (secret.get("data") or {}).items():
                 if file != OPERATOR_TOKEN and is_part(file):
                     files[file] = _decoded(value)
@@ -142,10 +128,10 @@ class Lingering:
     def _may_relay(self, subscription: Object) -> bool:
         """Whether a deliverer of its service may still run on an older configuration."""
         service = Key(SERVICE, subscription["metadata"]["namespace"], service_of(subscription))
-        pods = self._readiness.pods(service)
+        pods = self._context.pods(service)
         if not pods:
             return False
-        body, state = self._store.get(service), self._states.get(service)
+        body, state = self._context.store.get(service), self._context.states.get(service)
         if body is None or being_deleted(body) or state is None:
             # Nobody tells them anything any more: they go on as they are.
             return True
@@ -155,7 +141,7 @@ class Lingering:
             return True
         answers = [
             answer
-            for answer in self._readiness.answers(service)
+            for answer in self._context.answers(service)
             if isinstance(answer, DelivererReport) and answer.revision == state.rollout.revision
         ]
         return len(answers) < len(pods)
@@ -163,15 +149,15 @@ class Lingering:
     def _destination_rendered(self, subscription: Object, service: Key) -> bool:
         """Whether the service's configuration has its destination as that is now, if at all."""
         key = _destination(subscription)
-        body, state = self._store.get(key), self._states.get(service)
+        body, state = self._context.store.get(key), self._context.states.get(service)
         if body is None or state is None or key not in state.evaluation.content:
             return True
-        return state.evaluation.holds(key, self._parsing.parse(body).item)
+        return state.evaluation.holds(key, self._context.parsing.parse(body).item)
 
     def _may_hold(self, gateway: Key, subscription: Object, *, since: float) -> bool:
         """Whether the gateway has not been seen, after ``since``, to hold nothing of it."""
         name = _destination(subscription).name
-        answers = self._readiness.answers(gateway)
+        answers = self._context.answers(gateway)
         seen = [
             answer
             for answer in answers
@@ -179,7 +165,7 @@ class Lingering:
             and answer.at > since
             and (name not in answer.queues or not answer.queues[name].depth)
         ]
-        return not seen or len(seen) < max(len(answers), len(self._readiness.pods(gateway)))
+        return not seen or len(seen) < max(len(answers), len(self._context.pods(gateway)))
 
 
 def _destination(subscription: Object) -> Key:

@@ -5,29 +5,25 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
-from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import FAILURES, ApiError
-from pillion_operator.cluster.applier import Applied, Applier
+from pillion_operator.cluster.applier import Applied
 from pillion_operator.cluster.scaling import scaler
 from pillion_operator.cluster.types import STATEFUL_SET, Object
+from pillion_operator.controllers.context import Context
 from pillion_operator.controllers.gateway_serving import ServingCertificates
-from pillion_operator.controllers.ports import Authority, Deliverers, Issuer, Poker
-from pillion_operator.controllers.readiness import deliverer_pods, level_known
+from pillion_operator.controllers.readiness import level_known
 from pillion_operator.controllers.relay_retention import Lingering
-from pillion_operator.controllers.states import ServiceState, ServiceStates
-from pillion_operator.controllers.triggers import status_of
+from pillion_operator.controllers.states import ServiceState, status_of
 from pillion_operator.desired.configuration import operator_token
 from pillion_operator.desired.objects import desired_objects
 from pillion_operator.desired.trust import Trust, standing
-from pillion_operator.evaluation.judging import Judge
 from pillion_operator.evaluation.lastgood import LastGood, filters_in
-from pillion_operator.evaluation.namespace import Namespace, Parsing, being_deleted, draining
+from pillion_operator.evaluation.namespace import Namespace, being_deleted, draining
 from pillion_operator.evaluation.references import (
     DESTINATION,
     FILTER,
     SERVICE,
     SUBSCRIPTION,
-    References,
     is_gateway,
 )
 from pillion_operator.evaluation.relaying import delivered_alone, gateways_named, relayed_to
@@ -39,8 +35,7 @@ from pillion_operator.evaluation.service import (
 )
 from pillion_operator.evaluation.verdict import Verdict
 from pillion_operator.names import SERVICE_LABEL
-from pillion_operator.settings import DelivererDefaults
-from pillion_operator.store import Change, Key, Store, key_of
+from pillion_operator.store import Change, Key, key_of
 from pillion_operator.watching import CHILDREN
 from pillion_sidecar.config.rendered import Rendered, TooLarge, pack, render_items
 
@@ -74,20 +69,9 @@ class Desired:
 class Wanted:
     """Works out the objects of services."""
 
-    def __init__(
-        self,
-        *,
-        token_key: bytes,
-        defaults: DelivererDefaults,
-        authority: Authority,
-        issuer: Issuer,
-        certificates: ServingCertificates,
-    ) -> None:
-        self._token_key = token_key
-        self._defaults = defaults
-        self._authority = authority
-        self._issuer = issuer
-        self._certificates = certificates
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._certificates = ServingCertificates(context)
 
     def of(
         self,
@@ -106,8 +90,8 @@ class Wanted:
         objects = desired_objects(
             body,
             rendered,
-            token=operator_token(self._token_key, service.namespace, service.name),
-            defaults=self._defaults,
+            token=operator_token(self._context.token_key, service.namespace, service.name),
+            defaults=self._context.settings.deliverer,
             trust=trust,
             level=level,
             scaled=any(scaler(one) for one in live if one["kind"] == STATEFUL_SET.kind),
@@ -128,51 +112,24 @@ class Wanted:
         # What is not known at this moment stays as it stands there: a leader that has just begun
         # may not have been answered yet.
         there = standing(body, live)
-        trust = Trust(gateway_ca=self._authority.bundle() or there.gateway_ca)
+        trust = Trust(gateway_ca=self._context.authority.bundle() or there.gateway_ca)
         if not is_gateway(body):
             self._certificates.forget(service)
             return trust, None
         serving = self._certificates.of(service, body, there.serving)
-        keys = self._issuer.token_keys(service.namespace) or there.token_keys
+        keys = self._context.issuer.token_keys(service.namespace) or there.token_keys
         return replace(trust, token_keys=keys, serving=serving.pair), serving.again
 
 
 class ConfigurationReconciler:
     """Renders the configuration of services, and keeps their objects as they should be."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        references: References,
-        parsing: Parsing,
-        judge: Judge,
-        states: ServiceStates,
-        applier: Applier,
-        deliverers: Deliverers,
-        poker: Poker,
-        wanted: Wanted,
-        clock: Clock,
-        enqueue: Callable[[Key], None],
-        come_again: Callable[[Key, float], None],
-        ended: Callable[[Key], bool],
-        lingering: Lingering,
-    ) -> None:
+    def __init__(self, context: Context, *, ended: Callable[[Key], bool]) -> None:
         """``ended`` says of a subscription whether nothing more is delivered for it."""
-        self._store = store
-        self._references = references
-        self._parsing = parsing
-        self._judge = judge
-        self._states = states
-        self._applier = applier
-        self._deliverers = deliverers
-        self._poker = poker
-        self._wanted = wanted
-        self._clock = clock
-        self._enqueue = enqueue
-        self._come_again = come_again
+        self._context = context
         self._ended = ended
-        self._lingering = lingering
+        self._wanted = Wanted(context)
+        self._lingering = Lingering(context)
         #: Services that are named and not there, as everybody concerned knows already.
         self._absent: set[Key] = set()
 
@@ -181,33 +138,33 @@ class ConfigurationReconciler:
         self._absent.discard(change.key)
         service = self._wanted.follow(change)
         if service is not None:
-            self._enqueue(service)
+            self._context.queue.add(service)
 
     async def reconcile(self, service: Key) -> None:
         """Bring one service's objects up to date, and ask for the statuses that follow."""
-        body = self._store.get(service)
+        body = self._context.store.get(service)
         if body is None:
             # Who comes to name it sees for himself: telling all others each time would take the
             # square of their number.
-            if service not in self._absent or not self._references.naming(service):
+            if service not in self._absent or not self._context.references.naming(service):
                 self._forget(service)
             return
-        known = self._states.get(service)
-        began = self._clock.monotonic()
+        known = self._context.states.get(service)
+        began = self._context.clock.monotonic()
         pause = 0.0 if known is None else known.rests_until - began
         if pause > 0:
-            self._come_again(service, pause)
+            self._context.requeue(service, pause)
             return
         before = known.evaluation if known is not None else None
-        level = level_known(self._store, self._deliverers, service)
+        level = level_known(self._context, service)
         evaluation, left_out = fitted(self._evaluate(service, body), level=level)
-        state = self._states.put(body, evaluation)
+        state = self._context.states.put(body, evaluation)
         state.level, state.left_out = level, left_out
-        ended = self._clock.monotonic()
+        ended = self._context.clock.monotonic()
         state.rests_until = max(state.rests_until, ended + REST * (ended - began))
         changed = judged_otherwise(before, evaluation, service.namespace)
         if before is None or before.verdict != evaluation.verdict:
-            changed |= self._references.served_by(service)
+            changed |= self._context.references.served_by(service)
         try:
             # What is made for one that is being deleted goes with it, and its namespace may take
             # nothing new.
@@ -220,27 +177,29 @@ class ConfigurationReconciler:
             # After a failure too: what was evaluated is not found to have changed a second time.
             # Not the service itself, which is in its own configuration: that would have no end.
             # Nor the others in a gateway's.
-            concerned = changed | draining(self._store, service.namespace)
+            concerned = changed | draining(self._context.store, service.namespace)
             for key in sorted(key for key in concerned if key.kind != SERVICE):
-                self._enqueue(key)
-            self._enqueue(status_of(service))
+                self._context.queue.add(key)
+            self._context.queue.add(status_of(service))
 
     def _forget(self, service: Key) -> None:
         """Its objects go with it: they are owned by it."""
-        state = self._states.forget(service)
-        self._deliverers.service_gone(service.namespace, service.name)
-        self._applier.forget(service.namespace, service.name)
+        state = self._context.states.forget(service)
+        self._context.deliverers.service_gone(service.namespace, service.name)
+        self._context.applier.forget(service.namespace, service.name)
         self._lingering.forget(service)
         self._wanted.forget(service)
-        served = self._references.served_by(service)
+        served = self._context.references.served_by(service)
         rendered = state.rollout.keys if state is not None else frozenset()
-        for key in sorted(served | rendered | draining(self._store, service.namespace)):
-            self._enqueue(key)
+        for key in sorted(served | rendered | draining(self._context.store, service.namespace)):
+            self._context.queue.add(key)
         (self._absent.add if served else self._absent.discard)(service)
 
     def _evaluate(self, service: Key, body: Object) -> ServiceEvaluation:
-        subscriptions = sorted(key.name for key in self._references.subscriptions_to(service))
-        namespace = Namespace(service.namespace, store=self._store, parsing=self._parsing)
+        subscriptions = sorted(
+            key.name for key in self._context.references.subscriptions_to(service)
+        )
+        namespace = self._context.namespace(service.namespace)
         surroundings = replace(
             self._surroundings(service, body, namespace), last_good=self._last_good(service)
         )
@@ -252,14 +211,14 @@ class ConfigurationReconciler:
         return evaluate_service(
             service.name,
             namespace=namespace,
-            judge=self._judge,
+            judge=self._context.judge,
             subscriptions=subscriptions,
             ended=ended,
             surroundings=surroundings,
         )
 
     def _last_good(self, service: Key) -> LastGood:
-        known = self._states.get(service)
+        known = self._context.states.get(service)
         if known is not None and known.evaluation.content:
             return LastGood(known.evaluation.content)
         # The first look after a start, or at a service that was not accepted until now.
@@ -269,19 +228,22 @@ class ConfigurationReconciler:
     def _surroundings(self, service: Key, body: Object, namespace: Namespace) -> Surroundings:
         if not is_gateway(body):
             return Surroundings(gateways=gateways_named(body, namespace=namespace))
-        relayed = relayed_to(service, namespace=namespace, references=self._references)
+        relayed = relayed_to(service, namespace=namespace, references=self._context.references)
         left = self._lingering.of(service, relayed=relayed)
         drains = self._lingering.draining(service)
         again = self._lingering.again(service, kept=bool(left or drains))
         if again is not None:
-            self._come_again(service, again)
+            self._context.requeue(service, again)
         return Surroundings(
             relayed=relayed | left,
             draining=drains,
             # Once for each URL: very many destinations may lead to one.
             alone=cache(
                 partial(
-                    delivered_alone, service.name, namespace=namespace, references=self._references
+                    delivered_alone,
+                    service.name,
+                    namespace=namespace,
+                    references=self._context.references,
                 )
             ),
         )
@@ -297,14 +259,14 @@ class ConfigurationReconciler:
             return content.keys() | state.rollout.keys
         live = self._live(service)
         desired = self._wanted.of(service, body, rendered=rendered, level=state.level, live=live)
-        applied = await self._applier.sync(body, desired=desired.objects, live=live)
+        applied = await self._context.applier.sync(body, desired=desired.objects, live=live)
         state.rival = applied.rival
         for pause in (applied.retry_after, applied.rival_for, desired.again):
             if pause is not None:
-                self._come_again(service, pause)
+                self._context.requeue(service, pause)
         if applied.refused:
             # What is in the way may be out of sight, such as a Secret of that name without a label.
-            self._come_again(service, REFUSED_AGAIN)
+            self._context.requeue(service, REFUSED_AGAIN)
             told = " ".join(str(refused) for refused in applied.refused)
             state.unwritten = Verdict(False, type(applied.refused[0]).__name__, told)
             return content.keys() | state.rollout.keys
@@ -328,17 +290,17 @@ class ConfigurationReconciler:
         pending = (state.pending | changed) & state.rollout.keys
         state.pending = {key for key in pending if key.kind != SERVICE}
         if changed:
-            self._deliverers.rendered(service.namespace, service.name, rendered.revision)
+            self._context.deliverers.rendered(service.namespace, service.name, rendered.revision)
         # What an earlier leader has rolled out is not told again. What this one has may have been
         # written by an attempt that failed afterwards.
         if changed and (applied.written or not first):
-            state.rolled_out_at = self._clock.monotonic()
+            state.rolled_out_at = self._context.clock.monotonic()
             state.rests_until = max(state.rests_until, state.rolled_out_at + PAUSE)
-            self._poker.poke(self._pods(service), rendered.revision)
+            self._context.poker.poke(self._pods(service), rendered.revision)
         elif not first and desired.mark != state.mark:
             # Authorities, keys or a certificate, at the same revision: the kubelet looks only where
             # the annotation is another one.
-            self._poker.poke(self._pods(service), f"{rendered.revision}.{desired.mark}")
+            self._context.poker.poke(self._pods(service), f"{rendered.revision}.{desired.mark}")
         state.mark = desired.mark
         # A deliverer may have had the revision before it was known here that it is written: then
         # whatever was judged in between hears nothing more.
@@ -347,7 +309,7 @@ class ConfigurationReconciler:
 
     def _failed(self, state: ServiceState, error: Exception) -> set[Key]:
         """An attempt to write has failed; return the objects whose statuses have to tell of it."""
-        now = self._clock.monotonic()
+        now = self._context.clock.monotonic()
         if state.failing_since is None:
             state.failing_since = now
         forbidden = isinstance(error, ApiError) and error.status == FORBIDDEN
@@ -363,13 +325,13 @@ class ConfigurationReconciler:
         return [
             body
             for kind in CHILDREN
-            for body in self._store.all(kind, service.namespace).values()
+            for body in self._context.store.all(kind, service.namespace).values()
             if (body["metadata"].get("labels") or {}).get(SERVICE_LABEL) == service.name
         ]
 
     def _pods(self, service: Key) -> list[Key]:
         """The pods that were there before the revision: later ones start with it."""
-        return [key_of(pod) for pod in deliverer_pods(self._store, service)]
+        return [key_of(pod) for pod in self._context.pods(service)]
 
 
 def judged_otherwise(

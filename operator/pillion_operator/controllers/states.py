@@ -9,6 +9,8 @@ from pillion_operator.evaluation.verdict import Verdict
 from pillion_operator.store import Key, key_of
 from pillion_sidecar.config.levels import LEVEL
 
+#: The kind of key under which the status of a service alone is reconciled.
+SERVICE_STATUS = "IndicationService/status"
 #: Revisions that are remembered. A deliverer on an older one is behind, whatever it holds.
 MOST_REVISIONS = 200
 
@@ -90,6 +92,11 @@ class ServiceState:
     running: frozenset[str | None] | None = None
     #: Objects whose present state is not in force everywhere yet.
     pending: set[Key] = field(default_factory=set)
+
+
+def status_of(service: Key) -> Key:
+    """The key under which a service's status is reconciled."""
+    return Key(SERVICE_STATUS, service.namespace, service.name)
 
 
 def spec_of(body: Object) -> tuple[str, int]:

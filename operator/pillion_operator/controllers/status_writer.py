@@ -7,9 +7,9 @@ from typing import Any, Literal
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import Api, NotFound
 from pillion_operator.cluster.types import Object, our_type
-from pillion_operator.controllers.ports import Recorder
-from pillion_operator.controllers.triggers import SERVICE_STATUS
+from pillion_operator.controllers.states import SERVICE_STATUS
 from pillion_operator.evaluation.references import SERVICE
+from pillion_operator.events import EventRecorder
 from pillion_operator.status.conditions import Condition, find_condition, rfc3339, set_conditions
 from pillion_operator.status.writing import Later, changes
 from pillion_operator.store import Change, Key, Store, key_of
@@ -88,16 +88,16 @@ class StatusWriter:
         *,
         api: Api,
         store: Store,
-        recorder: Recorder,
+        recorder: EventRecorder,
         clock: Clock,
-        come_again: Callable[[Key, float], None],
+        requeue: Callable[[Key, float], None],
     ) -> None:
-        """``come_again`` has a key reconciled again after so many seconds."""
+        """``requeue`` has a key reconciled again after so many seconds."""
         self._api = api
         self._store = store
         self._recorder = recorder
         self._clock = clock
-        self._come_again = come_again
+        self._requeue = requeue
         #: When each status was last written, on the monotonic clock.
         self._written: dict[Key, float] = {}
         #: The services whose own reconcile has failed last.
@@ -179,7 +179,7 @@ class StatusWriter:
         if patch is None:
             return
         if isinstance(patch, Later):
-            self._come_again(again_as or key, patch.seconds)
+            self._requeue(again_as or key, patch.seconds)
             return
         # One that was made anew under the same name must not get the status of the one before.
         if not await self._patch(key, {"metadata": {"uid": body["metadata"]["uid"]}, **patch}):

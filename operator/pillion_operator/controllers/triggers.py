@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pillion_operator.cluster.scaling import scaler
 from pillion_operator.cluster.types import STATEFUL_SET, Object
-from pillion_operator.controllers.ports import Answer, Deliverers
+from pillion_operator.controllers.context import Answer, Context
 from pillion_operator.controllers.readiness import running_on
 from pillion_operator.controllers.selector_overlap import pod_selector
-from pillion_operator.controllers.states import ServiceStates
+from pillion_operator.controllers.states import status_of
 from pillion_operator.evaluation.namespace import draining
 from pillion_operator.evaluation.references import (
     CONFIG_MAP,
@@ -25,22 +25,14 @@ from pillion_operator.names import DELIVERER_LABEL, SERVICE_LABEL
 from pillion_operator.polling.aggregate import DestinationDelivery, deliveries
 from pillion_operator.polling.reports import DelivererReport
 from pillion_operator.status.delivery import failing_since
-from pillion_operator.store import Change, Key, Store, key_of
+from pillion_operator.store import Change, Key, key_of
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
-
-#: The status of a service alone: deliverers came or went, its configuration is as it was.
-SERVICE_STATUS = "IndicationService/status"
 
 #: Seconds that a service waits for more changes before it is rendered: those of one
 #: ``kubectl apply`` shall be one revision.
 SETTLE = 0.05
 #: The same for pods, which report several changes in a row when they start.
 POD_SETTLE = 0.2
-
-
-def status_of(service: Key) -> Key:
-    """The key under which a service's status is reconciled."""
-    return Key(SERVICE_STATUS, service.namespace, service.name)
 
 
 def triggered(
@@ -187,24 +179,14 @@ def _ended(body: Object) -> object:
 class DeliveryNews:
     """Hears from the gatherer, and has reconciled what differs from the time before."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        references: References,
-        states: ServiceStates,
-        enqueue: Callable[[Key], None],
-    ) -> None:
-        self._store = store
-        self._references = references
-        self._states = states
-        self._enqueue = enqueue
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._before: dict[Key, Mapping[str, DestinationDelivery]] = {}
 
-    def heard(self, namespace: str, name: str, *, deliverers: Deliverers) -> None:
+    def heard(self, service: Key) -> None:
         """The deliverers of a service have said something new."""
-        service = Key(SERVICE, namespace, name)
-        reports = deliverers.reports(namespace, name)
+        namespace, enqueue = service.namespace, self._context.queue.add
+        reports = self._context.answers(service)
         now = deliveries(reports)
         before = self._before.get(service, {})
         if now:
@@ -213,34 +195,35 @@ class DeliveryNews:
             self._before.pop(service, None)
         for destination in sorted(now.keys() | before.keys()):
             if now.get(destination) != before.get(destination):
-                self._enqueue(Key(DESTINATION, namespace, destination))
+                enqueue(Key(DESTINATION, namespace, destination))
         self._drained(service)
         for report in reports:
             if isinstance(report, DelivererReport):
                 for ended in report.ended:
-                    self._enqueue(Key(SUBSCRIPTION, namespace, ended.name))
+                    enqueue(Key(SUBSCRIPTION, namespace, ended.name))
         for key in sorted(self._concerned(service, reports)):
-            self._enqueue(key)
-        self._enqueue(status_of(service))
-        for guest in sorted(self._references.guests(service)):
+            enqueue(key)
+        enqueue(status_of(service))
+        for guest in sorted(self._context.references.guests(service)):
             # Theirs says whether their gateway runs.
-            self._enqueue(status_of(guest))
+            enqueue(status_of(guest))
 
     def _drained(self, service: Key) -> None:
-        held = sorted(draining(self._store, service.namespace))
+        enqueue = self._context.queue.add
+        held = sorted(draining(self._context.store, service.namespace))
         for key in held:
-            self._enqueue(key)
-        for gateway in sorted(self._references.gateways_of(service)) if held else ():
+            enqueue(key)
+        for gateway in sorted(self._context.references.gateways_of(service)) if held else ():
             # It drains what its guests have relayed, after them.
-            self._enqueue(gateway)
+            enqueue(gateway)
 
     def _concerned(self, service: Key, reports: Sequence[Answer]) -> frozenset[Key]:
         """The objects of which the status may say something else, whatever their queues do."""
-        state = self._states.get(service)
+        state = self._context.states.get(service)
         if state is None:
-            return frozenset(self._references.served_by(service))
+            return frozenset(self._context.references.served_by(service))
         running = running_on(reports)
         if running == state.running:
             return frozenset(state.pending)
         state.running = running
-        return frozenset(self._references.served_by(service)) | state.pending
+        return frozenset(self._context.references.served_by(service)) | state.pending

@@ -22,16 +22,17 @@ from pillion_operator.certificates.tls import KeyPair
 from pillion_operator.cluster.api import Api
 from pillion_operator.cluster.applier import Applied, Applier, Repair
 from pillion_operator.cluster.types import CONFIG_MAP, SECRET, SERVICE_ACCOUNT, Object, our_type
-from pillion_operator.controllers.gateway_serving import ServingCertificates
 from pillion_operator.controllers.service import Wanted
 from pillion_operator.desired.trust import hosts
 from pillion_operator.names import SERVICE_LABEL
 from pillion_operator.polling.token_keys import IssuerKeeper
+from pillion_operator.settings import OperatorSettings
 from pillion_operator.store import Change, Key, key_of
 from pillion_sidecar.auth.tokens import TokenError, TokenKeys, parse_keys, verify
 from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.rendered import pack, render
 from support.desired import DEFAULTS
+from support.operator_context import context_of
 from support.operator_time import FakeClock
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("crds")]
@@ -70,13 +71,14 @@ class Leader:
             reads=Counter("reads", "", ("result",), registry=None),
         )
         self._wanted = Wanted(
-            token_key=b"k" * 32,
-            defaults=DEFAULTS,
-            authority=self.authority,
-            issuer=self.issuer,
-            certificates=ServingCertificates(
-                authority=self.authority, clock=clock, recorder=Events()
-            ),
+            context_of(
+                settings=OperatorSettings(deliverer=DEFAULTS, webhook=None),
+                clock=clock,
+                recorder=Events(),
+                authority=self.authority,
+                issuer=self.issuer,
+                token_key=b"k" * 32,
+            )
         )
         self._seen: dict[Key, Object] = {}
         self._applier = Applier(api, installation="here", clock=clock, repaired=self.repairs.append)

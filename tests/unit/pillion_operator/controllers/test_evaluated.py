@@ -5,11 +5,11 @@ from typing import Any, cast
 import pytest
 
 from pillion_operator.controllers.service_status import ServiceStatusReconciler
-from pillion_operator.controllers.states import ServiceStates
-from pillion_operator.controllers.triggers import status_of
+from pillion_operator.controllers.states import status_of
 from pillion_operator.evaluation.service import ServiceEvaluation
 from pillion_operator.evaluation.verdict import Verdict
-from pillion_operator.store import Store, key_of
+from pillion_operator.store import key_of
+from support.operator_context import context_of
 
 
 def service(generation: int) -> dict[str, Any]:
@@ -31,27 +31,15 @@ class Evaluation:
 
 
 async def test_nothing_is_stated_of_a_spec_that_is_not_evaluated_yet() -> None:
-    store, states = Store(), ServiceStates()
-    unused = cast(Any, None)
-    reconciler = ServiceStatusReconciler(
-        store=store,
-        states=states,
-        readiness=unused,
-        missed=unused,
-        overlaps=unused,
-        poker=unused,
-        statuses=unused,
-        clock=unused,
-        come_again=unused,
-        installation="here",
-    )
+    context = context_of()
+    reconciler = ServiceStatusReconciler(context)
     evaluation = cast(ServiceEvaluation, Evaluation())
     key = status_of(key_of(service(2)))
-    states.put(service(1), evaluation)
-    store.put(service(2))
+    context.states.put(service(1), evaluation)
+    context.store.put(service(2))
 
     await reconciler.reconcile(key)
 
-    states.put(service(2), evaluation)
+    context.states.put(service(2), evaluation)
     with pytest.raises(Asked):
         await reconciler.reconcile(key)

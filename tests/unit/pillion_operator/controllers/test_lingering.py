@@ -6,7 +6,6 @@ from collections.abc import Mapping
 import pytest
 
 from pillion_operator.cluster.types import Object
-from pillion_operator.controllers.readiness import Readiness
 from pillion_operator.controllers.relay_retention import Lingering
 from pillion_operator.controllers.states import ServiceStates
 from pillion_operator.evaluation.namespace import Parsing
@@ -16,6 +15,7 @@ from pillion_operator.evaluation.verdict import ACCEPTED
 from pillion_operator.polling.reports import DelivererReport, QueueReport, Unreachable
 from pillion_operator.store import Key, Store
 from pillion_sidecar.config.rendered import pack, render
+from support.operator_context import context_of
 from support.operator_objects import (
     DESTINATION,
     NAMESPACE,
@@ -42,13 +42,6 @@ class Deliverers:
     def reports(self, namespace: str, service: str) -> tuple[DelivererReport | Unreachable, ...]:
         return self.said.get(service, ())
 
-    def gathered(self, namespace: str, service: str) -> bool:
-        return True
-
-    def rendered(self, namespace: str, service: str, revision: str) -> None: ...
-
-    def service_gone(self, namespace: str, service: str) -> None: ...
-
 
 class Bench:
     """A gateway that has a subscription of the service ``default``, which does not name it."""
@@ -58,18 +51,14 @@ class Bench:
         self.deliverers, parsing, references = Deliverers(), Parsing(), References()
         self.store.subscribe(references.follow)
         self.lingering = Lingering(
-            store=self.store,
-            references=references,
-            parsing=parsing,
-            states=self.states,
-            readiness=Readiness(
+            context_of(
+                clock=self.clock,
                 store=self.store,
                 references=references,
                 parsing=parsing,
                 states=self.states,
                 deliverers=self.deliverers,
-            ),
-            clock=self.clock,
+            )
         )
         hub = service("hub", deliverer={"mode": "Gateway"})
         self.put(hub, service(), destination(), subscription(), pod("hub-0", deliverer="hub"))

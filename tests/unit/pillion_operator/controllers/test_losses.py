@@ -2,11 +2,12 @@
 
 import json
 import logging
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from pillion_operator.controllers.lost_deliveries import Losses
+from pillion_operator.events import EventRecorder
 from pillion_operator.polling.poller import Departure
 from pillion_operator.store import Store, slimmed
 from pillion_operator.telemetry.metrics import Metrics
@@ -30,7 +31,10 @@ class Bench:
         self.metrics = Metrics(version="0")
         self.store.put(service())
         self.losses = Losses(
-            store=self.store, recorder=self.recorder, metrics=self.metrics, clock=self.clock
+            store=self.store,
+            recorder=cast(EventRecorder, self.recorder),
+            metrics=self.metrics,
+            clock=self.clock,
         )
 
     def counted(self) -> float | None:

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from pillion_operator.controllers.ports import Answer
-from pillion_operator.controllers.states import ServiceState, ServiceStates
-from pillion_operator.controllers.triggers import DeliveryNews, status_of
+from pillion_operator.controllers.context import Answer
+from pillion_operator.controllers.states import ServiceState, ServiceStates, status_of
+from pillion_operator.controllers.triggers import DeliveryNews
 from pillion_operator.evaluation.references import References
 from pillion_operator.evaluation.service import ServiceEvaluation
 from pillion_operator.evaluation.verdict import ACCEPTED
@@ -16,6 +16,7 @@ from pillion_operator.polling.reports import (
     Unreachable,
 )
 from pillion_operator.store import Key, Store
+from support.operator_context import context_of
 from support.operator_objects import (
     DESTINATION,
     FILTER,
@@ -59,10 +60,13 @@ class Bench:
         self.enqueued: list[Key] = []
         self.answers: dict[Key, tuple[Answer, ...]] = {}
         self.news = DeliveryNews(
-            store=self.store,
-            references=self.references,
-            states=self.states,
-            enqueue=self.enqueued.append,
+            context_of(
+                store=self.store,
+                references=self.references,
+                states=self.states,
+                queue=self,
+                deliverers=self,
+            )
         )
 
     def reconciled(self, **facts: Any) -> ServiceState:
@@ -76,22 +80,16 @@ class Bench:
         """Who is looked at after these answers."""
         self.answers[Key(SERVICE.kind, NAMESPACE, name)] = answers
         self.enqueued.clear()
-        self.news.heard(NAMESPACE, name, deliverers=self)
+        self.news.heard(Key(SERVICE.kind, NAMESPACE, name))
         return set(self.enqueued)
 
-    # what it asks of the gatherer
+    # what it asks of the gatherer and of the queue
 
     def reports(self, namespace: str, service: str) -> tuple[Answer, ...]:
         return self.answers[Key(SERVICE.kind, namespace, service)]
 
-    def gathered(self, namespace: str, service: str) -> bool:
-        return True
-
-    def rendered(self, namespace: str, service: str, revision: str) -> None:
-        raise AssertionError
-
-    def service_gone(self, namespace: str, service: str) -> None:
-        raise AssertionError
+    def add(self, key: Key) -> None:
+        self.enqueued.append(key)
 
 
 RUNNING = frozenset({"r1"})

@@ -1,17 +1,19 @@
 """Ready is said of an object once its present state is in force, and not before it is known."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import pytest
 
-from pillion_operator.controllers.ports import Answer
+from pillion_operator.controllers.context import Answer
 from pillion_operator.controllers.readiness import (
     GRACE,
-    Readiness,
     Wait,
     added,
+    ready,
     running_on,
+    services_of,
 )
 from pillion_operator.controllers.states import ServiceState, ServiceStates
 from pillion_operator.evaluation.namespace import Parsing
@@ -22,6 +24,7 @@ from pillion_operator.polling.reports import NO_TOKEN, DelivererReport, Unreacha
 from pillion_operator.status.conditions import Condition
 from pillion_operator.status.deliverers import DelivererCounts
 from pillion_operator.store import Key, Store
+from support.operator_context import context_of
 from support.operator_objects import (
     DESTINATION,
     FILTER,
@@ -37,6 +40,7 @@ from support.operator_objects import (
     service,
     subscription,
 )
+from support.operator_time import FakeClock
 
 NOW = 1000.0
 X = Key(SERVICE.kind, NAMESPACE, "x")
@@ -61,7 +65,9 @@ class Bench:
             self.store.put(body)
         self.answers: dict[str, tuple[Answer, ...]] = {}
         self.asked = {"default", "x"}
-        self.readiness = Readiness(
+        self.clock = FakeClock()
+        self.context = context_of(
+            clock=self.clock,
             store=self.store,
             references=self.references,
             parsing=self.parsing,
@@ -103,7 +109,8 @@ class Bench:
     def of(self, key: Key = FILTER, *services: Key, now: float = NOW) -> Condition | Wait:
         body = self.store.get(key)
         assert body is not None
-        return self.readiness.of(body, services or [SERVICE], now=now)
+        self.clock.skip(now - self.clock.monotonic())
+        return ready(self.context, body, services or [SERVICE])
 
     def reason(self, key: Key = FILTER, *services: Key, now: float = NOW) -> tuple[str, str]:
         found = self.of(key, *services, now=now)
@@ -211,7 +218,7 @@ def test_the_answers_of_pods_that_are_gone_or_of_other_services_do_not_count() -
     bench.store.put({**pod("done"), "status": {"phase": "Succeeded"}})
     bench.answers["default"] += (report("done", "r0"),)
     assert bench.reason() == ("True", "InForce")
-    assert [one["metadata"]["name"] for one in bench.readiness.pods(SERVICE)] == ["p"]
+    assert [one["metadata"]["name"] for one in bench.context.pods(SERVICE)] == ["p"]
 
 
 # ---------------------------------------------------------------- not known yet
@@ -374,10 +381,7 @@ def test_the_services_of_an_object_are_those_that_may_have_it() -> None:
         destination("e", credentials=bearer("token")),
         subscription("t", destination="e", service="x"),
     )
-    of = bench.readiness.services_of
-    assert of(SERVICE) == [SERVICE]
-    alone = Key(SERVICE.kind, NAMESPACE, "alone")
-    assert of(alone) == [alone]
+    of = partial(services_of, bench.context)
     assert of(FILTER) == [SERVICE, X]
     assert of(DESTINATION) == [SERVICE]
     assert of(SECRET) == [X]

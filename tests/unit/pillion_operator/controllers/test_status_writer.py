@@ -8,6 +8,7 @@ import pytest
 from pillion_operator.cluster.api import Api, ApiError
 from pillion_operator.cluster.types import Object
 from pillion_operator.controllers.status_writer import StatusWriter
+from pillion_operator.events import EventRecorder
 from pillion_operator.status.conditions import Condition, rfc3339
 from pillion_operator.status.writing import SLOW_INTERVAL
 from pillion_operator.store import Change, Key, Store, version_of
@@ -48,9 +49,9 @@ class Bench:
         self.writer = StatusWriter(
             api=cast(Api, self.api),
             store=self.store,
-            recorder=self.told,
+            recorder=cast(EventRecorder, self.told),
             clock=self.clock,
-            come_again=self.told.come_again,
+            requeue=self.told.come_again,
         )
         self.store.subscribe(self.writer.follow)
         self.put(destination())

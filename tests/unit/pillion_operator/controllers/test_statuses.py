@@ -39,7 +39,7 @@ def writer_to(fake: FakeApi) -> StatusWriter:
         store=Store(),
         recorder=EventRecorder(api, instance="one", clock=clock, dropped=lambda: None),
         clock=clock,
-        come_again=lambda _key, _seconds: None,
+        requeue=lambda _key, _seconds: None,
     )
 
 

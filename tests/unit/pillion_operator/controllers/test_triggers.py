@@ -6,12 +6,8 @@ from typing import Any
 import pytest
 
 from pillion_operator.cluster.types import Object
-from pillion_operator.controllers.triggers import (
-    POD_SETTLE,
-    SETTLE,
-    status_of,
-    triggered,
-)
+from pillion_operator.controllers.states import status_of
+from pillion_operator.controllers.triggers import POD_SETTLE, SETTLE, triggered
 from pillion_operator.evaluation.references import References
 from pillion_operator.names import SERVICE_LABEL
 from pillion_operator.store import Change, Key, key_of

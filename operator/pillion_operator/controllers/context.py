@@ -1,0 +1,80 @@
+"""What the controllers share: what is known of the cluster, and what acts on it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pillion_operator.certificates.gateway_ca import GatewayAuthority
+from pillion_operator.clock import Clock
+from pillion_operator.cluster.api import Api
+from pillion_operator.cluster.applier import Applier
+from pillion_operator.cluster.types import Object
+from pillion_operator.controllers.states import ServiceStates
+from pillion_operator.controllers.status_writer import StatusWriter
+from pillion_operator.controllers.worker import WorkQueue
+from pillion_operator.evaluation.judging import Judge
+from pillion_operator.evaluation.namespace import Namespace, Parsing
+from pillion_operator.evaluation.references import References
+from pillion_operator.events import EventRecorder
+from pillion_operator.injection.missed import MissedInjections
+from pillion_operator.polling.poller import Gatherer
+from pillion_operator.polling.reports import DelivererReport, Unreachable
+from pillion_operator.polling.token_keys import IssuerKeeper
+from pillion_operator.refresh import PodPoker
+from pillion_operator.settings import OperatorSettings
+from pillion_operator.status.deliverers import is_deliverer
+from pillion_operator.store import Key, Store
+
+#: The last answer of one deliverer.
+Answer = DelivererReport | Unreachable
+#: The longest timer, in seconds.
+LONGEST_TIMER = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """One leader's."""
+
+    settings: OperatorSettings
+    api: Api
+    clock: Clock
+    store: Store
+    references: References
+    parsing: Parsing
+    judge: Judge
+    states: ServiceStates
+    queue: WorkQueue[Key]
+    statuses: StatusWriter
+    recorder: EventRecorder
+    applier: Applier
+    deliverers: Gatherer
+    poker: PodPoker
+    missed: MissedInjections
+    authority: GatewayAuthority
+    issuer: IssuerKeeper
+    #: The key from which the bearer tokens of deliverers are derived.
+    token_key: bytes
+
+    def requeue(self, key: Key, seconds: float) -> None:
+        """Reconcile ``key`` again after ``seconds``, LONGEST_TIMER at most."""
+        self.queue.add(key, delay=min(seconds, LONGEST_TIMER))
+
+    def namespace(self, name: str) -> Namespace:
+        return Namespace(name, store=self.store, parsing=self.parsing)
+
+    def answers(self, service: Key) -> tuple[Answer, ...]:
+        """The last answers of a service's deliverers."""
+        return self.deliverers.reports(service.namespace, service.name)
+
+    def gathered(self, services: Iterable[Key]) -> bool:
+        """Whether the answers say more than the statuses that an earlier leader has left."""
+        return all(self.deliverers.gathered(one.namespace, one.name) for one in services)
+
+    def pods(self, service: Key) -> list[Object]:
+        """The pods that have a deliverer of a service."""
+        return deliverer_pods(self.store, service)
+
+
+def deliverer_pods(store: Store, service: Key) -> list[Object]:
+    """The pods that have a deliverer of a service."""
+    pods = store.all("Pod", service.namespace).values()
+    return [pod for pod in pods if is_deliverer(pod, service.name)]
