@@ -17,9 +17,9 @@ from kubernetes.aio.client import ApiClient, Configuration
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from pillion_cim.schema import load_schema
+from pillion_operator.certificates.authority import not_after
 from pillion_operator.certificates.tls import KeyPair, ReloadingTLS
-from pillion_operator.certificates.webhook_material import expiry
-from pillion_operator.certificates.webhook_rotation import CertificateFolder, CertificateKeeper
+from pillion_operator.certificates.webhook import CertificateFolder, CertificateKeeper
 from pillion_operator.clock import Clock, SystemClock
 from pillion_operator.cluster.api import FAILURES, Api
 from pillion_operator.cluster.connecting import connect
@@ -303,7 +303,7 @@ class Operator:
 
     async def _use(self, pair: KeyPair) -> None:
         await self._tls.use(pair)
-        self._metrics.certificate_expiry.set(expiry(pair))
+        self._metrics.certificate_expiry.set(not_after(pair.certificate))
 
     async def _serve(
         self, app: web.Application, address: Address, *, tls: ReloadingTLS | None = None

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from pillion_operator.certificates.authority import authority_from_data, must_be_signed
+from pillion_operator.certificates.authority import Authority, must_be_signed
 from pillion_operator.certificates.secret_store import decoded
 from pillion_operator.certificates.tls import KeyPair
 from pillion_operator.desired.trust import hosts
@@ -70,7 +70,7 @@ def good(world: World, *, now: float) -> bool:
 
 def kept_ca(world: World) -> KeyPair:
     """The CA that signs."""
-    return authority_from_data(decoded(world.api.objects[KEPT])).ca
+    return Authority.from_data(decoded(world.api.objects[KEPT])).ca
 
 
 def trusted(world: World) -> bytes:

@@ -1,8 +1,8 @@
-"""A certificate authority of the operator's own, or one that it was given. Pure.
+"""A certificate authority, made here or given by a user, and what it signs. Pure.
 
-A new CA is first only trusted, and signs after ``OVERLAP``; the old one stays trusted until it
-expires. So whichever certificate a server shows, and whichever bundle a client still has, they fit.
-One that is given up, since others may have its key, goes the same way in two steps of ``STEP``.
+A new CA is trusted for ``OVERLAP`` before it signs, and the old one stays trusted until it expires.
+So every certificate of a server fits every bundle of a client. A CA whose Secret was deleted,
+because its key may have leaked, is replaced in two steps of ``STEP``.
 """
 
 import datetime
@@ -20,23 +20,24 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from pillion_operator.certificates.tls import KeyPair
 
-#: Seconds for which a CA and a certificate are valid.
+#: Lifetimes of a CA and of a certificate, in seconds.
 CA_SECONDS = 10 * 365 * 86_400
 SERVING_SECONDS = 365 * 86_400
-#: Seconds by which clocks may differ.
+#: Seconds by which the clocks of a cluster may differ.
 SKEW = 300
 #: Seconds for which a new CA is trusted before it signs.
 OVERLAP = 3600
-#: Seconds for which the next CA is trusted before it signs, and the one that is given up
-#: afterwards: several times what a kubelet takes to bring a Secret that has changed.
+#: The same for the successor of a deleted CA, and the seconds for which the deleted CA is trusted
+#: afterwards: several times what a kubelet needs to refresh a Secret.
 STEP = 300
-#: Bytes of a CA that is given, with those that lead to it: three of them go into one Secret.
+#: Maximum bytes of a given CA with its chain: one Secret holds three of them.
 MOST_CA_BYTES = 16 * 1024
-#: The keys of a Secret. ``SINCE`` is when the next CA came, in whole seconds since the epoch.
+#: The keys of a Secret. ``SINCE``: the start of trust in the next CA, whole seconds since the
+#: epoch.
 CERTIFICATE, KEY, CA_CERTIFICATE, CA_KEY = "tls.crt", "tls.key", "ca.crt", "ca.key"
 NEXT_CERTIFICATE, NEXT_KEY, PREVIOUS_CERTIFICATE = "next-ca.crt", "next-ca.key", "previous-ca.crt"
 SINCE = "next-ca.since"
-#: Until when a CA that is given up is trusted, in whole seconds since the epoch.
+#: The end of trust in a deleted CA, in whole seconds since the epoch.
 UNTIL = "previous-ca.until"
 
 _PEM = serialization.Encoding.PEM
@@ -49,38 +50,70 @@ _SigningKey: TypeAlias = (
 
 
 class BadMaterial(ValueError):
-    """A Secret does not hold what it should; the message says why."""
+    """A Secret holds no valid key or certificate; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authority:
-    """The CA that signs, and those that are trusted besides. Each may come with further
-    certificates that lead to it, behind its own."""
+    """The CA that signs, and the other trusted ones. The chain of a CA follows its certificate."""
 
     ca: KeyPair
-    #: The CA that is trusted already and signs soon.
+    #: The CA that is trusted and will sign.
     next_ca: KeyPair | None = None
-    #: Since when it is trusted, in seconds since the epoch.
+    #: The start of trust in it, in seconds since the epoch.
     since: int = 0
     #: The certificate of the CA that signed before.
     previous_ca: bytes | None = None
-    #: Until when a CA that is given up is trusted, in seconds since the epoch; 0: none is.
+    #: The end of trust in a deleted CA, in seconds since the epoch; 0: none was deleted.
     until: int = 0
 
     def bundle(self) -> bytes:
-        """The CAs to trust, in PEM."""
+        """Return the trusted CAs in PEM."""
         following = None if self.next_ca is None else self.next_ca.certificate
         return b"".join(one for one in (self.ca.certificate, following, self.previous_ca) if one)
+
+    def to_data(self) -> dict[str, bytes]:
+        """Return the data of a Secret, not yet in base64."""
+        data = {CA_CERTIFICATE: self.ca.certificate, CA_KEY: self.ca.key}
+        if self.next_ca is not None:
+            data |= {NEXT_CERTIFICATE: self.next_ca.certificate, NEXT_KEY: self.next_ca.key}
+            data[SINCE] = str(self.since).encode()
+        if self.previous_ca is not None:
+            data[PREVIOUS_CERTIFICATE] = self.previous_ca
+        if self.until:
+            data[UNTIL] = str(self.until).encode()
+        return data
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, bytes]) -> "Authority":
+        """Reverse ``to_data``; raises BadMaterial."""
+        following = NEXT_CERTIFICATE in data
+        previous = data.get(PREVIOUS_CERTIFICATE)
+        try:
+            if previous is not None:
+                parsed(previous)
+            # Older versions wrote the next CA without a time: it has been trusted for long.
+            since = int(data.get(SINCE, b"0")) if following else 0
+            until = int(data.get(UNTIL, b"0"))
+        except ValueError as error:
+            raise BadMaterial(f"the Secret cannot be read: {error}") from error
+        return cls(
+            ca=pair_in(data, CA_CERTIFICATE, CA_KEY),
+            next_ca=pair_in(data, NEXT_CERTIFICATE, NEXT_KEY) if following else None,
+            since=since,
+            previous_ca=previous,
+            until=until,
+        )
 
 
 def renewed_authority(
     authority: Authority | None, *, name: str, now: float, given: KeyPair | None = None
 ) -> Authority:
-    """The authority as it should be at ``now``, seconds since the epoch; the same object where
+    """Return the authority for the time ``now`` (seconds since the epoch); the same object if
     nothing is due.
 
-    ``given`` is the CA that somebody else keeps; without one it is made here, under a name that
-    begins with ``name``, and renewed at two thirds of its life.
+    ``given`` is the CA of a user. Without it the CA is made here, with the name's prefix ``name``,
+    and renewed at two thirds of its life.
     """
     if authority is None or not_after(authority.ca.certificate) <= now:
         return Authority(ca=given or new_ca(name=name, now=now))
@@ -95,7 +128,7 @@ def renewed_authority(
     return Authority(
         ca=authority.next_ca,
         previous_ca=authority.ca.certificate,
-        # Counted anew: nobody may have led at the moment when it was due.
+        # From now: there may have been no leader when the step was due.
         until=math.ceil(now) + STEP if authority.until else 0,
     )
 
@@ -103,11 +136,10 @@ def renewed_authority(
 def replaced_authority(
     authority: Authority, *, name: str, now: float, given: KeyPair | None = None
 ) -> Authority:
-    """The authority after it was given up at ``now``: others may have its key.
+    """Return the authority after its Secret was deleted at ``now``: its key may have leaked.
 
-    Another CA takes its place, and it is trusted for two steps more. Where it was being given up
-    already, nothing of it is trusted from now on. One that was ``given`` is replaced by whoever
-    gives it; what was trusted besides goes.
+    Another CA replaces it, and it stays trusted for two steps. If it is deleted again before that,
+    its trust ends at once. Only the user can replace a ``given`` CA; the others lose their trust.
     """
     if authority.until or not_after(authority.ca.certificate) <= now:
         return Authority(ca=given or new_ca(name=name, now=now))
@@ -115,13 +147,13 @@ def replaced_authority(
     if given == authority.ca:
         until = 0 if authority.previous_ca is None else start + STEP
         return replace(authority, next_ca=None, since=0, until=until)
-    # Not one that was to be the next: its key lay beside the other.
+    # Not the known next CA: its key was in the same Secret.
     following = given or new_ca(name=name, now=now)
     return replace(authority, next_ca=following, since=start, until=start + 2 * STEP)
 
 
 def _is_over(authority: Authority, *, now: float) -> bool:
-    """Whether the previous CA need not be trusted any more."""
+    """Whether the trust in the previous CA ends."""
     assert authority.previous_ca is not None
     return 0 < authority.until <= now or not_after(authority.previous_ca) <= now
 
@@ -145,9 +177,9 @@ def _made_here(ca: KeyPair, *, name: str) -> bool:
 
 
 def new_ca(*, name: str, now: float) -> KeyPair:
-    """A CA that signs servers' certificates and no further CA."""
+    """Make a CA that may sign certificates of servers, but no other CA."""
     key = ec.generate_private_key(ec.SECP256R1())
-    # Two CAs of one name would have to be told apart by their keys' identifiers alone.
+    # Unique names: otherwise only the identifiers of their keys distinguish two CAs.
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"{name}-{int(now)}")])
     certificate = (
         _builder(subject, issuer=subject, key=key, start=now - SKEW, end=now + CA_SECONDS)
@@ -159,8 +191,8 @@ def new_ca(*, name: str, now: float) -> KeyPair:
 
 
 def given_ca(data: Mapping[str, bytes], *, now: float) -> KeyPair:
-    """The CA in a Secret of somebody else's (``tls.crt``, ``tls.key``, and ``ca.crt`` if there is
-    one, as cert-manager writes them); raises BadMaterial where it cannot sign."""
+    """Return the CA in a user's Secret (``tls.crt``, ``tls.key`` and optionally ``ca.crt``, as
+    cert-manager writes them); raises BadMaterial if it cannot sign."""
     missing = [key for key in (CERTIFICATE, KEY) if key not in data]
     if missing:
         raise BadMaterial(f"it has no {missing[0]}")
@@ -199,11 +231,11 @@ def _may_sign(certificate: x509.Certificate) -> bool:
 
 
 def serving_certificate(ca: KeyPair, *, name: str, hosts: Sequence[str], now: float) -> KeyPair:
-    """A certificate for a server of these names and addresses, with what leads to the authority."""
+    """Sign a certificate for these names and addresses; its chain leads to the authority."""
     issuer, signing = parsed(ca.certificate), _private_key(ca.key)
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name[:64])])
-    # No certificate outlives the CA that signed it.
+    # Not after the end of the CA.
     end = min(now + SERVING_SECONDS, issuer.not_valid_after_utc.timestamp())
     hashed = not isinstance(signing, ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey)
     certificate = (
@@ -223,7 +255,7 @@ def serving_certificate(ca: KeyPair, *, name: str, hosts: Sequence[str], now: fl
 
 
 def must_be_signed(serving: KeyPair, ca: KeyPair, *, hosts: Sequence[str], now: float) -> bool:
-    """Whether a certificate is another's, for other hosts, or at two thirds of its life."""
+    """Whether a certificate is of another CA, for other hosts, or at two thirds of its life."""
     certificate = parsed(serving.certificate)
     try:
         certificate.verify_directly_issued_by(parsed(ca.certificate))
@@ -233,38 +265,10 @@ def must_be_signed(serving: KeyPair, ca: KeyPair, *, hosts: Sequence[str], now: 
     return is_due(serving, now=now) or list(shown) != _alternatives(hosts)
 
 
-def authority_to_data(authority: Authority) -> dict[str, bytes]:
-    """The authority as a Secret's data, not yet in base64."""
-    data = {CA_CERTIFICATE: authority.ca.certificate, CA_KEY: authority.ca.key}
-    if authority.next_ca is not None:
-        data |= {NEXT_CERTIFICATE: authority.next_ca.certificate, NEXT_KEY: authority.next_ca.key}
-        data[SINCE] = str(authority.since).encode()
-    if authority.previous_ca is not None:
-        data[PREVIOUS_CERTIFICATE] = authority.previous_ca
-    if authority.until:
-        data[UNTIL] = str(authority.until).encode()
-    return data
-
-
-def authority_from_data(data: Mapping[str, bytes]) -> Authority:
-    """The reverse of ``authority_to_data``; raises BadMaterial where something is missing or
-    unreadable."""
+def pair_in(data: Mapping[str, bytes], certificate: str, key: str) -> KeyPair:
+    """Return the pair under two keys of a Secret's data; raises BadMaterial."""
     try:
-        following, since = None, 0
-        if NEXT_CERTIFICATE in data:
-            following = checked(data[NEXT_CERTIFICATE], data[NEXT_KEY])
-            # One that was written before there was a time in it has been trusted for long.
-            since = int(data.get(SINCE, b"0"))
-        previous = data.get(PREVIOUS_CERTIFICATE)
-        if previous is not None:
-            parsed(previous)
-        return Authority(
-            ca=checked(data[CA_CERTIFICATE], data[CA_KEY]),
-            next_ca=following,
-            since=since,
-            previous_ca=previous,
-            until=int(data.get(UNTIL, b"0")),
-        )
+        return checked(data[certificate], data[key])
     except KeyError as error:
         raise BadMaterial(f"the Secret has no {error}") from error
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -272,38 +276,38 @@ def authority_from_data(data: Mapping[str, bytes]) -> Authority:
 
 
 def checked(certificate: bytes, key: bytes) -> KeyPair:
-    """The pair of a certificate and its key; raises ValueError, TypeError or UnsupportedAlgorithm
-    where they are none."""
+    """Return a certificate and its key as a pair; raises ValueError, TypeError or
+    UnsupportedAlgorithm if they are none."""
     if _private_key(key).public_key() != parsed(certificate).public_key():
         raise ValueError("a certificate and its key do not belong together")
     return KeyPair(certificate=certificate, key=key)
 
 
 def is_due(pair: KeyPair, *, now: float) -> bool:
-    """Whether a certificate has come to two thirds of its life."""
+    """Whether a certificate is at two thirds of its life."""
     return now >= due(pair)
 
 
 def due(pair: KeyPair) -> float:
-    """When a certificate comes to two thirds of its life, in seconds since the epoch."""
+    """Return the time at two thirds of a certificate's life, in seconds since the epoch."""
     start = parsed(pair.certificate).not_valid_before_utc.timestamp()
     return start + 2 / 3 * (not_after(pair.certificate) - start)
 
 
 def not_after(certificate: bytes) -> float:
-    """When a certificate ends, in seconds since the epoch; raises ValueError for no PEM."""
+    """Return a certificate's end in seconds since the epoch; raises ValueError."""
     return parsed(certificate).not_valid_after_utc.timestamp()
 
 
 def parsed(certificate: bytes) -> x509.Certificate:
-    """The first certificate of a PEM; raises ValueError for none."""
+    """Return the first certificate of a PEM; raises ValueError."""
     return x509.load_pem_x509_certificate(certificate)
 
 
 def _private_key(key: bytes) -> _SigningKey:
     loaded = serialization.load_pem_private_key(key, None)
     if not isinstance(loaded, _SigningKey):
-        raise TypeError("a key is none that certificates are signed with")
+        raise TypeError("the key is of a kind that cannot sign certificates")
     return loaded
 
 

@@ -1,4 +1,4 @@
-"""The authority of gateways: made or taken over by the leader, kept in one Secret."""
+"""The authority of gateways: the leader makes it, or takes a user's, and keeps it in one Secret."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -9,8 +9,6 @@ from pillion_operator.certificates.authority import (
     STEP,
     Authority,
     BadMaterial,
-    authority_from_data,
-    authority_to_data,
     given_ca,
     must_be_signed,
     not_after,
@@ -26,15 +24,15 @@ from pillion_operator.cluster.types import SECRET
 
 logger = logging.getLogger("pillion.operator")
 
-#: What the names of CAs that are made here begin with.
+#: The prefix of the names of CAs that are made here.
 NAME = "pillion-gateway-ca"
-#: Seconds between two looks, and after one that failed.
+#: Seconds between two refreshes, and after one that failed.
 INTERVAL = 30.0
 RETRY = 5.0
 
 
 class GatewayAuthority:
-    """The CA that signs gateways' certificates, and those that publishers are to trust."""
+    """The CA that signs gateways' certificates, and those that publishers trust."""
 
     def __init__(
         self,
@@ -47,9 +45,9 @@ class GatewayAuthority:
         changed: Callable[[], None],
         expiry: Gauge,
     ) -> None:
-        """``secret`` is kept here, ``given`` is one of somebody else's with the CA to take; both
-        are in ``namespace``. ``changed`` is called for each change of what is trusted or signs;
-        ``expiry`` is told when the CA ends."""
+        """``secret`` keeps the authority; ``given`` is a user's Secret with the CA to take; both
+        are in ``namespace``. ``changed`` is called for each change of the authority; ``expiry``
+        gets the end of the CA."""
         self._api = api
         self._namespace = namespace
         self._given_name = given
@@ -58,52 +56,52 @@ class GatewayAuthority:
         self._changed = changed
         self._expiry = expiry
         self._authority: Authority | None = None
-        #: What was said last of what is wrong; said once.
-        self._told = ""
+        #: The problem that was logged last.
+        self._problem = ""
 
     def bundle(self) -> bytes | None:
-        """The CAs to trust, in PEM; None as long as there is none."""
+        """Return the trusted CAs in PEM; None as long as there is none."""
         return None if self._authority is None else self._authority.bundle()
 
     def certificate(
         self, shown: KeyPair | None, *, name: str, hosts: Sequence[str]
     ) -> KeyPair | None:
-        """The certificate of a gateway: ``shown`` while it will do, else one that is new. None
-        where there is neither it nor an authority."""
+        """Return a gateway's certificate: ``shown`` as long as it is valid, else a new one. Without
+        an authority, ``shown``."""
         now = self._clock.time()
         if self._authority is None or not_after(self._authority.ca.certificate) <= now:
             return shown
         ca = self._authority.ca
         if shown is not None and not must_be_signed(shown, ca, hosts=hosts, now=now):
             return shown
-        # A tenth of a millisecond, unless the CA is given and its key is of RSA: no thread's work.
+        # Not in a thread: it takes a tenth of a millisecond, unless a given CA's key is RSA.
         return serving_certificate(ca, name=name, hosts=hosts, now=now)
 
     async def run(self) -> None:
-        """Look again and again, for ever; the first time after an interval."""
+        """Refresh until cancelled, first after one interval."""
         while True:
-            await self._clock.sleep(RETRY if self._told else INTERVAL)
+            await self._clock.sleep(RETRY if self._problem else INTERVAL)
             await self.look()
 
     async def look(self) -> None:
-        """Read, renew what is due, and say what has changed; what fails is told."""
+        """Read the Secrets and renew what is due; log a failure."""
         try:
             await self._look()
         except FAILURES as error:
-            self._tell(str(error) or type(error).__name__)
+            self._report(str(error) or type(error).__name__)
 
     async def _look(self) -> None:
         found = await self._kept.read()
         stored = self._stored(found)
-        # A Secret that somebody has spoilt is written again as it was.
+        # A Secret that somebody has changed is written again as it was.
         known = stored or self._authority
         given, problem = await self._given()
-        # What was used was in the Secret once: whoever has deleted that gives the authority up.
+        # An authority in use was in the Secret: whoever deleted it wants another one.
         deleted = self._authority if found.secret is None else None
         if self._given_name is not None and given is None:
-            self._tell(problem if deleted is None else f"{problem}; {self._put_off()}")
-            # Nothing can take the place of what was given up: written again, it would be trusted
-            # until it ends, and nobody would know.
+            self._report(problem if deleted is None else f"{problem}; {self._put_off()}")
+            # Nothing can replace the deleted authority yet. Written again, it would be trusted
+            # until it ends, and the deletion forgotten.
             if known is None or deleted is not None:
                 return
             given = known.next_ca or known.ca
@@ -112,18 +110,18 @@ class GatewayAuthority:
             new = replaced_authority(deleted, name=NAME, now=now, given=given)
         else:
             new = renewed_authority(known, name=NAME, now=now, given=given)
-        if new != stored and not await self._kept.write(found, authority_to_data(new)):
+        if new != stored and not await self._kept.write(found, new.to_data()):
             return
         if deleted is not None:
-            self._tell_replaced(new)
+            self._report_replaced(new)
         if not problem:
-            self._told = ""
+            self._problem = ""
         self._use(new)
 
     def _put_off(self) -> str:
         return f"Secret {self._kept} was deleted: its authority is trusted until there is another"
 
-    def _tell_replaced(self, new: Authority) -> None:
+    def _report_replaced(self, new: Authority) -> None:
         if new.next_ca is not None:
             what = f"another one signs in {STEP} s, and {STEP} s later it is no longer trusted"
         elif new.until:
@@ -141,7 +139,7 @@ class GatewayAuthority:
         if not found.data:
             return None
         try:
-            return authority_from_data(found.data)
+            return Authority.from_data(found.data)
         except BadMaterial as error:
             logger.warning(
                 "Secret %s: %s; its authority is written anew",
@@ -152,7 +150,7 @@ class GatewayAuthority:
             return None
 
     async def _given(self) -> tuple[KeyPair | None, str]:
-        """The CA that somebody else keeps, or what is wrong with it."""
+        """Return the CA in the user's Secret, or the problem with it."""
         if self._given_name is None:
             return None, ""
         secret = await self._api.get(SECRET, self._namespace, self._given_name)
@@ -164,14 +162,14 @@ class GatewayAuthority:
         except BadMaterial as error:
             return None, f"{name}: {error}"
 
-    def _tell(self, problem: str) -> None:
-        if problem != self._told:
+    def _report(self, problem: str) -> None:
+        if problem != self._problem:
             logger.warning(
-                "the authority of gateways cannot be looked after: %s; it is tried again",
+                "the authority of gateways cannot be refreshed: %s; it is tried again",
                 problem,
                 extra={"event": "gateway-authority-failed"},
             )
-        self._told = problem
+        self._problem = problem
 
     def _use(self, authority: Authority) -> None:
         if authority == self._authority:

@@ -1,10 +1,9 @@
-"""A Secret in which the operator keeps what it has made for itself."""
+"""A Secret in which the operator keeps its own keys."""
 
 import base64
 import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from pillion_operator.cluster.api import Api, Conflict
 from pillion_operator.cluster.types import SECRET, Object
@@ -13,16 +12,16 @@ from pillion_operator.names import MANAGED_BY, MANAGED_BY_LABEL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What stood there when it was read."""
+    """A Secret as it was read."""
 
-    #: The Secret; None where there is none.
+    #: None if it does not exist.
     secret: Object | None = field(repr=False)
-    #: Its data, out of base64; what is no base64 is not in it.
+    #: Its decoded data, without values that are no base64.
     data: Mapping[str, bytes] = field(repr=False)
 
 
 class KeptSecret:
-    """One Secret, written only over what was read."""
+    """One Secret; a write replaces only the version that was read."""
 
     def __init__(self, api: Api, *, namespace: str, name: str, type: str) -> None:
         self._api = api
@@ -34,45 +33,44 @@ class KeptSecret:
         return f"{self._namespace}/{self._name}"
 
     async def read(self) -> Found:
-        """What stands there. Raises what :class:`Api` raises."""
+        """Read the Secret; raises what :class:`Api` raises."""
         secret = await self._api.get(SECRET, self._namespace, self._name)
         return Found(secret=secret, data=decoded(secret))
 
     async def write(self, found: Found, data: Mapping[str, bytes]) -> bool:
-        """Put ``data`` in place of what was ``found``; False where somebody else has written
-        meanwhile. Raises what :class:`Api` raises."""
+        """Replace ``found`` by ``data``; return False if somebody else has written meanwhile.
+        Raises what :class:`Api` raises."""
         try:
             if found.secret is None:
-                await self._api.create(self._made(encoded(data)))
+                await self._api.create(
+                    {
+                        "apiVersion": "v1",
+                        "kind": "Secret",
+                        "metadata": {
+                            "name": self._name,
+                            "namespace": self._namespace,
+                            "labels": {MANAGED_BY_LABEL: MANAGED_BY},
+                        },
+                        "type": self._type,
+                        "data": encoded(data),
+                    }
+                )
             else:
-                # With the resourceVersion that was read. A type cannot be changed.
+                # With the resourceVersion that was read. The type cannot change.
                 head = {**found.secret, "apiVersion": "v1", "kind": "Secret"}
                 await self._api.replace({**head, "data": encoded(data)})
         except Conflict:
             return False
         return True
 
-    def _made(self, data: Mapping[str, str]) -> dict[str, Any]:
-        return {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {
-                "name": self._name,
-                "namespace": self._namespace,
-                "labels": {MANAGED_BY_LABEL: MANAGED_BY},
-            },
-            "type": self._type,
-            "data": data,
-        }
-
 
 def encoded(data: Mapping[str, bytes]) -> dict[str, str]:
-    """A Secret's data, in base64."""
+    """Encode a Secret's data in base64."""
     return {name: base64.b64encode(value).decode("ascii") for name, value in data.items()}
 
 
 def decoded(secret: Object | None) -> dict[str, bytes]:
-    """A Secret's data out of base64; what is no base64 is left out."""
+    """Decode a Secret's data, without values that are no base64."""
     data = ((secret or {}).get("data")) or {}
     found = {}
     for name, value in data.items():

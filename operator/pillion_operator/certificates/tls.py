@@ -1,4 +1,4 @@
-"""TLS whose certificate is replaced while the server runs."""
+"""A TLS server whose certificate changes while it runs."""
 
 import asyncio
 import ssl
@@ -16,30 +16,28 @@ class KeyPair:
 
 
 class BadKeyPair(ValueError):
-    """A certificate and a key that no server can use; the message says why."""
+    """A server cannot use the certificate and the key; the message says why."""
 
 
 class ReloadingTLS:
-    """Hands each new connection the certificate of that moment; those that are open go on.
+    """Serves the current certificate to each new connection; open connections continue.
 
-    Before the first certificate, every handshake fails.
+    Before the first certificate every handshake fails.
     """
 
     def __init__(self) -> None:
         self._current: ssl.SSLContext | None = None
-        #: What the server listens with.
         self.context = _server_context()
-        # OpenSSL asks for every handshake, with or without a server name, and before it looks for
-        # a certificate.
+        # OpenSSL calls it in every handshake, also without a server name, before it needs a
+        # certificate.
         self.context.sni_callback = self._choose
 
     @property
     def loaded(self) -> bool:
-        """Whether there is a certificate."""
         return self._current is not None
 
     async def use(self, pair: KeyPair) -> None:
-        """Show this certificate from now on; raises BadKeyPair, and then shows the one before."""
+        """Serve this certificate from now on; raises BadKeyPair and then keeps the old one."""
         self._current = await asyncio.to_thread(_context_of, pair)
 
     def _choose(
@@ -59,7 +57,7 @@ def _server_context() -> ssl.SSLContext:
 
 def _context_of(pair: KeyPair) -> ssl.SSLContext:
     context = _server_context()
-    # OpenSSL's Python face reads files alone. The folder is for this user only, and gone at once.
+    # ssl reads only files. The folder belongs to this user only and is removed at once.
     with tempfile.TemporaryDirectory(prefix="pillion-") as folder:
         certificate, key = Path(folder) / "tls.crt", Path(folder) / "tls.key"
         certificate.write_bytes(pair.certificate)

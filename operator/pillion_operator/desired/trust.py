@@ -1,12 +1,16 @@
-"""By what publishers and gateways know each other, in the objects of a service. Pure."""
+"""Certificates and keys in the objects of a service, for publishers and gateways. Pure."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cryptography.exceptions import UnsupportedAlgorithm
-
-from pillion_operator.certificates.authority import CA_CERTIFICATE, CERTIFICATE, KEY, checked
+from pillion_operator.certificates.authority import (
+    CA_CERTIFICATE,
+    CERTIFICATE,
+    KEY,
+    BadMaterial,
+    pair_in,
+)
 from pillion_operator.certificates.secret_store import decoded, encoded
 from pillion_operator.certificates.tls import KeyPair
 from pillion_operator.cluster.ownership import belongs, managed
@@ -25,29 +29,28 @@ from pillion_sidecar.config.schema import CLASSES_LABEL, CREDENTIALS_LABEL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """What goes into the objects of one service. What is None is not known, or not for it."""
+    """The trust material of one service. None: not known, or not for this service."""
 
     #: The authorities of gateways, in PEM.
     gateway_ca: bytes | None = None
-    #: What a gateway verifies publishers' tokens with.
+    #: The keys that verify publishers' tokens, for a gateway.
     token_keys: bytes | None = None
     #: A gateway's certificate.
     serving: KeyPair | None = None
 
     @property
     def mark(self) -> str:
-        """The same for the same: pods that were told of one need not be told again."""
+        """A digest: pods are annotated when it changes."""
         parts = (self.gateway_ca, self.token_keys, self.serving and self.serving.certificate)
         return hashlib.sha256(b"\0".join(part or b"" for part in parts)).hexdigest()[:16]
 
 
-#: Nothing is known of it.
 NOTHING = Trust()
 
 
 def hosts(service: Object) -> tuple[str, ...]:
-    """The names and addresses that a gateway is reached by: its Service, its pods behind the
-    headless one, and a forwarded port."""
+    """Return a gateway's names and addresses: of its Service, of its pods behind the headless
+    Service, and of a forwarded port."""
     metadata = service["metadata"]
     name, namespace = gateway(metadata["name"]), metadata["namespace"]
     of_pods = f"*.{headless(metadata['name'])}.{namespace}.svc"
@@ -60,7 +63,7 @@ def hosts(service: Object) -> tuple[str, ...]:
 
 
 def standing(service: Object, live: Iterable[Object]) -> Trust:
-    """What stands in the service's live objects."""
+    """Return the trust material in the service's live objects."""
     name = service["metadata"]["name"]
     own = {
         body["metadata"]["name"]: decoded(body)
@@ -76,7 +79,7 @@ def standing(service: Object, live: Iterable[Object]) -> Trust:
 
 
 def trust_objects(service: Object, trust: Trust) -> Sequence[Object]:
-    """A gateway's certificate, and what its publishers trust; nothing of what is not known."""
+    """Return the objects with a gateway's certificate and with the CAs for its publishers."""
     made = []
     if trust.serving is not None:
         made.append(_tls_secret(service, trust.serving, trust.gateway_ca or b""))
@@ -85,7 +88,7 @@ def trust_objects(service: Object, trust: Trust) -> Sequence[Object]:
             CONFIG_MAP,
             gateway(service["metadata"]["name"]),
             service=service,
-            # Seen by the one watch on ConfigMaps; no service may use it, which takes "true".
+            # The watch on ConfigMaps selects this label; a service may only use the value "true".
             labels={CLASSES_LABEL: RENDERED},
         )
         made.append({**head, "data": {CA_CERTIFICATE: trust.gateway_ca.decode()}})
@@ -97,7 +100,7 @@ def _tls_secret(service: Object, serving: KeyPair, bundle: bytes) -> Object:
         SECRET,
         tls_secret(service["metadata"]["name"]),
         service=service,
-        # Seen by the one watch on Secrets; no destination may use it, which takes "true".
+        # The watch on Secrets selects this label; a destination may only use the value "true".
         labels={CREDENTIALS_LABEL: RENDERED},
     )
     data = {CERTIFICATE: serving.certificate, KEY: serving.key, CA_CERTIFICATE: bundle}
@@ -106,7 +109,6 @@ def _tls_secret(service: Object, serving: KeyPair, bundle: bytes) -> Object:
 
 def _pair(data: dict[str, bytes]) -> KeyPair | None:
     try:
-        return checked(data[CERTIFICATE], data[KEY])
-    except (KeyError, ValueError, TypeError, UnsupportedAlgorithm):
-        # Whatever it is, it is none of ours.
+        return pair_in(data, CERTIFICATE, KEY)
+    except BadMaterial:
         return None

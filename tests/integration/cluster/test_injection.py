@@ -21,8 +21,7 @@ from cluster.webhooks import (
 )
 from pillion_operator.certificates.authority import CA_SECONDS, OVERLAP
 from pillion_operator.certificates.tls import KeyPair, ReloadingTLS
-from pillion_operator.certificates.webhook_material import Material, renewed
-from pillion_operator.certificates.webhook_rotation import CertificateKeeper
+from pillion_operator.certificates.webhook import CertificateKeeper, Material, renewed
 from pillion_operator.clock import SystemClock
 from pillion_operator.cluster.api import Api, ApiError
 from pillion_operator.cluster.types import (

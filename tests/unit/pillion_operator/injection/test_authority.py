@@ -16,8 +16,6 @@ from pillion_operator.certificates.authority import (
     STEP,
     Authority,
     BadMaterial,
-    authority_from_data,
-    authority_to_data,
     due,
     given_ca,
     must_be_signed,
@@ -127,7 +125,7 @@ def test_what_is_kept_is_read_again() -> None:
         Authority(ca=ca("two"), previous_ca=ca("one").certificate),
         replaced_authority(Authority(ca=ca("own-one")), name="own", now=NOW),
     ):
-        assert authority_from_data(authority_to_data(kept)) == kept
+        assert Authority.from_data(kept.to_data()) == kept
 
 
 def test_keys_are_not_shown() -> None:

@@ -15,15 +15,13 @@ from pillion_operator.certificates.authority import (
     SERVING_SECONDS,
     SKEW,
     BadMaterial,
+    not_after,
     serving_certificate,
 )
 from pillion_operator.certificates.tls import KeyPair
-from pillion_operator.certificates.webhook_material import (
+from pillion_operator.certificates.webhook import (
     Material,
-    expiry,
-    from_data,
     renewed,
-    to_data,
 )
 
 HOSTS = ("pillion-webhook.pillion-system.svc", "127.0.0.1")
@@ -60,7 +58,7 @@ def test_a_certificate_is_renewed_at_two_thirds_of_its_life_under_the_same_ca() 
     made = at(NOW)
     later = at(NOW + SERVING_SECONDS * 0.67, made)
     assert later.authority.ca == made.authority.ca
-    assert expiry(later.serving) > expiry(made.serving)
+    assert not_after(later.serving.certificate) > not_after(made.serving.certificate)
     assert later.bundle() == made.bundle()
 
 
@@ -80,7 +78,7 @@ def test_a_certificate_of_another_ca_is_signed_anew() -> None:
 def test_no_certificate_outlives_its_ca() -> None:
     made = at(NOW)
     late = serving_certificate(made.authority.ca, name="n", hosts=HOSTS, now=NOW + CA_SECONDS - 10)
-    assert expiry(late) == expiry(made.authority.ca)
+    assert not_after(late.certificate) == not_after(made.authority.ca.certificate)
 
 
 def test_a_new_ca_is_trusted_before_it_signs_and_the_old_one_after() -> None:
@@ -124,7 +122,7 @@ def test_what_is_written_is_read_again(now: float) -> None:
     for moment in sorted({NOW, CA_DUE, now}):
         if moment <= now:
             material = at(moment, material)
-    assert from_data(to_data(material)) == material
+    assert Material.from_data(material.to_data()) == material
 
 
 def rsa_key() -> bytes:
@@ -147,10 +145,10 @@ def rsa_key() -> bytes:
     ],
 )
 def test_a_secret_that_somebody_has_spoilt_is_refused(spoil: Any) -> None:
-    data = to_data(at(NOW))
+    data = at(NOW).to_data()
     spoil(data)
     with pytest.raises(BadMaterial, match="the Secret"):
-        from_data(data)
+        Material.from_data(data)
 
 
 def test_keys_are_not_shown() -> None:

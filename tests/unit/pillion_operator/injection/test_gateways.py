@@ -14,8 +14,7 @@ from pillion_operator.certificates.authority import (
     SERVING_SECONDS,
     SKEW,
     STEP,
-    authority_from_data,
-    authority_to_data,
+    Authority,
     new_ca,
     not_after,
 )
@@ -58,7 +57,7 @@ class Scene:
         self.changes += 1
 
     def stored(self) -> Any:
-        return authority_from_data(decoded(self.api.objects[PLACE]))
+        return Authority.from_data(decoded(self.api.objects[PLACE]))
 
     def certificate(self, shown: KeyPair | None = None) -> KeyPair | None:
         return self.authority.certificate(shown, name="pillion-shared", hosts=HOSTS)
@@ -185,7 +184,7 @@ async def test_one_whose_secret_was_deleted_is_replaced_in_two_steps(
     scene.clock.skip(1)
     await scene.authority.look()
     assert scene.authority.bundle() == new.ca.certificate
-    assert authority_to_data(scene.stored()).keys() == {"ca.crt", "ca.key"}
+    assert scene.stored().to_data().keys() == {"ca.crt", "ca.key"}
 
 
 @pytest.mark.parametrize("after", [0, STEP])

@@ -11,15 +11,16 @@ import pytest
 
 from pillion_operator.certificates.authority import CA_SECONDS, OVERLAP, SERVING_SECONDS
 from pillion_operator.certificates.tls import BadKeyPair, KeyPair
-from pillion_operator.certificates.webhook_material import from_data, renewed, to_data
-from pillion_operator.certificates.webhook_rotation import (
+from pillion_operator.certificates.webhook import (
     EAGER_INTERVAL,
     GRACE,
     INTERVAL,
     PATIENCE,
     CertificateFolder,
     CertificateKeeper,
+    Material,
     bundle_patch,
+    renewed,
 )
 from pillion_operator.cluster.api import ApiError
 from pillion_operator.cluster.types import MUTATING_WEBHOOK, SECRET, VALIDATING_WEBHOOK
@@ -76,7 +77,7 @@ def configuration(*bundles: str) -> Any:
 
 def stored(api: MemoryApi) -> Any:
     data = api.objects[PLACE]["data"]
-    return from_data({name: base64.b64decode(value) for name, value in data.items()})
+    return Material.from_data({name: base64.b64decode(value) for name, value in data.items()})
 
 
 def trusted(api: MemoryApi) -> set[bytes]:
@@ -175,7 +176,7 @@ async def test_a_renewal_over_a_changed_secret_gives_way(api: MemoryApi, clock: 
     assert before.secret is not None
     # Between this replica's look and its write, another writes.
     theirs = renewed(None, hosts=("pillion-webhook.pillion-system.svc",), now=clock.time())
-    data = {name: base64.b64encode(value).decode() for name, value in to_data(theirs).items()}
+    data = {name: base64.b64encode(value).decode() for name, value in theirs.to_data().items()}
     await api.replace({**before.secret, "data": data})
     stale = await replica.keeper._renew(before, None)
     assert stale is None
@@ -418,7 +419,7 @@ def events(caplog: pytest.LogCaptureFixture) -> list[str]:
 def another(clock: FakeClock) -> dict[str, str]:
     """Another certificate, as a Secret has it."""
     made = renewed(None, hosts=("a.example",), now=clock.time())
-    return {key: base64.b64encode(value).decode() for key, value in to_data(made).items()}
+    return {key: base64.b64encode(value).decode() for key, value in made.to_data().items()}
 
 
 async def test_an_outage_is_told_and_survived(

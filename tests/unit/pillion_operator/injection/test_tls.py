@@ -11,7 +11,7 @@ import pytest_asyncio
 from cryptography import x509
 
 from pillion_operator.certificates.tls import BadKeyPair, KeyPair, ReloadingTLS
-from pillion_operator.certificates.webhook_material import renewed
+from pillion_operator.certificates.webhook import renewed
 
 
 def material() -> Any:

@@ -1,43 +1,98 @@
-"""Keeps the webhook's certificate: made and renewed by the leader, shown by every replica.
+"""The webhook's certificate: the leader makes and renews it, every replica serves it.
 
-Where no leader does so, a replica that has no certificate makes it.
+A replica without a certificate makes one itself if no leader does. With cert-manager, a replica
+serves the certificate of a mounted folder instead.
 """
 
 import asyncio
 import base64
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pillion_operator.certificates.authority import CERTIFICATE, KEY, BadMaterial
+from pillion_operator.certificates.authority import (
+    CERTIFICATE,
+    KEY,
+    Authority,
+    BadMaterial,
+    must_be_signed,
+    pair_in,
+    renewed_authority,
+    serving_certificate,
+)
 from pillion_operator.certificates.secret_store import Found, KeptSecret
 from pillion_operator.certificates.tls import BadKeyPair, KeyPair
-from pillion_operator.certificates.webhook_material import Material, from_data, renewed, to_data
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import FAILURES, Api
-from pillion_operator.cluster.types import MUTATING_WEBHOOK, VALIDATING_WEBHOOK, Object
+from pillion_operator.cluster.types import (
+    MUTATING_WEBHOOK,
+    VALIDATING_WEBHOOK,
+    Object,
+    ResourceType,
+)
 from pillion_operator.settings import WebhookSettings
 
 logger = logging.getLogger("pillion.operator")
 
-#: Seconds between two looks, and as long as there is no certificate at all. While there is no
-#: configuration of the webhook, from the latter on, ever longer, to the former.
+#: The prefix of the CA's name, and the certificate's name.
+CA_NAME = "pillion-webhook-ca"
+NAME = "pillion-webhook"
+#: Seconds between two refreshes: regularly, and without a certificate. Without a configuration of
+#: the webhook they grow from the second to the first.
 INTERVAL = 30.0
 EAGER_INTERVAL = 1.0
-#: Seconds for which a replica without a certificate leaves it to the leader. One that keeps
-#: certificates here looks every INTERVAL, and where it dies the next one looks at once. One that
-#: takes them from a folder, or serves no webhook, never does, and leads until this one is ready.
+#: Seconds after which a replica without a certificate no longer waits for the leader. A leader that
+#: keeps certificates in the Secret refreshes every INTERVAL, and its successor at once. One that
+#: takes them from a folder, or has no webhook, never writes the Secret.
 PATIENCE = 2 * INTERVAL
-#: Seconds for which a first certificate waits for the configuration: whoever installs both applies
-#: it a moment after the operator, and pods that are made before caBundle is written are missed.
+#: Seconds for which the first certificate waits for the configuration. Helm installs that a moment
+#: after the operator, and pods that are created before caBundle is written are missed.
 GRACE = 3.0
 
-#: Takes a new certificate into use; raises BadKeyPair.
+#: Serves a new certificate; raises BadKeyPair.
 Use = Callable[[KeyPair], Awaitable[None]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Material:
+    """The content of the Secret."""
+
+    authority: Authority
+    serving: KeyPair
+
+    def bundle(self) -> bytes:
+        """Return the trusted CAs in PEM, for caBundle."""
+        return self.authority.bundle()
+
+    def to_data(self) -> dict[str, bytes]:
+        """Return the data of a Secret, not yet in base64."""
+        serving = {CERTIFICATE: self.serving.certificate, KEY: self.serving.key}
+        return serving | self.authority.to_data()
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, bytes]) -> "Material":
+        """Reverse ``to_data``; raises BadMaterial."""
+        authority = Authority.from_data(data)
+        return cls(authority=authority, serving=pair_in(data, CERTIFICATE, KEY))
+
+
+def renewed(material: Material | None, *, hosts: Sequence[str], now: float) -> Material:
+    """Return the material for the time ``now`` (seconds since the epoch); the same object if
+    nothing is due. CA and certificate are renewed at two thirds of their lives.
+
+    ``hosts`` are the names and addresses of the certificate.
+    """
+    known = None if material is None else material.authority
+    authority = renewed_authority(known, name=CA_NAME, now=now)
+    if material is None or must_be_signed(material.serving, authority.ca, hosts=hosts, now=now):
+        serving = serving_certificate(authority.ca, name=NAME, hosts=hosts, now=now)
+        return Material(authority=authority, serving=serving)
+    return material if authority is known else replace(material, authority=authority)
+
+
 class CertificateKeeper:
-    """Certificates of the operator's own, in a Secret."""
+    """Keeps the certificate in a Secret and its CA in the caBundle of the configurations."""
 
     def __init__(
         self,
@@ -50,8 +105,8 @@ class CertificateKeeper:
         clock: Clock,
         hosts: tuple[str, ...] = (),
     ) -> None:
-        """``leads``: whether this replica is the one that writes, at this moment. ``hosts`` are
-        those of the certificate, the Service's name unless stated."""
+        """``hosts`` are those of the certificate; default: the Service's name and those of
+        ``settings``."""
         self._api = api
         self._settings = settings
         self._kept = KeptSecret(
@@ -62,34 +117,33 @@ class CertificateKeeper:
         self._clock = clock
         self._hosts = hosts or (f"{settings.service}.{namespace}.svc", *settings.hosts)
         self._shown: KeyPair | None = None
-        #: Since when looks have found no configuration of the webhook, and how many in a row since
-        #: none was waited for any more.
+        #: When the configuration was first found missing, and how many refreshes in a row found it
+        #: so after GRACE.
         self._absent_since: float | None = None
         self._absences = 0
         self._led = False
-        #: Whether it writes: it leads, or nobody does what the leader should.
+        #: Whether this replica writes: it leads, or the leader does not keep certificates.
         self._writes = False
-        #: Since when it has left that to the leader, without a certificate to show.
+        #: Since when it waits for the leader, without a certificate to serve.
         self._patient_since: float | None = None
 
     async def run(self) -> None:
-        """Look again and again, for ever."""
+        """Refresh until cancelled."""
         while True:
             try:
                 await self.look()
             except (*FAILURES, BadKeyPair) as error:
                 logger.warning(
-                    "the webhook's certificate could not be looked after: %s; it is tried again",
+                    "the webhook's certificate could not be refreshed: %s; it is tried again",
                     error,
                     extra={"event": "certificate-failed"},
                 )
             await self._pause()
 
     async def _pause(self) -> None:
-        """Wait for the next look: no longer than until this replica leads.
+        """Wait for the next refresh, but not after this replica becomes the leader.
 
-        A configuration that trusts somebody else is the leader's to change, and until then nothing
-        is injected.
+        Only the leader may change a caBundle of another CA, and until then no pod is injected.
         """
         left = self._wait()
         while left > 0:
@@ -102,14 +156,13 @@ class CertificateKeeper:
             return EAGER_INTERVAL
         if not self._absences:
             return INTERVAL
-        # Installed together with the operator, it may come a moment later.
+        # Installed together with the operator, the configuration may come a moment later.
         return min(INTERVAL, EAGER_INTERVAL * 2.0 ** min(self._absences - 1, 10))
 
     async def look(self) -> None:
-        """Renew what is due where this replica leads, and show what the Secret holds.
+        """Renew what is due if this replica writes, and serve the certificate of the Secret.
 
-        Where nobody who leads does the former, any replica that has nothing to show does. Trust
-        goes before use, on every replica: a certificate is shown once caBundle has its CA.
+        On every replica trust goes first: a certificate is served once caBundle has its CA.
         """
         found = await self._kept.read()
         material = self._read(found)
@@ -125,9 +178,9 @@ class CertificateKeeper:
             self._shown = material.serving
 
     def _is_left_alone(self) -> bool:
-        """Whether a leader would have acted by now, if it keeps certificates here.
+        """Whether a leader that keeps certificates would have written the Secret by now.
 
-        To wrong it does no harm: both publish what one Secret holds, which only one of them makes.
+        An error does no harm: both replicas publish the one Secret, which only one can create.
         """
         if self._shown is not None:
             return False
@@ -137,8 +190,8 @@ class CertificateKeeper:
         alone = now >= self._patient_since + PATIENCE
         if alone and not self._writes:
             logger.warning(
-                "nobody has looked after the webhook's certificate for %g s, so this replica does, "
-                "though it does not lead",
+                "no leader has made the webhook's certificate for %g s, so this replica does it "
+                "without leading",
                 PATIENCE,
                 extra={"event": "certificate-unattended"},
             )
@@ -148,7 +201,7 @@ class CertificateKeeper:
         if not found.data:
             return None
         try:
-            return from_data(found.data)
+            return Material.from_data(found.data)
         except BadMaterial as error:
             logger.warning(
                 "Secret %s: %s; the leader makes a new CA and certificate",
@@ -159,12 +212,12 @@ class CertificateKeeper:
             return None
 
     async def _renew(self, found: Found, material: Material | None) -> Material | None:
-        """Write the Secret where something is due; None where another was there first."""
-        # Making keys and signing take milliseconds in which the loop would answer nobody.
+        """Write what is due to the Secret; None if another replica has written it first."""
+        # In a thread: making keys and signing block for milliseconds.
         new = await asyncio.to_thread(renewed, material, hosts=self._hosts, now=self._clock.time())
         if new is material:
             return material
-        if not await self._kept.write(found, to_data(new)):
+        if not await self._kept.write(found, new.to_data()):
             return None
         logger.info(
             "the webhook's certificate in Secret %s is renewed",
@@ -174,37 +227,41 @@ class CertificateKeeper:
         return new
 
     async def _publish(self, bundle: bytes) -> bool:
-        """Write caBundle where it differs; return whether its certificate may be shown: the API
-        server trusts it now, or there has been no configuration for GRACE.
-
-        One that is empty is any replica's to write: it was installed with this version, and an
-        older one, which may lead until this is ready, knows nothing of it.
-        """
+        """Write caBundle if it differs; return whether its certificate may be served: the API
+        server trusts it now, or there has been no configuration for GRACE."""
         name = self._settings.configuration
         if name is None:
             return True
-        configuration = await self._api.get(MUTATING_WEBHOOK, None, name)
-        if configuration is None:
-            return self._does_without(name)
+        trusted = await self._publish_in(MUTATING_WEBHOOK, name, bundle)
+        if trusted is None:
+            return self._is_served_without(name)
         self._absences, self._absent_since = 0, None
+        if trusted:
+            await self._publish_validation(name, bundle)
+        return trusted
+
+    async def _publish_in(self, kind: ResourceType, name: str, bundle: bytes) -> bool | None:
+        """Write caBundle in one configuration; return whether it is there now, or None if there is
+        no configuration.
+
+        Every replica may fill an empty one: it was installed with this version, of which an older
+        leader knows nothing.
+        """
+        configuration = await self._api.get(kind, None, name)
+        if configuration is None:
+            return None
         operations = bundle_patch(configuration, bundle=base64.b64encode(bundle).decode())
         if operations:
             if not self._writes and trusts_somebody(configuration):
                 return False
-            await self._api.patch(MUTATING_WEBHOOK, None, name, operations)
-        await self._publish_validation(name, bundle)
+            await self._api.patch(kind, None, name, operations)
         return True
 
     async def _publish_validation(self, name: str, bundle: bytes) -> None:
-        """The same for the configuration by which resources are judged as they are applied. An
-        older chart has none, and gives no right to it; injection does not depend on it."""
+        """Write the caBundle of the validation of resources. Older charts have no such
+        configuration and give no right to it; injection does not depend on it."""
         try:
-            configuration = await self._api.get(VALIDATING_WEBHOOK, None, name)
-            if configuration is None:
-                return
-            operations = bundle_patch(configuration, bundle=base64.b64encode(bundle).decode())
-            if operations and (self._writes or not trusts_somebody(configuration)):
-                await self._api.patch(VALIDATING_WEBHOOK, None, name, operations)
+            await self._publish_in(VALIDATING_WEBHOOK, name, bundle)
         except FAILURES as error:
             logger.info(
                 "caBundle of the ValidatingWebhookConfiguration %s could not be written: %s; it is "
@@ -214,8 +271,8 @@ class CertificateKeeper:
                 extra={"event": "validation-untrusted"},
             )
 
-    def _does_without(self, name: str) -> bool:
-        """Whether a certificate may be shown though nobody is told to trust it."""
+    def _is_served_without(self, name: str) -> bool:
+        """Whether to serve a certificate although no configuration trusts it."""
         now = self._clock.monotonic()
         if self._absent_since is None:
             self._absent_since = now
@@ -232,14 +289,14 @@ class CertificateKeeper:
 
 
 def trusts_somebody(configuration: Object) -> bool:
-    """Whether any of its webhooks has a caBundle."""
+    """Whether any webhook of the configuration has a caBundle."""
     return any(
         webhook["clientConfig"].get("caBundle") for webhook in configuration.get("webhooks") or ()
     )
 
 
 def bundle_patch(configuration: Object, *, bundle: str) -> list[Object]:
-    """The JSON patch that gives each webhook of the configuration this caBundle (base64)."""
+    """Return the JSON patch that sets this caBundle (base64) in each webhook."""
     writes: list[Object] = [
         {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": bundle}
         for index, webhook in enumerate(configuration.get("webhooks") or ())
@@ -247,13 +304,13 @@ def bundle_patch(configuration: Object, *, bundle: str) -> list[Object]:
     ]
     if not writes:
         return []
-    # Somebody may have written it anew meanwhile: then none of it is done.
+    # If somebody has written the configuration meanwhile, the whole patch fails.
     version = configuration["metadata"]["resourceVersion"]
     return [{"op": "test", "path": "/metadata/resourceVersion", "value": version}, *writes]
 
 
 class CertificateFolder:
-    """Certificates that somebody else keeps in a folder, such as cert-manager's Secret mounted."""
+    """Serves the certificate of a folder, such as a mounted Secret of cert-manager."""
 
     def __init__(self, path: Path, *, use: Use, clock: Clock) -> None:
         self._path = path
@@ -262,7 +319,7 @@ class CertificateFolder:
         self._shown: KeyPair | None = None
 
     async def run(self) -> None:
-        """Look again and again, for ever."""
+        """Refresh until cancelled."""
         while True:
             try:
                 await self.look()
@@ -276,7 +333,7 @@ class CertificateFolder:
             await self._clock.sleep(EAGER_INTERVAL if self._shown is None else INTERVAL)
 
     async def look(self) -> None:
-        """Show what is in the folder, if it has changed."""
+        """Serve the certificate in the folder if it has changed."""
         pair = await asyncio.to_thread(self._read)
         if pair != self._shown:
             await self._use(pair)
