@@ -1,6 +1,6 @@
 """Validates resources together with the deliverer's own loader.
 
-So the operator accepts exactly what a deliverer can load.
+The operator thus accepts exactly what a deliverer can load.
 """
 
 import hashlib
@@ -16,16 +16,16 @@ from pillion_sidecar.config.queries import CheckQuery, FilterProblem, Queries, q
 from pillion_sidecar.config.resolving import resolve
 from pillion_sidecar.config.resources import Configuration
 
-#: Queries whose outcome is remembered.
+#: Maximum queries whose result is cached.
 MOST_QUERIES = 20_000
 
 
 def remembering(check: CheckQuery) -> CheckQuery:
-    """``check``, asked once for each query; the least recently asked is forgotten first."""
+    """Return ``check`` with a cache that drops the least recently used query first."""
     known: dict[bytes, FilterProblem | None] = {}
 
     def remembered(query: str, language: str) -> FilterProblem | None:
-        # A digest: the texts of queries that nobody has any more would take all the memory.
+        # A digest: the texts of deleted queries would use much memory.
         asked = hashlib.sha256(f"{language}\n{query}".encode(errors="replace")).digest()
         outcome = known.pop(asked) if asked in known else check(query, language)
         known[asked] = outcome
@@ -41,9 +41,9 @@ class Judgement:
     """The problems and warnings of a configuration."""
 
     problems: tuple[Problem, ...] = ()
-    #: Of each filter that names an unknown class: which, and what to do.
+    #: By filter: the class that is unknown, and the remedy.
     unknown_classes: Mapping[str, str] = field(default_factory=dict)
-    #: Of each destination whose host may be another name of a listener: the others, with URLs.
+    #: By destination: others, with URLs, whose hosts may name the same listener.
     same_places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -61,9 +61,9 @@ class Judge:
         secrets: Mapping[str, Secret],
         service: str | None = None,
     ) -> Judgement:
-        """All that a deliverer of ``service`` would complain of, or warn of.
+        """Return what a deliverer of ``service`` would refuse or warn of.
 
-        An object on which the operator fails is a problem of its own, and of no other.
+        An internal error becomes a problem of the object that causes it.
         """
         known = tuple(resources)
         try:
@@ -77,7 +77,7 @@ class Judge:
     def _blamed(
         self, resources: Iterable[Resource], secrets: Mapping[str, Secret]
     ) -> Iterator[Problem]:
-        """A problem for each object on which the judgement fails although it is alone."""
+        """Yield a problem for each object that fails alone."""
         for resource in resources:
             try:
                 self._together([resource], secrets=secrets)
@@ -100,7 +100,7 @@ class Judge:
                 service=service,
                 addresses=self._addresses,
                 queries=self._queries,
-                # Not to be worked out: nobody reads it.
+                # Not computed: nobody reads it.
                 revision="",
             )
         except ConfigurationError as error:

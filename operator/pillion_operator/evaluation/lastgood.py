@@ -1,10 +1,10 @@
-"""What the rendered configurations tell an operator that has just started.
+"""State that a restarted operator reads from the rendered configurations.
 
 - The last good version of a filter, which stays in force while an edit of it is not accepted.
-- Which objects continue earlier ones of their names. Deleting a custom resource definition and
-  applying it again, with its objects, gives these other uids. Deliverers know queues and
-  subscriptions by uid and discard the queue of a uid that is gone, so such an object is rendered
-  with the uid and the creationTimestamp of the earlier one.
+- Which objects continue earlier ones of their names: they get other uids when a custom resource
+  definition is deleted and applied again. Deliverers identify queues and subscriptions by uid, and
+  discard the queue of a missing one. So such an object is rendered with the uid and the
+  creationTimestamp of the earlier one.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 
 
 class LastGood:
-    """The filters of a configuration, by key, as they stand in it."""
+    """The filters of a rendered configuration."""
 
     def __init__(self, rendered: Mapping[Key, str] | None = None) -> None:
         self._rendered = rendered or {}
 
     def filter(self, body: Object) -> Parsed | None:
-        """The version of a filter that is in force; None for a filter that was made anew since, or
-        is not in force."""
+        """Return the version of a filter that is in force; None if there is none, or if the filter
+        was created anew since."""
         key = Key(FILTER, body["metadata"].get("namespace") or "", body["metadata"]["name"])
         item = self._rendered.get(key)
         if item is None:
@@ -40,18 +40,18 @@ class LastGood:
         if kept["metadata"].get("uid") != identity_of(body).get("uid"):
             return None
         parsed = parse(kept)
-        # As it stands there: with what it continues, and no other revision for it.
+        # The same text, so that the revision stays the same.
         return None if parsed.problems else replace(parsed, item=item)
 
 
 def generation_of(parsed: Parsed) -> int | None:
-    """The generation of a rendered filter; None where an older operator has rendered it."""
+    """Return the generation of a rendered filter; None if an older operator has rendered it."""
     found = json.loads(parsed.item)["metadata"].get("generation")
     return found if isinstance(found, int) else None
 
 
 def filters_in(secrets: Iterable[Object], *, namespace: str) -> dict[Key, str]:
-    """The filters of the configuration in rendered Secrets, as they stand in it."""
+    """Return the lines of the filters in the configuration of rendered Secrets."""
     return {
         Key(FILTER, namespace, one["metadata"]["name"]): item_text(one)
         for one in rendered_objects(secrets)
@@ -60,9 +60,9 @@ def filters_in(secrets: Iterable[Object], *, namespace: str) -> dict[Key, str]:
 
 
 def rendered_objects(secrets: Iterable[Object], *, mentioning: str = "") -> list[Object]:
-    """The objects of the configuration in the rendered Secrets of one service; none where no
-    revision is complete, or where its text has no ``mentioning`` in it. Each has a kind and a
-    name: users may write Secrets, too, and what has none is left out."""
+    """Return the objects in the rendered Secrets of one service; none if no revision is complete,
+    or if its text does not contain ``mentioning``. Objects without a kind or a name are left out:
+    users can write Secrets too."""
     files: dict[str, bytes] = {}
     for secret in secrets:
         files.update(decoded(secret))
@@ -83,17 +83,16 @@ def _is_object(one: Any) -> bool:
 
 
 async def recall(store: Store) -> None:
-    """Take from the rendered configurations which objects continue others: an operator that was
-    started since then knows it from nowhere else."""
+    """Restore which objects continue others; only the rendered configurations have it."""
     for namespace in store.namespaces("Secret"):
         for secrets in _by_service(store.all("Secret", namespace).values()):
             for one in rendered_objects(secrets, mentioning=UID_ANNOTATION):
-                _take_up(store, one, namespace)
-            # A large configuration takes a second: the Lease is renewed meanwhile.
+                _restore(store, one, namespace)
+            # A large configuration takes a second; let the Lease be renewed.
             await asyncio.sleep(0)
 
 
-def _take_up(store: Store, one: Object, namespace: str) -> None:
+def _restore(store: Store, one: Object, namespace: str) -> None:
     metadata = one["metadata"]
     annotations = metadata.get("annotations")
     uid = annotations.get(UID_ANNOTATION) if isinstance(annotations, dict) else None

@@ -1,4 +1,4 @@
-"""The MOF that a service takes from ConfigMaps, rendered as its own ``mof``. Pure."""
+"""Renders the MOF of the ConfigMaps that a service names as its own ``mof``. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from pillion_sidecar.config.schema.service import MOST_MOF
 
 
 class MOFRefused(Exception):
-    """The MOF of a ConfigMap cannot be had; ``verdict`` is that over the service."""
+    """The MOF of a ConfigMap is missing or wrong; ``verdict`` is that on the service."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -22,10 +22,10 @@ class MOFRefused(Exception):
 
 
 def with_mof(service: str, spec: Mapping[str, Any], *, namespace: Namespace) -> Parsed:
-    """A service with the MOF of the ConfigMaps that its ``spec``, checked, names.
+    """Return a service with the MOF of the ConfigMaps in its validated ``spec``.
 
     Raises:
-        MOFRefused: a ConfigMap or its key is missing, its MOF is wrong, or all are too long.
+        MOFRefused: a ConfigMap or its key is missing, its MOF is wrong, or all are too large.
     """
     found = list(_texts(spec, namespace))
     versions = [version for _, _, version in found]
@@ -36,20 +36,19 @@ def with_mof(service: str, spec: Mapping[str, Any], *, namespace: Namespace) -> 
 
 
 def rendered(body: Object, spec: Mapping[str, Any], *, namespace: Namespace) -> Object:
-    """As ``with_mof``, of a service that need not be stored."""
+    """Do the same for a service that need not be stored."""
     return _rendered(body, [(where, text) for where, text, _ in _texts(spec, namespace)])
 
 
 def with_sources(message: str, spec: Mapping[str, Any]) -> str:
-    """What is said of a service that was rendered with the MOF of the ConfigMaps in its ``spec``,
-    with their names: what is wrong with classes together may be wrong in any of them."""
+    """Return a message about ``spec.mof`` with the names of the ConfigMaps: the problem may be in
+    any of them."""
     names = ", ".join(dict.fromkeys(one["configMapRef"]["name"] for one in spec["mofFrom"]))
     own = "spec.mof and " if spec.get("mof") else ""
     return message.replace("spec.mof: ", f"{own}spec.mofFrom (ConfigMap {names}): ")
 
 
 def without_mof_from(body: Object) -> Object:
-    """A service without the ConfigMaps that it names."""
     spec = {field: value for field, value in body["spec"].items() if field != "mofFrom"}
     return {**body, "spec": spec}
 
@@ -69,7 +68,7 @@ def _rendered(body: Object, texts: list[tuple[str, str]]) -> Object:
 
 
 def _texts(spec: Mapping[str, Any], namespace: Namespace) -> Iterator[tuple[str, str, str]]:
-    """Of each ConfigMap that is named: where, the text, and its version."""
+    """Yield of each named ConfigMap its place in the spec, the text, and its version."""
     for number, one in enumerate(spec["mofFrom"]):
         name, key = one["configMapRef"]["name"], one["configMapRef"]["key"]
         where = f"spec.mofFrom[{number}]: ConfigMap {name}"

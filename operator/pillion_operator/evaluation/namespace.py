@@ -1,7 +1,4 @@
-"""One namespace as the evaluation reads it.
-
-Each object is checked by itself with the deliverer's schema, and parsed once until it changes.
-"""
+"""The objects of one namespace, each validated with the deliverer's schema and parsed once."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,33 +17,33 @@ from pillion_sidecar.config.schema.deliverer import DelivererMode
 
 logger = logging.getLogger("pillion.operator")
 
-#: Of a service's spec, what the operator alone reads.
+#: Fields of a service's spec that only the operator reads.
 _OPERATORS = ("deliverer", "mofFrom")
-#: Of metadata, what a deliverer reads.
+#: Fields of metadata that a deliverer reads.
 _METADATA = ("name", "namespace", *IDENTITY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
-    """One object: what it says, what is wrong with it by itself, and how it is rendered."""
+    """One object: its content, its own problems, and its rendering."""
 
     resource: Resource | None = None
     secret: Secret | None = None
     problems: tuple[Problem, ...] = ()
-    #: The object as it stands in a rendered configuration: one line of JSON.
+    #: The object in a rendered configuration: one line of JSON.
     item: str = field(repr=False)
 
 
-#: A variant, by the state of what it was made with.
+#: A variant, with the versions of its other inputs.
 _Variant = tuple[tuple[str, ...], Parsed]
 
 
 class Parsing:
-    """Parses objects, each once for each state of its spec."""
+    """Parses each version of an object once."""
 
     def __init__(self) -> None:
         self._known: dict[Key, tuple[tuple[str, ...], Parsed]] = {}
-        #: Objects as they are rendered for some services: by what is other in them.
+        #: Objects as they are rendered for some services, by the name of the variant.
         self._variants: dict[Key, tuple[tuple[str, ...], dict[str, _Variant]]] = {}
 
     def parse(self, body: Object) -> Parsed:
@@ -67,8 +64,8 @@ class Parsing:
         *,
         beside: Sequence[str] = (),
     ) -> Parsed:
-        """The parsed object that ``make`` makes of this one. ``name`` stands for what it does,
-        ``beside`` for the state of all else that it reads."""
+        """Return the parsed result of ``make``. ``name`` identifies the function, ``beside`` the
+        versions of its other inputs."""
         key, state = key_of(body), _state(body)
         known = self._variants.get(key)
         if known is None or known[0] != state:
@@ -79,14 +76,14 @@ class Parsing:
         return made[1]
 
     def follow(self, change: Change) -> None:
-        """Forget what is gone from the store."""
+        """Forget an object that left the store."""
         if change.after is None:
             self._known.pop(change.key, None)
             self._variants.pop(change.key, None)
 
 
 def _state(body: Object) -> tuple[str, ...]:
-    """What changes whenever the object may mean something else."""
+    """Return the version of an object's meaning."""
     metadata = body["metadata"]
     # A Secret has no generation; a label of it matters too.
     version = "resourceVersion" if body["kind"] == "Secret" else "generation"
@@ -94,7 +91,6 @@ def _state(body: Object) -> tuple[str, ...]:
 
 
 def parse(body: Object) -> Parsed:
-    """Check one object by itself."""
     rendered = _rendered(body)
     try:
         resources = parse_documents([Document("", rendered)])
@@ -115,10 +111,10 @@ def _rendered(body: Object) -> dict[str, Any]:
     metadata: Mapping[str, Any] = body["metadata"]
     kept: dict[str, Any] = {name: metadata[name] for name in _METADATA if name in metadata}
     if CONTINUES in metadata:
-        # The operator's next life finds out by the annotation which object this is.
+        # Tells a restarted operator which object continues the earlier one.
         kept |= {**identity_of(body), "annotations": {UID_ANNOTATION: metadata["uid"]}}
     if body["kind"] == FILTER and "generation" in metadata:
-        # So that a status can say which one is in force.
+        # A status names the generation in force.
         kept["generation"] = metadata["generation"]
     rendered = {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": kept}
     if body["kind"] == "Secret":
@@ -131,22 +127,23 @@ def _rendered(body: Object) -> dict[str, Any]:
 
 
 def _as_rendered(rendered: Mapping[str, Any]) -> str:
-    """What is for the operator alone is left out, so that a change of it reloads nobody."""
+    """Render an object without the operator's own fields: their changes must not reload
+    deliverers."""
     if rendered["kind"] == "IndicationService":
         spec = {name: value for name, value in rendered["spec"].items() if name not in _OPERATORS}
         if not spec.get("classes"):
-            # The API server writes the default, which deliverers of the first release refuse.
+            # The API server writes this default, which deliverers of the first release refuse.
             spec.pop("classes", None)
         mode = (rendered["spec"].get("deliverer") or {}).get("mode")
         if mode == DelivererMode.GATEWAY:
-            # A deliverer takes over what is relayed only where it knows that it is a gateway.
+            # Only a deliverer that knows that it is a gateway accepts what is relayed.
             spec["deliverer"] = {"mode": mode}
         rendered = {**rendered, "spec": spec}
     return item_text(rendered)
 
 
 def defect_of(kind: str, name: str, error: Exception) -> Problem:
-    """The problem of an object on which the operator itself fails; logged with its trace."""
+    """Return the problem for an internal error of the operator; it is logged with its trace."""
     logger.error(
         "the judgement of %s %s failed",
         kind,
@@ -158,7 +155,7 @@ def defect_of(kind: str, name: str, error: Exception) -> Problem:
 
 
 def describe(problems: Iterable[Problem]) -> str:
-    """Problems as a condition's message: each with its field, value and remedy."""
+    """Return the message of a condition: each problem with its field, value and remedy."""
     return " ".join(_described(problem) for problem in problems)
 
 
@@ -175,15 +172,13 @@ class Namespace:
         self._parsing = parsing
 
     def body(self, kind: str, name: str) -> Object | None:
-        """An object as the API server has it; None where there is none."""
         return self._store.get(Key(kind, self.name, name))
 
     def bodies(self, kind: str) -> Mapping[str, Object]:
-        """All objects of a kind, by name."""
+        """Return all objects of a kind by name."""
         return self._store.all(kind, self.name)
 
     def parsed(self, kind: str, name: str) -> Parsed | None:
-        """An object, checked by itself."""
         body = self.body(kind, name)
         return None if body is None else self._parsing.parse(body)
 
@@ -196,13 +191,13 @@ class Namespace:
         *,
         beside: Sequence[str] = (),
     ) -> Parsed:
-        """What ``make`` makes of an object that is there, checked by itself."""
+        """Return the parsed result of ``make`` for an object that exists."""
         body = self.body(kind, name)
         assert body is not None
         return self._parsing.variant(body, variant, make, beside=beside)
 
     def secrets(self, names: Iterable[str]) -> dict[str, tuple[Secret, Parsed]]:
-        """Of the Secrets so named, those that destinations may use."""
+        """Return those of the named Secrets that destinations may use."""
         found = {}
         for name in names:
             body = self.body(SECRET, name)
@@ -215,7 +210,7 @@ class Namespace:
 
 
 class Services:
-    """The IndicationServices of all namespaces, for whoever asks without waiting."""
+    """The IndicationServices of all namespaces, for the webhook and the search for missed pods."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -228,14 +223,14 @@ class Services:
 
 
 def usable(secret: Object) -> bool:
-    """Whether a Secret carries the label that lets a destination use it."""
+    """Whether a destination may use a Secret: it has the label and is not oversized."""
     labels = secret["metadata"].get("labels") or {}
     oversized = secret.get("data", {}) is None
     return bool(labels.get(CREDENTIALS_LABEL) == "true") and not oversized
 
 
 def draining(store: Store, namespace: str) -> set[Key]:
-    """The destinations that are held until their queues have been drained, whoever serves them."""
+    """Return the destinations of all services that wait for their queues to drain."""
     return {
         Key(DESTINATION, namespace, name)
         for name, body in store.all(DESTINATION, namespace).items()
@@ -244,7 +239,6 @@ def draining(store: Store, namespace: str) -> set[Key]:
 
 
 def being_drained(body: Object) -> bool:
-    """Whether a destination is being deleted and waits for its queues."""
     return being_deleted(body) and DRAIN_FINALIZER in (body["metadata"].get("finalizers") or ())
 
 

@@ -1,8 +1,8 @@
 """The references among resources, indexed both ways: a change finds all that it affects."""
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from pillion_operator.cluster.types import Object
 from pillion_operator.store import Change, Key
@@ -23,18 +23,22 @@ CONFIG_MAP = "ConfigMap"
 #: The service of a subscription that names none.
 DEFAULT_SERVICE = "default"
 
-#: The fields by which a service names gateways: who delivers for it, and who takes what is left.
+#: The fields in which a service names gateways: the one that delivers for it, and the one that
+#: takes what is pending at a sidecar's end.
 GATEWAY_REF = "gatewayRef"
 HAND_OVER_TO = "handOverTo"
-#: Where the fields of a destination begin that name Secrets.
+#: Prefixes of the fields of a destination that name Secrets.
 OF_SECRETS = ("spec.destinationFrom.secretKeyRef.", "spec.tls.", "spec.credentials.")
-#: Destinations at one URL beyond which they are not told of each other at once.
+#: Maximum destinations with one URL that are reconciled for a change of another.
 MOST_AT_ONE_URL = 100
 _GATEWAY_FIELDS = (GATEWAY_REF, HAND_OVER_TO)
+#: Kinds of the keys that are no objects: the gateways of a namespace, the destinations with a URL,
+#: and those of them with sequenceIdentifiers Send.
+_GATEWAYS, _URL, _SENDERS = "gateways", "url", "senders"
 
 
 def named_by(body: Object) -> Iterator[Key]:
-    """The objects that a subscription, a destination or a service names in its spec."""
+    """Yield the objects that a subscription, a destination or a service names in its spec."""
     spec = body.get("spec") or {}
     namespace = body["metadata"].get("namespace") or ""
     if body["kind"] == SUBSCRIPTION:
@@ -51,8 +55,21 @@ def named_by(body: Object) -> Iterator[Key]:
             yield Key(CONFIG_MAP, namespace, name)
 
 
+def _indexed_under(body: Object) -> Iterator[Key]:
+    """Yield the objects that a body names, and the keys of the other indexes."""
+    yield from named_by(body)
+    namespace = body["metadata"].get("namespace") or ""
+    if body["kind"] == SERVICE and is_gateway(body):
+        yield Key(_GATEWAYS, namespace, "")
+    elif body["kind"] == DESTINATION:
+        url = url_of(body)
+        yield Key(_URL, namespace, url)
+        if (body.get("spec") or {}).get("sequenceIdentifiers") == SequenceIdentifiers.SEND:
+            yield Key(_SENDERS, namespace, url)
+
+
 def config_maps_of(spec: Mapping[str, Any]) -> set[str]:
-    """The names of the ConfigMaps with MOF that a service's spec names, valid or not."""
+    """Return the ConfigMaps with MOF that a service's spec names, valid or not."""
     named = spec.get("mofFrom")
     found = named if isinstance(named, list) else []
     entries = [one.get("configMapRef") for one in found if isinstance(one, dict)]
@@ -61,7 +78,7 @@ def config_maps_of(spec: Mapping[str, Any]) -> set[str]:
 
 
 def gateway_named(service: Object, field: str) -> str:
-    """The gateway that a service names in ``GATEWAY_REF`` or ``HAND_OVER_TO``; empty: none."""
+    """Return the gateway in a service's ``GATEWAY_REF`` or ``HAND_OVER_TO``, or an empty text."""
     return _name(service.get("spec") or {}, field)
 
 
@@ -79,7 +96,6 @@ def destination_ref(subscription: Object) -> str:
 
 
 def secrets_of(spec: Mapping[str, Any]) -> set[str]:
-    """The names of the Secrets that a destination's spec uses."""
     return secret_names(LISTENER_DESTINATION.spec, spec)
 
 
@@ -88,12 +104,12 @@ def _url_source(spec: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def url_of(destination: Object) -> str:
-    """The address of a destination's listener, as one URL for all its spellings; where it is in a
-    Secret, that Secret's name and key."""
+    """Return the address of a destination's listener as a normalized URL, or the name and key of
+    the Secret that has it."""
     spec = destination.get("spec") or {}
     source = _url_source(spec)
     if source:
-        # What it holds is not known here, and shown nowhere.
+        # The operator neither parses nor shows this URL.
         return f"secret {source.get('name')}/{source.get('key')}"
     url, protocol = str(spec.get("destination") or ""), str(spec.get("protocol"))
     return listener_address(url, protocol if protocol in PROTOCOLS else FALLBACK)
@@ -104,90 +120,73 @@ def _name(spec: Mapping[str, Any], field: str) -> str:
 
 
 class References:
-    """The references of every subscription, destination and service, both ways."""
+    """The references of all subscriptions, destinations and services, both ways.
+
+    Gateways and the URLs of destinations are indexed in the same way, under keys of their own.
+    """
 
     def __init__(self) -> None:
         self._from: dict[Key, frozenset[Key]] = {}
         self._to: defaultdict[Key, set[Key]] = defaultdict(set)
-        #: By namespace: the services in mode Gateway.
-        self._gateways: defaultdict[str, set[Key]] = defaultdict(set)
-        #: By namespace and URL: the destinations that lead there.
-        self._at: defaultdict[tuple[str, str], set[Key]] = defaultdict(set)
-        self._urls: dict[Key, str] = {}
-        #: The destinations that have sequence identifiers sent whoever else delivers there.
-        self._senders: set[Key] = set()
 
     def follow(self, change: Change) -> None:
-        """Take a change of the store into account."""
-        if change.key.kind not in (SUBSCRIPTION, DESTINATION, SERVICE):
+        """Update the index by a change of the store."""
+        key = change.key
+        if key.kind not in (SUBSCRIPTION, DESTINATION, SERVICE):
             return
-        if change.key.kind == SERVICE:
-            _entered(
-                self._gateways, change.key.namespace, change.key, there=is_gateway(change.after)
-            )
-        elif change.key.kind == DESTINATION:
-            self._follow_destination(change.key, change.after)
-        named = frozenset(named_by(change.after)) if change.after is not None else frozenset()
-        for gone in self._from.pop(change.key, frozenset()) - named:
-            _entered(self._to, gone, change.key, there=False)
-        if named:
-            self._from[change.key] = named
-            for target in named:
-                self._to[target].add(change.key)
-
-    def _follow_destination(self, key: Key, body: Object | None) -> None:
-        url = self._urls.pop(key, None)
-        if url is not None:
-            _entered(self._at, (key.namespace, url), key, there=False)
-        self._senders.discard(key)
-        if body is None:
-            return
-        self._urls[key] = url_of(body)
-        _entered(self._at, (key.namespace, self._urls[key]), key, there=True)
-        if (body.get("spec") or {}).get("sequenceIdentifiers") == SequenceIdentifiers.SEND:
-            self._senders.add(key)
+        found = frozenset() if change.after is None else frozenset(_indexed_under(change.after))
+        for gone in self._from.pop(key, frozenset()) - found:
+            self._to[gone].discard(key)
+            if not self._to[gone]:
+                del self._to[gone]
+        if found:
+            self._from[key] = found
+            for target in found:
+                self._to[target].add(key)
 
     def naming(self, key: Key) -> frozenset[Key]:
-        """The objects that name ``key``: of a service, subscriptions and other services."""
+        """Return the objects that name ``key``: of a service, subscriptions and other services."""
         return frozenset(self._to.get(key, ()))
 
     def subscriptions_to(self, key: Key) -> set[Key]:
         return {one for one in self._to.get(key, ()) if one.kind == SUBSCRIPTION}
 
     def guests(self, gateway: Key) -> set[Key]:
-        """The other services that name this one as their gateway."""
+        """Return the other services that name this one as their gateway."""
         return {one for one in self._to.get(gateway, ()) if one.kind == SERVICE} - {gateway}
 
     def gateways_of(self, service: Key) -> frozenset[Key]:
-        """The services that this one names as its gateways, whatever they are."""
+        """Return the services that this one names as its gateways, valid or not."""
         return frozenset(self._services_named(service)) - {service}
 
     def _services_named(self, one: Key) -> set[Key]:
         return {target for target in self._from.get(one, ()) if target.kind == SERVICE}
 
     def gateways(self, namespace: str) -> frozenset[Key]:
-        return frozenset(self._gateways.get(namespace, ()))
+        return self.naming(Key(_GATEWAYS, namespace, ""))
 
     def at(self, namespace: str, url: str) -> frozenset[Key]:
-        """The destinations of a namespace that lead to a URL."""
-        return frozenset(self._at.get((namespace, url), ()))
+        """Return the destinations of a namespace with a URL."""
+        return self.naming(Key(_URL, namespace, url))
 
     def senders_at(self, namespace: str, url: str) -> set[Key]:
-        """Of the destinations that lead to a URL, those with sequenceIdentifiers Send.
+        """Return the destinations with a URL and sequenceIdentifiers Send.
 
-        None of very many: each change of one would have all others looked at again.
+        Empty if very many have this URL: each change of one would reconcile all others.
         """
-        there = self._at.get((namespace, url), set())
-        return self._senders & there if len(there) <= MOST_AT_ONE_URL else set()
+        there = self._to.get(Key(_URL, namespace, url), ())
+        if len(there) > MOST_AT_ONE_URL:
+            return set()
+        return set(self._to.get(Key(_SENDERS, namespace, url), ()))
 
     def senders_beside(self, destination: Key) -> set[Key]:
-        """The destinations with sequenceIdentifiers Send that lead where this one does."""
-        return self.senders_at(destination.namespace, self._urls.get(destination, ""))
+        """Return the destinations with the URL of this one and sequenceIdentifiers Send."""
+        urls = [one.name for one in self._from.get(destination, ()) if one.kind == _URL]
+        return self.senders_at(destination.namespace, urls[0]) if urls else set()
 
     def services_using(self, key: Key) -> set[Key]:
-        """The services whose configuration depends on a filter, destination, Secret or
-        ConfigMap: those whose
-        subscriptions lead to it, and the gateways of these."""
+        """Return the services whose configuration depends on a filter, destination, Secret or
+        ConfigMap: those with subscriptions that lead to it, and their gateways."""
         namers = self.naming(key)
         if key.kind == CONFIG_MAP:
             return set(namers)
@@ -204,17 +203,3 @@ class References:
             subscriptions |= self.subscriptions_to(guest)
         named = {key for one in subscriptions for key in self._from.get(one, ())}
         return {*subscriptions, *(key for key in named if key.kind != SERVICE)}
-
-
-_Index = TypeVar("_Index", bound=Hashable)
-
-
-def _entered(index: defaultdict[_Index, set[Key]], place: _Index, key: Key, *, there: bool) -> None:
-    if there:
-        index[place].add(key)
-        return
-    known = index.get(place)
-    if known is not None:
-        known.discard(key)
-        if not known:
-            del index[place]

@@ -1,9 +1,8 @@
 """Which services relay to which gateway, whether it is usable, and who else delivers. Pure.
 
-A gateway that is missing or wrong takes nothing out of anybody's configuration: what leaves it has
-its queue discarded. Sidecars keep what they relay until the gateway is right again, and conditions
-say so. In the same way a gateway with too many replicas goes on to be told what is relayed to it:
-told nothing, it would discard what it holds.
+A missing or wrong gateway removes nothing from a configuration, because deliverers discard the
+queue of a removed destination. Sidecars keep what they relay until the gateway is usable again, and
+conditions report it. For the same reason a gateway with too many replicas stays configured.
 """
 
 from collections.abc import Iterator
@@ -30,36 +29,35 @@ from pillion_operator.store import Key
 from pillion_sidecar.config.schema.destination import DeliverThrough
 from pillion_sidecar.config.schema.service import Durability
 
-#: Subscriptions at one URL that are looked at to name the services that deliver there.
+#: Maximum subscriptions at one URL that are read to find the services that deliver there.
 _MOST_LOOKS = 1_000
-#: Reasons of a gateway that cannot be relayed to.
+#: Reasons of a gateway that is not usable.
 GATEWAY_NOT_FOUND = "GatewayNotFound"
 GATEWAY_NOT_USABLE = "GatewayNotUsable"
 
 
 def through_gateway(destination: Object | None) -> bool:
-    """Whether sidecars leave a destination to the gateway of their service."""
+    """Whether the gateway of a service delivers to a destination."""
     spec = (destination or {}).get("spec") or {}
     return bool(spec.get("deliverThrough") == DeliverThrough.GATEWAY)
 
 
 def relays(service: Object | None, destination: Object | None) -> bool:
-    """Whether the deliverers of a service relay what goes to a destination."""
+    """Whether the deliverers of a service relay to a gateway for a destination."""
     if service is None or is_gateway(service) or not through_gateway(destination):
         return False
     return bool(gateway_named(service, GATEWAY_REF))
 
 
 def storage_class_of(gateway: Object) -> str | None:
-    """The StorageClass that a gateway's claims ask for, where the service names one."""
+    """Return the StorageClass of a gateway's claims, if the service names one."""
     deliverer = (gateway.get("spec") or {}).get("deliverer") or {}
     named = (deliverer.get("storage") or {}).get("storageClassName")
     return None if named is None else str(named)
 
 
 def gateways_named(service: Object, *, namespace: Namespace) -> dict[str, Verdict]:
-    """Whether the gateways that a service names can be its gateways, by the field that names
-    them."""
+    """Return the verdicts on the gateways that a service names, by the field that names them."""
     named = {field: gateway_named(service, field) for field in (GATEWAY_REF, HAND_OVER_TO)}
     return {
         field: _itself(field)
@@ -76,7 +74,7 @@ def _itself(field: str) -> Verdict:
 
 
 def gateway_verdict(name: str, *, namespace: Namespace, field: str) -> Verdict:
-    """Whether the service ``name``, which ``field`` of another one names, can be its gateway."""
+    """Return the verdict on the service ``name`` as the gateway in ``field`` of another one."""
     body = namespace.body(SERVICE, name)
     if body is None:
         return Verdict(
@@ -93,7 +91,7 @@ def gateway_verdict(name: str, *, namespace: Namespace, field: str) -> Verdict:
 
 
 def _problem(body: Object, namespace: Namespace) -> str | None:
-    """What is wrong with a gateway, with the remedy."""
+    """Return the problem of a gateway with the remedy."""
     parsed = namespace.parsed(SERVICE, body["metadata"]["name"])
     if being_deleted(body):
         return "is being deleted. Name another, or make it anew."
@@ -124,7 +122,7 @@ def _problem(body: Object, namespace: Namespace) -> str | None:
 
 
 def relayed_to(gateway: Key, *, namespace: Namespace, references: References) -> set[str]:
-    """The subscriptions of other services whose deliverers relay, or hand over, to this one."""
+    """Return the subscriptions of other services whose deliverers relay, or hand over, to it."""
     return {
         subscription.name
         for guest in references.guests(gateway)
@@ -134,7 +132,7 @@ def relayed_to(gateway: Key, *, namespace: Namespace, references: References) ->
 
 
 def _leads_to(service: Key, subscription: Key, *, namespace: Namespace) -> set[str]:
-    """The services whose deliverers deliver what a subscription of this one selects."""
+    """Return the services whose deliverers deliver for a subscription of ``service``."""
     body = namespace.body(SERVICE, service.name)
     if body is None or is_gateway(body):
         return {service.name}
@@ -155,7 +153,7 @@ def _replicas(gateway_service: Object, namespace: Namespace) -> int:
 
 
 def delivering_to(url: str, *, namespace: Namespace, references: References) -> set[str]:
-    """The services of a namespace whose deliverers deliver to a URL, through any destination."""
+    """Return the services of a namespace that deliver to a URL through any destination."""
     return set(_deliverers(url, namespace, references))
 
 
@@ -171,9 +169,9 @@ def _deliverers(url: str, namespace: Namespace, references: References) -> Itera
 def delivered_alone(
     service: str, url: str, *, namespace: Namespace, references: References
 ) -> bool:
-    """Whether one deliverer alone, the gateway ``service``, delivers to a URL.
+    """Whether the gateway ``service`` is the only deliverer to a URL.
 
-    Sidecars are many, and what other namespaces deliver to it is not known here.
+    A service with sidecars has many deliverers. Other namespaces are not considered.
     """
     body = namespace.body(SERVICE, service)
     if body is None or not is_gateway(body) or _replicas(body, namespace) != 1:
@@ -182,8 +180,8 @@ def delivered_alone(
 
 
 def shared_by(destination: Object, *, namespace: Namespace, references: References) -> list[str]:
-    """Of a destination whose URL has several deliverers: the services that deliver there; empty
-    where it has one alone, through this destination."""
+    """Return the services that deliver to a destination's URL; empty if there is one deliverer
+    only, through this destination."""
     url = url_of(destination)
     found = islice(_deliverers(url, namespace, references), _MOST_LOOKS)
     services = sorted(set(found))

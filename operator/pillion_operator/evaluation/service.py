@@ -1,4 +1,4 @@
-"""What one IndicationService serves, and the configuration that its deliverers get."""
+"""Evaluates one IndicationService: its configuration, and the verdicts on what it uses. Pure."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -36,30 +36,28 @@ FROM_SECRETS = secret_fields(LISTENER_DESTINATION.spec)
 
 
 def suspended(destination: Object) -> Object:
-    """A destination that cannot be delivered to for now, for want of a Secret or of a gateway:
-    nothing is sent, and nothing is discarded."""
-    withheld = _withheld(destination)
+    """Return a destination that waits for a Secret or a gateway: its queue sends and discards
+    nothing."""
     without = {*FROM_SECRETS, "deliverThrough"}
-    return _with(destination, without=without, suspended=True, **withheld)
+    return _with(destination, without=without, suspended=True, **_withheld(destination))
 
 
 def relayed(destination: Object) -> Object:
-    """A destination that sidecars leave to a gateway: how to get into the listener is no business
-    of theirs."""
+    """Return a destination that sidecars relay to a gateway, without its credentials."""
     return _with(destination, without=FROM_SECRETS, **_withheld(destination))
 
 
 def without_identifiers(destination: Object) -> Object:
-    """A destination whose listener has more than one deliverer: under ``Auto``, none of them sends
-    sequence identifiers, since each has numbers of its own."""
+    """Return a destination with several deliverers: under ``Auto`` none of them sends sequence
+    identifiers, because each counts by itself."""
     return _with(destination, sequenceIdentifiers=SequenceIdentifiers.OMIT.value)
 
 
 def guest(service: str, *, namespace: str, gateway: str) -> Object:
-    """A service of which a gateway is to take what its deliverers relay or hand over.
+    """Return a service as its gateway needs it, to accept what its deliverers relay or hand over.
 
-    Nothing else of it is for the gateway: neither does a change of it reload the gateway, nor is
-    anything discarded there when it is gone or wrong.
+    Only that: so a change of the service does not reload the gateway, and nothing is discarded
+    there when the service is deleted or not accepted.
     """
     return {
         "apiVersion": API_VERSION,
@@ -70,7 +68,7 @@ def guest(service: str, *, namespace: str, gateway: str) -> Object:
 
 
 def _withheld(destination: Object) -> dict[str, object]:
-    """What stands for a URL in a Secret."""
+    """Return the placeholder of a URL that is in a Secret."""
     return {"destination": WITHHELD_URL} if "destinationFrom" in destination["spec"] else {}
 
 
@@ -79,69 +77,67 @@ def _with(body: Object, *, without: Collection[str] = (), **more: object) -> Obj
     return {**body, "spec": {**spec, **more}}
 
 
-#: Rounds in which what the deliverer would refuse is taken out. The first finds everything; the
-#: second finds nothing, or the bug that this bound keeps from spinning.
+#: Maximum rounds that remove what a deliverer would refuse. The first finds everything; the bound
+#: stops a bug from looping.
 _MOST_ROUNDS = 4
-#: Why a destination is held: rendered suspended, so that what waits for it is kept.
+#: Why a destination is held: rendered suspended, so that its queue is kept.
 CREDENTIALS_MISSING = "CredentialsMissing"
 GATEWAY_MISSING = "GatewayMissing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceEvaluation:
-    """One service with everything that it delivers for."""
+    """The result of the evaluation of one service."""
 
     verdict: Verdict
-    #: The subscriptions that name the service.
+    #: Of the subscriptions that name the service.
     subscriptions: Mapping[str, Verdict] = field(default_factory=dict)
-    #: Those of other services that are relayed, or handed over, to this one.
+    #: Of those of other services that are relayed, or handed over, to this one.
     relayed: Mapping[str, Verdict] = field(default_factory=dict)
-    #: Whether the gateways that it names can be, by the field that names them.
+    #: Of the gateways that it names, by the field that names them.
     gateways: Mapping[str, Verdict] = field(default_factory=dict)
-    #: Destinations that this service's settings make impossible.
+    #: Of destinations that conflict with this service's settings.
     destinations: Mapping[str, Verdict] = field(default_factory=dict)
     #: The destinations that are rendered suspended, and why.
     held: Mapping[str, str] = field(default_factory=dict)
-    #: The filters of which an earlier version is in force, and its generation where it is known.
+    #: The filters with an earlier version in force, and its generation if it is known.
     kept: Mapping[str, int | None] = field(default_factory=dict)
-    #: The filters that name unknown classes, and the destinations whose hosts may be names of one
-    #: listener: see ``Judgement``.
+    #: See ``Judgement``.
     unknown_classes: Mapping[str, str] = field(default_factory=dict)
     same_places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    #: What goes into the configuration, each as one line of JSON; empty where there is none.
+    #: The configuration: of each object one line of JSON; empty if there is none.
     content: Mapping[Key, str] = field(default_factory=dict, repr=False)
-    #: Of what is not rendered as it stands in its resource: how it stands there.
+    #: Of objects that are rendered differently from their resources: the line of the resource.
     sources: Mapping[Key, str] = field(default_factory=dict, repr=False)
 
     def count(self, kind: str) -> int:
-        """How many objects of a kind are in the configuration."""
+        """Return the number of objects of a kind in the configuration."""
         return sum(key.kind == kind for key in self.content)
 
     def holds(self, key: Key, item: str) -> bool:
-        """Whether the configuration has an object as it stands in its resource."""
+        """Whether the configuration has the current version of an object."""
         return self.sources.get(key, self.content.get(key)) == item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a service's configuration depends on besides its own subscriptions."""
+    """Everything else that a service's configuration depends on."""
 
     #: The subscriptions of other services that are relayed, or handed over, to it.
     relayed: Collection[str] = ()
-    #: Destinations that are being deleted, and that sidecars still relay what they have left for.
+    #: Destinations that are being deleted and still get what sidecars have left to relay.
     draining: Collection[str] = ()
-    #: Whether the gateways that it names can be, by the field that names them.
+    #: The verdicts on the gateways that it names, by the field that names them.
     gateways: Mapping[str, Verdict] = field(default_factory=dict)
-    #: What is in force of filters whose edits are not accepted.
     last_good: LastGood = field(default_factory=LastGood)
-    #: Whether it has one deliverer, which alone delivers to a URL.
+    #: Whether the service's only deliverer is the only one that delivers to a URL.
     alone: Callable[[str], bool] = field(default=lambda url: False)
 
 
 def object_problems(
     kind: str, name: str, *, namespace: Namespace, judge: Judge
 ) -> tuple[Problem, ...]:
-    """What is wrong with a destination, filter or service, whoever uses it."""
+    """Return the problems of a destination, filter or service by itself."""
     parsed = namespace.parsed(kind, name)
     if parsed is None:
         return ()
@@ -163,10 +159,10 @@ def evaluate_service(
     ended: Collection[str],
     surroundings: Surroundings | None = None,
 ) -> ServiceEvaluation:
-    """Work out the configuration of a service.
+    """Evaluate a service.
 
-    ``subscriptions`` names those that refer to it. Those in ``ended`` are judged like the others,
-    and left out.
+    ``subscriptions`` are those that name it. Those in ``ended`` get a verdict too, but are not in
+    the configuration.
     """
     around = surroundings or Surroundings()
     service = namespace.parsed(SERVICE, name)
@@ -187,24 +183,12 @@ def evaluate_service(
     others = {
         name: candidate.take_over(name, chosen=name not in ended) for name in sorted(around.relayed)
     }
-    refusals = candidate.settle()
-    refused_ones = refusals.get(SUBSCRIPTION, {})
-    verdict = refusals.get(SERVICE, {}).get(name, ACCEPTED)
+    evaluation = candidate.evaluation(own, others)
     if written["mofFrom"]:
+        verdict = evaluation.verdict
         verdict = replace(verdict, message=with_sources(verdict.message, written))
-    return ServiceEvaluation(
-        verdict=verdict,
-        subscriptions={name: refused_ones.get(name, found) for name, found in own.items()},
-        relayed={name: refused_ones.get(name, found) for name, found in others.items()},
-        gateways=around.gateways,
-        destinations=refusals.get(DESTINATION, {}),
-        held=candidate.held() if verdict.accepted else {},
-        kept=candidate.kept() if verdict.accepted else {},
-        unknown_classes=candidate.unknown_classes() if verdict.accepted else {},
-        same_places=candidate.judgement.same_places if verdict.accepted else {},
-        content=candidate.content() if verdict.accepted else {},
-        sources=candidate.sources() if verdict.accepted else {},
-    )
+        evaluation = replace(evaluation, verdict=verdict)
+    return evaluation
 
 
 def _refused_whole(name: str, verdict: Verdict, subscriptions: Iterable[str]) -> ServiceEvaluation:
@@ -213,7 +197,7 @@ def _refused_whole(name: str, verdict: Verdict, subscriptions: Iterable[str]) ->
 
 
 def missing(kind: str, name: str) -> Verdict:
-    """The verdict over what names an object that is not there."""
+    """Return the verdict on a resource that names a missing object."""
     word = {SERVICE: "Service", FILTER: "Filter", DESTINATION: "Destination"}[kind]
     return Verdict(
         False, f"{word}NotFound", f"There is no {kind} {name} in this namespace. Make it."
@@ -221,7 +205,7 @@ def missing(kind: str, name: str) -> Verdict:
 
 
 class _Candidate:
-    """A configuration in the making."""
+    """A configuration that is being assembled."""
 
     def __init__(
         self, namespace: Namespace, judge: Judge, service: Parsed, around: Surroundings
@@ -236,22 +220,21 @@ class _Candidate:
         self._needs: dict[str, tuple[Key, Key]] = {}
         #: Of each subscription of another service: that service.
         self._origins: dict[str, Key] = {}
-        #: The destinations that wait for a Secret, or for a gateway to be named.
+        #: The destinations that are held, and why.
         self._held: dict[Key, str] = {}
-        #: The filters of which an earlier version is in force.
+        #: The filters with an earlier version in force.
         self._kept: dict[Key, Parsed] = {}
         #: Of each filter and destination: whether subscriptions may lead to it.
         self._availability: dict[Key, Verdict] = {}
-        #: What a deliverer would say of what is chosen.
-        self.judgement = Judgement()
+        self._judgement = Judgement()
 
     def _key(self, kind: str, name: str) -> Key:
         return Key(kind, self._namespace.name, name)
 
     def consider(self, name: str, *, chosen: bool, draining: Collection[str] = ()) -> Verdict:
-        """Judge a subscription, and take it in with what it needs if it is ``chosen``.
+        """Return the verdict on a subscription, and add it with all that it names if ``chosen``.
 
-        ``draining`` are the destinations that it may have although they are being deleted.
+        ``draining`` are destinations that it may name although they are being deleted.
         """
         parsed = self._namespace.parsed(SUBSCRIPTION, name)
         assert parsed is not None
@@ -273,12 +256,12 @@ class _Candidate:
                 self._choose(key)
             self._needs[name] = (needed[0], needed[1])
             self._chosen[self._key(SUBSCRIPTION, name)] = parsed
-        # It stays in the configuration all the same: taken out, what waits for it were discarded.
+        # The subscription stays whatever the verdict: without it, its queue would be discarded.
         gateway = self._around.gateways.get(GATEWAY_REF, ACCEPTED)
         return gateway if self._relays(needed[1]) else ACCEPTED
 
     def take_over(self, name: str, *, chosen: bool) -> Verdict:
-        """The same for a subscription of another service, which the gateway is to know too."""
+        """Do the same for a subscription of another service that uses this gateway."""
         verdict = self.consider(name, chosen=chosen, draining=self._around.draining)
         if name in self._needs:
             parsed = self._chosen[self._key(SUBSCRIPTION, name)]
@@ -318,9 +301,10 @@ class _Candidate:
         return ACCEPTED
 
     def _keep(self, key: Key) -> bool:
-        """Have the version of a filter that is in force stay so, once; whether there is one.
+        """Keep the version of a filter that is in force; return whether there is one.
 
-        Taken out, its subscriptions would end, and all that waits for them were discarded.
+        Without the filter its subscriptions would end, and their queues be discarded. A second call
+        returns False.
         """
         body = self._namespace.body(key.kind, key.name)
         if body is None or key in self._kept:
@@ -358,12 +342,42 @@ class _Candidate:
             return self._namespace.variant(key.kind, key.name, "omitting", without_identifiers)
         return self._namespace.parsed(key.kind, key.name)
 
+    def evaluation(
+        self, own: Mapping[str, Verdict], others: Mapping[str, Verdict]
+    ) -> ServiceEvaluation:
+        """Return the result; ``own`` and ``others`` are the verdicts on subscriptions so far."""
+        refusals = self.settle()
+        refused_ones = refusals.get(SUBSCRIPTION, {})
+        verdict = refusals.get(SERVICE, {}).get(self._service, ACCEPTED)
+        result = ServiceEvaluation(
+            verdict=verdict,
+            subscriptions={name: refused_ones.get(name, found) for name, found in own.items()},
+            relayed={name: refused_ones.get(name, found) for name, found in others.items()},
+            gateways=self._around.gateways,
+            destinations=refusals.get(DESTINATION, {}),
+        )
+        if not verdict.accepted:
+            return result
+        return replace(
+            result,
+            held={key.name: reason for key, reason in self._held.items() if key in self._chosen},
+            kept={
+                key.name: generation_of(parsed)
+                for key, parsed in self._kept.items()
+                if key in self._chosen
+            },
+            unknown_classes=self.unknown_classes(),
+            same_places=self._judgement.same_places,
+            content={key: self._chosen[key].item for key in sorted(self._chosen)},
+            sources=self._sources(),
+        )
+
     def settle(self) -> dict[str, dict[str, Verdict]]:
-        """Take out what a deliverer would refuse, and say what that was, by kind and name."""
+        """Remove what a deliverer would refuse; return the refusals by kind and name."""
         refusals: dict[str, dict[str, Verdict]] = {}
         for _ in range(_MOST_ROUNDS):
-            self.judgement = self._judged()
-            problems = self.judgement.problems
+            self._judgement = self._judged()
+            problems = self._judgement.problems
             if not problems:
                 break
             found: dict[Key, list[Problem]] = {}
@@ -393,11 +407,11 @@ class _Candidate:
     def _hold(
         self, key: Key, problems: Iterable[Problem], refusals: dict[str, dict[str, Verdict]]
     ) -> bool:
-        """Keep a destination of which only a Secret is wrong, on which the operator itself fails,
-        or for which the service names no gateway, suspended; whether that will do.
+        """Suspend a destination with a problem of a Secret, of the operator itself or of a missing
+        gatewayRef; return False for any other problem.
 
-        Were it left out, its queue would be discarded, and a Secret that is replaced is missing
-        for a moment, as a gatewayRef may be.
+        Without the destination its queue would be discarded, and Secrets and gatewayRefs are
+        missing for a moment when they are replaced.
         """
         if key.kind == SUBSCRIPTION and key.name in self._needs:
             if all(problem.reason == GATEWAY_MISSING for problem in problems):
@@ -448,31 +462,15 @@ class _Candidate:
             needed.update(self._key(SECRET, name) for name in secrets_of(resource.spec))
         self._chosen = {key: parsed for key, parsed in self._chosen.items() if key in needed}
 
-    def content(self) -> dict[Key, str]:
-        """What is left, as it is rendered."""
-        return {key: self._chosen[key].item for key in sorted(self._chosen)}
-
-    def held(self) -> dict[str, str]:
-        """The destinations that are rendered suspended, and why."""
-        return {key.name: reason for key, reason in self._held.items() if key in self._chosen}
-
-    def kept(self) -> dict[str, int | None]:
-        """The filters of which an earlier version is in force, and its generation."""
-        return {
-            key.name: generation_of(parsed)
-            for key, parsed in self._kept.items()
-            if key in self._chosen
-        }
-
     def unknown_classes(self) -> dict[str, str]:
-        """Of the filters that this service's own deliverers apply: unknown classes. What is relayed
-        has been selected by sidecars."""
+        """Return the unknown classes of the filters that this service's own deliverers apply.
+        Sidecars have filtered what is relayed."""
         own = {needs[0].name for name, needs in self._needs.items() if name not in self._origins}
-        found = self.judgement.unknown_classes
+        found = self._judgement.unknown_classes
         return {name: message for name, message in found.items() if name in own}
 
-    def sources(self) -> dict[Key, str]:
-        """How the destinations stand in their resources that are rendered otherwise."""
+    def _sources(self) -> dict[Key, str]:
+        """Return the items of the destinations that are rendered differently."""
         sources = {}
         for key, chosen in self._chosen.items():
             found = self._namespace.parsed(key.kind, key.name) if key.kind == DESTINATION else None
@@ -492,13 +490,13 @@ def _not_accepted(kind: str, name: str) -> Verdict:
 
 _KINDS = frozenset(kind for kinds in ADDED.values() for kind in kinds)
 
-#: Why a destination is suspended that an older deliverer cannot read.
+#: Why a destination is suspended that older deliverers cannot read.
 OLDER_DELIVERERS = "OlderDeliverers"
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Fields of one object that are not in the configuration."""
+    """Fields of one object that are left out of the configuration."""
 
     key: Key
     fields: tuple[str, ...]
@@ -510,8 +508,8 @@ class LeftOut:
 def fitted(
     evaluation: ServiceEvaluation, *, level: int
 ) -> tuple[ServiceEvaluation, tuple[LeftOut, ...]]:
-    """Return the evaluation with a content that deliverers of ``level`` can read, and what is left
-    out of it."""
+    """Return the evaluation with content that deliverers of ``level`` can read, and the fields that
+    are left out."""
     if level >= LEVEL:
         return evaluation, ()
     content, sources, left_out = dict(evaluation.content), dict(evaluation.sources), []
@@ -530,10 +528,10 @@ def fitted(
 
 
 def level_for(levels: Iterable[int | None], *, standing: int) -> int:
-    """The level that all deliverers of a service know.
+    """Return the level that all deliverers of a service can read.
 
-    ``levels`` are those that they say, None for one that was not heard: it may run on what stands
-    there, which is of the level ``standing``.
+    ``levels`` are those that they report; None for a deliverer without an answer, which may run on
+    the current configuration of the level ``standing``.
     """
     known = (standing if level is None else level for level in levels)
     return min((LEVEL, *known))

@@ -24,18 +24,18 @@ ACCEPTED = Verdict(True, "Accepted", "It is valid, and all that it names is ther
 
 
 def together(verdicts: Sequence[Verdict]) -> Verdict:
-    """One verdict over all that is wrong; the first gives the reason."""
+    """Return one verdict with all messages; the first gives the reason."""
     return Verdict(False, verdicts[0].reason, " ".join(one.message for one in verdicts))
 
 
 def refused(problems: Iterable[Problem]) -> Verdict:
-    """The verdict over what is wrong with a resource; the first problem gives the reason."""
+    """Return the verdict on a resource with problems; the first gives the reason."""
     told = [_as_seen_by_the_operator(problem) for problem in problems]
     return Verdict(False, told[0].reason, describe(told))
 
 
 def _as_seen_by_the_operator(problem: Problem) -> Problem:
-    """A Secret that is not labelled cannot be told from one that is not there: neither is read."""
+    """Rewrite a missing Secret: the operator sees only labelled ones, so it may exist."""
     unread = problem.reason in ("NotFound", "CredentialsNotPermitted")
     if not unread or not problem.field.startswith(OF_SECRETS):
         return problem
