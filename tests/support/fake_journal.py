@@ -133,5 +133,5 @@ class FakeJournal:
         new = old + 1
         del self.positions[old]
         self.positions[new] = indication_id
-        pending = self._owner.pending(indication_id, places)
+        pending = self._owner.unsettled(indication_id, places)
         self._owner.moved(indication_id, pending, new, indication.size)

@@ -32,7 +32,7 @@ class Owner:
         assert through > self.committed_through
         self.committed_through = through
 
-    def pending(self, indication_id: int, places: Sequence[Place]) -> Sequence[Place]:
+    def unsettled(self, indication_id: int, places: Sequence[Place]) -> Sequence[Place]:
         if indication_id in self.held:
             return places
         left = self.pending_places.get(indication_id, set())

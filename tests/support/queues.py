@@ -8,8 +8,7 @@ from pillion_sidecar.config.schema.common import QueueFullPolicy
 from pillion_sidecar.config.schema.destination import ListenerDestination, RetryPolicy
 from pillion_sidecar.delivery.entries import QueueEntry, Subscription
 from pillion_sidecar.delivery.handler import DeliveryResult
-from pillion_sidecar.delivery.health import ListenerHealth
-from pillion_sidecar.delivery.statistics import AttemptRecord, QueueStatistics
+from pillion_sidecar.delivery.health import AttemptRecord, ListenerHealth, QueueStatistics
 from pillion_sidecar.indication import DiscardReason
 
 

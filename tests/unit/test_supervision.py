@@ -26,28 +26,21 @@ class FailingDispatcher(Dispatcher):
             settlements=Mock(),
             observer=Mock(),
             draw=Mock(),
-            shutdown=Mock(),
             triggers=Mock(),
         )
         self._error = error
 
-    def _expire(self, *_: object) -> bool:
-        raise self._error
-
-    def _conclude(self, *_: object) -> None:
+    def _attempt(self, *_: object) -> None:
         raise self._error
 
 
 class Queue:
-    ready = False
-    in_flight = 0
-
     def land(self, entry: object) -> bool:
-        return True
+        raise RuntimeError("the books are wrong")
 
 
 async def fail_in_a_timer() -> None:
-    LoopTimers(loop=asyncio.get_running_loop()).call_later(0.0, failing_dispatcher()._conclude)
+    LoopTimers(loop=asyncio.get_running_loop()).call_later(0.0, failing_dispatcher()._attempt)
 
 
 async def fail_in_a_turn() -> None:

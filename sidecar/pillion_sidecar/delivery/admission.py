@@ -10,14 +10,14 @@ import msgspec
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.config.schema.destination import DeliverThrough
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.delivery.entries import QueueEntry, Subscription
-from pillion_sidecar.delivery.gaps import run_of
 from pillion_sidecar.delivery.queue import DestinationQueue
+from pillion_sidecar.delivery.sequence import run_of
 from pillion_sidecar.delivery.settlement import Settlements
-from pillion_sidecar.delivery.staging import CommitStaging, Queued
 from pillion_sidecar.delivery.table import DestinationTable
 from pillion_sidecar.indication import DiscardReason, Indication, Refusal, Target, Tracker
-from pillion_sidecar.journal.ports import NO_NUMBER, Place
+from pillion_sidecar.journal.ports import NO_NUMBER, Journal, Place
 
 #: Seconds for which an answer holds: looking through ten thousand queues takes a millisecond.
 ANSWER_SECONDS = 0.1
@@ -27,16 +27,18 @@ RELEASED_PER_TURN = 128
 FULL_QUEUE_RETRY_AFTER = 1.0
 #: For a request that was still being read: its publisher is to send the rest elsewhere.
 CLOSED = Refusal(FULL_QUEUE_RETRY_AFTER, "the deliverer is stopping")
-#: Entries that the heaviest queues give up for an indication that the journal has no room for, at
+#: Entries that the fullest queues give up for an indication that the journal has no room for, at
 #: least and at most. An indication that several of them hold is gone only with its last entry.
 MAKING_ROOM = 2
 MOST_GIVEN_UP = 256
 #: What a target stands for.
 Resolved: TypeAlias = tuple[Target, Subscription, DestinationQueue]
+#: An entry and the queue that it belongs to.
+Queued: TypeAlias = tuple[DestinationQueue, QueueEntry]
 
 
-class Parted:
-    """Follows both parts of an indication, and tells its followers of the whole.
+class SplitTracker:
+    """Follows both parts of a split indication, and tells its followers of the whole.
 
     The targets that are relayed go to their gateways at once, the others wait for the predecessors
     (S1.5).
@@ -58,7 +60,7 @@ class Parted:
             tracker.settled(whole, destination, discarded)
 
 
-def part(indication: Indication, *, held: int, relayed: int) -> Indication:
+def split_relayed(indication: Indication, *, held: int, relayed: int) -> Indication:
     """Return the part of an indication that is relayed, to ``relayed`` targets; the indication
     itself becomes the part that is held, for ``held``.
 
@@ -68,14 +70,14 @@ def part(indication: Indication, *, held: int, relayed: int) -> Indication:
     going = msgspec.structs.replace(indication, digest=None, unsettled=relayed)
     # What is told of the whole needs no body, and must not keep one in memory.
     whole = msgspec.structs.replace(indication, body=b"", unsettled=held + relayed)
-    going.trackers = indication.trackers = (Parted(whole),)
+    going.trackers = indication.trackers = (SplitTracker(whole),)
     # Acceptance asks for how many targets there are; what counts from now on is the whole.
     indication.unsettled = held + relayed
     return going
 
 
-class Heaviest:
-    """Remembers for a moment which queues are the fullest."""
+class FullestQueues:
+    """Finds the fullest queues; an answer holds for a moment."""
 
     def __init__(self, *, clock: Clock, queues: Callable[[], Iterable[DestinationQueue]]) -> None:
         self._clock = clock
@@ -86,7 +88,7 @@ class Heaviest:
         self._giving: list[tuple[int, int, DestinationQueue]] = []
         self._giving_until = float("-inf")
 
-    def queue(self) -> DestinationQueue | None:
+    def fullest(self) -> DestinationQueue | None:
         """Return the queue that holds most; None where none holds anything."""
         now = self._clock.monotonic()
         if now >= self._until or self._found is None or not self._found.depth:
@@ -208,7 +210,7 @@ class Admission:
         *,
         clock: Clock,
         table: DestinationTable,
-        staging: CommitStaging,
+        journal: Journal,
         settlements: Settlements,
         arrange: Callable[[DestinationQueue], None],
         call_soon: Callable[[Callable[[], None]], object],
@@ -217,14 +219,20 @@ class Admission:
         the event loop."""
         self._clock = clock
         self._table = table
-        self._staging = staging
+        self._journal = journal
         self._settlements = settlements
         self._arrange = arrange
         #: The members of groups that go to their queues.
         self.releases = Releases(
             call_soon=call_soon, release=self._release, settlements=settlements
         )
-        self._heaviest = Heaviest(clock=clock, queues=table.all_queues)
+        self._fullest = FullestQueues(clock=clock, queues=table.all_queues)
+        #: Whether nothing has to wait for a disk.
+        self._in_memory = journal.durability is Durability.MEMORY
+        #: What is taken but not on disk yet, by id, in order.
+        self._staged: deque[tuple[int, list[Queued]]] = deque()
+        #: Held indications by id, with the entries that places are reserved for, in order.
+        self.held: dict[int, tuple[Indication, list[Queued]]] = {}
         #: Set when nothing more is taken.
         self.closed = False
 
@@ -250,15 +258,36 @@ class Admission:
             self._queue(indication, self._entries(indication, resolved))
         return refusal
 
-    def _queue(self, indication: Indication, entries: list[Queued]) -> None:
+    def _queue(self, indication: Indication, entries: list[Queued], *, held: int = 0) -> None:
+        """Give an indication to the journal, and its entries to their queues once it is on disk.
+        ``held``: the id under which it was held."""
         for queue, entry in entries:
-            entry.number = queue.sequence.number()
-        if self._staging.in_memory:
-            self._staging.journal.append(indication, ())
+            # Where the destination came back while it was held, two queues have its index, or had
+            # it: the journal would take one's number for the other's.
+            newest = queue if not held else self._table.queue_at(queue.index) or queue
+            entry.number = newest.sequence.number()
+        if self._in_memory:
+            self._journal.append(indication, (), held=held)
             for queue, entry in entries:
-                self._enqueue_or_discard(queue, entry)
-        else:
-            self._staging.stage(indication, entries)
+                self._enqueue(queue, entry)
+            return
+        self._journal.append(indication, _places(entries), held=held)
+        if entries:
+            for queue, _ in entries:
+                queue.stage()
+            self._staged.append((indication.id, entries))
+
+    def committed(self, through: int) -> None:
+        """Queue all indications with an id up to ``through``, which are on disk; once nothing is
+        delivered any more they stay there."""
+        staged = self._staged
+        while staged and staged[0][0] <= through:
+            for queue, entry in staged.popleft()[1]:
+                queue.unstage()
+                if not self.closed:
+                    self._enqueue(queue, entry)
+
+    # ------------------------------------------------------------------ holding (S1.5)
 
     def hold(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
         """See ``indication.Queues``."""
@@ -272,13 +301,26 @@ class Admission:
             if relayed:
                 self._relay_now(indication, relayed)
                 entries = [entry for entry in entries if entry[0].relay_to is None]
-            self._staging.hold(indication, entries)
+            self._journal.hold(indication, _places(entries))
+            self._reserve(indication, entries)
         return refusal
+
+    def _reserve(self, indication: Indication, entries: list[Queued]) -> None:
+        for queue, _ in entries:
+            queue.hold_place(indication)
+        self.held[indication.id] = indication, entries
+
+    def _let_go(self, indication: Indication) -> list[Queued]:
+        """Hold an indication no longer; return its entries."""
+        _, entries = self.held.pop(indication.id)
+        for queue, _ in entries:
+            queue.free_place(indication)
+        return entries
 
     def _relay_now(self, indication: Indication, relayed: list[Queued]) -> None:
         """Queue what is relayed of an indication that is held."""
         held = indication.unsettled - len(relayed)
-        going = part(indication, held=held, relayed=len(relayed))
+        going = split_relayed(indication, held=held, relayed=len(relayed))
         self._queue(
             going,
             [(queue, QueueEntry(going, one.subscription, NO_NUMBER)) for queue, one in relayed],
@@ -294,25 +336,13 @@ class Admission:
             self.releases.add(indication)
 
     def _release(self, indication: Indication) -> None:
-        if self.closed:
-            return
-        held = indication.id
-        entries = self._staging.let_go(indication)
-        for queue, entry in entries:
-            # Where the destination came back meanwhile, two queues have its index, or had it: the
-            # journal would take one's number for the other's.
-            newest = self._table.queue_at(queue.index) or queue
-            entry.number = newest.sequence.number()
-        self._staging.stage(indication, entries, held=held)
-        if self._staging.in_memory:
-            self.committed(indication.id)
+        if not self.closed:
+            self._queue(indication, self._let_go(indication), held=indication.id)
 
     def discard_held(self, indication: Indication, reason: DiscardReason) -> None:
         """See ``indication.Queues``."""
-        if self.closed:
-            return
-        entries = self._staging.let_go(indication)
-        self._settlements.discard_held(indication, entries, reason)
+        if not self.closed:
+            self._settlements.discard_held(indication, self._let_go(indication), reason)
 
     def adopt_held(
         self, indication: Indication, places: Sequence[Place], *, trackers: tuple[Tracker, ...]
@@ -328,37 +358,23 @@ class Admission:
         indication.trackers = trackers
         indication.unsettled = len(entries)
         self._settlements.pending += len(entries)
-        self._staging.keep_held(indication, entries)
+        self._reserve(indication, entries)
 
     def close(self) -> None:
         """Take nothing more. What is held or waits for its commit stays in the journal, where that
         has it; else :meth:`give_up` discards it, or it is put in its queue."""
-        if not self._staging.packs:
+        if self._journal.durability is not Durability.DISK:
             self.committed(NO_NUMBER)
         self.closed = True
 
     def give_up(self) -> Iterator[None]:
         """Discard what is held, one indication at each step."""
-        for indication in self._staging.held():
-            entries = self._staging.let_go(indication)
+        for indication, _ in list(self.held.values()):
+            entries = self._let_go(indication)
             self._settlements.discard_held(indication, entries, DiscardReason.SHUTDOWN)
             yield
 
-    def committed(self, through: int) -> None:
-        """Queue what is on disk; once nothing is delivered any more it stays there."""
-        ready = self._staging.committed(through)
-        if self.closed:
-            return
-        for queue, entry in ready:
-            self._enqueue_or_discard(queue, entry)
-
-    def _enqueue_or_discard(self, queue: DestinationQueue, entry: QueueEntry) -> None:
-        if queue.removed:
-            self._settlements.discard(queue, entry, DiscardReason.DESTINATION_REMOVED)
-        elif not entry.subscription.active and not queue.draining:
-            self._settlements.discard(queue, entry, DiscardReason.SUBSCRIPTION_NOT_ACTIVE)
-        else:
-            self._enqueue(queue, entry)
+    # ------------------------------------------------------------------ queueing
 
     def _entries(self, indication: Indication, resolved: Sequence[Resolved]) -> list[Queued]:
         entries: list[Queued] = []
@@ -377,6 +393,12 @@ class Admission:
         return entries
 
     def _enqueue(self, queue: DestinationQueue, entry: QueueEntry) -> None:
+        if queue.removed:
+            self._settlements.discard(queue, entry, DiscardReason.DESTINATION_REMOVED)
+            return
+        if entry.subscription.end is not None and not queue.draining:
+            self._settlements.discard(queue, entry, DiscardReason.SUBSCRIPTION_NOT_ACTIVE)
+            return
         evicted = queue.insert_back(entry, now=self._clock.monotonic())
         if evicted is not None:
             self._settlements.discard_evicted(queue, evicted, DiscardReason.QUEUE_FULL)
@@ -390,10 +412,15 @@ class Admission:
     ) -> Refusal | None:
         """Return why it cannot be taken now. What ``completes`` a group finds room in each queue,
         since it is one of less than are released."""
-        if not self._staging.in_memory:
-            refusal = self._refusal_of_journal(len(indication.body), resolved)
-            if refusal is not None:
-                return refusal
+        if not self._in_memory:
+            journal, size = self._journal, len(indication.body)
+            full = self._relieve(size, resolved) if journal.is_over_bytes(size) else None
+            reason = journal.refusal(size)
+            if reason is not None:
+                return Refusal(FULL_QUEUE_RETRY_AFTER, reason)
+            if full is not None:
+                reason = f"the journal is nearly full, and destination {full.name} holds most of it"
+                return Refusal(FULL_QUEUE_RETRY_AFTER, reason, full.name)
         if completes:
             return None
         relayed = indication.relayed
@@ -413,42 +440,36 @@ class Admission:
                 return Refusal(FULL_QUEUE_RETRY_AFTER, reason, is_of_group=True)
         return None
 
-    def _refusal_of_journal(self, size: int, resolved: Sequence[Resolved]) -> Refusal | None:
-        """Ask the journal. At its byte bound the destination that holds most meets its own
-        full-queue policy first, and others still publish."""
-        journal, full = self._staging.journal, None
-        if journal.is_over_bytes(size):
-            full = self._pushing_back(resolved)
-            if full is None:
-                # Before the journal is asked: once it is full to the last, nobody else makes room.
-                self._make_room(size)
-        reason = journal.refusal(size)
-        if reason is not None:
-            return Refusal(FULL_QUEUE_RETRY_AFTER, reason)
-        if full is None:
-            return None
-        reason = f"the journal is nearly full, and destination {full.name} holds most of it"
-        return Refusal(FULL_QUEUE_RETRY_AFTER, reason, full.name)
-
-    def _pushing_back(self, resolved: Sequence[Resolved]) -> DestinationQueue | None:
-        """Return the heaviest queue where it is a target, and does not give way."""
-        heaviest = self._heaviest.queue()
-        if heaviest is None or heaviest.gives_way(now=self._clock.monotonic()):
-            return None
-        return heaviest if any(queue is heaviest for _, _, queue in resolved) else None
+    def _relieve(self, size: int, resolved: Sequence[Resolved]) -> DestinationQueue | None:
+        """At the journal's byte bound the destination that holds most meets its own full-queue
+        policy first, and others still publish. Return its queue, where that is a target and pushes
+        back; else make room."""
+        fullest, now = self._fullest.fullest(), self._clock.monotonic()
+        if (
+            fullest is not None
+            and not fullest.gives_way(now=now)
+            and any(queue is fullest for _, _, queue in resolved)
+        ):
+            return fullest
+        # Before the journal is asked: once it is full to the last, nobody else makes room.
+        self._make_room(size)
+        return None
 
     def _make_room(self, size: int) -> None:
-        journal = self._staging.journal
         for given_up in range(MOST_GIVEN_UP):
-            heaviest = self._heaviest.giving_way()
-            evicted = None if heaviest is None else heaviest.evict()
-            if heaviest is None or evicted is None:
+            queue = self._fullest.giving_way()
+            evicted = None if queue is None else queue.evict()
+            if queue is None or evicted is None:
                 return
-            self._settlements.discard_evicted(heaviest, evicted, DiscardReason.QUEUE_FULL)
+            self._settlements.discard_evicted(queue, evicted, DiscardReason.QUEUE_FULL)
             # What is not loaded gives its room back a little later.
             is_later = not isinstance(evicted, QueueEntry)
-            if given_up + 1 >= MAKING_ROOM and (is_later or not journal.is_over_bytes(size)):
+            if given_up + 1 >= MAKING_ROOM and (is_later or not self._journal.is_over_bytes(size)):
                 return
+
+
+def _places(entries: list[Queued]) -> list[Place]:
+    return [Place(queue.index, entry.subscription.index, entry.number) for queue, entry in entries]
 
 
 def _counts_repeats(indication: Indication, queue: DestinationQueue) -> bool:

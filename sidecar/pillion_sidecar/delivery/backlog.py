@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import compress, islice, takewhile
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from pillion_sidecar.delivery.entries import QueueEntry
+from pillion_sidecar.config.schema.service import Durability
+from pillion_sidecar.delivery.entries import QueueEntry, Subscription
 from pillion_sidecar.indication import Indication, Tracker
+from pillion_sidecar.journal.ports import Journal
 
 #: Entries taken from the front before the columns are moved up.
 _SLACK = 4096
@@ -192,25 +194,65 @@ class CompactEntries:
             setattr(self, name, getattr(other, name))
 
 
-class Packing(Protocol):
+class Packing:
     """Takes entries apart, and puts them together again from the journal."""
 
-    @property
-    def packs(self) -> bool:
-        """Whether indications can be read back."""
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        subscription_at: Callable[[int], Subscription],
+        followers: tuple[Tracker, ...],
+    ) -> None:
+        """``subscription_at`` gives the subscription with one of the journal's indices;
+        ``followers`` follow every indication, of the runs before too."""
+        #: Whether indications can be read back.
+        self.packs = journal.durability is Durability.DISK
+        self._journal = journal
+        self._subscription_at = subscription_at
+        self._trackers = TrackerTable()
+        self._trackers.follow_all(followers)
 
     def pack(self, entry: QueueEntry) -> CompactEntry:
         """Return an entry without its indication."""
+        indication = entry.indication
+        return CompactEntry(
+            indication.id,
+            indication.position,
+            entry.number,
+            entry.subscription.index,
+            self._trackers.number(indication.trackers),
+        )
 
     def load(
-        self,
-        packed: Sequence[CompactEntry],
-        done: Callable[[Sequence[Indication]], None],
+        self, packed: Sequence[CompactEntry], done: Callable[[Sequence[Indication]], None]
     ) -> None:
-        """Read indications back; ``done`` is called later, with as many in the same order."""
+        """Read indications back; ``done`` is called later, with as many in the same order. One that
+        is damaged has no body."""
+        positions = [one.position for one in packed]
+        self._journal.load(positions, partial(_replace_damaged, packed, done))
 
     def unpack(self, packed: CompactEntry, indication: Indication) -> QueueEntry:
         """Return the entry that was packed; called once for each."""
+        indication.trackers = self._trackers.release(packed.trackers)
+        # It may have been copied elsewhere while it was read.
+        indication.position = packed.position
+        return QueueEntry(indication, self._subscription_at(packed.subscription), packed.number)
+
+
+def _replace_damaged(
+    packed: Sequence[CompactEntry],
+    done: Callable[[Sequence[Indication]], None],
+    indications: Sequence[Indication | None],
+) -> None:
+    done(
+        [
+            Indication(body=b"", class_name="", accepted_at=0.0, id=one.id)
+            if indication is None
+            else indication
+            for one, indication in zip(packed, indications, strict=True)
+        ]
+    )
 
 
 class Backlog:
@@ -286,20 +328,16 @@ class Backlog:
         """The number of the first entry; None without one."""
         if self.front:
             return self.front[0].number
-        return self.back.first_number if len(self.back) else None
+        return self.back.first_number if self.count else None
 
     def popleft(self) -> QueueEntry:
         """Take the first entry, which must be loaded."""
         entry = self.front.popleft()
         self.last_accepted_at = entry.indication.accepted_at
-        self._taken()
-        return entry
-
-    def _taken(self) -> None:
         self.count -= 1
-        loaded = len(self.front)
-        if loaded <= FRONT_LOW and self.count > loaded:
+        if self.count > len(self.front):
             self.refill()
+        return entry
 
     def popleft_packed(self) -> CompactEntry | None:
         """Take the first entry where none is loaded; None where there is none."""
@@ -312,18 +350,18 @@ class Backlog:
         """Take a loaded entry."""
         entry = self.front[index]
         del self.front[index]
-        self._taken()
+        self.count -= 1
+        if self.count > len(self.front):
+            self.refill()
         return entry
 
     def refill(self) -> None:
-        """See to it that the front has entries, if there are any."""
-        if self._loading or not len(self.back):
-            return
-        room = self._limit - len(self.front)
-        if room <= 0:
+        """Read entries back where few are loaded and others are not."""
+        loaded = len(self.front)
+        if self._loading or loaded > FRONT_LOW or loaded == self.count:
             return
         self._loading = True
-        packed = self.back.first(room)
+        packed = self.back.first(self._limit - loaded)
         self._packing.load(packed, partial(self._take_in, packed))
 
     def _take_in(self, packed: Sequence[CompactEntry], indications: Sequence[Indication]) -> None:

@@ -41,6 +41,9 @@ EXPIRED_PER_TURN = 256
 class Dispatcher:
     """Starts the attempts of all destination queues, and concludes them."""
 
+    #: Is told of each attempt that may be repeated; set once, before the first.
+    shutdown: Shutdown
+
     def __init__(
         self,
         *,
@@ -51,11 +54,10 @@ class Dispatcher:
         settlements: Settlements,
         observer: AttemptObserver,
         draw: Callable[[], float],
-        shutdown: Shutdown,
         triggers: FailureTriggers,
     ) -> None:
-        """``call_soon`` is that of the event loop; ``draw`` gives jitter; ``shutdown`` is called
-        for each attempt that may be repeated, ``triggers`` for each that failed."""
+        """``call_soon`` is that of the event loop; ``draw`` gives jitter; ``triggers`` is told of
+        each attempt that failed."""
         self._clock = clock
         self._timers = timers
         self._call_soon = call_soon
@@ -63,7 +65,6 @@ class Dispatcher:
         self._settlements = settlements
         self._observer = observer
         self._draw = draw
-        self._shutdown = shutdown
         self._triggers = triggers
         # Who has something to attempt, in order.
         self._round: OrderedDict[DestinationQueue, None] = OrderedDict()
@@ -79,19 +80,21 @@ class Dispatcher:
 
     def arrange(self, queue: DestinationQueue) -> None:
         """Make sure that the queue's next event will happen: an attempt, or a timer for one."""
-        queue.schedule(None)
+        if queue.timer is not None:
+            queue.schedule(None)
         if queue.removed or queue.suspended:
             return
+        due = queue.health.next_attempt_at
         if not queue.waiting.front:
-            if not queue.depth:
+            if queue.waiting.count:
+                # Arranged again once some are loaded.
+                queue.waiting.refill()
+            elif due is not None and not queue.flying:
                 # What comes next is tried at once (S0.2): a wait is one for what is queued.
                 queue.health.retry_now()
-            # Arranged again once some are loaded.
-            queue.waiting.refill()
             return
-        due = queue.health.next_attempt_at
         if due is None:
-            if queue.in_flight < queue.max_in_flight:
+            if len(queue.flying) < queue.max_in_flight:
                 self._join_round(queue)
             return
         expiry = queue.expiry()
@@ -105,22 +108,17 @@ class Dispatcher:
         if due is not None and now >= due:
             queue.health.retry_now()
         self._expiring.discard(queue)
-        if not self._expire(queue, now):
+        if not queue.suspended:
+            self._discard_ended(queue, now)
+        if queue not in self._expiring:
             self.arrange(queue)
 
-    def _expire(self, queue: DestinationQueue, now: float) -> bool:
+    def _discard_ended(self, queue: DestinationQueue, now: float) -> None:
         """Discard the waiting entries whose lifetime has ended at ``now`` (D.2), and those that are
         behind a gap of their group (S1.5); a bounded number of them, then others get their turn.
 
-        Returns whether there may be more. Then this goes on by itself, and nothing is attempted.
+        While there may be more, the queue is in ``_expiring``, and nothing of it is attempted.
         """
-        if queue.suspended:
-            return False
-        if _ended_by(queue, now) is not None:
-            self._discard_ended(queue, now)
-        return queue in self._expiring
-
-    def _discard_ended(self, queue: DestinationQueue, now: float) -> None:
         taken: dict[DiscardReason, list[QueueEntry]] = {}
         left = EXPIRED_PER_TURN
         while (reason := _ended_by(queue, now)) is not None:
@@ -173,28 +171,28 @@ class Dispatcher:
             self._scheduled = False
 
     def _attempt(self, queue: DestinationQueue) -> None:
-        now = self._clock.monotonic()
-        if self._expire(queue, now):
+        if queue.suspended:
             return
-        if queue.removed or queue.suspended or queue.health.next_attempt_at is not None:
+        now = self._clock.monotonic()
+        if _ended_by(queue, now) is not None:
+            self._discard_ended(queue, now)
+        if queue in self._expiring or queue.removed or queue.health.next_attempt_at is not None:
             return
         entry = queue.take(now=now)
         if entry is None:
             return
-        attempts = entry.attempts
+        attempts, sequence, sends = entry.attempts, queue.sequence, queue.sends_identifiers
         delivery = Delivery(
             indication=entry.indication,
             filter_name=entry.subscription.resource.filter_name,
-            sequence_context=queue.sequence_context,
-            sequence_number=queue.sequence.sequence_number(entry.number)
-            if queue.sends_identifiers
-            else None,
+            sequence_context=sequence.context if sends else None,
+            sequence_number=sequence.sequence_number(entry.number) if sends else None,
             attempt=attempts + 1,
             correlated=self.marks_retries and attempts > 0,
             subscription=entry.subscription.resource.uid,
         )
         queue.handler.deliver(delivery, partial(self._done, queue, entry, now))
-        if queue.in_flight < queue.max_in_flight and queue.waiting:
+        if queue.waiting.count and len(queue.flying) < queue.max_in_flight:
             self._join_round(queue)
 
     def _done(
@@ -207,52 +205,64 @@ class Dispatcher:
         if not queue.land(entry):
             return
         seconds = self._clock.monotonic() - began
-        if outcome.result is DeliveryResult.SUCCESS and not self._turning:
+        delivered = outcome.result is DeliveryResult.SUCCESS
+        if delivered and not self._turning and queue.waiting.front:
             # Before anything is counted: meanwhile the listener works on the next one.
             self._continuing = True
             try:
                 self._attempt(queue)
             finally:
                 self._continuing = False
-        self._conclude(queue, entry, outcome, seconds)
-        self.arrange(queue)
-        self.retire_if_drained(queue)
-        following = queue.waiting.first() if queue.flying else None
-        if following is not None:
-            queue.handler.prepare(following.indication)
-
-    def _conclude(
-        self, queue: DestinationQueue, entry: QueueEntry, outcome: DeliveryOutcome, seconds: float
-    ) -> None:
-        """Settle an entry after its attempt, or put it back for another (S0.4, S0.7)."""
-        queue.record(entry, outcome, at=self._clock.time() - seconds, seconds=seconds)
         condemned = bool(queue.condemned) and queue.pardon(entry)
+        now = self._clock.monotonic()
+        queue.statistics.record(
+            entry,
+            outcome,
+            number=queue.sequence.sequence_number(entry.number),
+            at=self._clock.time() - seconds,
+            seconds=seconds,
+            hands_over=queue.hands_over,
+            now=now,
+        )
+        if not outcome.gave_way:
+            self._observer.attempted(queue.protocol, seconds)
+        if delivered:
+            if queue.health.troubled_since is not None:
+                self._recover(queue, now)
+            self._observer.delivered(queue.protocol, now - entry.indication.accepted_at)
+            self._settlements.settle(queue, entry, None)
+        else:
+            self._conclude_failure(queue, entry, outcome, began_at=began, condemned=condemned)
+        self.arrange(queue)
+        if queue.draining:
+            self.retire_if_drained(queue)
+        if queue.flying and queue.waiting.front:
+            queue.handler.prepare(queue.waiting.front[0].indication)
+
+    # ------------------------------------------------------------------ what is wrong with whom
+
+    def _conclude_failure(
+        self,
+        queue: DestinationQueue,
+        entry: QueueEntry,
+        outcome: DeliveryOutcome,
+        *,
+        began_at: float,
+        condemned: bool,
+    ) -> None:
+        """Put an entry back for another attempt, or discard it (S0.4, S0.7)."""
         if outcome.gave_way:
             # It is next again, and waits for its turn to have a connection.
             self._put_back(queue, entry, condemned=condemned)
-            self._shutdown.failed(queue)
-            return
-        self._observer.attempted(queue.protocol, seconds)
-        if outcome.result is DeliveryResult.SUCCESS:
-            self._succeed(queue, entry)
         elif outcome.hold is not None and not queue.draining:
             self._hold(queue, entry, outcome, condemned=condemned)
-            self._shutdown.failed(queue)
         elif outcome.result is DeliveryResult.FATAL_ERROR and outcome.hold is None:
             # It says nothing of the destination: nothing was sent.
             self._settlements.discard(queue, entry, DiscardReason.FATAL_ERROR)
+            return
         else:
-            began_at = self._clock.monotonic() - seconds
             self._fail(queue, entry, outcome, began_at=began_at, condemned=condemned)
-            self._shutdown.failed(queue)
-
-    def _succeed(self, queue: DestinationQueue, entry: QueueEntry) -> None:
-        now = self._clock.monotonic()
-        if queue.health.troubled_since is not None:
-            self._recover(queue, now)
-        queue.statistics.succeed(hands_over=queue.hands_over, now=now)
-        self._observer.delivered(queue.protocol, now - entry.indication.accepted_at)
-        self._settlements.settle(queue, entry, None)
+        self.shutdown.failed(queue)
 
     def _recover(self, queue: DestinationQueue, now: float) -> None:
         self._release(queue, now)
@@ -267,8 +277,6 @@ class Dispatcher:
         hold = queue.release(now)
         if hold is not None:
             events.destination_released(queue, hold, seconds=now - hold.since)
-
-    # ------------------------------------------------------------------ what is wrong with whom
 
     def _hold(
         self,
@@ -319,13 +327,13 @@ class Dispatcher:
         if counts := outcome.spends_attempt or queue.health.next_attempt_at is None:
             self._back_off(queue, entry, outcome, began_at=began_at, now=now)
         reason = _reason_to_give_up(queue, entry, outcome, condemned=condemned)
-        if reason is DiscardReason.ATTEMPTS_EXCEEDED and self._shutdown.is_draining:
+        if reason is DiscardReason.ATTEMPTS_EXCEEDED and self.shutdown.is_draining:
             # An attempt that a drain has brought forward is not its last.
             entry.attempts, reason = before, None
-            self._shutdown.wait_no_more(queue)
+            self.shutdown.wait_no_more(queue)
         if reason is not None:
             self._settlements.discard(queue, entry, reason)
-        elif self._shutdown.is_draining:
+        elif self.shutdown.is_draining:
             # Nothing new comes, so nothing needs its room.
             queue.waiting.put_back(entry)
         elif not queue.insert_front(entry):
@@ -378,10 +386,10 @@ def _reason_to_give_up(
 def _ended_by(queue: DestinationQueue, now: float) -> DiscardReason | None:
     """Return why the first entry is not attempted any more; None where it is, or none is
     loaded."""
-    first = queue.waiting.first()
-    if first is None:
+    front = queue.waiting.front
+    if not front:
         return None
-    indication = first.indication
+    indication = front[0].indication
     if not indication.body:
         return DiscardReason.DAMAGED
     expiry = queue.expiry()

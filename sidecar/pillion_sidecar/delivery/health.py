@@ -1,11 +1,19 @@
-"""The health of one listener: what the attempts say of it, and when the next one is due."""
+"""What the attempts say of one listener: its health, its figures (S0.12), and when the next attempt
+is due. Times are ``Clock.monotonic()``."""
+
+from collections import deque
+from dataclasses import dataclass
 
 from pillion_sidecar.config.schema.destination import HoldCause
-from pillion_sidecar.delivery.handler import Hold
+from pillion_sidecar.delivery.entries import QueueEntry
+from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Hold
+from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.ports import QueueState
 
 #: Pauses remembered; the oldest are merged, which can only lengthen a lifetime.
 REMEMBERED_PAUSES = 64
+#: Attempts remembered for ``pillion queues NAME``.
+REMEMBERED_ATTEMPTS = 20
 _CAUSES = frozenset(HoldCause)
 
 
@@ -36,8 +44,6 @@ class Pauses:
 
     def since(self, moment: float) -> float:
         """Return how many seconds of finished pauses lie after ``moment``."""
-        if not self.spells:
-            return 0.0
         return sum(end - max(begin, moment) for begin, end in self.spells if end > moment)
 
     def restore(self, state: QueueState, *, offset: float) -> None:
@@ -47,7 +53,7 @@ class Pauses:
 
 
 class ListenerHealth:
-    """Failures, holds and the next attempt (S0.5, S0.8). Times are ``Clock.monotonic()``."""
+    """Failures, holds and the next attempt (S0.5, S0.8)."""
 
     __slots__ = (
         "_failed_at",
@@ -162,3 +168,121 @@ class ListenerHealth:
 def shifted(time: float | None, by: float) -> float | None:
     """Return a time in another clock; None stays None."""
     return None if time is None else time + by
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """One attempt, for people to look at."""
+
+    #: When it began, in seconds since the epoch.
+    at: float
+    #: IndicationIdentifier.
+    identifier: str | None
+    #: SequenceNumber (D.2).
+    sequence_number: int
+    #: 1 for the original attempt.
+    attempt: int
+    result: DeliveryResult
+    #: One line for people.
+    detail: str
+    #: The status of the HTTP answer.
+    status: int | None
+    seconds: float
+
+
+class QueueStatistics:
+    """Counters since the start, and the last attempts."""
+
+    __slots__ = (
+        "_recent",
+        "attempts",
+        "delivered",
+        "discarded",
+        "handed_over",
+        "high_water",
+        "last_attempt_at",
+        "last_discard_at",
+        "last_outcome",
+        "last_success_at",
+        "suppressed",
+    )
+
+    def __init__(self) -> None:
+        #: The greatest depth.
+        self.high_water = 0
+        self.delivered = 0
+        #: Indications that a repeat notification policy kept from the queue.
+        self.suppressed = 0
+        #: What a gateway took at the end, instead of the listener.
+        self.handed_over = 0
+        #: Every result, in the order of the enumeration.
+        self.attempts: dict[DeliveryResult, int] = dict.fromkeys(DeliveryResult, 0)
+        #: Every reason, in the order of the enumeration.
+        self.discarded: dict[DiscardReason, int] = dict.fromkeys(DiscardReason, 0)
+        self.last_discard_at: float | None = None
+        self.last_success_at: float | None = None
+        self.last_attempt_at: float | None = None
+        self.last_outcome: DeliveryOutcome | None = None
+        # Records are made of them only when somebody looks.
+        self._recent: deque[tuple[float, str | None, int, int, DeliveryOutcome, float]] = deque(
+            maxlen=REMEMBERED_ATTEMPTS
+        )
+
+    def note_depth(self, depth: int) -> None:
+        if depth > self.high_water:
+            self.high_water = depth
+
+    def begin_attempt(self, now: float) -> None:
+        self.last_attempt_at = now
+
+    def suppress(self) -> None:
+        self.suppressed += 1
+
+    def discard(self, reason: DiscardReason, *, now: float) -> None:
+        self.discarded[reason] += 1
+        self.last_discard_at = now
+
+    def record(
+        self,
+        entry: QueueEntry,
+        outcome: DeliveryOutcome,
+        *,
+        number: int,
+        at: float,
+        seconds: float,
+        hands_over: bool,
+        now: float,
+    ) -> None:
+        """Count and remember an attempt that has ended. One that gave way is not counted.
+
+        ``number`` is its SequenceNumber, ``at`` when it began, in seconds since the epoch;
+        ``hands_over``: to a gateway, instead of the listener.
+        """
+        if not outcome.gave_way:
+            self.attempts[outcome.result] += 1
+            self.last_outcome = outcome
+        if outcome.result is DeliveryResult.SUCCESS:
+            if hands_over:
+                self.handed_over += 1
+            else:
+                self.delivered += 1
+            self.last_success_at = now
+        identifier = entry.indication.identifier
+        self._recent.append((at, identifier, number, entry.attempts + 1, outcome, seconds))
+
+    @property
+    def recent(self) -> list[AttemptRecord]:
+        """The last attempts, oldest first."""
+        return [
+            AttemptRecord(
+                at=at,
+                identifier=identifier,
+                sequence_number=number,
+                attempt=attempt,
+                result=outcome.result,
+                detail=outcome.detail,
+                status=outcome.status,
+                seconds=seconds,
+            )
+            for at, identifier, number, attempt, outcome, seconds in self._recent
+        ]

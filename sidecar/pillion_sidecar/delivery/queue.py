@@ -25,13 +25,12 @@ from pillion_sidecar.config.schema.destination import (
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.delivery.backlog import Backlog, CompactEntries
 from pillion_sidecar.delivery.entries import QueueEntry, Subscription
-from pillion_sidecar.delivery.gaps import GroupGaps, run_of
-from pillion_sidecar.delivery.handler import DeliveryOutcome, Handler, Hold
-from pillion_sidecar.delivery.health import ListenerHealth
+from pillion_sidecar.delivery.handler import Handler, Hold
+from pillion_sidecar.delivery.health import ListenerHealth, QueueStatistics, shifted
 from pillion_sidecar.delivery.relay import listener_of, protocol_of
-from pillion_sidecar.delivery.sequence import SequenceIdentifiers
-from pillion_sidecar.delivery.statistics import QueueStatistics
+from pillion_sidecar.delivery.sequence import GroupGaps, SequenceIdentifiers, run_of
 from pillion_sidecar.indication import Indication
+from pillion_sidecar.journal.ports import QueueState
 
 #: How far ``ordering: Group`` looks for an indication of another group.
 GROUP_SEARCH = 256
@@ -255,7 +254,7 @@ class DestinationQueue:
         is_full = self.waiting.count >= self.capacity
         evicted = self.evict(entry) if is_full and self.gives_way(now=now) else None
         self.waiting.append(entry)
-        self.note_depth()
+        self.statistics.note_depth(self.waiting.count + len(self.flying))
         return evicted
 
     def evict(self, newcomer: QueueEntry | None = None) -> QueueEntry | CompactEntries | None:
@@ -273,11 +272,6 @@ class DestinationQueue:
         return evicted
 
     @property
-    def takes_in_order(self) -> bool:
-        """Whether nothing is attempted before all that is older was."""
-        return self._in_order
-
-    @property
     def lowest_number(self) -> int:
         """No entry that is here, or on its way from the disk, has a lesser number."""
         numbers = [entry.number for entry in self.flying]
@@ -286,10 +280,6 @@ class DestinationQueue:
         if first is not None:
             numbers.append(first)
         return min(numbers)
-
-    def note_depth(self) -> None:
-        """Keep the high-water mark."""
-        self.statistics.note_depth(self.waiting.count + len(self.flying))
 
     def insert_front(self, entry: QueueEntry) -> bool:
         """Put a failed entry back before all others; False where a queue with ``DiscardOldest`` is
@@ -375,11 +365,12 @@ class DestinationQueue:
     def expiry(self) -> float | None:
         """When (monotonic) the first loaded entry's lifetime ends; None without one, or while it
         does not count (D.2)."""
-        first = self.waiting.first()
-        if first is None or not self.lifetime or self.health.hold is not None:
+        front, pauses = self.waiting.front, self.health.pauses
+        if not front or not self.lifetime or self.health.hold is not None:
             return None
-        accepted_at = first.indication.accepted_at
-        return accepted_at + self.lifetime + self.health.pauses.since(accepted_at)
+        accepted_at = front[0].indication.accepted_at
+        paused = pauses.since(accepted_at) if pauses.spells else 0.0
+        return accepted_at + self.lifetime + paused
 
     @property
     def free_places(self) -> int:
@@ -552,19 +543,34 @@ class DestinationQueue:
         self.schedule(None)
         self.close_handlers()
 
-    def record(
-        self, entry: QueueEntry, outcome: DeliveryOutcome, *, at: float, seconds: float
-    ) -> None:
-        """Count an attempt that has ended; ``at``: when it began, in seconds since the epoch."""
-        number = self.sequence.sequence_number(entry.number)
-        self.statistics.record(entry, outcome, number=number, at=at, seconds=seconds)
-
     def surrender(self) -> tuple[list[QueueEntry], CompactEntries]:
         """Give up and return all entries, in flight first."""
         flying = list(self.flying)
         self.flying.clear()
         waiting, packed = self.waiting.surrender()
         return flying + waiting, packed
+
+    def state(self, *, offset: float) -> QueueState:
+        """Return what must be known after a restart; ``offset`` is the journal's."""
+        health, pauses, hold = self.health, self.health.pauses, self.health.hold
+        flying = [(entry.number, entry.attempts) for entry in self.flying if entry.attempts]
+        return QueueState(
+            destination=self.index,
+            listener=self.listener,
+            sends_identifiers=self.sends_identifiers,
+            epoch=self.sequence.epoch,
+            base=self.sequence.base,
+            next_number=self.sequence.next_number,
+            failures=health.failures,
+            next_attempt_at=shifted(health.next_attempt_at, offset),
+            failing_since=shifted(health.failing_since, offset),
+            paused_since=shifted(pauses.began, offset),
+            pauses=tuple((begin + offset, end + offset) for begin, end in pauses.spells),
+            attempts=(*flying, *self.waiting.tried(in_order=self._in_order)),
+            gaps=self.gaps.records(),
+            troubled_since=shifted(health.troubled_since, offset),
+            hold=None if hold is None else (hold.cause.value, hold.message, hold.since + offset),
+        )
 
 
 def _is_ordered(indication: Indication) -> bool:

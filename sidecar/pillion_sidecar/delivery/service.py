@@ -5,18 +5,17 @@ settles them. All on one event loop, so nothing here is locked.
 """
 
 import random
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.delivery.admission import Admission
+from pillion_sidecar.delivery.backlog import Packing
 from pillion_sidecar.delivery.dispatcher import Dispatcher
 from pillion_sidecar.delivery.entries import Subscription
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.queue_state import queue_state
 from pillion_sidecar.delivery.settlement import DiscardReports, NoDiscardList, Settlements
 from pillion_sidecar.delivery.shutdown import Shutdown
-from pillion_sidecar.delivery.staging import CommitStaging
 from pillion_sidecar.delivery.subscription_table import FailureTriggers
 from pillion_sidecar.delivery.table import (
     AttemptObserver,
@@ -24,14 +23,15 @@ from pillion_sidecar.delivery.table import (
     HandlerFactory,
     TooManyDestinations,
 )
-from pillion_sidecar.indication import DiscardReason, Indication, Refusal, Target, Tracker
+from pillion_sidecar.indication import DiscardReason, Indication, Tracker
 from pillion_sidecar.journal.ports import (
+    NO_NUMBER,
     DiscardList,
     Journal,
+    JournalOwner,
     Place,
     QueueState,
     Recovered,
-    SubscriptionRecord,
 )
 
 
@@ -82,32 +82,15 @@ class DeliveryService:
         what was recovered. Until then nothing is offered."""
         self._is_open = True
         self._journal = journal
-        self._staging = CommitStaging(
+        packing = Packing(
             journal, subscription_at=self._table.subscriptions.at, followers=self._followers
         )
         self._settlements = Settlements(
-            staging=self._staging,
+            journal=journal,
+            packing=packing,
             call_soon=self._call_soon,
             arrange=self.arrange,
             reports=self._reports,
-        )
-        self._admission = Admission(
-            clock=self._clock,
-            table=self._table,
-            staging=self._staging,
-            settlements=self._settlements,
-            arrange=self.arrange,
-            call_soon=self._call_soon,
-        )
-        self._shutdown = Shutdown(
-            clock=self._clock,
-            timers=self._timers,
-            table=self._table,
-            staging=self._staging,
-            settlements=self._settlements,
-            admission=self._admission,
-            hasten=self.hasten,
-            arrange=self.arrange,
         )
         self._dispatcher = Dispatcher(
             clock=self._clock,
@@ -117,30 +100,41 @@ class DeliveryService:
             settlements=self._settlements,
             observer=self._observer,
             draw=self._draw,
-            shutdown=self._shutdown,
             triggers=self._triggers,
         )
-        self._table.open(journal, recovered, packing=self._staging, draw=self._draw)
-        self._recovered: Recovered | None = recovered
-
-    def journal_listener(
-        self,
-        *,
-        groups: Callable[[], bytes],
-        identity: Callable[[bytes], tuple[DiscardReason | None, str] | None],
-        failed: Callable[[OSError], None],
-    ) -> "JournalListener":
-        """Return whom the journal asks: delivery, and for message groups, for how an identity ended
-        and for a failed disk those that are given here (see ``JournalOwner``)."""
-        return JournalListener(
+        self._admission = Admission(
+            clock=self._clock,
             table=self._table,
-            staging=self._staging,
+            journal=journal,
+            settlements=self._settlements,
+            arrange=self._dispatcher.arrange,
+            call_soon=self._call_soon,
+        )
+        self._shutdown = self._dispatcher.shutdown = Shutdown(
+            clock=self._clock,
+            timers=self._timers,
+            table=self._table,
+            journal=journal,
             settlements=self._settlements,
             admission=self._admission,
-            groups=groups,
-            identity=identity,
-            failed=failed,
+            hasten=self.hasten,
+            arrange=self._dispatcher.arrange,
         )
+        self._table.open(journal, recovered, packing=packing, draw=self._draw)
+        self._recovered: Recovered | None = recovered
+        # Parts of ``indication.Queues`` and ``JournalOwner`` that one owner implements alone.
+        admission = self._admission
+        self.offer, self.hold, self.have_ended = (
+            admission.offer,
+            admission.hold,
+            admission.have_ended,
+        )
+        self.release, self.discard_held = admission.release, admission.discard_held
+        self.end_group = admission.releases.end_group
+        self.end_other_groups = admission.releases.end_other_groups
+        self.committed = admission.committed
+        self.subscription_records = self._table.subscriptions.records
+        self.barrier = journal.barrier
 
     # ------------------------------------------------------------------ configuration
 
@@ -176,29 +170,7 @@ class DeliveryService:
             self._settlements.pending += queue.depth
             self.purge_removed(queue)
 
-    # ------------------------------------------------------------------ intake's side
-
-    def offer(
-        self, indication: Indication, targets: Sequence[Target], *, completes: bool = False
-    ) -> Refusal | None:
-        """See ``indication.Queues``."""
-        return self._admission.offer(indication, targets, completes=completes)
-
-    def hold(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
-        """See ``indication.Queues``."""
-        return self._admission.hold(indication, targets)
-
-    def have_ended(self, targets: Sequence[Target]) -> bool:
-        """See ``indication.Queues``."""
-        return self._admission.have_ended(targets)
-
-    def release(self, indication: Indication) -> None:
-        """See ``indication.Queues``."""
-        self._admission.release(indication)
-
-    def discard_held(self, indication: Indication, reason: DiscardReason) -> None:
-        """See ``indication.Queues``."""
-        self._admission.discard_held(indication, reason)
+    # ------------------------------------------------------------------ what others ask
 
     def lose(self, indication: Indication, destination: str) -> None:
         """See ``indication.Queues``."""
@@ -206,25 +178,9 @@ class DeliveryService:
         if queue is not None:
             self._settlements.lose(queue, indication)
 
-    def end_group(self, run: int) -> None:
-        """See ``indication.Queues``."""
-        self._admission.releases.end_group(run)
-
-    def end_other_groups(self, runs: Set[int]) -> None:
-        """See ``indication.Queues``."""
-        self._admission.releases.end_other_groups(runs)
-
-    def barrier(self, done: Callable[[], None]) -> None:
-        """See ``indication.Queues``."""
-        self._journal.barrier(done)
-
-    # ------------------------------------------------------------------ attempts
-
     def arrange(self, queue: DestinationQueue) -> None:
         """See :class:`Dispatcher`."""
         self._dispatcher.arrange(queue)
-
-    # ------------------------------------------------------------------ settlement
 
     def purge_subscription(self, queue: DestinationQueue, subscription: Subscription) -> None:
         """Discard what waits for a subscription that is no longer active (S0.10)."""
@@ -329,70 +285,47 @@ class DeliveryService:
             self._shutdown.close()
             self._reports.count()
 
+    # ------------------------------------------------------------------ what the journal asks
 
-class JournalListener:
-    """What a journal asks and tells; implements ``JournalOwner``."""
-
-    def __init__(
+    def journal_listener(
         self,
         *,
-        table: DestinationTable,
-        staging: CommitStaging,
-        settlements: Settlements,
-        admission: Admission,
         groups: Callable[[], bytes],
         identity: Callable[[bytes], tuple[DiscardReason | None, str] | None],
         failed: Callable[[OSError], None],
-    ) -> None:
-        self._table = table
-        self._staging = staging
-        self._settlements = settlements
-        self._admission = admission
-        self._groups = groups
-        self._identity = identity
-        self._failed = failed
-
-    def groups(self) -> bytes:
-        """See ``JournalOwner``."""
-        return self._groups()
-
-    def identity(self, digest: bytes) -> tuple[DiscardReason | None, str] | None:
-        """See ``JournalOwner``."""
-        return self._identity(digest)
+    ) -> JournalOwner:
+        """Return whom the journal asks: this service, which has three of the answers from these."""
+        self.groups, self.identity, self._journal_failed = groups, identity, failed
+        return self
 
     def failed(self, error: OSError) -> None:
         """See ``JournalOwner``: what the journal has is not known any more."""
-        self._staging.failed = True
-        self._failed(error)
+        self._shutdown.journal_failed = True
+        self._journal_failed(error)
 
-    def committed(self, through: int) -> None:
+    def unsettled(self, indication_id: int, places: Sequence[Place]) -> Sequence[Place]:
         """See ``JournalOwner``."""
-        self._admission.committed(through)
-
-    def pending(self, indication_id: int, places: Sequence[Place]) -> Sequence[Place]:
-        """See ``JournalOwner``."""
-        return self._staging.pending(indication_id, places, holds=self._holds)
+        if indication_id in self._admission.held:
+            return places
+        return [place for place in places if place.number != NO_NUMBER and self._holds(place)]
 
     def _holds(self, place: Place) -> bool:
         queues = self._table.queues_at(place.destination)
-        return any(queue.holds(place.number) for queue in queues) or self._settlements.holds(
+        return any(queue.holds(place.number) for queue in queues) or self._settlements.turns.holds(
             place.destination, place.number
         )
 
     def moved(self, indication_id: int, places: Sequence[Place], position: int, size: int) -> None:
         """See ``JournalOwner``."""
-        if self._staging.move_held(indication_id, position, size):
+        if (held := self._admission.held.get(indication_id)) is not None:
+            held[0].position, held[0].size = position, size
             return
         for place in places:
             queues = self._table.queues_at(place.destination)
             if not any(queue.move(place.number, position, size) for queue in queues):
-                self._settlements.move(place.destination, place.number, position, size)
-
-    def subscription_records(self) -> list[SubscriptionRecord]:
-        """See ``JournalOwner``."""
-        return self._table.subscriptions.records()
+                self._settlements.turns.move(place.destination, place.number, position, size)
 
     def queue_states(self) -> list[QueueState]:
         """See ``JournalOwner``."""
-        offset = self._staging.journal.offset
-        return [queue_state(queue, offset=offset) for queue in self._table.all_queues()]
+        offset = self._journal.offset
+        return [queue.state(offset=offset) for queue in self._table.all_queues()]

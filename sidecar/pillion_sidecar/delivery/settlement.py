@@ -11,15 +11,14 @@ from datetime import UTC, datetime
 from functools import partial
 
 from pillion_sidecar.clock import Clock, Timer, Timers
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.backlog import CompactEntries, CompactEntry, Packing
 from pillion_sidecar.delivery.entries import QueueEntry
-from pillion_sidecar.delivery.gaps import run_of
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.queue_state import queue_state
-from pillion_sidecar.delivery.staging import CommitStaging
+from pillion_sidecar.delivery.sequence import run_of
 from pillion_sidecar.indication import DiscardReason, Indication
-from pillion_sidecar.journal.ports import NO_NUMBER, Discard, DiscardList, Place
+from pillion_sidecar.journal.ports import NO_NUMBER, Discard, DiscardList, Journal, Place
 
 #: Seconds between two counts.
 PERIOD_SECONDS = 10.0
@@ -164,9 +163,8 @@ class DiscardTurns:
         self._discard = discard
         self._packing = packing
         self._batches: deque[_Batch] = deque()
-        # The same by index, in the same order: asked for each settlement, and of each place that
-        # the journal looks at.
-        self._of: dict[int, list[_Batch]] = {}
+        #: The same by the journal's index, in the same order.
+        self.by_index: dict[int, list[_Batch]] = {}
         # What is being read back, and of which batch.
         self._loading: list[CompactEntry] = []
         self._loading_of: _Batch | None = None
@@ -181,7 +179,7 @@ class DiscardTurns:
     ) -> None:
         """Discard ``entries`` and then ``packed``: the first at once where nothing else is being
         discarded."""
-        of_index = self._of.setdefault(queue.index, [])
+        of_index = self.by_index.setdefault(queue.index, [])
         before = of_index[-1] if of_index else None
         if (
             packed is not None
@@ -228,19 +226,15 @@ class DiscardTurns:
         return any(
             batch.packed.index(number) is not None
             or any(entry.number == number for entry in batch.entries)
-            for batch in self._of.get(index, ())
+            for batch in self.by_index.get(index, ())
         ) or (self._is_loading(index) and any(one.number == number for one in self._loading))
 
     def _is_loading(self, index: int) -> bool:
         return self._loading_of is not None and self._loading_of.queue.index == index
 
-    def is_busy(self, index: int) -> bool:
-        """Whether any entry of the queue with this index is being discarded."""
-        return index in self._of
-
     def move(self, index: int, number: int, position: int, size: int) -> None:
         """Note that an entry's indication lies elsewhere."""
-        for batch in self._of.get(index, ()):
+        for batch in self.by_index.get(index, ()):
             batch.packed.move(number, position)
             for entry in batch.entries:
                 if entry.number == number:
@@ -270,10 +264,10 @@ class DiscardTurns:
 
     def _pop(self) -> None:
         batch = self._batches.popleft()
-        of_index = self._of[batch.queue.index]
+        of_index = self.by_index[batch.queue.index]
         of_index.remove(batch)
         if not of_index:
-            del self._of[batch.queue.index]
+            del self.by_index[batch.queue.index]
         if batch.reads and batch.queue.end_reading_discards():
             self._finished(batch.queue)
 
@@ -301,7 +295,8 @@ class Settlements:
     def __init__(
         self,
         *,
-        staging: CommitStaging,
+        journal: Journal,
+        packing: Packing,
         call_soon: Callable[[Callable[[], None]], object],
         arrange: Callable[[DestinationQueue], None],
         reports: DiscardReports,
@@ -310,9 +305,11 @@ class Settlements:
         whose discards are read."""
         #: (Indication, subscription) pairs that are not settled.
         self.pending = 0
-        self._staging = staging
-        self._turns = DiscardTurns(
-            call_soon=call_soon, discard=self.discard, packing=staging, finished=arrange
+        self._journal = journal
+        self._in_memory = journal.durability is Durability.MEMORY
+        #: What is being discarded.
+        self.turns = DiscardTurns(
+            call_soon=call_soon, discard=self.discard, packing=packing, finished=arrange
         )
         # The queues at which an ordered group has ended, by its run.
         self._gaps: dict[int, set[DestinationQueue]] = {}
@@ -320,22 +317,37 @@ class Settlements:
         self._emptied: set[asyncio.Event] = set()
 
     def settle(
-        self, queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason | None
+        self,
+        queue: DestinationQueue,
+        entry: QueueEntry,
+        reason: DiscardReason | None,
+        *,
+        left: int | None = None,
     ) -> None:
-        """An entry that was taken is delivered, or discarded where there is a reason."""
+        """An entry that was taken is delivered, or discarded where there is a reason.
+
+        ``left``: how many entries of the indication remain, where the journal has been told.
+        """
         indication = entry.indication
-        if self._staging.in_memory:
-            left = indication.unsettled - 1
+        if left is not None:
+            indication.unsettled = left
+        elif self._in_memory:
+            indication.unsettled -= 1
         else:
-            left = self._staging.journal.settle(
+            indication.unsettled = self._journal.settle(
                 Place(queue.index, entry.subscription.index, entry.number),
                 indication,
                 reason,
                 through=reason is None
                 and queue.settles_through(entry)
-                and not self._turns.is_busy(queue.index),
+                and queue.index not in self.turns.by_index,
             )
-        self._tell(queue, indication, reason, left=left)
+        self.pending -= 1
+        for tracker in indication.trackers:
+            tracker.settled(indication, queue.name, reason)
+        if not self.pending:
+            for emptied in self._emptied:
+                emptied.set()
 
     def discard(self, queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason) -> None:
         """Discard an entry that was taken: counted, listed, logged, told.
@@ -369,7 +381,7 @@ class Settlements:
             # At once: what is behind them may be taken before their turn.
             if entry.indication.member is not None:
                 self.lose(queue, entry.indication)
-        self._turns.add(queue, entries, reason, packed=packed)
+        self.turns.add(queue, entries, reason, packed=packed)
 
     # ------------------------------------------------------------------ ordered groups (S1.5)
 
@@ -403,8 +415,7 @@ class Settlements:
             self.end_group(run)
 
     def _note(self, queue: DestinationQueue) -> None:
-        journal = self._staging.journal
-        journal.note(queue_state(queue, offset=journal.offset))
+        self._journal.note(queue.state(offset=self._journal.offset))
 
     def discard_held(
         self,
@@ -413,42 +424,12 @@ class Settlements:
         reason: DiscardReason,
     ) -> None:
         """Discard an indication that never came to its queues (S1.6)."""
-        self._staging.journal.end_hold(indication, reason)
+        self._journal.end_hold(indication, reason)
         left = len(entries)
         for queue, entry in entries:
             left -= 1
             self._reports.tell(queue, entry, reason)
-            self._tell(queue, indication, reason, left=left)
-
-    def _tell(
-        self,
-        queue: DestinationQueue,
-        indication: Indication,
-        reason: DiscardReason | None,
-        *,
-        left: int,
-    ) -> None:
-        self.pending -= 1
-        indication.unsettled = left
-        for tracker in indication.trackers:
-            tracker.settled(indication, queue.name, reason)
-        if not self.pending:
-            for emptied in self._emptied:
-                emptied.set()
-
-    # ------------------------------------------------------------------ what is being discarded
-
-    def holds(self, index: int, number: int) -> bool:
-        """Whether an entry of the queue with this index is being discarded, and not settled yet."""
-        return self._turns.holds(index, number)
-
-    def move(self, index: int, number: int, position: int, size: int) -> None:
-        """Note that the indication of an entry that is being discarded lies elsewhere."""
-        self._turns.move(index, number, position, size)
-
-    def finish(self) -> Iterator[None]:
-        """Discard what is being discarded, one entry at each step."""
-        return self._turns.finish()
+            self.settle(queue, entry, reason, left=left)
 
     # ------------------------------------------------------------------ waiting
 

@@ -8,14 +8,15 @@ from typing import Protocol
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.schema.destination import ListenerDestination
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.delivery import events
 from pillion_sidecar.delivery.admission import Admission
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.relay import as_handed_over
 from pillion_sidecar.delivery.settlement import DISCARDS_PER_TURN, Settlements
-from pillion_sidecar.delivery.staging import CommitStaging
 from pillion_sidecar.delivery.table import DestinationTable
 from pillion_sidecar.indication import DiscardReason
+from pillion_sidecar.journal.ports import Journal
 
 #: The least seconds that a gateway has to answer, whatever is left of the grace period.
 LEAST_TIMEOUT = 1.0
@@ -128,7 +129,7 @@ class Shutdown:
         clock: Clock,
         timers: Timers,
         table: DestinationTable,
-        staging: CommitStaging,
+        journal: Journal,
         settlements: Settlements,
         admission: Admission,
         hasten: Callable[[], None],
@@ -137,7 +138,9 @@ class Shutdown:
         self._clock = clock
         self._timers = timers
         self._table = table
-        self._staging = staging
+        self._keeps = journal.durability is Durability.DISK
+        #: Whether the journal has failed, so that it is not known what it keeps.
+        self.journal_failed = False
         self._settlements = settlements
         self._admission = admission
         self._hasten = hasten
@@ -236,7 +239,7 @@ class Shutdown:
     async def give_up(self) -> None:
         """Take nothing more, and discard what is in memory alone, in turns of the event loop;
         nothing where the journal keeps it."""
-        if self._staging.packs:
+        if self._keeps:
             return
         self._admission.close()
         for count, _ in enumerate(self._rest, 1):
@@ -247,22 +250,22 @@ class Shutdown:
         """Stop, with one line for each destination that something is left for (S0.14). What is in
         memory alone and was not given up yet is discarded; what the journal has stays there."""
         self._admission.close()
-        deque(self._settlements.finish(), maxlen=0)
+        deque(self._settlements.turns.finish(), maxlen=0)
         self._table.subscriptions.close()
-        if not self._staging.packs:
+        if not self._keeps:
             deque(self._rest, maxlen=0)
         for queue in list(self._table.all_queues()):
             self._table.retire(queue)
-            if not self._staging.packs:
+            if not self._keeps:
                 if left := queue.statistics.discarded[DiscardReason.SHUTDOWN]:
                     events.left_at_shutdown(queue, left)
             elif left := queue.depth + queue.reserved:
-                is_kept = not self._staging.failed
-                (events.kept_at_shutdown if is_kept else events.left_at_shutdown)(queue, left)
+                tell = events.left_at_shutdown if self.journal_failed else events.kept_at_shutdown
+                tell(queue, left)
 
     def _give_up(self) -> Iterator[None]:
         """Discard what is in memory alone, one entry at each step."""
-        yield from self._settlements.finish()
+        yield from self._settlements.turns.finish()
         yield from self._admission.give_up()
         for queue in self._table.all_queues():
             entries, _ = queue.surrender()

@@ -102,6 +102,8 @@ class SubscriptionTable:
         self._queue = queue
         self._purge = purge
         self._subscriptions: dict[str, Subscription] = {}
+        #: The subscription with a name.
+        self.get = self._subscriptions.get
         # Those that ended too, since entries may still name them.
         self._at: dict[int, Subscription] = {}
         #: The least ``failureTriggerTimeIntervalSeconds`` of those with an ``onFatalErrorPolicy``.
@@ -113,10 +115,6 @@ class SubscriptionTable:
         self._recovered = recovered.subscriptions
         # Of those that the first revision has not taken over.
         self._records = dict(recovered.subscription_records)
-
-    def get(self, name: str) -> Subscription | None:
-        """The subscription with a name."""
-        return self._subscriptions.get(name)
 
     def at(self, index: int) -> Subscription:
         """The subscription with one of the journal's indices, ended where it is there no more."""
@@ -139,7 +137,8 @@ class SubscriptionTable:
 
     def apply(self, resources: Mapping[str, IndicationSubscription]) -> None:
         """Make the subscriptions what a revision says."""
-        before, self._subscriptions = self._subscriptions, {}
+        before = dict(self._subscriptions)
+        self._subscriptions.clear()
         for name, resource in resources.items():
             known = before.pop(name, None)
             if known is not None and (known.resource is resource or known.resource == resource):

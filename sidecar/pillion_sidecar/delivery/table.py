@@ -14,21 +14,16 @@ from pillion_sidecar.config.schema.destination import (
     SequenceIdentifiers as SequenceIdentifiersPolicy,
 )
 from pillion_sidecar.delivery import events
-from pillion_sidecar.delivery.backlog import Backlog, Packing
+from pillion_sidecar.delivery.backlog import Backlog, CompactEntries, Packing
 from pillion_sidecar.delivery.entries import QueueEntry, Subscription
-from pillion_sidecar.delivery.handler import Handler
+from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
 from pillion_sidecar.delivery.queue import DestinationQueue
-from pillion_sidecar.delivery.queue_state import (
-    NoHandler,
-    gone_destination,
-    queue_state,
-    restore_queue,
-)
 from pillion_sidecar.delivery.relay import as_delivered, same_listener
 from pillion_sidecar.delivery.sequence import SequenceIdentifiers
 from pillion_sidecar.delivery.subscription_table import SubscriptionTable
-from pillion_sidecar.indication import Target
-from pillion_sidecar.journal.ports import Journal, Recovered, RecoveredQueue
+from pillion_sidecar.indication import Indication, Target
+from pillion_sidecar.journal.ports import Journal, QueueState, Recovered, RecoveredQueue
+from pillion_sidecar.protocols import FALLBACK
 
 #: Makes the handler of a destination.
 HandlerFactory: TypeAlias = Callable[[ListenerDestination], Handler]
@@ -86,8 +81,9 @@ class DestinationTable:
         self.subscriptions = SubscriptionTable(
             clock=clock, timers=timers, queue=self._queues.get, purge=actions.purge_subscription
         )
-        # The newest of each of the journal's indices.
         self._queue_at: dict[int, DestinationQueue] = {}
+        #: The newest queue with one of the journal's indices.
+        self.queue_at = self._queue_at.get
 
     def open(
         self,
@@ -108,13 +104,9 @@ class DestinationTable:
         skipped = int(draw() * SKIPPED_EPOCHS) if recovered.next_epoch else 0
         self._epochs = itertools.count(recovered.next_epoch + skipped)
 
-    def queue_at(self, index: int) -> DestinationQueue | None:
-        """The queue with one of the journal's indices."""
-        return self._queue_at.get(index)
-
     def queues_at(self, index: int) -> list[DestinationQueue]:
         """The queues with one of the journal's indices: another may drain behind the first."""
-        newest = self._queue_at.get(index)
+        newest = self.queue_at(index)
         others = [queue for queue in self._draining if queue.index == index]
         return others if newest is None or newest in others else [newest, *others]
 
@@ -229,20 +221,47 @@ class DestinationTable:
             durability=self._journal.durability,
             index=index,
         )
-        before = self._queue_at.get(index)
+        before = self.queue_at(index)
         if before is not None:
             queue.follow(before)
         self._queue_at[index] = queue
         return queue
 
     def _restore(self, queue: DestinationQueue, found: RecoveredQueue) -> None:
-        restore_queue(
-            queue,
-            found,
-            damaged=self._recovered.damaged,
-            offset=self._journal.offset,
-            now=self._clock.monotonic(),
+        """Give a new queue what the journal found of it.
+
+        Its sequence context goes on, unless the journal is damaged or the listener is another one
+        (D.2).
+        """
+        state = found.state
+        back = CompactEntries(
+            ids=found.ids,
+            positions=found.positions,
+            numbers=found.numbers,
+            subscriptions=found.subscriptions,
         )
+        queue.waiting.restore(back, attempts={} if state is None else dict(state.attempts))
+        queue.statistics.note_depth(queue.depth)
+        if state is not None:
+            queue.remember_listener(state.listener)
+        if state is None or self._recovered.damaged or not _goes_on(state, queue, found):
+            queue.sequence.continue_from(found.next_number)
+            queue.renumber()
+        else:
+            queue.sequence.resume(epoch=state.epoch, base=state.base, next_number=found.next_number)
+        if state is not None:
+            queue.gaps.restore(state.gaps)
+            queue.health.restore(
+                state,
+                offset=self._journal.offset,
+                now=self._clock.monotonic(),
+                longest_wait=max(
+                    queue.retry.maximum_interval_seconds, queue.retry.interval_seconds
+                ),
+                is_empty=not queue.depth,
+            )
+        if queue.depth:
+            events.recovered(queue, queue.depth)
 
     def orphans(self) -> list[DestinationQueue]:
         """Return the queues of the run before whose destinations the first revision does not have:
@@ -250,7 +269,7 @@ class DestinationTable:
         orphans = []
         for found in self._recovered.queues.values():
             queue = self._make_queue(
-                gone_destination(found), index=found.index, service="", handler=NoHandler()
+                _gone_destination(found), index=found.index, service="", handler=_NoHandler()
             )
             queue.remove()
             self._restore(queue, found)
@@ -260,7 +279,7 @@ class DestinationTable:
 
     def note(self, queue: DestinationQueue) -> None:
         """Tell the journal what has become of a queue."""
-        self._journal.note(queue_state(queue, offset=self._journal.offset))
+        self._journal.note(queue.state(offset=self._journal.offset))
 
     def _change(
         self,
@@ -350,6 +369,33 @@ class DestinationTable:
                 queues[0].own_index()
         else:
             del self._queues[queue.name]
+
+
+def _goes_on(state: QueueState, queue: DestinationQueue, found: RecoveredQueue) -> bool:
+    """Whether a queue's listener knows the context of the run before, and all that waits is of it:
+    what a queue left that drained beside the last one is older."""
+    began = queue.sends_identifiers and not state.sends_identifiers
+    is_older = len(found.numbers) > 0 and found.numbers[0] < state.base
+    return same_listener(state.listener, queue.listener) and not began and not is_older
+
+
+def _gone_destination(found: RecoveredQueue) -> ListenerDestination:
+    """Return what stands for a destination that is there no more."""
+    name = found.name or f"(destination {found.index}, whose name is lost)"
+    return ListenerDestination(name=name, uid=found.uid, destination="", protocol=FALLBACK)
+
+
+class _NoHandler:
+    """That of a destination which is there no more."""
+
+    def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
+        raise AssertionError("a queue without a destination delivers nothing")
+
+    def prepare(self, indication: Indication) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 def sole_destinations(configuration: Configuration) -> set[str]:

@@ -430,7 +430,7 @@ class DiskJournal:
     def still_pending(self, found: Found) -> Sequence[Place] | None:
         if found.flags & _HELD:
             return found.places if found.id in self._held else None
-        return (found.places and self.owner.pending(found.id, found.places)) or None
+        return (found.places and self.owner.unsettled(found.id, found.places)) or None
 
     def moved(
         self, found: Found, places: Sequence[Place], *, old_position: int, position: int, size: int

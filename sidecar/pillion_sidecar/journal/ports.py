@@ -208,7 +208,7 @@ class JournalOwner(Protocol):
     def committed(self, through: int) -> None:
         """All indications with an id up to ``through`` are on disk."""
 
-    def pending(self, indication_id: int, places: Sequence[Place]) -> Sequence[Place]:
+    def unsettled(self, indication_id: int, places: Sequence[Place]) -> Sequence[Place]:
         """Return those of an indication's places that are not settled; for a held one all."""
 
     def moved(self, indication_id: int, places: Sequence[Place], position: int, size: int) -> None:

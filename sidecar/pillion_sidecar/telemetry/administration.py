@@ -25,10 +25,10 @@ from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.connections import ended_with_client
 from pillion_sidecar.delivery.entries import Subscription
 from pillion_sidecar.delivery.handler import DeliveryOutcome, Hold
+from pillion_sidecar.delivery.health import AttemptRecord
 from pillion_sidecar.delivery.queue import DestinationQueue
 from pillion_sidecar.delivery.retry import first_loss_due
 from pillion_sidecar.delivery.service import DeliveryService
-from pillion_sidecar.delivery.statistics import AttemptRecord
 from pillion_sidecar.filewatch import Unusable, read_bounded
 from pillion_sidecar.http_errors import (
     MOST_SHOWN,

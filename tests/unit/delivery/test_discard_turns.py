@@ -30,7 +30,7 @@ def test_what_is_read_back_at_the_end_is_still_the_journals_to_ask_for() -> None
     deliverer.service.close()
     listener = deliverer.journal_listener()
     # A commit that was under way brings copies of the compaction before the read comes back.
-    assert listener.pending(place.number + 1, [place]) == [place]
+    assert listener.unsettled(place.number + 1, [place]) == [place]
     listener.moved(place.number + 1, [place], 77, 10)
     journal.finish_loads()
     assert deliverer.service.pending == 0

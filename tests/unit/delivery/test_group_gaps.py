@@ -8,7 +8,7 @@ import pytest
 from pillion_sidecar.config.schema.common import QueueFullPolicy
 from pillion_sidecar.config.schema.destination import DeliverThrough, Ordering, RetryPolicy
 from pillion_sidecar.delivery.backlog import FRONT_ENTRIES
-from pillion_sidecar.delivery.gaps import MAXIMUM_GAPS
+from pillion_sidecar.delivery.sequence import MAXIMUM_GAPS
 from pillion_sidecar.indication import DiscardReason, GroupMember
 from support.delivery import (
     ERROR,

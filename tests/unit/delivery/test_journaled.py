@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from pillion_sidecar.config.schema.common import QueueFullPolicy
 from pillion_sidecar.config.schema.destination import Ordering, RemovalPolicy
 from pillion_sidecar.delivery.backlog import FRONT_ENTRIES
-from pillion_sidecar.delivery.queue_state import queue_state
 from pillion_sidecar.indication import DiscardReason, Indication, Target
 from pillion_sidecar.journal.ports import (
     Place,
@@ -377,7 +376,7 @@ def test_a_record_that_is_copied_forward_is_found_where_it_is(deliverer, journal
     deliverer.advance(31)
     settle_loads(deliverer, journal)
     assert deliverer.service.pending == 0
-    assert not deliverer.journal_listener().pending(moved, journal.records[moved][1])
+    assert not deliverer.journal_listener().unsettled(moved, journal.records[moved][1])
 
 
 def test_a_record_that_is_copied_forward_while_it_is_read_is_found_where_it_is(deliverer, journal):
@@ -542,7 +541,7 @@ def test_another_spelling_of_a_listener_keeps_its_context(deliverer, journal, ur
     journal.commit(1)
     deliverer.run()
     queue = deliverer.queue("ops")
-    noted = queue_state(queue, offset=journal.offset)
+    noted = queue.state(offset=journal.offset)
     journal.note(replace(noted, listener=f"CIM-XML {url}"))
     again = restarted(journal)
     again.apply([destination("ops", destination="http://ops.example:5988")])

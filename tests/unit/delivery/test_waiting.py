@@ -2,70 +2,64 @@
 
 from collections.abc import Callable, Sequence
 
+from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.delivery.backlog import (
     FRONT_ENTRIES,
     FRONT_LOW,
     Backlog,
     CompactEntries,
-    CompactEntry,
+    Packing,
 )
 from pillion_sidecar.delivery.entries import QueueEntry, Subscription
 from pillion_sidecar.indication import Indication
+from pillion_sidecar.journal.memory import MemoryJournal
+from pillion_sidecar.testing import FakeTime
 from support.delivery import subscription
 
 
-class Packing:
-    """Keeps what is packed; reads it back when it is told to."""
+class Bodies(MemoryJournal):
+    """Keeps the indications of entries; reads them back when it is told to."""
 
-    def __init__(self, *, packs: bool = True) -> None:
-        self.packs = packs
+    def __init__(self, *, durability: Durability) -> None:
+        super().__init__(clock=FakeTime())
+        self.durability = durability
         self.subscriptions = [
             Subscription(subscription(f"s{index}", "ops"), began_at=0.0, index=index)
             for index in range(2)
         ]
         self.kept: dict[int, Indication] = {}
-        self.loads: list[tuple[Sequence[CompactEntry], Callable[[Sequence[Indication]], None]]] = []
+        self.loads: list[tuple[Sequence[int], Callable[[Sequence[Indication | None]], None]]] = []
 
     def entry(self, number: int) -> QueueEntry:
-        indication = Indication(
+        self.kept[number] = Indication(
             body=b"", class_name="CIM_AlertIndication", accepted_at=0.0, id=number, position=number
         )
-        return QueueEntry(indication, self.subscriptions[number % 2], number)
-
-    def pack(self, entry: QueueEntry) -> CompactEntry:
-        self.kept[entry.number] = entry.indication
-        return CompactEntry(
-            entry.indication.id,
-            entry.indication.position,
-            entry.number,
-            entry.subscription.index,
-            0,
-        )
+        return QueueEntry(self.kept[number], self.subscriptions[number % 2], number)
 
     def load(
-        self, packed: Sequence[CompactEntry], done: Callable[[Sequence[Indication]], None]
+        self, positions: Sequence[int], done: Callable[[Sequence[Indication | None]], None]
     ) -> None:
-        self.loads.append((packed, done))
-
-    def unpack(self, packed: CompactEntry, indication: Indication) -> QueueEntry:
-        return QueueEntry(indication, self.subscriptions[packed.subscription], packed.number)
+        self.loads.append((positions, done))
 
     def read(self) -> list[int]:
         """Hand over what the oldest load asks for; return its numbers."""
-        packed, done = self.loads.pop(0)
-        done([self.kept[one.number] for one in packed])
-        return [one.number for one in packed]
+        numbers, done = self.loads.pop(0)
+        done([self.kept[one] for one in numbers])
+        return list(numbers)
 
 
 class Row:
     """Waiting entries with numbers from 0, and how often an empty front was filled."""
 
     def __init__(self, count: int, *, packs: bool = True) -> None:
-        self.packing = Packing(packs=packs)
+        self.journal = Bodies(durability=Durability.DISK if packs else Durability.MEMORY)
+        self.packing = Packing(
+            self.journal, subscription_at=self.journal.subscriptions.__getitem__, followers=()
+        )
         self.filled = 0
         self.entries = Backlog(packing=self.packing, loaded=self._loaded)
         for number in range(count):
-            self.entries.append(self.packing.entry(number))
+            self.entries.append(self.journal.entry(number))
 
     def _loaded(self) -> None:
         self.filled += 1
@@ -88,7 +82,7 @@ def test_only_the_front_is_loaded_and_what_comes_later_stays_behind_it() -> None
     row = Row(FRONT_ENTRIES + 10)
     assert row.front == list(range(FRONT_ENTRIES))
     row.take(1)
-    row.entries.append(row.packing.entry(500))
+    row.entries.append(row.journal.entry(500))
     assert row.all == [*range(1, FRONT_ENTRIES + 10), 500]
     assert len(row.front) == FRONT_ENTRIES - 1
     assert len(row.entries) == FRONT_ENTRIES + 10
@@ -98,27 +92,27 @@ def test_without_a_journal_that_holds_bodies_all_are_loaded() -> None:
     row = Row(10 * FRONT_ENTRIES, packs=False)
     assert len(row.front) == 10 * FRONT_ENTRIES
     row.entries.keep_loaded(3)
-    row.entries.append(row.packing.entry(9999))
+    row.entries.append(row.journal.entry(9999))
     assert len(row.front) == 10 * FRONT_ENTRIES + 1
     row.take(10 * FRONT_ENTRIES + 1)
-    assert not row.packing.loads
+    assert not row.journal.loads
 
 
 def test_more_is_read_once_few_are_left_and_once_only() -> None:
     row = Row(3 * FRONT_ENTRIES)
     row.take(FRONT_ENTRIES - FRONT_LOW - 1)
-    assert not row.packing.loads
+    assert not row.journal.loads
     row.take(1)
-    assert len(row.packing.loads) == 1
+    assert len(row.journal.loads) == 1
     row.take(FRONT_LOW)
-    assert len(row.packing.loads) == 1
+    assert len(row.journal.loads) == 1
     assert row.filled == 0
-    assert row.packing.read() == list(range(FRONT_ENTRIES, 2 * FRONT_ENTRIES - FRONT_LOW))
+    assert row.journal.read() == list(range(FRONT_ENTRIES, 2 * FRONT_ENTRIES - FRONT_LOW))
     # The front was empty, so that whoever waits for it is told.
     assert row.filled == 1
     assert row.all == list(range(FRONT_ENTRIES, 3 * FRONT_ENTRIES))
     row.take(FRONT_ENTRIES - 2 * FRONT_LOW)
-    row.packing.read()
+    row.journal.read()
     # It was not.
     assert row.filled == 1
 
@@ -127,12 +121,12 @@ def test_who_needs_more_at_once_has_more_loaded() -> None:
     row = Row(0)
     row.entries.keep_loaded(FRONT_ENTRIES * 2)
     for number in range(FRONT_ENTRIES * 3):
-        row.entries.append(row.packing.entry(number))
+        row.entries.append(row.journal.entry(number))
     assert len(row.front) == FRONT_ENTRIES * 2
     # Less than what every queue has loaded is not asked for.
     row.entries.keep_loaded(1)
     row.take(FRONT_ENTRIES * 2 - FRONT_LOW)
-    assert len(row.packing.read()) == FRONT_ENTRIES - FRONT_LOW
+    assert len(row.journal.read()) == FRONT_ENTRIES - FRONT_LOW
 
 
 def test_what_was_removed_while_it_was_read_does_not_come_back() -> None:
@@ -145,7 +139,7 @@ def test_what_was_removed_while_it_was_read_does_not_come_back() -> None:
         lambda entry: entry.subscription.index == 1, subscription=1
     )
     assert [one.number for one in removed] == list(range(FRONT_ENTRIES + 3, FRONT_ENTRIES + 20, 2))
-    row.packing.read()
+    row.journal.read()
     assert row.front == list(range(FRONT_ENTRIES + 2, FRONT_ENTRIES + 20, 2))
     assert len(row.entries) == 9
 
@@ -156,7 +150,7 @@ def test_a_row_that_was_given_up_while_it_was_read_is_empty() -> None:
     entries, rest = row.entries.surrender()
     assert [one.number for one in entries] == list(range(FRONT_ENTRIES - 5, FRONT_ENTRIES))
     assert [one.number for one in rest] == list(range(FRONT_ENTRIES, FRONT_ENTRIES + 20))
-    row.packing.read()
+    row.journal.read()
     assert (row.all, len(row.entries), row.entries.first_number) == ([], 0, None)
     assert row.entries.popleft_packed() is None
 
@@ -174,7 +168,7 @@ def test_what_is_taken_out_of_the_middle_lets_more_be_read() -> None:
     row = Row(FRONT_ENTRIES + 20)
     row.take(FRONT_ENTRIES - FRONT_LOW - 1)
     assert row.entries.take_at(3).number == FRONT_ENTRIES - FRONT_LOW + 2
-    assert len(row.packing.loads) == 1
+    assert len(row.journal.loads) == 1
 
 
 def test_the_first_is_known_by_its_number_before_it_is_loaded() -> None:
@@ -182,18 +176,18 @@ def test_the_first_is_known_by_its_number_before_it_is_loaded() -> None:
     assert (row.entries.first(), row.entries.first_number) == (None, None)
     back = CompactEntries()
     for number in (7, 9):
-        back.append(row.packing.pack(row.packing.entry(number)))
+        back.append(row.packing.pack(row.journal.entry(number)))
     row.entries.restore(back, attempts={9: 2})
     assert (row.entries.first(), row.entries.first_number, len(row.entries)) == (None, 7, 2)
     assert row.entries.holds(9)
     assert not row.entries.holds(8)
     row.entries.refill()
-    row.packing.read()
+    row.journal.read()
     assert [(one.number, one.attempts) for one in row.entries.front] == [(7, 0), (9, 2)]
     assert row.filled == 1
     # There is nothing behind it.
     row.entries.refill()
-    assert not row.packing.loads
+    assert not row.journal.loads
 
 
 def test_what_is_copied_forward_is_known_where_it_is() -> None:

@@ -12,10 +12,10 @@ SIDECAR = ROOT / "sidecar/pillion_sidecar"
 #: The owners, with what others call them.
 OWNERS = {
     "queue": SIDECAR / "delivery/queue.py",
-    "heaviest": SIDECAR / "delivery/queue.py",
+    "fullest": SIDECAR / "delivery/queue.py",
     "health": SIDECAR / "delivery/health.py",
     "pauses": SIDECAR / "delivery/health.py",
-    "statistics": SIDECAR / "delivery/statistics.py",
+    "statistics": SIDECAR / "delivery/health.py",
     "sequence": SIDECAR / "delivery/sequence.py",
 }
 
