@@ -240,7 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     counted = f"{len(changed)} changed files, {len(found.unit)} files of unit tests"
     for line in (counted, *remarks(found)):
         print(f"affected: {line}", file=sys.stderr)
-    print("\n".join(found.unit))
+    print("\n".join(path for path in found.unit if (ROOT / path).is_file()))
     return 0
 
 

@@ -132,6 +132,14 @@ def test_a_file_that_is_gone_affects_those_that_name_it(
     assert "1 changed files, 1 files of unit tests" in printed.err
 
 
+def test_a_test_that_is_gone_is_not_run(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (repository / "tests" / "unit" / "test_a.py").unlink()
+    assert affected.main([]) == 0
+    assert not capsys.readouterr().out.strip()
+
+
 def test_a_base_that_is_no_commit_is_an_error(
     repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
