@@ -96,7 +96,7 @@ TABLE: tuple[Row, ...] = (
         Transition.REJECT,
         Guard.DUPLICATE,
         State.DISCARDED,
-        "accepted before: `duplicate`, and what became of the original",
+        "accepted before: `duplicate`, with the result of the original",
     ),
     Row(
         State.READY,
@@ -117,14 +117,14 @@ TABLE: tuple[Row, ...] = (
         Transition.HOLD,
         Guard.PREDECESSORS_MISSING,
         State.OUT_OF_ORDER,
-        "predecessors are missing, and the group says how long to wait for them",
+        "predecessors are missing, and the group has a limit for the wait",
     ),
     Row(
         State.IN_PROCESS,
         Transition.DISCARD,
         Guard.HOPELESS,
         State.DISCARDED,
-        "predecessors are missing, and nobody waits for them (any more): the fault `out-of-order`",
+        "predecessors are missing, and the group has no such limit, or has ended: the fault `out-of-order`",
     ),
     Row(
         State.OUT_OF_ORDER,
