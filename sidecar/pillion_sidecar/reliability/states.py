@@ -124,7 +124,8 @@ TABLE: tuple[Row, ...] = (
         Transition.DISCARD,
         Guard.HOPELESS,
         State.DISCARDED,
-        "predecessors are missing, and the group has no such limit, or has ended: the fault `out-of-order`",
+        "predecessors are missing, and the group has no such limit, or has ended: "
+        "the fault `out-of-order`",
     ),
     Row(
         State.OUT_OF_ORDER,
