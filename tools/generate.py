@@ -11,13 +11,15 @@ from pathlib import Path
 import rows
 
 ROOT = Path(__file__).resolve().parent.parent
-#: What writes them, as arguments of Python.
+#: The programs ``tools/generate_….py``.
 GENERATORS = (
-    ("tools/generate_resources.py",),
-    ("tools/generate_chart_reference.py",),
-    ("tools/generate_operator_reference.py",),
-    ("tools/generate_http_reference.py",),
-    ("-m", "pillion_cli.reference", "docs/reference"),
+    "definitions",
+    "resource_reference",
+    "deliverer_reference",
+    "cli_reference",
+    "chart_reference",
+    "operator_reference",
+    "http_reference",
 )
 #: Where they lie.
 FOLDERS = ("crds", "charts", "docs")
@@ -37,7 +39,7 @@ def main() -> int:
     before = _sums()
     rows.write_page()
     for generator in GENERATORS:
-        subprocess.run([sys.executable, *generator], cwd=ROOT, check=True)
+        subprocess.run([sys.executable, f"tools/generate_{generator}.py"], cwd=ROOT, check=True)
     after = _sums()
     changed = [name for name in sorted(after) if before.get(name) != after[name]]
     print("\n".join(f"written: {name}" for name in changed) or "all up to date")

@@ -8,9 +8,24 @@ from functools import partial
 
 from pillion_sidecar.telemetry.exposition import Metric, MetricType
 
-_counter = partial(Metric, MetricType.COUNTER)
-_gauge = partial(Metric, MetricType.GAUGE)
-_histogram = partial(Metric, MetricType.HISTOGRAM)
+#: Every metric, in the order of the definitions.
+METRICS: list[Metric] = []
+
+
+def _define(
+    type_: MetricType,
+    name: str,
+    meaning: str,
+    labels: tuple[str, ...] = (),
+    bounds: tuple[float, ...] = (),
+) -> Metric:
+    METRICS.append(Metric(type_, name, meaning, labels, bounds))
+    return METRICS[-1]
+
+
+_counter = partial(_define, MetricType.COUNTER)
+_gauge = partial(_define, MetricType.GAUGE)
+_histogram = partial(_define, MetricType.HISTOGRAM)
 _DESTINATION = ("destination",)
 
 QUEUE_DEPTH = _gauge(
@@ -295,6 +310,3 @@ START = _gauge(
     "When the deliverer started, seconds since the epoch: it changes with each restart.",
 )
 BUILD = _gauge("pillion_build_info", "1, labelled by the version of Pillion.", ("version",))
-
-#: Every metric, in the order of the definitions.
-METRICS = tuple(one for one in tuple(globals().values()) if isinstance(one, Metric))

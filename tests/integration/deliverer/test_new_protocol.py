@@ -10,6 +10,7 @@ import pillion_sidecar.protocols
 from support.resources import write
 from support.running import alerts, listener, resources
 
+TOOLS = Path(__file__).resolve().parents[3] / "tools"
 DECLARATION = """
 from pillion_sidecar.protocols.declaration import Protocol, Scheme
 
@@ -54,10 +55,11 @@ from pathlib import Path
 import pillion_sidecar
 
 pillion_sidecar.__path__.insert(0, sys.argv[1])
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], sys.argv[4]]
 
 import memo_handler
-from pillion_sidecar.config import crd, reference
+import generate_definitions as crd
+import generate_resource_reference as reference
 from pillion_sidecar.config.schema import LISTENER_DESTINATION
 from pillion_sidecar.embedded import EmbeddedDeliverer
 from pillion_sidecar.protocols import PROTOCOLS
@@ -93,7 +95,7 @@ def test_a_new_protocol_delivers_and_is_in_the_schema_the_metrics_and_the_manual
     config.mkdir()
     write(config, *resources(listener("ops", "memo://box/a", protocol="Memo")))
     body = "".join(json.dumps(line) + "\n" for line in alerts(0, 2))
-    command = [sys.executable, "-c", PROGRAM, str(overlay), str(config), body]
+    command = [sys.executable, "-c", PROGRAM, str(overlay), str(config), body, str(TOOLS)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 0, ended.stderr
     told = json.loads(ended.stdout)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pillion_cli import reference
+import generate_cli_reference as reference
 from pillion_cli.main import COMMANDS, load
 
 PAGES = Path(__file__).parents[3] / "docs/reference"
@@ -18,10 +18,3 @@ def test_every_command_has_help_arguments_and_a_run() -> None:
         assert command.HELP.strip()
         assert callable(command.add_arguments)
         assert callable(command.run)
-
-
-def test_the_pages_are_written_where_one_says(tmp_path: Path) -> None:
-    reference.main(str(tmp_path))
-    assert {page.name for page in tmp_path.iterdir()} == {"cli.md", "events.md", "metrics.md"}
-    for page in tmp_path.iterdir():
-        assert page.read_text() == (PAGES / page.name).read_text()

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from pillion_sidecar.config import crd, reference
+import generate_definitions as crd
+import generate_resource_reference as reference
 from pillion_sidecar.config.schema import KINDS
 from pillion_sidecar.config.schema.fields import Kind, Struct
 from pillion_sidecar.config.validation import Complaints, check

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pillion_sidecar.config import crd
+import generate_definitions as crd
 from pillion_sidecar.config.levels import ADDED, FIRST_LEVEL, LEVEL, suspends, without_newer
 from pillion_sidecar.config.schema import KINDS
 from pillion_sidecar.config.schema.destination import WITHHELD_URL

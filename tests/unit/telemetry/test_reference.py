@@ -4,8 +4,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from generate_deliverer_reference import events_page, metrics_page
 from pillion_sidecar.telemetry.events import EVENTS
-from pillion_sidecar.telemetry.reference import events_page, metrics_page
 
 ROOT = Path(__file__).parents[3]
 

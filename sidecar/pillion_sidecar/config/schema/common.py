@@ -64,6 +64,14 @@ def unlike(regex: str, *, message: str, remedy: str) -> Rule:
     )
 
 
+def text_matching(
+    regex: str, *, max_length: int, min_length: int = 1, message: str, remedy: str
+) -> Text:
+    """A text whose whole matches ``regex``."""
+    rules = (matching(regex, message=message, remedy=remedy),)
+    return Text(min_length=min_length, max_length=max_length, rules=rules)
+
+
 def object_name(max_length: int = 253, *, rules: tuple[Rule, ...] = ()) -> Text:
     """The name of an object in the same namespace, which ``rules`` may narrow."""
     return Text(
@@ -140,16 +148,11 @@ def _key_reference(kind: str, *, label: str, what: str, key: str) -> Struct:
         ),
         Field(
             "key",
-            Text(
-                min_length=1,
+            text_matching(
+                "[-._a-zA-Z0-9]+",
                 max_length=253,
-                rules=(
-                    matching(
-                        "[-._a-zA-Z0-9]+",
-                        message=f"is not a key of a {kind}",
-                        remedy="Use letters, digits, '-', '_' and '.'.",
-                    ),
-                ),
+                message=f"is not a key of a {kind}",
+                remedy="Use letters, digits, '-', '_' and '.'.",
             ),
             f"The key of the {kind} that holds {what}.",
             default=key,

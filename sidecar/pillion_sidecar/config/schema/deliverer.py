@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from pillion_sidecar.config.schema.common import immutable, matching, object_name
+from pillion_sidecar.config.schema.common import immutable, object_name, text_matching
 from pillion_sidecar.config.schema.fields import (
     Field,
     Integer,
@@ -12,7 +12,6 @@ from pillion_sidecar.config.schema.fields import (
     Quantity,
     Rule,
     Struct,
-    Text,
     amount,
     declared,
     resource,
@@ -82,16 +81,11 @@ _RESOURCES = structure(
 )
 
 
-_IMAGE = Text(
-    min_length=1,
+_IMAGE = text_matching(
+    "[A-Za-z0-9]([A-Za-z0-9._:/@-]*[A-Za-z0-9])?",
     max_length=512,
-    rules=(
-        matching(
-            "[A-Za-z0-9]([A-Za-z0-9._:/@-]*[A-Za-z0-9])?",
-            message="is not the name of an image",
-            remedy="Write it as registry/name:tag or registry/name@sha256:digest.",
-        ),
-    ),
+    message="is not the name of an image",
+    remedy="Write it as registry/name:tag or registry/name@sha256:digest.",
 )
 
 

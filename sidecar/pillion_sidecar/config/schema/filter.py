@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from pillion_cim.filters import MAX_QUERY_LENGTH
-from pillion_sidecar.config.schema.common import matching
+from pillion_sidecar.config.schema.common import text_matching
 from pillion_sidecar.config.schema.fields import (
     Column,
     Kind,
@@ -15,16 +15,11 @@ from pillion_sidecar.config.schema.fields import (
 )
 from pillion_sidecar.config.schema.status import AGE, READY, REASON, status
 
-_NAMESPACE = Text(
-    min_length=1,
+_NAMESPACE = text_matching(
+    "[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*",
     max_length=256,
-    rules=(
-        matching(
-            "[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*",
-            message="is not the name of a CIM namespace",
-            remedy="Write names joined by /, such as root/cimv2.",
-        ),
-    ),
+    message="is not the name of a CIM namespace",
+    remedy="Write names joined by /, such as root/cimv2.",
 )
 
 

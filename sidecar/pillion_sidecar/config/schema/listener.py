@@ -14,6 +14,7 @@ from pillion_sidecar.config.schema.common import (
     matching,
     reference,
     secret_key_reference,
+    text_matching,
     unlike,
     whole,
 )
@@ -188,16 +189,11 @@ class TLSOptions:
     )
     server_name: str | None = declared(
         default=None,
-        type=Text(
-            min_length=1,
+        type=text_matching(
+            "[A-Za-z0-9.:_-]+",
             max_length=253,
-            rules=(
-                matching(
-                    "[A-Za-z0-9.:_-]+",
-                    message="is not a host name",
-                    remedy="Write the name that the listener's certificate is made out to.",
-                ),
-            ),
+            message="is not a host name",
+            remedy="Write the name that the listener's certificate is made out to.",
         ),
         assumed="the host of `destination`",
         description="The name that the listener's certificate must be made out to, where that is "

@@ -7,6 +7,7 @@ from pillion_sidecar.config.schema.common import (
     cel_matches,
     matching,
     object_name,
+    text_matching,
     unlike,
     whole,
 )
@@ -34,16 +35,13 @@ _KEY_REMEDY = (
 )
 _is_key = whole(_KEY)
 
-LABEL_VALUE = Text(
+LABEL_VALUE = text_matching(
+    _VALUE,
     max_length=63,
-    rules=(
-        matching(
-            _VALUE,
-            message="is not the value of a label",
-            remedy="Write letters, digits, '-', '_' and '.', beginning and ending with a letter "
-            "or digit, or nothing.",
-        ),
-    ),
+    min_length=0,
+    message="is not the value of a label",
+    remedy="Write letters, digits, '-', '_' and '.', beginning and ending with a letter "
+    "or digit, or nothing.",
 )
 
 LABEL_KEY = Text(
@@ -472,16 +470,11 @@ _MOUNT = structure(
     Field("name", Text(min_length=1, max_length=63), "The name of one of volumes.", required=True),
     Field(
         "subPath",
-        Text(
-            min_length=1,
+        text_matching(
+            f"{_PART}(/{_PART})*",
             max_length=512,
-            rules=(
-                matching(
-                    f"{_PART}(/{_PART})*",
-                    message="is not a relative path in its shortest form",
-                    remedy="Write it as folder/file, with letters, digits, '.', '_', '-'.",
-                ),
-            ),
+            message="is not a relative path in its shortest form",
+            remedy="Write it as folder/file, with letters, digits, '.', '_', '-'.",
         ),
         "The path inside the volume.",
         assumed="the whole volume",

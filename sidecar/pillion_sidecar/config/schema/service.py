@@ -13,9 +13,9 @@ from pillion_sidecar.config.schema.common import (
     QueueFullPolicy,
     RemovalAction,
     config_map_key_reference,
-    matching,
     object_name,
     reference,
+    text_matching,
 )
 from pillion_sidecar.config.schema.deliverer import DELIVERER, DelivererSpec
 from pillion_sidecar.config.schema.fields import (
@@ -52,16 +52,11 @@ MOST_CONFIG_MAPS = 16
 
 
 def _class_name() -> Text:
-    return Text(
-        min_length=1,
+    return text_matching(
+        "[A-Za-z_][A-Za-z0-9_]*",
         max_length=256,
-        rules=(
-            matching(
-                "[A-Za-z_][A-Za-z0-9_]*",
-                message="is not the name of a class",
-                remedy="Use letters, digits and underscores, not beginning with a digit.",
-            ),
-        ),
+        message="is not the name of a class",
+        remedy="Use letters, digits and underscores, not beginning with a digit.",
     )
 
 

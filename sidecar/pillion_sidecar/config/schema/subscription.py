@@ -9,8 +9,8 @@ from pillion_sidecar.config.schema.common import (
     TIME,
     RemovalAction,
     immutable,
-    matching,
     reference,
+    text_matching,
 )
 from pillion_sidecar.config.schema.fields import (
     Column,
@@ -19,7 +19,6 @@ from pillion_sidecar.config.schema.fields import (
     Kind,
     ListOf,
     Rule,
-    Text,
     declared,
     resource,
     structure,
@@ -84,16 +83,11 @@ class RepeatNotification:
         default=("EventID", "AlertingManagedElement"),
         name="repeatKey",
         type=ListOf(
-            item=Text(
-                min_length=1,
+            item=text_matching(
+                "[A-Za-z_][A-Za-z0-9_]*",
                 max_length=256,
-                rules=(
-                    matching(
-                        "[A-Za-z_][A-Za-z0-9_]*",
-                        message="is not the name of a CIM property",
-                        remedy="Use letters, digits and '_', not beginning with a digit.",
-                    ),
-                ),
+                message="is not the name of a CIM property",
+                remedy="Use letters, digits and '_', not beginning with a digit.",
             ),
             max_items=16,
         ),

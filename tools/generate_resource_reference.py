@@ -1,7 +1,8 @@
-"""The manual's pages about the resources and the protocols, made from their declarations. Pure."""
+"""Writes ``resources.md`` and ``protocols.md`` of ``docs/reference/`` from the declarations."""
 
 import json
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from pillion_sidecar.config.schema import API_VERSION, KINDS
 from pillion_sidecar.config.schema.fields import (
@@ -17,8 +18,9 @@ from pillion_sidecar.config.schema.fields import (
     Struct,
     Text,
 )
-from pillion_sidecar.protocols import Protocol
+from pillion_sidecar.protocols import PROTOCOLS, Protocol
 
+PAGES = Path(__file__).resolve().parent.parent / "docs" / "reference"
 _INTRODUCTION = f"""\
 <!-- Made by `make generate`; change pillion_sidecar.config.schema instead. -->
 # Resources
@@ -185,3 +187,14 @@ def _rule(rule: Rule, path: str) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
+
+
+def main() -> None:
+    """Write the pages."""
+    (PAGES / "resources.md").write_text(render(), encoding="utf-8")
+    protocols = render_protocols(PROTOCOLS.values())
+    (PAGES / "protocols.md").write_text(protocols, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

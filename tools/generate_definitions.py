@@ -1,11 +1,12 @@
-"""The CustomResourceDefinitions, made from the schema: one file for each kind. Pure."""
+"""Writes the CustomResourceDefinitions into ``crds/`` and the chart, one file for each kind."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from pillion_sidecar.config.schema import API_VERSION, GROUP, VERSION
+from pillion_sidecar.config.schema import API_VERSION, GROUP, KINDS, VERSION
 from pillion_sidecar.config.schema.fields import (
     LONGEST_QUANTITY,
     QUANTITY,
@@ -25,6 +26,9 @@ from pillion_sidecar.config.schema.fields import (
 )
 from pillion_sidecar.config.validation import Complaints, check
 
+ROOT = Path(__file__).resolve().parent.parent
+#: Helm reads only files inside the chart.
+FOLDERS = (ROOT / "crds", ROOT / "charts" / "pillion" / "files" / "crds")
 _HEADER = "# Made by `make generate`; change pillion_sidecar.config.schema instead.\n"
 
 #: Characters of a text up to which a message begins with it.
@@ -225,3 +229,15 @@ def _rule(rule: Rule | Transition, *, shown: bool) -> JSON:
     if rule.field:
         rendered["fieldPath"] = f".{rule.field}"
     return rendered
+
+
+def main() -> None:
+    """Write the files."""
+    for folder in FOLDERS:
+        folder.mkdir(parents=True, exist_ok=True)
+        for kind in KINDS:
+            (folder / file_name(kind)).write_text(render(kind), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,14 +1,16 @@
-"""The reference pages of metrics and events, made from their definitions."""
+"""Writes ``metrics.md`` and ``events.md`` of ``docs/reference/`` from the definitions."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from pillion_sidecar.telemetry.definitions import METRICS
 from pillion_sidecar.telemetry.events import EVENTS
 
+PAGES = Path(__file__).resolve().parent.parent / "docs" / "reference"
 _METRICS_INTRODUCTION = """\
 # Metrics
 
-<!-- Made by `python -m pillion_cli.reference docs/reference`; do not edit. -->
+<!-- Made by `make generate` from pillion_sidecar.telemetry; do not edit. -->
 
 `GET /metrics` on the telemetry listener answers these in the Prometheus text format, with the usual
 `process_*` metrics beside them.
@@ -24,7 +26,7 @@ _METRICS_INTRODUCTION = """\
 _EVENTS_INTRODUCTION = """\
 # Log events
 
-<!-- Made by `python -m pillion_cli.reference docs/reference`; do not edit. -->
+<!-- Made by `make generate` from pillion_sidecar.telemetry; do not edit. -->
 
 Each line of the log is one record with `time`, `level`, `event`, `message` and `logger`, then the
 fields of its event. Match on `event`: names stay, messages may change. A record of a library has
@@ -72,3 +74,13 @@ def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 def _codes(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
+
+
+def main() -> None:
+    """Write the pages."""
+    (PAGES / "metrics.md").write_text(metrics_page(), encoding="utf-8")
+    (PAGES / "events.md").write_text(events_page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,22 +1,20 @@
-"""Writes the reference pages of ``docs/reference``.
+"""Writes ``docs/reference/cli.md`` from the definitions of the parsers.
 
-The output of argparse differs between Python versions, so the page of the command line is made from
-the definitions of the parsers.
+The output of argparse differs between Python versions, so the page does not use it.
 """
 
 import argparse
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from pillion_cli.exits import MEANINGS
 from pillion_cli.main import COMMANDS, DESCRIPTION, command_parser, load
-from pillion_sidecar.telemetry.reference import events_page, metrics_page
 
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "cli.md"
 _INTRODUCTION = f"""\
 # The pillion command
 
-<!-- Made by `python -m pillion_cli.reference docs/reference`; do not edit. -->
+<!-- Made by `make generate` from pillion_cli; do not edit. -->
 
 {DESCRIPTION} `pillion COMMAND --help` prints the same text.
 """
@@ -71,15 +69,10 @@ def _help(action: argparse.Action) -> str:
     return f"{text}; required" if action.required and action.option_strings else text
 
 
-def main(directory: str) -> None:
-    pages = {
-        "cli.md": command_line_page(),
-        "events.md": events_page(),
-        "metrics.md": metrics_page(),
-    }
-    for name, text in pages.items():
-        Path(directory, name).write_text(text)
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(command_line_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2] or ["docs/reference"])
+    main()
