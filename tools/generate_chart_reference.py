@@ -25,9 +25,8 @@ HEAD = """# Chart values
 
 <!-- Made from charts/pillion/values.yaml by `make generate`; do not edit. -->
 
-What `helm --set` and `--values` take for `charts/pillion`. A value that is not here, or of another
-type, is refused before anything is installed. [Installing by Helm](../helm.md) explains
-the choices.
+Values of `charts/pillion` for `helm --set` and `--values`. Helm refuses an unknown value, or one of
+another type, before it installs anything. [Installing by Helm](../helm.md) explains the choices.
 
 | Value | Type | Default | Meaning |
 | --- | --- | --- | --- |

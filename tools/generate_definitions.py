@@ -110,7 +110,7 @@ def _root(kind: Kind) -> JSON:
             },
             "spec": spec,
             "status": {
-                "description": "What the operator reports; never written by hand.",
+                "description": "The state that the operator reports; do not edit it.",
                 **_type(kind.status),
             },
         },

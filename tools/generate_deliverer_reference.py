@@ -12,15 +12,15 @@ _METRICS_INTRODUCTION = """\
 
 <!-- Made by `make generate` from pillion_sidecar.telemetry; do not edit. -->
 
-`GET /metrics` on the telemetry listener answers these in the Prometheus text format, with the usual
-`process_*` metrics beside them.
+`GET /metrics` on the telemetry listener serves these in the Prometheus text format, with the usual
+`process_*` metrics.
 
 - Units are base units: seconds, and indications.
 - `destination` is the name of a ListenerDestination. Histograms do not have it.
 - `reason` and `result` are closed sets, and each has its series from the start, so that
   `increase()` sees the first discard.
-- When a destination is removed, its series end. When it is made anew, they begin at zero, which
-  `rate()` takes for a reset.
+- When a destination is removed, its series end. When it is created again, they begin at zero, which
+  `rate()` treats as a reset.
 """
 
 _EVENTS_INTRODUCTION = """\
@@ -29,17 +29,16 @@ _EVENTS_INTRODUCTION = """\
 <!-- Made by `make generate` from pillion_sidecar.telemetry; do not edit. -->
 
 Each line of the log is one record with `time`, `level`, `event`, `message` and `logger`, then the
-fields of its event. Match on `event`: names stay, messages may change. A record of a library has
-its logger's name for an event. Fields without a value are left out.
+fields of its event. Match on `event`: names stay, messages may change. The event of a library's
+record is the name of its logger. Fields without a value are omitted.
 
-Characters that are not printable (control characters, line ends such as U+2028, marks of writing
-direction) are escaped as JSON does: `\\u202e`. A field is cut at 16,384 characters, a line at
-65,536.
+Non-printable characters (control characters, line ends such as U+2028, direction marks) are escaped
+as in JSON: `\\u202e`. A field is cut at 16,384 characters, a line at 65,536.
 
-Lines are written by a thread from a buffer of 10,000 lines or 4 MiB. Nothing waits for room in it.
-Records below WARNING may take half of it, those below ERROR seven eighths. A record that finds no
-room is dropped and counted in `pillion_log_records_dropped_total`, and `log-records-dropped` tells
-how many as soon as there is room. What a log file does not take, as on a full disk, is dropped and
+A thread writes lines from a buffer of 10,000 lines or 4 MiB. Nothing waits for space in it. Records
+below WARNING may use half of it, those below ERROR seven eighths. A record that does not fit is
+dropped and counted in `pillion_log_records_dropped_total`, and `log-records-dropped` reports the
+number as soon as there is space. Failed writes to a log file, for example on a full disk, are
 counted, too. When the deliverer stops, it waits at most 5 s for the reader of its log.
 """
 

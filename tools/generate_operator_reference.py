@@ -26,9 +26,9 @@ _METRICS_HEAD = """\
 
 <!-- Made by `make generate` from pillion_operator; do not edit. -->
 
-`GET /metrics` on the operator's telemetry port (8081) answers these in the Prometheus text format,
-with the usual `process_*` metrics beside them. Every replica answers; what only the leader does is
-zero or absent at the others. [Metrics](metrics.md) has those of deliverers.
+`GET /metrics` on the operator's telemetry port (8081) serves these in the Prometheus text format,
+with the usual `process_*` metrics. Every replica serves them; metrics of the leader's work are zero
+or absent on the others. [Metrics](metrics.md) lists those of deliverers.
 
 | Metric | Type | Labels | Meaning |
 | --- | --- | --- | --- |
@@ -39,8 +39,8 @@ _EVENTS_HEAD = """\
 
 <!-- Made by `make generate` from pillion_operator; do not edit. -->
 
-The form of a line is that of a [deliverer's](events.md). Match on `event`: names stay, messages may
-change. Kubernetes Events are [another thing](../conditions.md#events).
+Lines have the format of a [deliverer's](events.md). Match on `event`: names stay, messages may
+change. Kubernetes Events are [separate](../conditions.md#events).
 
 | Event | Level | Meaning | Fields |
 | --- | --- | --- | --- |
@@ -52,7 +52,7 @@ _CONDITIONS_HEAD = """\
 <!-- Made by `make generate` from pillion_sidecar; do not edit. -->
 
 The condition types in `status.conditions`, and the Events on their transitions.
-[The operator](../conditions.md#conditions) has the reasons of each.
+[The operator](../conditions.md#conditions) lists the reasons of each.
 
 | Condition | Kinds | Meaning | Events |
 | --- | --- | --- | --- |

@@ -25,26 +25,26 @@ _INTRODUCTION = f"""\
 <!-- Made by `make generate`; change pillion_sidecar.config.schema instead. -->
 # Resources
 
-Four kinds of `{API_VERSION}` configure a deliverer: an **IndicationSubscription** puts an
-**IndicationFilter** (which indications) together with a **ListenerDestination** (where to), and
-names the **IndicationService** (how) that serves it. Names are DSP1054's, in camel case; all times
+Four kinds of `{API_VERSION}` configure a deliverer: an **IndicationSubscription** combines an
+**IndicationFilter** (which indications) with a **ListenerDestination** (the target), and names the
+**IndicationService** (how to deliver) that serves it. Names are DSP1054's, in camel case; all times
 are whole seconds. In a cluster they are custom resources; a standalone deliverer reads the same
-YAML from a folder: `pillion sidecar --resources DIR`. `pillion validate DIR` says everything that
-is wrong with one, and what to do about it.
+YAML from a folder: `pillion sidecar --resources DIR`. `pillion validate DIR` lists every problem
+of a folder, with its remedy.
 
 Fields that are not listed here are refused. A folder may also hold Secrets (`data` or
 `stringData`) that carry the label `pillion.dev/credentials: "true"`; without it no destination may
-use them. Objects of other APIs are left alone, with a warning. References go by name, within one
+use them. Objects of other APIs are ignored, with a warning. References go by name, within one
 namespace. YAML is read by the 1.2 core schema (`on` and `yes` are texts), without aliases; JSON is
 read as YAML.
 
-Two things differ from what DSP1054 or habit may suggest:
+Two rules differ from DSP1054 or from common practice:
 
 - A `destination` needs its scheme. DSP1054 assumes http for one without; Pillion refuses it,
-  since a URL that silently means "without TLS" is most often a mistake.
-- Indications are kept on disk unless `durability` says otherwise, wherever the deliverer has a
-  disk: in a cluster always, standalone with `--journal DIR`. Without one a service without
-  `durability` runs as `Memory`, and one that asks for more is refused.
+  since a URL that silently means "without TLS" is usually a mistake.
+- By default indications are kept on disk if the deliverer has one: always in a cluster, standalone
+  with `--journal DIR`. Without a disk a service without `durability` runs as `Memory`, and one that
+  asks for more is refused.
 
 """
 
@@ -66,7 +66,7 @@ def render_protocols(protocols: Iterable[Protocol]) -> str:
         "",
         "The values of `protocol` of a [ListenerDestination](resources.md#listenerdestination).",
         "",
-        "| protocol | URL | port without one | `credentials` | what one delivery sends |",
+        "| protocol | URL | port without one | `credentials` | content of one delivery |",
         "| --- | --- | --- | --- | --- |",
     ]
     for one in known:
@@ -96,8 +96,8 @@ def _kind(kind: Kind) -> Iterator[str]:
     if kind.name_length < _LONGEST_NAME:
         yield f"Its name has at most {kind.name_length} characters."
         yield ""
-    yield from _section("Beyond types and bounds:", [*names, *_rules(kind.spec, "")])
-    yield from _section("In a cluster, once it is made:", list(_transitions(kind.spec, "")))
+    yield from _section("Rules beyond types and bounds:", [*names, *_rules(kind.spec, "")])
+    yield from _section("In a cluster, after its creation:", list(_transitions(kind.spec, "")))
     yield "`status`:"
     yield ""
     yield "| field | meaning |"

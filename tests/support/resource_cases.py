@@ -224,9 +224,7 @@ _DESTINATION_CASES = (
     ),
     _destination("tls", "has no effect", {"tls": {}}, {}, of=_HTTP),
     _destination("destination", "is missing", {}, {"destination": "http://host/"}, of=_NOWHERE),
-    _destination(
-        "destinationFrom", "names a URL in a Secret", {"destinationFrom": _url_in("a")}, {}
-    ),
+    _destination("destinationFrom", "names a second URL", {"destinationFrom": _url_in("a")}, {}),
     _destination(
         "destinationFrom.secretKeyRef.name",
         "is not the name",
@@ -270,14 +268,14 @@ _DESTINATION_CASES = (
     ),
     _destination(
         "credentials",
-        "would travel readable",
+        "would be sent unencrypted",
         {"credentials": {"basic": _BASIC}},
         {"credentials": {"basic": _BASIC}, "destination": "http://localhost:5990/x"},
         of=_HTTP,
     ),
     _destination(
         "credentials",
-        "would travel readable",
+        "would be sent unencrypted",
         {"credentials": {"bearer": _BASIC}, "destination": "http://localhost.evil/"},
         {"credentials": {"bearer": _BASIC}, "destination": "http://127.0.0.1"},
         of=_HTTP,

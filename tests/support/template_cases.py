@@ -80,7 +80,7 @@ _REQUIREMENTS: tuple[tuple[str, str, JSON, JSON], ...] = (
     ),
     (
         "values",
-        "is there",
+        "is set",
         {"key": "a", "operator": "Exists", "values": ["b"]},
         {"key": "a", "operator": "Exists"},
     ),
@@ -189,11 +189,11 @@ TEMPLATE_CASES = (
     _metadata("labels", "holds a key that no label", {"a/": ""}, {"a": ""}),
     _metadata("labels[a]", "is not the value", {"a": "-"}, {"a": "b"}),
     _metadata(
-        "labels", "holds a key that belongs", {"pillion.dev/inject": "false"}, {"inject": ""}
+        "labels", "holds a key that is reserved", {"pillion.dev/inject": "false"}, {"inject": ""}
     ),
-    _metadata("labels", "holds a key that belongs", {"app.kubernetes.io/managed-by": "x"}, {}),
+    _metadata("labels", "holds a key that is reserved", {"app.kubernetes.io/managed-by": "x"}, {}),
     _metadata("annotations", "holds a key that no annotation", {"a b": "x"}, {"a.b": "x y"}),
-    _metadata("annotations", "holds a key that belongs", {"pillion.dev/x": ""}, {"x": ""}),
+    _metadata("annotations", "holds a key that is reserved", {"pillion.dev/x": ""}, {"x": ""}),
     _template("nodeSelector", "holds a key", {"nodeSelector": {"/": ""}}, {"nodeSelector": {}}),
     _template(
         "nodeSelector[a]",
@@ -206,7 +206,7 @@ TEMPLATE_CASES = (
     _toleration("value", "is not the value", {"key": "a", "value": "-"}, {"key": "a"}),
     _toleration(
         "value",
-        "is there",
+        "is set",
         {"key": "a", "operator": "Exists", "value": "b"},
         {"key": "a", "value": "b"},
     ),
@@ -230,7 +230,7 @@ TEMPLATE_CASES = (
     ),
     _volume(
         ".name",
-        "begins like",
+        "begins with pillion-",
         {"name": "pillion-data", "emptyDir": {}},
         {"name": "data", "emptyDir": {}},
     ),

@@ -16,7 +16,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* For what belongs to no namespace: releases that serve only some namespaces may be many. */}}
+{{/* The name of cluster-scoped objects. Several releases may each serve some namespaces. */}}
 {{- define "pillion.clusterName" -}}
 {{- if .Values.scope.namespaces -}}
 {{- printf "%s-%s" (include "pillion.fullname" .) .Release.Namespace -}}
@@ -56,7 +56,7 @@ app.kubernetes.io/component: operator
 {{- toYaml (merge $labels (deepCopy $own) (deepCopy ($chart.Values.commonLabels | default dict))) -}}
 {{- end -}}
 
-{{/* A label of ours goes before one of the same name in commonLabels. */}}
+{{/* The chart's labels override commonLabels. */}}
 {{- define "pillion.ownLabels" -}}
 {{ include "pillion.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
@@ -90,7 +90,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and .Values.injection.enabled (eq .Values.injection.certificates.source "CertManager") }}true{{ end -}}
 {{- end -}}
 
-{{/* Patching pods is a strong right: it is asked for only where a policy can hold it to one annotation. */}}
+{{/* Patching pods is a strong right: the operator gets it only if a policy can limit it to one annotation. */}}
 {{- define "pillion.poke" -}}
 {{- if and .Values.poke.enabled (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) }}true{{ end -}}
 {{- end -}}
@@ -99,12 +99,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version }}true{{ end -}}
 {{- end -}}
 
-{{/* The policy that holds the operator's writes. Without it a ClusterRole takes the user's consent. */}}
+{{/* The policy that limits the operator's writes. Without it a ClusterRole needs the user's consent. */}}
 {{- define "pillion.writePolicy" -}}
 {{- if .Values.rbac.admissionPolicy -}}
 {{- if include "pillion.policies" . }}true
 {{- else if and .Values.rbac.create (not .Values.scope.namespaces) -}}
-{{- fail "This Kubernetes has no ValidatingAdmissionPolicy (1.30), so nothing holds the operator to its own objects: its rights are those of a cluster admin. Name scope.namespaces, or consent by rbac.admissionPolicy=false." -}}
+{{- fail "This Kubernetes has no ValidatingAdmissionPolicy (1.30), so nothing limits the operator to its own objects: its rights equal those of a cluster admin. Set scope.namespaces, or accept this with rbac.admissionPolicy=false." -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -1,4 +1,4 @@
-"""What the URL of a destination means, and which addresses it may lead to. Pure: nothing here
+"""The meaning of a destination's URL, and the addresses that it may use. Pure: nothing here
 resolves a name.
 
 An author of a destination chooses where the deliverer connects to, from inside the pod's network.
@@ -77,7 +77,7 @@ _NUMBER = re.compile(r"0[xX][0-9a-fA-F]*|[0-9]+")
 
 
 class AddressKind(StrEnum):
-    """What an address leads to, as far as the policy cares; the most harmless first."""
+    """What an address leads to, for the policy; the most harmless first."""
 
     PUBLIC = "public"
     PRIVATE = "private"
@@ -319,7 +319,6 @@ def _plain(text: str) -> str:
 
 
 def address_of(destination: ListenerDestination) -> str:
-    """Return the address of a destination's listener."""
     return listener_address(destination.destination, destination.protocol)
 
 
@@ -336,7 +335,7 @@ def same_port_and_path(destinations: Iterable[ListenerDestination]) -> str | Non
     more = f"; and {len(pairs) - _MOST_NAMED} more pairs" if len(pairs) > _MOST_NAMED else ""
     return (
         f"destinations have one port and path under different host names: {named}{more}. If these"
-        " are names of one listener, it drops part of what it gets as late: give all of them the"
+        " are names of one listener, it drops some indications as late: give all of them the"
         " same URL, or set sequenceIdentifiers to Omit"
     )
 

@@ -1,4 +1,4 @@
-"""What a destination takes from Secrets (credentials, certificates, its URL), and its faults.
+"""Credentials, certificates and URLs of destinations from Secrets, and faults of destinations.
 
 Only a labelled Secret may be used: otherwise an author of a destination could send any Secret of
 the namespace to a URL of their choice. No problem shows the content of a Secret.
@@ -28,12 +28,12 @@ _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 _KEY = b"PRIVATE KEY-----"
 _TOKEN = re.compile(r"[!-~]+")
 _MAKE_PAIR = "Make it with kubectl create secret tls."
-#: The reason of a problem with what a Secret holds.
+#: The reason of a problem with the data of a Secret.
 UNUSABLE = "CredentialsUnusable"
 
 
 class CertificateError(Exception):
-    """PEM data that no TLS context can be made of. The text says why."""
+    """PEM data that TLS cannot use. The text says why."""
 
 
 def load_authorities(context: ssl.SSLContext, pem: bytes) -> None:
@@ -57,8 +57,8 @@ def load_client_certificate(context: ssl.SSLContext, certificate: bytes, key: by
 
 @contextlib.contextmanager
 def _in_memory(content: bytes) -> Iterator[str]:
-    """A path that reads as ``content``: OpenSSL takes certificates from paths alone, and a key has
-    no business on a disk."""
+    """A path that reads as ``content``: OpenSSL reads certificates only from paths, and a key must
+    not be on a disk."""
     descriptor = os.memfd_create("pem", os.MFD_CLOEXEC)
     try:
         # It is memory, and so takes everything at once.
@@ -70,15 +70,13 @@ def _in_memory(content: bytes) -> Iterator[str]:
 
 
 class SecretReader:
-    """Reads the Secrets that one destination names."""
-
     def __init__(self, resources: Resources, destination: Resource) -> None:
         self._secrets = resources.secrets
         self._problems = resources.problems
         self._destination = destination
 
     def tls(self) -> TLSOptions:
-        """The ``tls`` block, with what its Secrets hold."""
+        """The ``tls`` block, with the data of its Secrets."""
         if not self._destination.sound("tls"):
             return TLSOptions()
         spec = self._destination.spec["tls"]
@@ -92,7 +90,7 @@ class SecretReader:
         )
 
     def credentials(self) -> Credentials | None:
-        """The ``credentials`` block, with what its Secret holds."""
+        """The ``credentials`` block, with the data of its Secret."""
         if not self._destination.sound("credentials"):
             return None
         spec = self._destination.spec["credentials"]
@@ -120,7 +118,7 @@ class SecretReader:
         value = self._bytes(reference, path, reference["key"])
         if value is None:
             return None
-        # A newline at the end is what `echo` left behind. Bytes outside ASCII break a rule below.
+        # `echo` adds a newline at the end. Bytes outside ASCII break a rule below.
         url = value.decode("latin-1").removesuffix("\n").removesuffix("\r")
         faults = tuple(_url_faults(url, self._destination.spec, addresses))
         for reason, message, remedy in faults:
@@ -167,7 +165,7 @@ class SecretReader:
     ) -> None:
         """The key is the certificate's, and both can be read."""
         if not hasattr(os, "memfd_create"):
-            # Not Linux: here nothing delivers, and a key has no business on a disk.
+            # Not Linux: nothing is delivered here, and a key must not be on a disk.
             return
         try:
             load_client_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate, key)
@@ -184,12 +182,11 @@ class SecretReader:
         return token
 
     def _text(self, reference: Mapping[str, str], path: Path, key: str) -> str | None:
-        """A text for a header."""
         value = self._bytes(reference, path, key)
         if value is None:
             return None
         try:
-            # A newline at the end is what `echo` left behind, not part of the secret.
+            # `echo` adds a newline at the end.
             text = value.decode().removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError:
             text = ""
@@ -263,8 +260,8 @@ def _url_faults(
         yield (
             ADDRESS_NOT_PERMITTED,
             "names a host that is not allowed here",
-            "Use the address of a listener that others can reach, or have it allowed where the "
-            "deliverer is started.",
+            "Use the address of a remote listener, or allow this kind of address when you start "
+            "the deliverer.",
         )
 
 
@@ -292,7 +289,7 @@ _CAUSES = {
 
 
 def may_be_built(resource: Resource) -> bool:
-    """Whether nothing is wrong with a ListenerDestination but what can hold it."""
+    """Whether all faults of a ListenerDestination can hold it."""
     return resource.valid or (bool(resource.spec) and resource.flawed <= _CAUSES.keys())
 
 
@@ -330,7 +327,7 @@ def _faults(
             return {}
         return {name: DestinationFault(cause, _line(problem))}
     if kind == "Secret" and problem.reason == "Invalid":
-        # Two Secrets of one name are nobody's in particular.
+        # Two Secrets with one name concern all users of the name.
         line = f"Secret {name}: {_line(problem)}"
         return {user: DestinationFault(cause, line) for user, cause in users.get(name, {}).items()}
     return {}
@@ -360,7 +357,7 @@ def _line(problem: Problem) -> str:
 
 
 def _users(resources: Resources) -> dict[str, dict[str, HoldCause]]:
-    """The destinations that name a Secret, by the Secret's name, each with what it takes there."""
+    """The destinations that name a Secret, by its name, with the fault that it causes there."""
     users: dict[str, dict[str, HoldCause]] = {}
     for name, resource in resources.by_kind["ListenerDestination"].items():
         if not may_be_built(resource):

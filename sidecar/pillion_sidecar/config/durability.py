@@ -13,7 +13,7 @@ ALERT_SECONDS = 75.0
 QUEUE_SIZE_ON_DISK = 1_000_000
 QUEUE_SIZE_IN_MEMORY = 10_000
 #: The retry on disk where neither the destination nor its service writes any field of it: nothing
-#: is lost before somebody could act. In memory it is DSP1054's.
+#: is lost before an operator can act. In memory it is DSP1054's.
 RETRY_ON_DISK = RetryPolicy(
     attempts=None,
     interval_seconds=30.0,

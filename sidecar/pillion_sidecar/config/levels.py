@@ -1,8 +1,8 @@
-"""Levels of the schema: what deliverers of an older version do not know, and so must not be given.
+"""Levels of the schema: fields that older deliverers do not know.
 
-A deliverer refuses a configuration with a field that it does not know, and keeps its last good one.
-So each field that is added belongs to a level, each deliverer says which one it knows, and an
-operator leaves out what the oldest deliverer of a service cannot express.
+A deliverer refuses a configuration with an unknown field and keeps its last good one. So each new
+field belongs to a level, each deliverer reports its level, and the operator omits the fields that
+the oldest deliverer of a service does not know.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -11,10 +11,10 @@ from typing import Any
 from pillion_sidecar.config.schema.common import RemovalAction
 from pillion_sidecar.config.schema.destination import WITHHELD_URL
 
-#: That of the first release, and of whoever says nothing of it.
+#: The level of the first release, and of a deliverer that reports none.
 FIRST_LEVEL = 1
-#: The fields of ``spec`` that came with a level, by kind. Without one an older deliverer does what
-#: its own version did, or what ``_INSTEAD`` says.
+#: The fields of ``spec`` that a level added, by kind. Without one an older deliverer behaves as its
+#: own version does, or as ``_INSTEAD`` says.
 ADDED: Mapping[int, Mapping[str, Sequence[tuple[str, ...]]]] = {
     2: {
         "IndicationService": (("classes",), ("mof",), ("mofFrom",)),
@@ -22,8 +22,8 @@ ADDED: Mapping[int, Mapping[str, Sequence[tuple[str, ...]]]] = {
         "ListenerDestination": (("destinationFrom",), ("tls", "allowCommonName")),
     }
 }
-#: What stands in the place of fields without which a resource could not be read, or would mean
-#: harm: it waits, and ends nothing. The first release acts on ``onFatalErrorPolicy`` at once.
+#: Replacements for fields without which a resource would be invalid or harmful: the destination
+#: waits, and no subscription ends. The first release acts on ``onFatalErrorPolicy`` at once.
 _INSTEAD: Mapping[tuple[str, ...], Mapping[str, Any]] = {
     ("destinationFrom",): {"destination": WITHHELD_URL, "suspended": True},
     ("failureTriggerTimeIntervalSeconds",): {"onFatalErrorPolicy": RemovalAction.IGNORE.value},
@@ -35,8 +35,7 @@ LEVEL = max(ADDED)
 def without_newer(
     resource: Mapping[str, Any], *, level: int
 ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """Return a resource as a deliverer of a level can read it, and the fields that are left out,
-    with those in whose place something else stands."""
+    """Return a resource for a deliverer of a level, and the fields that are omitted or replaced."""
     spec: Mapping[str, Any] = resource.get("spec") or {}
     left_out = []
     for path in _newer(str(resource["kind"]), level):

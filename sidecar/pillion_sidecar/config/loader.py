@@ -30,11 +30,11 @@ from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.config.yamlstream import StreamError, read_documents
 from pillion_sidecar.filewatch import SHORTAGES, Look, Timers, look_at, pause
 
-#: File names that are read; others are left alone, as are hidden ones.
+#: Suffixes of files that are read. Hidden files are not.
 SUFFIXES = (".yaml", ".yml", ".json", ".mof")
-#: That of a file of class declarations, for the one service that the folder is read for.
+#: The suffix of class declarations for the service that the folder is read for.
 MOF_SUFFIX = ".mof"
-#: What the operator puts beside a configuration, and is none.
+#: Other files that the operator puts into the folder.
 BESIDE = frozenset({"token-keys.json"})
 #: Names of files that a warning lists.
 MOST_NAMED = 3
@@ -44,9 +44,9 @@ MOST_FILES = 10_000
 MOST_BYTES = 16 * 1024 * 1024
 MOST_BYTES_IN_ALL = 64 * 1024 * 1024
 
-#: The kind whose resources may have others put in their places.
+#: The kind whose resources can be replaced.
 FILTER = "IndicationFilter"
-#: The most bytes in one part of a rendered configuration: what a Secret holds.
+#: Maximum bytes in one part of a rendered configuration: the size of a Secret.
 MOST_PART_BYTES = 1024 * 1024
 
 #: A standalone deliverer may deliver to its own machine.
@@ -151,7 +151,6 @@ def _may_be_meant(name: str) -> bool:
 
 
 def is_resource_file(name: str) -> bool:
-    """Whether a file of this name is read."""
     return name.endswith(SUFFIXES) and not name.startswith(".") and name not in BESIDE
 
 
@@ -176,7 +175,7 @@ def _parts(path: Path) -> dict[str, int]:
 
 
 def _unpacked(path: Path, parts: Mapping[str, int]) -> tuple[rendered.Unpacked, list[str]]:
-    """The text of the complete revision, and what is to be said of the others."""
+    """The text of the newest complete revision, and warnings about the others."""
     revisions = rendered.complete_revisions(parts)
     if not revisions:
         raise ConfigurationError([_incomplete(path, parts)])
@@ -226,7 +225,7 @@ def _incomplete(path: Path, parts: Mapping[str, int]) -> Problem:
     return Problem(
         reason=INCOMPLETE,
         message=f"holds no complete revision, only parts such as {names}",
-        remedy="The others are on their way, or could not be mounted.",
+        remedy="The other parts have not arrived yet, or could not be mounted.",
         file=_shown(path),
     )
 
@@ -235,7 +234,7 @@ def _corrupt(path: Path, message: str) -> Problem:
     return Problem(
         reason="Corrupt",
         message=message,
-        remedy="Have it rendered again: delete the Secrets that it came in.",
+        remedy="Delete the Secrets that hold it; the operator renders them again.",
         file=_shown(path),
     )
 
@@ -307,7 +306,7 @@ def _read(file: Path, problems: list[Problem]) -> Iterator[Document]:
 
 
 def _text(file: Path, problems: list[Problem]) -> str:
-    """The text of a file; nothing, and a problem, where it cannot be had."""
+    """The text of a file; empty, with a problem, if it cannot be read."""
     content = b""
     try:
         with file.open("rb") as stream:
@@ -325,9 +324,9 @@ def _text(file: Path, problems: list[Problem]) -> str:
 
 
 def _unseen(path: Path, error: OSError, remedy: str) -> Problem:
-    """Say what the system said of a file or folder; it may say otherwise later."""
+    """The problem with a file or folder that the system cannot read; it may pass."""
     if error.errno in SHORTAGES:
-        remedy = "It is read again soon; the deliverer is short of descriptors or memory."
+        remedy = "The deliverer is short of descriptors or memory, and reads it again soon."
     problem = _unreadable(path, error.strerror or "cannot be read", remedy)
     return replace(problem, may_pass=True)
 
@@ -362,9 +361,9 @@ __all__ = ["STANDALONE_ADDRESSES", "ConfigurationError", "load_folder", "resourc
 
 #: Seconds between two looks at the folder.
 LOOK_INTERVAL = 0.25
-#: Looks after which a folder that never comes to rest is loaded all the same.
+#: Looks after which a folder that keeps changing is loaded anyway.
 MOST_UNSETTLED_LOOKS = 40
-#: Looks after which a folder that could not be read is read again, though nothing in it changed.
+#: Looks after which an unreadable folder is read again without a change.
 LOOKS_BETWEEN_READS = 20
 
 #: The name of each resource file, and a look at it.
@@ -418,10 +417,10 @@ class FolderWatcher:
         self._interval = interval
 
     async def changes(self) -> AsyncIterator[Configuration | ConfigurationError]:
-        """Yield what the folder holds now, then each change, for ever.
+        """Yield the present content of the folder, then each change.
 
-        A change is loaded once two looks in a row have seen the same, so half-written folders are
-        not. Touching files without changing what they say yields nothing.
+        A change is loaded after two equal looks, so that half-written folders are not. Touching
+        files without changing their content yields nothing.
         """
         seen = await self._look(())
         last: Configuration | ConfigurationError | None = None
@@ -443,7 +442,7 @@ class FolderWatcher:
         except ConfigurationError as error:
             return error
         except OSError as error:
-            # Nothing is known of what the folder says, so what it said before stays in force.
+            # The content is unknown, so the previous configuration stays in force.
             message = f"could not be read: {error.strerror or type(error).__name__}"
             remedy = "It is read again soon."
             return ConfigurationError(
@@ -451,7 +450,7 @@ class FolderWatcher:
             )
 
     async def _look(self, seen: Snapshot) -> Snapshot:
-        """Look at the folder; ``seen``, the look before, stands for one that cannot be had."""
+        """Look at the folder; without a result return ``seen``, the previous look."""
         try:
             return await asyncio.to_thread(snapshot, self._path)
         except OSError:
@@ -460,7 +459,7 @@ class FolderWatcher:
     async def _changed(
         self, seen: Snapshot, outcome: Configuration | ConfigurationError
     ) -> Snapshot:
-        """Wait for a change; or for some looks, where what was read may be read otherwise now."""
+        """Wait for a change, or for some looks if a new read may succeed."""
         may_pass = isinstance(outcome, ConfigurationError) and outcome.may_pass
         looks = 0
         while True:

@@ -26,7 +26,7 @@ from pillion_sidecar.config.validation import (
     top_field_remedy,
 )
 
-#: What all documents begin with.
+#: The first fields of all documents.
 _BEGINNING = ("apiVersion", "kind")
 #: The most characters of a resource's name that a complaint shows.
 _LONGEST_NAME = 253
@@ -45,7 +45,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a resource stands, to complain about it."""
+    """The position of a resource, for problems with it."""
 
     document: Document
     resource: str = ""
@@ -59,7 +59,6 @@ class Place:
         )
 
     def problem(self, reason: str, path: Path, value: object, message: str, remedy: str) -> Problem:
-        """A complaint about the value at ``path``."""
         return Problem(
             reason=reason,
             message=message,
@@ -98,14 +97,12 @@ class Resource:
     place: Place
 
     def sound(self, field: str) -> bool:
-        """Whether ``spec`` has this field and nothing was wrong with it."""
+        """Whether ``spec`` has this field without a problem."""
         return field in self.spec and field not in self.flawed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:
-    """A Secret: its decoded data."""
-
     name: str
     namespace: str | None
     #: Whether it carries the label that lets a destination use it.
@@ -122,7 +119,7 @@ _R = TypeVar("_R", Resource, Secret)
 
 @dataclass(slots=True)
 class Resources:
-    """All that was read: resources by kind and name, and what was wrong on the way."""
+    """Everything that was read: resources by kind and name, and the problems."""
 
     by_kind: dict[str, dict[str, Resource]] = field(
         default_factory=lambda: {kind.name: {} for kind in KINDS}
@@ -130,7 +127,7 @@ class Resources:
     secrets: dict[str, Secret] = field(default_factory=dict)
     #: Files of class declarations: their text by name.
     mof: dict[str, str] = field(default_factory=dict)
-    #: Documents of other APIs with a kind and a name of ours: kind, name, and where each stands.
+    #: Documents of other APIs with one of our kinds: kind and name, with the position.
     ignored: dict[tuple[str, str], str] = field(default_factory=dict)
     #: Whether a document may be a resource that others refer to, and does not say which.
     unidentified: bool = False
@@ -146,12 +143,11 @@ class Resources:
         remedy: str,
         reason: str = "Invalid",
     ) -> None:
-        """Add a problem with the value at ``path``."""
         self.problems.append(place.problem(reason, path, value, message, remedy))
 
 
 def parse_documents(documents: Iterable[Document]) -> Resources:
-    """Check each document by itself. Nothing is raised: what is wrong is in ``problems``."""
+    """Check each document by itself. Raises nothing: ``problems`` has what is wrong."""
     resources = Resources()
     for document in _items(documents):
         _parse(document, resources)
@@ -263,7 +259,7 @@ def _add_resource(document: Document, kind: Kind, resources: Resources) -> None:
             uid=metadata.get("uid"),
             created_at=created_at,
             spec=spec,
-            # What is wrong with apiVersion was complained of before.
+            # apiVersion was checked before.
             valid=complaints.count == 0,
             flawed=frozenset(complaints.flawed),
             place=place,
@@ -280,8 +276,8 @@ _Collect = Callable[[str, Path, object, str, str], None]
 
 
 def _in_its_place(kind: Kind, beside: Mapping[str, Any], collect: _Collect) -> _Collect:
-    """Complain of fields that stand beside ``spec`` by their own place, and say of unknown fields
-    where they belong."""
+    """Report fields beside ``spec`` at their own position, and unknown fields with the right
+    one."""
 
     def located(reason: str, path: Path, value: object, message: str, remedy: str) -> None:
         if reason == "UnknownField" and len(path) > 1:
@@ -307,7 +303,7 @@ def _add(known: dict[str, _R], resource: _R, resources: Resources) -> None:
             resource.place,
             ("metadata", "name"),
             resource.name,
-            f"is already taken at {first.place}",
+            f"is already used at {first.place}",
             "Rename or remove one of the two.",
             reason="Duplicate",
         )
@@ -343,9 +339,7 @@ def _created_at(metadata: Any, complaints: Complaints) -> float | None:
     except (TypeError, ValueError, OverflowError):
         pass
     path = ("metadata", "creationTimestamp")
-    complaints.add(
-        path, text, "is not a time", "Write it like 2026-01-31T12:00:00Z, or leave it out."
-    )
+    complaints.add(path, text, "is not a time", "Write it like 2026-01-31T12:00:00Z, or remove it.")
     return None
 
 

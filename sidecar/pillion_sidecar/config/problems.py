@@ -1,4 +1,4 @@
-"""What is wrong with a configuration: every complaint at once, each with its place and remedy."""
+"""The problems of a configuration, each with its position and remedy."""
 
 import re
 import traceback
@@ -44,7 +44,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One complaint. No text of it ever holds what a Secret holds."""
+    """One problem. Its texts never contain data of a Secret."""
 
     #: One CamelCase word for programs: Invalid, Required, UnknownField, Duplicate, NotFound,
     #: CredentialsNotPermitted, CredentialsUnusable, AddressNotPermitted, Unreadable, Corrupt,
@@ -54,7 +54,7 @@ class Problem:
     message: str
     #: What to do about it: a sentence.
     remedy: str
-    #: The file it stands in; empty when it stands in none.
+    #: The file; empty: none.
     file: str = ""
     #: Line of the file, from 1; 0: not known.
     line: int = 0
@@ -74,7 +74,7 @@ class Problem:
         return escape_controls(f"{where}: {self.message}{value}. {self.remedy}".removeprefix(": "))
 
 
-#: The most problems, and the most warnings, that the text of an error holds.
+#: Maximum number of problems, and of warnings, in the text of an error.
 MOST_TOLD = 100
 
 
@@ -97,7 +97,7 @@ class ConfigurationError(Exception):
 
     @property
     def incomplete(self) -> bool:
-        """Whether nothing is wrong but that not all has come yet."""
+        """Whether the only problem is that files have not all arrived."""
         return all(problem.reason == INCOMPLETE for problem in self.problems)
 
     @property
@@ -107,13 +107,13 @@ class ConfigurationError(Exception):
 
     @property
     def absent(self) -> bool:
-        """Whether nothing is wrong but that nothing, or not all, has come yet."""
+        """Whether the only problem is that no file, or not all, have arrived."""
         return all(problem.reason in (INCOMPLETE, EMPTY) for problem in self.problems)
 
 
 #: The reason of a complaint about Pillion itself.
 INTERNAL_ERROR = "InternalError"
-#: The most calls that the complaint about a defect shows.
+#: Maximum number of calls in the problem about a defect.
 _CALLS = 5
 
 
@@ -128,11 +128,12 @@ def defect(error: Exception) -> Problem:
     return Problem(
         reason=INTERNAL_ERROR,
         message=f"Pillion failed to read the resources: {type(error).__name__} at {places}",
-        remedy="This is a defect of Pillion; report it, and take back the last change meanwhile.",
+        remedy="This is a defect of Pillion; report it, and undo the last change until it is "
+        "fixed.",
     )
 
 
-#: The most characters of a value that a complaint shows.
+#: Maximum number of characters of a value in a problem.
 _SHOWN = 80
 
 

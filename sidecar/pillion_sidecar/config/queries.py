@@ -19,7 +19,7 @@ class FilterProblem:
     remedy: str
     line: int
     column: int
-    #: Whether the query is in force all the same, and may not do what was meant.
+    #: Whether the query is in force, but may not do what its author intends.
     is_warning: bool = False
 
 

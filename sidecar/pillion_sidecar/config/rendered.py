@@ -1,8 +1,8 @@
-"""A whole configuration as a few files: what the operator writes into Secrets, and a pod mounts.
+"""A configuration as a few files, which the operator writes into Secrets and a pod mounts.
 
 The text is a ``v1 List`` in JSON, compressed and cut into parts, each small enough for one Secret.
-Every file is named by the revision, a digest of the text, so files of two revisions are told apart
-however they are mixed, and a revision is used only when it is complete. Pure: no I/O.
+File names contain the revision, a digest of the text, so files of several revisions can be mixed. A
+revision is used only when it is complete. Pure: no I/O.
 """
 
 import gzip
@@ -28,7 +28,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 class TooLarge(Exception):
-    """The configuration does not fit; ``bytes`` is what it takes, ``most`` what there is."""
+    """The configuration does not fit; ``bytes`` is its size, ``most`` the limit."""
 
     def __init__(self, size: int, most: int, *, compressed: bool = True) -> None:
         how = " compressed" if compressed else ""
@@ -120,7 +120,6 @@ def pack(text: str, *, part_size: int = PART_SIZE, most_parts: int = MOST_PARTS)
 
 
 def is_part(name: str) -> bool:
-    """Whether a file of this name is a part of a rendered configuration."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -185,14 +184,14 @@ def items(text: str) -> Iterator[Any]:
         ValueError: the text is no rendered configuration.
     """
     if not text.startswith(_HEAD):
-        raise ValueError("it does not begin as a rendered configuration does")
+        raise ValueError("it does not begin like a rendered configuration")
     decode = json.JSONDecoder().raw_decode
     position = _past_space(text, len(_HEAD))
     while not text.startswith("]", position):
         try:
             item, position = decode(text, position)
         except RecursionError:
-            raise ValueError("its objects and lists lie too deep in each other") from None
+            raise ValueError("its objects and lists are nested too deeply") from None
         yield item
         position = _past_space(text, position)
         if text.startswith(",", position):
@@ -200,7 +199,7 @@ def items(text: str) -> Iterator[Any]:
         elif not text.startswith("]", position):
             raise ValueError(f"a comma or the end is missing at character {position:,}")
     if text[position:].strip() != _TAIL.strip():
-        raise ValueError("something follows its end")
+        raise ValueError("there is text after its end")
 
 
 def _past_space(text: str, position: int) -> int:

@@ -39,9 +39,9 @@ from pillion_sidecar.config.schema.subscription import IndicationSubscription
 from pillion_sidecar.config.validation import Path
 from pillion_sidecar.protocols import FALLBACK
 
-#: The retry of DSP1054's defaults: what is not written beside a retry field that is.
+#: DSP1054's default retry, for the unset fields if any retry field is set.
 DSP1054 = RetryPolicy()
-#: maximumIntervalSeconds of a destination that writes another retry field, and not this one.
+#: maximumIntervalSeconds of a destination that sets only other retry fields.
 LONGEST_WAIT_SECONDS = 3600.0
 
 
@@ -119,16 +119,16 @@ def written_retry(
 
 
 CLASSES, MOF, MOF_FROM = "classes", "mof", "mofFrom"
-#: The service of a subscription that names none, and of a deliverer that is told none.
+#: The default service of subscriptions and deliverers.
 DEFAULT_SERVICE = "default"
-#: Filters that are warned of one by one.
+#: Filters with a warning of their own.
 MOST_WARNINGS = 20
-#: Names that a wrong one is compared with.
+#: Maximum number of names to compare an unknown one with.
 MOST_COMPARED = 1000
 
 
 class DeclaredClasses:
-    """The declarations, and where each stands."""
+    """The declarations with their positions."""
 
     def __init__(self, service: Resource | None, files: Mapping[str, str]) -> None:
         self.problems: list[Problem] = []
@@ -141,7 +141,6 @@ class DeclaredClasses:
 
     @property
     def declarations(self) -> tuple[ClassDeclaration, ...]:
-        """Every class."""
         return tuple(declaration for declaration, _, _ in self._places)
 
     def _add_spec(self, service: Resource) -> None:
@@ -169,7 +168,6 @@ class DeclaredClasses:
         self._places += [(one, file, ("spec", MOF)) for one in declared]
 
     def problem(self, class_name: str, message: str, remedy: str) -> Problem:
-        """A complaint about a class."""
         found = [place for place in self._places if place[0].name == class_name]
         # The last is the one that is there twice.
         _, file, path = found[-1] if found else (None, "", ("spec", CLASSES))
@@ -240,7 +238,7 @@ class _Resolver:
         self._unknown_classes: list[str] = []
         self._queries = queries
         self._check_query = queries.declaring(())
-        # What could not be read may hold what a reference names.
+        # A file that could not be read may contain the target of a reference.
         self._complete = not resources.unidentified and all(
             problem.reason not in ("Unreadable", EMPTY) for problem in resources.problems
         )
@@ -261,11 +259,10 @@ class _Resolver:
                     ("metadata", "namespace"),
                     resource.namespace,
                     f"is not {first.namespace}, the namespace at {first.place}",
-                    "A deliverer serves one namespace: keep each in a folder of its own.",
+                    "A deliverer serves one namespace: use a separate folder for each.",
                 )
 
     def service(self, name: str | None) -> IndicationService:
-        """The service to run as."""
         if name is None and len(self._services) == 1:
             name = next(iter(self._services))
         found = self._services.get(name or DEFAULT_SERVICE)
@@ -314,7 +311,6 @@ class _Resolver:
                 )
 
     def destinations(self, service: IndicationService) -> dict[str, ListenerDestination]:
-        """All destinations, with the service's defaults."""
         built = {}
         for name, resource in self._destinations.items():
             reader = SecretReader(self._resources, resource)
@@ -352,8 +348,8 @@ class _Resolver:
                 ("spec", "destination"),
                 url,
                 refusal,
-                "Write the address of a listener that others can reach, or have it allowed where "
-                "the deliverer is started.",
+                "Write the address of a remote listener, or allow this kind of address when you "
+                "start the deliverer.",
                 reason=ADDRESS_NOT_PERMITTED,
             )
 
@@ -370,7 +366,7 @@ class _Resolver:
             )
 
     def filters(self) -> dict[str, IndicationFilter]:
-        """All filters, their queries understood."""
+        """All filters, with checked queries."""
         built = {}
         for name, resource in self._filters.items():
             if resource.sound("query") and resource.sound("queryLanguage"):
@@ -448,7 +444,7 @@ class _Resolver:
         )
 
     def _comes_to(self, resource: Resource, gateway: IndicationService) -> bool:
-        """Whether what another service's subscription selects is relayed or handed over here."""
+        """Whether sidecars of another service relay or hand over its indications here."""
         origin = self._services.get(resource.spec["serviceRef"]["name"])
         if gateway.deliverer.mode is not DelivererMode.GATEWAY or origin is None:
             return False
@@ -490,7 +486,7 @@ class _Resolver:
 
 
 def _is_written(resource: Resource, field: str) -> bool:
-    """Whether the document of a resource has this field, so that no default stands for it."""
+    """Whether the document of a resource sets this field."""
     spec = resource.place.document.value.get("spec")
     return isinstance(spec, dict) and spec.get(field) is not None
 
@@ -523,7 +519,7 @@ def _revision(resources: Resources, service: IndicationService) -> str:
 
 
 def _spec(resource: Resource) -> Mapping[str, Any]:
-    """The spec as JSON can have it: what is flawed may be anything."""
+    """The spec as JSON; a flawed field is written as its repr."""
     if not resource.flawed:
         return resource.spec
     return {

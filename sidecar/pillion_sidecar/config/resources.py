@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """Everything that one deliverer needs to know: one complete revision.
+    """One complete revision of the configuration of a deliverer.
 
     Each subscription names a filter and a destination that are present, and this service.
     """
@@ -28,27 +28,25 @@ class Configuration:
     destinations: Mapping[str, ListenerDestination] = field(default_factory=dict)
     filters: Mapping[str, IndicationFilter] = field(default_factory=dict)
     subscriptions: Mapping[str, IndicationSubscription] = field(default_factory=dict)
-    #: Those of other services, by name, whose sidecars relay or hand over to this gateway. What
-    #: comes for them names them by uid: their filters have been asked already.
+    #: Subscriptions of other services whose sidecars relay or hand over to this gateway, by name.
+    #: Relayed indications name them by uid, since the sidecars have applied the filters.
     relayed: Mapping[str, IndicationSubscription] = field(default_factory=dict)
-    #: What was left aside while it was read, as sentences for a log.
+    #: Warnings from reading, as sentences for a log.
     warnings: tuple[str, ...] = ()
-    #: Destinations with a fault, which are held for it.
+    #: Destinations that are held because of a fault.
     held: frozenset[str] = frozenset()
     #: Why the last good versions of filters stay in force, by name of the filter.
     kept_filters: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def all_subscriptions(self) -> Mapping[str, IndicationSubscription]:
-        """Every subscription that this deliverer delivers for, by name."""
         return {**self.subscriptions, **self.relayed} if self.relayed else self.subscriptions
 
 
 def reuse(configuration: Configuration, before: Configuration | None) -> Configuration:
-    """The same configuration, made of the values of ``before`` wherever they are equal.
+    """The same configuration with equal values taken from ``before``.
 
-    Whoever applies it then sees at a glance what is the same, however many destinations there are:
-    the comparing is done here, in the thread that loads.
+    The thread that applies it can then compare by identity; the loading thread compares by value.
     """
     if before is None:
         return configuration

@@ -111,7 +111,7 @@ def _text(kind: Text, value: Any, path: Path, complaints: Complaints) -> Any:
         remedy = f"Did you mean {meant}?" if meant else f"Write one of {', '.join(kind.values)}."
         complaints.add(path, value, f"is none of {', '.join(kind.values)}", remedy)
     elif len(value) < kind.min_length:
-        complaints.add(path, value, "is empty", "Write something, or leave the field out.")
+        complaints.add(path, value, "is empty", "Write a value, or remove the field.")
     elif len(value) > kind.max_length:
         message = f"is {len(value):,} characters long, more than {kind.max_length:,}"
         complaints.add(path, value, message, "Shorten it.")
@@ -130,7 +130,7 @@ def _integer(kind: Integer, value: Any, path: Path, complaints: Complaints) -> A
         _wrong_type("a whole number", value, path, complaints)
     elif not kind.minimum <= value <= kind.maximum:
         message = f"is not within {kind.minimum:,} to {kind.maximum:,}"
-        complaints.add(path, value, message, "Write a number within it.")
+        complaints.add(path, value, message, "Write a number in this range.")
     return value
 
 
@@ -194,7 +194,7 @@ def _list(kind: ListOf, value: Any, path: Path, complaints: Complaints) -> Any:
     if not kind.key and not kind.atomic:
         for number, item in enumerate(checked):
             if item in checked[:number]:
-                complaints.add((*path, number), item, "stands there twice", "Keep one of the two.")
+                complaints.add((*path, number), item, "is a duplicate", "Keep one of the two.")
     return checked
 
 
@@ -226,7 +226,7 @@ def suggestion(name: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(name[:100].lower(), lowered, n=1, cutoff=0.6)
     if near:
         return f"Did you mean {lowered[near[0]]}?"
-    return f"Remove it; known here are {', '.join(known)}."
+    return f"Remove it; the known names are {', '.join(known)}."
 
 
 def dotted(path: Path) -> str:
@@ -239,13 +239,13 @@ def dotted(path: Path) -> str:
 
 #: The fields of every resource.
 TOP_FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
-#: Fields of ``metadata`` that are written elsewhere by mistake.
+#: Fields of ``metadata`` that are often misplaced.
 _METADATA = frozenset({"name", "namespace", "labels", "annotations"})
 #: Fields this deep below ``spec`` are found; further down many have one name.
 _DEEPEST = 2
 #: The most places that an answer names.
 _MOST_PLACES = 3
-#: What another kind calls the same thing.
+#: The same field under the name of another kind.
 _SYNONYMS = {
     ("ListenerDestination", "deliveryRetryAttempts"): "spec.retry.attempts",
     ("ListenerDestination", "deliveryRetryIntervalSeconds"): "spec.retry.intervalSeconds",

@@ -68,8 +68,6 @@ class _Open:
 
 @dataclass(slots=True)
 class _Builder:
-    """Builds one document from its events."""
-
     open: list[_Open] = field(default_factory=list)
     lines: dict[Path, int] = field(default_factory=dict)
     root: Any = None
@@ -166,7 +164,7 @@ def read_documents(text: str) -> Iterator[YAMLDocument]:
         mark = error.problem_mark
         problem, remedy = error.problem or "unreadable", _CHECK
         if mark is not None and text[mark.index : mark.index + 1] == "\t":
-            problem, remedy = "a tab stands where spaces belong", "Indent with spaces."
+            problem, remedy = "indentation contains a tab", "Indent with spaces."
         line = mark.line + 1 if mark else 0
         raise StreamError(f"is not YAML: {problem}", remedy=remedy, line=line) from None
     except yaml.YAMLError as error:

@@ -1,4 +1,4 @@
-"""What an administrator sees of the destination queues, and may do to them (S0.12).
+"""The administration API of the destination queues (S0.12).
 
 Mounted on the intake listener, or on one of its own, on loopback either way. The JSON is that of
 :mod:`pillion_sidecar.wire.queues`.
@@ -78,13 +78,13 @@ MOST_TOKEN_BYTES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Administration:
-    """What the routes stand on."""
+    """The dependencies of the routes."""
 
     delivery: DeliveryService
     clock: Clock
     #: The revision of the configuration in force; None before the first.
     revision: Callable[[], str | None]
-    #: Where indications are kept: what the deliverer was started with, whatever is asked for now.
+    #: The durability that the deliverer was started with; the service may ask for another.
     durability: Callable[[], Durability]
     #: Why the last good versions of filters stay in force, by name of the filter.
     kept_filters: Callable[[], Mapping[str, str]] = dict
@@ -176,16 +176,13 @@ class _Routes:
         self._reading = asyncio.Lock()
 
     async def list_queues(self, request: web.Request) -> web.Response:
-        """All queues, a page at a time."""
         return list_queues(request, self._administration)
 
     async def show_queue(self, request: web.Request) -> web.Response:
-        """One queue with its last attempts, the latest first."""
         details = queue_details(self._found(request), clock=self._clock)
         return web.json_response(written(details))
 
     async def skip(self, request: web.Request) -> web.Response:
-        """Discard the indication at the front."""
         queue = self._found(request)
         identifiers = queue.front_identifiers
         skipped = self._delivery.skip(queue.name)
@@ -198,7 +195,6 @@ class _Routes:
         )
 
     async def purge(self, request: web.Request) -> web.Response:
-        """Discard all that is pending."""
         name = self._found(request).name
         return web.json_response({"name": name, "discarded": self._delivery.purge(name) or 0})
 
@@ -214,7 +210,7 @@ class _Routes:
         )
         found: Sequence[Discard] = ()
         if finder is not None:
-            # One at a time: what is asked may take a while to read.
+            # One at a time: a query may read for a while.
             async with self._reading:
                 found = await asyncio.to_thread(finder.find(query, limit=limit))
         # One that was removed has no queue, and may have been discarded from.
@@ -229,7 +225,7 @@ class _Routes:
         )
 
     async def drain(self, request: web.Request) -> web.Response:
-        """Hasten delivery; 200 when nothing is left, 202 when the time was too short."""
+        """Hasten delivery; 200 if nothing is left, 202 if the time was too short."""
         timeout = _timeout(request)
         if self._draining >= MOST_DRAINING:
             raise web.HTTPServiceUnavailable(
@@ -320,13 +316,13 @@ def _timeout(request: web.Request) -> float:
 
 
 class TokenFile:
-    """A file with a token, read anew each time: whoever mounts it may change it."""
+    """A file with a token, read for each request, since it may change."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def read(self) -> bytes:
-        """The token; nothing where there is no file, or it is empty or too long."""
+        """The token; empty if there is no file, or it is empty or too long."""
         try:
             return read_bounded(self._path, maximum=MOST_TOKEN_BYTES).strip()
         except Unusable:
@@ -345,8 +341,8 @@ def add_operator_route(
     ``token`` is asked in a thread for each request, one at a time, and answers nothing where
     nobody may come in; ``refused`` is told of each request that was not let in.
 
-    It is on the pod's address, so for the bearer of a token alone: who has none learns nothing, not
-    even whether there is one.
+    It is on the pod's address, so for the bearer of a token alone: a client without it
+    learns nothing, not even whether one exists.
     """
     one_at_a_time = asyncio.Lock()
 

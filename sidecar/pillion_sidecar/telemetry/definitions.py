@@ -30,12 +30,12 @@ _DESTINATION = ("destination",)
 
 QUEUE_DEPTH = _gauge(
     "pillion_destination_queue_depth",
-    "Indications pending in the destination queue, those in flight among them.",
+    "Pending indications in the destination queue, including those in flight.",
     _DESTINATION,
 )
 QUEUE_HELD = _gauge(
     "pillion_queue_held",
-    "Members of incomplete message groups that are held for the destination, beside its queue.",
+    "Members of incomplete message groups that are held for the destination, outside its queue.",
     _DESTINATION,
 )
 QUEUE_CAPACITY = _gauge(
@@ -45,29 +45,29 @@ QUEUE_CAPACITY = _gauge(
 )
 QUEUE_HIGH_WATER = _gauge(
     "pillion_destination_queue_high_water",
-    "The greatest depth since the destination queue was made.",
+    "Maximum depth since the destination queue was created.",
     _DESTINATION,
 )
 OLDEST_AGE = _gauge(
     "pillion_destination_oldest_indication_age_seconds",
-    "Seconds since the oldest pending indication was accepted; 0 with none pending.",
+    "Seconds since the oldest pending indication was accepted; 0 if none is pending.",
     _DESTINATION,
 )
-IN_FLIGHT = _gauge("pillion_destination_in_flight", "Attempts under way.", _DESTINATION)
+IN_FLIGHT = _gauge("pillion_destination_in_flight", "Attempts in progress.", _DESTINATION)
 SUSPENDED = _gauge(
-    "pillion_destination_suspended", "1 where the destination is suspended, else 0.", _DESTINATION
+    "pillion_destination_suspended", "1 if the destination is suspended, else 0.", _DESTINATION
 )
 HELD = _gauge(
     "pillion_destination_held",
-    "1 for each destination that is held, by what is wrong with it: invalid-destination, "
-    "unsupported-protocol, invalid-credentials, invalid-certificates, refused-address; absent for "
-    "all others. Its indications wait and are not discarded.",
+    "1 for each held destination, by cause: invalid-destination, unsupported-protocol, "
+    "invalid-credentials, invalid-certificates, refused-address; absent for all others. Its "
+    "indications wait and are not discarded.",
     ("destination", "cause"),
 )
 RELAYED = _gauge(
     "pillion_destination_relayed",
-    "1 where this deliverer relays to a gateway what is for the destination, 0 where it sends to "
-    "the listener itself.",
+    "1 if this deliverer relays the indications of the destination to a gateway, 0 if it sends "
+    "them to the listener itself.",
     _DESTINATION,
 )
 NEXT_ATTEMPT = _gauge(
@@ -88,25 +88,25 @@ FAILING_SINCE = _gauge(
 )
 FIRST_LOSS_DUE = _gauge(
     "pillion_queue_first_loss_due_timestamp_seconds",
-    "When the first pending indication is discarded if nothing more is delivered, seconds since "
-    "the epoch; absent while nothing pending is due to be lost. The bound of the journal's bytes "
-    "does not count, and may be reached sooner.",
+    "When the first pending indication is discarded if no delivery succeeds, seconds since the "
+    "epoch; absent while no discard is due. The size limit of the journal does not count, and "
+    "may be reached earlier.",
     _DESTINATION,
 )
 ATTEMPTS = _counter(
     "pillion_delivery_attempts_total",
-    "Attempts to deliver, by result: success, error, fatal-error, post-delivery-error.",
+    "Delivery attempts, by result: success, error, fatal-error, post-delivery-error.",
     ("destination", "result"),
 )
 DELIVERED = _counter("pillion_indications_delivered_total", "Indications delivered.", _DESTINATION)
 SUPPRESSED = _counter(
     "pillion_indications_suppressed_total",
-    "Accepted indications that repeatNotificationPolicy kept from the destination.",
+    "Accepted indications that repeatNotificationPolicy suppressed for the destination.",
     _DESTINATION,
 )
 HANDED_OVER = _counter(
     "pillion_indications_handed_over_total",
-    "Indications that the gateway named by handOverTo took when the deliverer ended.",
+    "Indications that the gateway in handOverTo took over when the deliverer stopped.",
     _DESTINATION,
 )
 DISCARDED = _counter(
@@ -117,14 +117,14 @@ DISCARDED = _counter(
 #: Seconds. An attempt ends with its destination's time-out, 30 s unless a resource says otherwise.
 ATTEMPT_DURATION = _histogram(
     "pillion_delivery_attempt_duration_seconds",
-    "How long an attempt to deliver took, whatever its result.",
+    "Duration of a delivery attempt, for all results.",
     ("protocol",),
     bounds=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 30, 60),
 )
-#: Seconds. From a listener beside us to one that was away for a day.
+#: Seconds. From a local listener to an outage of a day.
 END_TO_END = _histogram(
     "pillion_delivery_end_to_end_seconds",
-    "From the acceptance of an indication to its delivery, waits and retries included.",
+    "Time from the acceptance of an indication to its delivery, including waits and retries.",
     ("protocol",),
     bounds=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5, 30, 60, 300, 1800, 7200, 86400),
 )
@@ -151,13 +151,12 @@ DUPLICATE_ENTRIES = _gauge(
 )
 DUPLICATE_EVICTIONS = _counter(
     "pillion_duplicate_memory_evictions_total",
-    "Identities forgotten before their time because the memory was full: "
-    "a repeat of one of these is delivered again.",
+    "Identities forgotten early because the memory was full; a repeat of one is delivered again.",
 )
-GROUPS_ACTIVE = _gauge("pillion_group_active", "Message groups that go on.")
+GROUPS_ACTIVE = _gauge("pillion_group_active", "Active message groups.")
 GROUPS_REMEMBERED = _gauge(
     "pillion_group_remembered",
-    "Message groups that have ended and whose members are still known as duplicates.",
+    "Ended message groups whose members are still recognized as duplicates.",
 )
 GROUP_HELD = _gauge(
     "pillion_group_held_indications", "Members of ordered groups that wait for their predecessors."
@@ -168,23 +167,26 @@ GROUP_HELD_BYTES = _gauge(
 )
 GROUP_TERMINATIONS = _counter(
     "pillion_group_terminations_total",
-    "Message groups that ended, by how: t1 (groupExpires), t2 (groupMaxIdleSeconds), t3.1 and t4.1 "
-    "(last came, complete), t4.2 (last came, incomplete), d3 (out of order).",
+    "Message groups that ended, by how: t1 (groupExpires), t2 (groupMaxIdleSeconds), t3.1 and "
+    "t4.1 (last member received, complete), t4.2 (last member received, incomplete), d3 (out of "
+    "order).",
     ("termination",),
 )
 GROUP_HOLD_REFUSALS = _counter(
     "pillion_group_hold_refusals_total",
-    "Members that could not be held for their predecessors, and were refused for now, by what had "
-    "no room: all, group (a quarter of all), publisher (half of all), destination (its queue).",
+    "Members that were refused for now because they could not be held for their predecessors, by "
+    "the exhausted limit: all, group (a quarter of all), publisher (half of all), destination "
+    "(its queue).",
     ("share",),
 )
 JOURNAL_BYTES = _gauge("pillion_journal_bytes", "Bytes of the journal's segments.")
 JOURNAL_LIVE_BYTES = _gauge(
-    "pillion_journal_live_bytes", "Bytes of the journal's records of which something is pending."
+    "pillion_journal_live_bytes", "Bytes of the journal's records with pending deliveries."
 )
 JOURNAL_LIVE_LIMIT_BYTES = _gauge(
     "pillion_journal_live_limit_bytes",
-    "What pending records may take; at nine tenths of it the destination with most gives way.",
+    "Maximum bytes of pending records. At nine tenths of it the fullest queues apply their "
+    "queueFullPolicy.",
 )
 JOURNAL_IDENTITY_BYTES = _gauge(
     "pillion_journal_identity_bytes",
@@ -193,28 +195,28 @@ JOURNAL_IDENTITY_BYTES = _gauge(
 JOURNAL_SEGMENTS = _gauge("pillion_journal_segments", "Segments of the journal.")
 JOURNAL_WRITTEN_BYTES = _counter(
     "pillion_journal_written_bytes_total",
-    "Bytes written to the journal, those copied forward among them.",
+    "Bytes written to the journal, including copies by compaction.",
 )
 JOURNAL_DAMAGED_RECORDS = _counter(
     "pillion_journal_damaged_records_total",
-    "Damaged stretches that the start found in the journal, and damaged records read back since.",
+    "Damaged sections that the start found in the journal, and damaged records read since.",
 )
 JOURNAL_TORN_WRITES = _counter(
     "pillion_journal_torn_writes_total",
-    "Last writes that the start cut off, since they are not what was written.",
+    "Incomplete or damaged last writes that the start cut off.",
 )
 JOURNAL_FULL = _gauge(
     "pillion_journal_full",
-    "1 while the journal's disk is full, else 0. New indications are taken while the reserved room "
-    "lasts, then refused.",
+    "1 while the journal's disk is full, else 0. New indications are accepted while the reserved "
+    "space lasts, then refused.",
 )
 JOURNAL_WAITING = _gauge(
-    "pillion_journal_waiting", "Publishers' requests and other parts that wait for a commit."
+    "pillion_journal_waiting", "Requests and other operations that wait for a commit."
 )
-#: Seconds. From a disk that only pretends to one that is shared with too many.
+#: Seconds. From a disk that ignores syncs to an overloaded one.
 JOURNAL_COMMIT_DURATION = _histogram(
     "pillion_journal_commit_duration_seconds",
-    "How long a commit of the journal took: write and sync.",
+    "Duration of a commit of the journal: write and sync.",
     ("durability",),
     bounds=(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5),
 )
@@ -230,11 +232,11 @@ RELOADS = _counter(
 )
 CONFIGURATION_AWAITED = _gauge(
     "pillion_configuration_awaited",
-    "1 while the folder holds nothing, or no complete revision, that could be loaded; else 0.",
+    "1 while the folder holds no complete configuration to load, else 0.",
 )
 LAST_RELOAD_SUCCESSFUL = _gauge(
     "pillion_configuration_last_reload_successful",
-    "1 where the last attempt to load a configuration succeeded, else 0.",
+    "1 if the last attempt to load a configuration succeeded, else 0.",
 )
 LAST_RELOAD_SUCCESS = _gauge(
     "pillion_configuration_last_reload_success_timestamp_seconds",
@@ -242,33 +244,32 @@ LAST_RELOAD_SUCCESS = _gauge(
 )
 OPERATOR_REFUSED = _counter(
     "pillion_operator_requests_refused_total",
-    "Requests for /v1/queues on the telemetry listener that came without the operator's token.",
+    "Requests for /v1/queues on the telemetry listener without the operator's token.",
 )
 CALLBACKS = _counter(
     "pillion_callbacks_total",
-    "Publishers called back about a request: answered with success (delivered), or given up "
-    "(dropped).",
+    "Callbacks to publishers about a request, by outcome: delivered (answered with success), "
+    "dropped (given up).",
     ("outcome",),
 )
 TURNED_AWAY = _counter(
     "pillion_intake_requests_turned_away_total",
-    "Requests that a gateway refused unread, by reason: no-keys (503), missing, "
+    "Requests that a gateway refused before it read the body, by reason: no-keys (503), missing, "
     "malformed, algorithm, unknown-key, signature, issuer, audience, expired, not-yet-valid, "
     "subject (401), forbidden (403).",
     ("reason",),
 )
 CONNECTIONS = _gauge(
     "pillion_intake_connections",
-    "Connections of a gateway, by stage: handshake (of TLS), unproven (no token "
-    "has let them in yet), proven.",
+    "Connections of a gateway, by stage: handshake (TLS), unproven (no valid token yet), proven.",
     ("stage",),
 )
 CONNECTIONS_GIVEN_UP = _counter(
     "pillion_intake_connections_given_up_total",
-    "Connections that a gateway closed, by reason: full (a newcomer, since publishers have "
-    "all places), handshake-crowded, unproven-crowded (a newcomer took the place), "
-    "handshake-failed, unproven-late, idle (its service account has too many), "
-    "head-too-long, not-taken (no descriptor was left).",
+    "Connections that a gateway closed, by reason: full (a new one, while publishers use all "
+    "slots), handshake-crowded, unproven-crowded (a new connection took the slot), "
+    "handshake-failed, unproven-late, idle (its service account has too many), head-too-long, "
+    "not-taken (no descriptor was free).",
     ("reason",),
 )
 LISTENER_CONNECTIONS = _gauge(
@@ -278,32 +279,32 @@ LISTENER_CONNECTIONS = _gauge(
 )
 LISTENER_CONNECTIONS_GIVEN_UP = _counter(
     "pillion_listener_connections_given_up_total",
-    "Connections that a plain listener closed, by reason: unproven-crowded and idle (a "
-    "newcomer took the place of one without a request), unproven-late (no request within 15 s), "
-    "head-too-long, full (all are in a request), not-taken (no descriptor was left).",
+    "Connections that a plain listener closed, by reason: unproven-crowded and idle (a new "
+    "connection took the slot of one without a request), unproven-late (no request within 15 s), "
+    "head-too-long, full (all are in a request), not-taken (no descriptor was free).",
     ("listener", "reason"),
 )
 TOKEN_KEYS = _gauge(
     "pillion_token_keys",
-    "Keys with which a gateway verifies publishers' tokens; 0: it lets nobody in.",
+    "Keys for verifying publishers' tokens at a gateway; 0: it refuses all publishers.",
 )
 TOKEN_KEYS_READ = _gauge(
     "pillion_token_keys_last_read_successful",
-    "1 where the file of keys was good when it was last read; 0: those before it stay in force.",
+    "1 if the file of keys was valid when it was last read; 0: the previous keys stay in force.",
 )
 CERTIFICATE_EXPIRY = _gauge(
     "pillion_intake_certificate_expiry_timestamp_seconds",
-    "When the certificate that a gateway serves with expires, seconds since the epoch; absent "
-    "before the first.",
+    "When the certificate of a gateway expires, seconds since the epoch; absent before the first.",
 )
 CERTIFICATE_READ = _gauge(
     "pillion_intake_certificate_last_read_successful",
-    "1 where certificate and key were good when they were last read; 0: those before stay.",
+    "1 if certificate and key were valid when they were last read; 0: the previous ones stay in "
+    "force.",
 )
 LOG_RECORDS_DROPPED = _counter(
     "pillion_log_records_dropped_total",
-    "Log records that were dropped: their reader or the log file was too slow, or did not take "
-    "them. Discards among them are in the list of discards all the same.",
+    "Dropped log records: the reader or the log file was too slow, or failed. Discards among "
+    "them are still in the list of discards.",
 )
 START = _gauge(
     "pillion_start_timestamp_seconds",

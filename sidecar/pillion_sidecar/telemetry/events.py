@@ -1,4 +1,4 @@
-"""The events that the deliverer logs, under names that stay: scripts and alerts match on them.
+"""The events that the deliverer logs. Names stay: scripts and alerts match on them.
 
 The packages write ``logger.warning("…", extra={"event": "indication-discarded", …})``. A test reads
 the sources and fails when one uses a name that is not here; ``docs/reference/events.md`` is made
@@ -30,7 +30,7 @@ EVENTS: tuple[Event, ...] = (
     Event(
         "deliverer-failed",
         "CRITICAL",
-        "A part of the deliverer failed where nobody could go on; the deliverer stops.",
+        "A component failed and cannot continue; the deliverer stops.",
     ),
     Event(
         "configuration-loaded",
@@ -41,89 +41,89 @@ EVENTS: tuple[Event, ...] = (
     Event(
         "configuration-warning",
         "WARNING",
-        "A resource of the configuration is in force, but may not do what was meant.",
+        "A resource of the configuration is in force, but may not do what its author intends.",
     ),
     Event(
         "configuration-refused",
         "ERROR",
-        "A configuration is wrong; the one before it stays in force, where there was one.",
+        "A configuration is invalid; the previous one, if any, stays in force.",
     ),
     Event(
         "indications-unreached",
         "WARNING",
-        "Accepted indications go to no listener: no subscription selects them (unrouted), or those "
-        "that do are disabled or have ended (ended). The first is logged at once, then all of a "
-        "minute in one line, which names some of their classes. INFO where a "
-        "repeatNotificationPolicy alone is the reason (suppressed).",
+        "Accepted indications go to no listener: no subscription selects them (unrouted), or "
+        "those that do are disabled or have ended (ended). The first is logged at once, later "
+        "ones once a minute in one line with some of their classes. INFO if a "
+        "repeatNotificationPolicy is the only reason (suppressed).",
         ("unrouted", "ended", "suppressed"),
     ),
     Event(
         "lines-held-back",
         "WARNING",
-        "Publishers were told to send lines again later: a queue, the journal or the share of a "
-        "group is full. The first is logged at once, then all of a minute in one line, by reason.",
+        "Publishers must send lines again later: a queue, the journal or the share of a group is "
+        "full. The first is logged at once, later ones once a minute in one line, by reason.",
         ("lines",),
     ),
     Event(
         "classes-undeclared",
         "WARNING",
         "Accepted indications have classes that are neither in the CIM schema nor declared. Only "
-        "filters on CIM_Indication or on that very class select them. The first is logged at once, "
-        "then all of a minute in one line, which names some of them and the nearest known class.",
+        "filters on CIM_Indication or on the class itself select them. The first is logged at "
+        "once, later ones once a minute in one line with some of them and the nearest known "
+        "class.",
         ("count", "classes"),
     ),
     Event(
         "configuration-awaited",
         "INFO",
-        "The folder holds no configuration yet, or one whose files have not all come; the one "
-        "before it stays in force, where there was one.",
+        "The folder holds no complete configuration yet; the previous one, if any, stays in force.",
     ),
     Event(
         "token-keys-loaded",
         "INFO",
-        "A gateway verifies its publishers' tokens with these keys from now on.",
+        "A gateway now verifies its publishers' tokens with these keys.",
         ("issuer", "audience", "keys"),
     ),
     Event(
         "token-keys-refused",
         "WARNING",
-        "The file of keys cannot be used; the keys before stay in force. Where there were none, "
-        "publishers are answered 503.",
+        "The file of keys is unusable; the previous keys stay in force. Without any, publishers "
+        "get 503.",
         ("file",),
     ),
     Event(
         "certificate-loaded",
         "INFO",
-        "A gateway shows this certificate to the connections that come from now on.",
+        "A gateway uses this certificate for new connections.",
         ("file", "expires"),
     ),
     Event(
         "certificate-refused",
         "WARNING",
-        "A certificate and its key cannot be used; those before stay in force. Where there were "
-        "none, connections are refused.",
+        "A certificate and its key are unusable; the previous ones stay in force. Without any, "
+        "connections are refused.",
         ("file",),
     ),
     Event(
         "connections-given-up",
         "WARNING",
-        "A listener has no places for all connections: those that sent no good request for longest "
-        "are closed (`reason`: unproven-crowded; handshake-crowded during TLS), then idle ones "
-        "(idle), and where all are in use, newcomers (full). Told once a minute at most.",
+        "A listener has more connections than slots. It closes those that sent no valid request "
+        "for longest (`reason`: unproven-crowded; handshake-crowded during TLS), then idle ones "
+        "(idle), and, if all are in use, new ones (full). Logged at most once a minute.",
         ("listener", "reason", "handshakes", "unproven", "proven"),
     ),
     Event(
         "connections-not-taken",
         "WARNING",
-        "The system refuses a listener another connection, for want of descriptors or memory.",
+        "The system has no descriptor or memory for another connection of a listener.",
         ("listener", "reason"),
     ),
     Event(
         "indication-discarded",
         "WARNING",
-        "An accepted indication was discarded undelivered. In 10 s at most 10 are told for a "
-        "destination and reason, and 200 in all; `discards-counted` counts the others. The list of "
-        "discards has all (`pillion journal discards`).",
+        "An accepted indication was discarded undelivered. At most 10 in 10 s are logged for a "
+        "destination and reason, and 200 in all; `discards-counted` counts the others. The list "
+        "of discards has all (`pillion journal discards`).",
         (
             "reason",
             "destination",
@@ -138,64 +138,64 @@ EVENTS: tuple[Event, ...] = (
     Event(
         "discards-counted",
         "WARNING",
-        "More indications were discarded for a destination and reason than were told one by one, "
-        "in the last 10 s; without `destination` for many of them together. `run`: `before` where "
-        "a run that crashed has discarded them at its end; then some are told twice. With the "
-        "reason `shutdown` their `identifiers`, 100 in a line.",
+        "In the last 10 s more indications were discarded for a destination and reason than were "
+        "logged one by one; without `destination`, for many of them together. `run` is `before` "
+        "if a run that crashed discarded them at its end; some are then logged twice. With the "
+        "reason `shutdown` it has their `identifiers`, 100 in a line.",
         ("destination", "reason", "count", "run", "identifiers"),
     ),
     Event(
         "discards-not-listed",
         "WARNING",
-        "Discards are not in the list: it cannot be written, as on a full disk, or is full. What "
-        "was not written is tried again.",
+        "The list of discards is full or cannot be written, for example on a full disk. What was "
+        "not written is retried.",
         ("unlisted",),
     ),
     Event(
         "group-terminated",
         "INFO",
-        "A message group has ended: by its last member, by time, or by a member out of order. "
-        "WARNING where members were missing (told as sequences) or held ones discarded.",
+        "A message group ended: by its last member, by time, or by a member out of order. "
+        "WARNING if members are missing (listed as sequences) or held ones were discarded.",
         ("group", "source", "termination", "missing", "held_discarded"),
     ),
     Event(
         "group-ended-at-destination",
         "WARNING",
-        "A member of an ordered message group was discarded at a destination. The members behind "
-        "it are discarded there as out-of-order; other destinations get them.",
+        "A member of an ordered message group was discarded at a destination. Later members are "
+        "discarded there as out-of-order; other destinations get them.",
         ("destination", "group", "source", "sequence"),
     ),
     Event(
         "group-gap-forgotten",
         "WARNING",
-        "More than 1,024 ordered message groups that go on have ended at a destination. The oldest "
-        "of these ends is forgotten, so that later members of that group are delivered.",
+        "More than 1,024 active ordered message groups have ended at a destination. The "
+        "deliverer forgets the oldest of these ends and delivers later members of that group.",
         ("destination",),
     ),
     Event(
         "delivery-failing",
         "WARNING",
-        "A destination has begun to fail. The attempts that follow are counted, not logged.",
+        "A destination started to fail. Further failed attempts are counted, not logged.",
         ("destination", "result", "detail", "status"),
     ),
     Event(
         "destination-held",
         "ERROR",
-        "Something is wrong with a destination itself (credentials, certificates, address). Its "
-        "indications wait and lose nothing; it is tried again when its configuration changes, and "
-        "every 30 seconds. Logged at the begin, and when the cause changes.",
+        "A destination itself is faulty (credentials, certificates, address). Its indications "
+        "wait and none is lost; it is retried when its configuration changes, and every 30 "
+        "seconds. Logged at the start, and when the cause changes.",
         ("destination", "cause", "detail", "depth"),
     ),
     Event(
         "destination-released",
         "INFO",
-        "A destination that was held is no longer: what was wrong with it is mended.",
+        "A held destination was released: its fault is fixed.",
         ("destination", "cause", "seconds", "depth"),
     ),
     Event(
         "delivery-resumed",
         "INFO",
-        "A destination that was failing delivers again.",
+        "A failing destination delivers again.",
         ("destination", "seconds", "depth"),
     ),
     Event(
@@ -207,107 +207,108 @@ EVENTS: tuple[Event, ...] = (
     Event(
         "callback-dropped",
         "WARNING",
-        "A publisher could not be called back about a request; its receipt can still be asked for.",
+        "A callback to a publisher was given up; the publisher can still ask for the receipt.",
         ("receipt", "url", "reason"),
     ),
     Event(
         "callbacks-left-at-shutdown",
         "WARNING",
-        "Publishers who were still to be called back when the deliverer stopped.",
+        "Callbacks that were pending when the deliverer stopped.",
         ("count",),
     ),
     Event(
         "handed-over",
         "INFO",
-        "What became of a destination's indications when the deliverer stopped: how many its "
-        "listener took, how many the gateway that they were handed over to, how many are left.",
+        "The indications of a destination when the deliverer stopped: how many its listener "
+        "took, how many the gateway in handOverTo took over, how many are left.",
         ("destination", "gateway", "delivered", "handed_over", "left", "seconds"),
     ),
     Event(
         "left-at-shutdown",
         "WARNING",
-        "What a destination had still to get when the deliverer stopped. It was in memory and is "
-        "discarded, or the journal's disk has failed: then the next start delivers what is there.",
+        "Undelivered indications of a destination when the deliverer stopped. They were in "
+        "memory and are discarded, or the journal's disk failed and the next start delivers what "
+        "the journal holds.",
         ("destination", "count"),
     ),
     Event(
         "kept-at-shutdown",
         "INFO",
-        "What a destination had still to get when the deliverer stopped. It is in the journal, and "
-        "is delivered after the next start.",
+        "Undelivered indications of a destination when the deliverer stopped. They are in the "
+        "journal; the next start delivers them.",
         ("destination", "count"),
     ),
     Event(
         "recovered",
         "INFO",
-        "What a destination had still to get when the run before ended. It is delivered now.",
+        "Undelivered indications of a destination from the previous run. They are delivered now.",
         ("destination", "count"),
     ),
     Event(
         "lost-at-restart",
         "WARNING",
-        "With durability StateOnly: what a destination had still to get when the run before ended, "
-        "and will not. Publishers may send it again.",
+        "With durability StateOnly: undelivered indications of a destination that were lost with "
+        "the previous run. Publishers may send them again.",
         ("destination", "count"),
     ),
     Event(
         "journal-unused",
         "WARNING",
-        "The folder holds a journal, and durability is Memory: it is left alone, and what is "
-        "pending in it is not delivered.",
+        "The folder holds a journal, and durability is Memory: the journal is not used, and its "
+        "pending indications are not delivered.",
         ("folder",),
     ),
     Event(
         "journal-full",
         "ERROR",
-        "The journal's disk is full. New indications are taken while the reserved room lasts, then "
-        "refused with 429 until the disk has room; delivery goes on.",
+        "The journal's disk is full. New indications are accepted while the reserved space "
+        "lasts, then refused with 429 until the disk has space; delivery continues.",
         ("reserved",),
     ),
-    Event("journal-writable", "INFO", "The journal's disk has room again.", ("reserved",)),
+    Event("journal-writable", "INFO", "The journal's disk has space again.", ("reserved",)),
     Event(
         "journal-incomplete",
         "ERROR",
-        "When the deliverer stopped the journal's disk did not take all that had been accepted. "
-        "Nothing that was acknowledged as durable is lost.",
+        "When the deliverer stopped, the journal's disk did not take all accepted indications. "
+        "No indication that was acknowledged as durable is lost.",
         ("bytes",),
     ),
     Event(
         "journal-damaged",
         "ERROR",
-        "Bytes of the journal cannot be read any more, or segments of it are missing; at a start "
-        "what is damaged is put aside in a file beside it. All that can be read is delivered, and "
-        "every destination begins a new sequence context.",
+        "Parts of the journal cannot be read, or segments are missing; a start moves damaged "
+        "parts into a separate file. All readable indications are delivered, and every "
+        "destination begins a new sequence context.",
         ("damage", "file", "begin", "end", "lost"),
     ),
     Event(
         "journal-unfinished",
         "INFO",
-        "A start cut off the last write of the journal, which the end of the process broke off, a "
-        "kill -9 for example. Nothing of it was acknowledged, and no sequence context changes.",
+        "A start cut off the last, incomplete write of the journal, for example after kill -9. "
+        "Nothing in it was acknowledged, and no sequence context changes.",
         ("file", "begin", "end"),
     ),
     Event(
         "journal-torn",
         "WARNING",
-        "The end of the journal is not what was written, and was cut off: a crash broke the last "
-        "write off, or it is damaged and may have been acknowledged. Every destination begins a "
-        "new sequence context.",
+        "The end of the journal was invalid and was cut off: a crash interrupted the last write, "
+        "or it is damaged and may have been acknowledged. Every destination begins a new "
+        "sequence context.",
         ("file", "begin", "end", "lost"),
     ),
     Event(
         "filter-kept",
         "ERROR",
-        "The edit of a filter is wrong: its last good version stays in force, all else of the "
-        "resources is taken over.",
+        "The edit of a filter is invalid: its last good version stays in force, and all other "
+        "changes apply.",
         ("filter", "problem"),
     ),
     Event(
         "journal-clock",
         "WARNING",
         "At a start the clock is a day or more ahead of the journal's last record, or behind it. "
-        "Ahead, the time between counts for lifetimes and for the memory of identities; behind, "
-        "the journal goes on from its own time.",
+        "If ahead, the difference counts toward lifetimes and the memory of identities; if "
+        "behind, the journal continues from its own time.",
         ("seconds",),
     ),
     Event(
@@ -321,7 +322,7 @@ EVENTS: tuple[Event, ...] = (
     Event(
         "log-records-dropped",
         "WARNING",
-        "The reader of the log is too slow: so many records, by level, found no room in its "
+        "The reader of the log is too slow: these records, by level, did not fit into its "
         "buffer. The operator logs it, too.",
         ("count", "levels"),
     ),

@@ -18,8 +18,6 @@ _ESCAPES = {"\\": r"\\", '"': r"\"", "\n": r"\n"}
 
 
 class MetricType(StrEnum):
-    """The types of the text format that Pillion uses."""
-
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
@@ -27,8 +25,6 @@ class MetricType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """The declaration of a metric."""
-
     type: MetricType
     name: str
     #: One line for people.
@@ -39,7 +35,6 @@ class Metric:
 
     @property
     def header(self) -> str:
-        """The HELP and TYPE lines."""
         text = self.help.replace("\\", r"\\")
         return f"# HELP {self.name} {text}\n# TYPE {self.name} {self.type}\n"
 
@@ -67,7 +62,7 @@ def escaped(text: str) -> str:
 
 
 def all_escaped(texts: list[str]) -> list[str]:
-    """Return label values escaped; one search where none of them needs it, which is the rule."""
+    """Return label values escaped; one search if none of them needs it, the usual case."""
     if _SPECIAL.search("".join(texts)) is None:
         return texts
     return [escaped(text) for text in texts]
@@ -98,7 +93,6 @@ class Histogram:
         self._sums = dict.fromkeys(known, 0.0)
 
     def observe(self, value: str, amount: float) -> None:
-        """Count one observation under the label value ``value``."""
         row = self._rows.get(value)
         if row is None:
             value = "other"

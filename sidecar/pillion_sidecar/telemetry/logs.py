@@ -1,11 +1,10 @@
 """Structured logs on standard error or in a file: one line for each record, with a stable event
 name.
 
-No record ever waits: lines are written by a thread, and the buffer between is bounded in records
-and in bytes (``telemetry.linebuffer``). A record that finds no room is dropped, counted, and told
-in a line once there is room. So a reader that stalls costs lines, and never a delivery. Lines whose
-number others decide are bounded (``telemetry.bounding``), and so are those for discards
-(``delivery.discards``).
+No record ever waits: a thread writes the lines from a buffer that is bounded in records and bytes
+(:class:`LineBuffer`). A record that does not fit is dropped, counted, and reported in a line once
+there is space. So a stalled reader costs lines, and never a delivery. Lines that clients can
+trigger are limited (:class:`LineBound`).
 """
 
 import json
@@ -27,17 +26,16 @@ from pillion_sidecar.telemetry.rolling import LogFile, RollingHandler
 #: Lines of one kind that are written within so many seconds.
 MOST_LINES = 5
 SECONDS = 60.0
-#: Kinds that are told apart at a time; all that are more are one.
+#: Kinds that are counted separately; further ones are counted together.
 MOST_KINDS = 50
-#: Who logs requests that the library, or the operator's webhook, could not make anything of, and
-#: connections that the other side has ended. What asyncio says of a task or a transport names it,
-#: and so is a kind of its own.
+#: Loggers of invalid requests and aborted connections. A message of asyncio names its task or
+#: transport, so each is a kind of its own.
 FROM_OUTSIDE = frozenset(("aiohttp.server", "asyncio", "pillion.http", "pillion.operator.webhook"))
 #: Lines and characters that may be buffered.
 BUFFERED_RECORDS = 10_000
 BUFFERED_BYTES = 4 << 20
-#: Of the room, what records of a level and all below it may take: a flood of one level leaves the
-#: rest to those that matter more.
+#: The share of the buffer for records of a level and all below it, so that a flood of one level
+#: leaves space for more severe ones.
 _SHARES = ((logging.ERROR, 1.0), (logging.WARNING, 0.875), (0, 0.5))
 #: Characters of one field, and of one line; what is longer is cut.
 MAXIMUM_FIELD = 16_384
@@ -45,16 +43,16 @@ MAXIMUM_LINE = 65_536
 #: Seconds that the end waits for a slow reader.
 CLOSING_SECONDS = 5.0
 logger = logging.getLogger("pillion.log")
-#: What every record of the logging module has; whatever else it has came by ``extra``.
+#: The attributes of every record of the logging module; others come from ``extra``.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-#: Time, level, event, message and logger: what every line has.
+#: Time, level, event, message and logger.
 _FIXED_FIELDS = 5
-#: What a logfmt value may not have without being quoted.
+#: Characters that need quotes in a logfmt value.
 _QUOTED_IN_LOGFMT = frozenset(' "=\\')
 
 
 class Kind(NamedTuple):
-    """What lines have in common that are counted together."""
+    """The common part of lines that are counted together."""
 
     logger: str
     #: Before its arguments are put in: they differ from one request to the next.
@@ -64,18 +62,16 @@ class Kind(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """Lines that were not written."""
-
     kind: Kind
     lines: int
 
 
-#: Of those for which there is no place.
+#: The kind of all lines beyond :data:`MOST_KINDS`.
 OTHERS = Kind("", "lines of other kinds", None)
 
 
 def kind_of(record: logging.LogRecord) -> Kind | None:
-    """Return the kind of a line whose number others decide; None for every other line."""
+    """Return the kind of a line that a client can trigger; None for every other line."""
     if record.name not in FROM_OUTSIDE or record.levelno < logging.WARNING:
         return None
     error = record.exc_info[0] if record.exc_info else None
@@ -83,8 +79,6 @@ def kind_of(record: logging.LogRecord) -> Kind | None:
 
 
 class _Written:
-    """The lines of one kind since its time began."""
-
     __slots__ = ("began", "lines")
 
     def __init__(self, began: float) -> None:
@@ -95,9 +89,8 @@ class _Written:
 class LineBound:
     """Says which lines are written. Times are those of ``Clock.monotonic()``.
 
-    Who sends what is no HTTP, or leaves before the answer, over and over, gets a few lines a
-    minute, and a count of the rest. All other lines are written, however many they are: each says
-    what became of something (S0.11). Pure.
+    A client that repeatedly sends invalid HTTP or disconnects early causes a few lines a minute and
+    a count of the rest. All other lines are written (S0.11). Pure.
     """
 
     def __init__(self) -> None:
@@ -105,7 +98,7 @@ class LineBound:
         self._kinds: dict[Kind, _Written] = {}
 
     def admits(self, kind: Kind, *, now: float) -> bool:
-        """Whether a line is written, all that was over being taken out (``over``)."""
+        """Whether a line is written; call :meth:`over` first."""
         written = self._kinds.get(kind)
         if written is None:
             if len(self._kinds) >= MOST_KINDS:
@@ -115,7 +108,7 @@ class LineBound:
         return written.lines <= MOST_LINES
 
     def over(self, *, now: float) -> list[LeftOut]:
-        """Take out what was left out of the kinds whose time is over."""
+        """Remove and return the suppressed lines of kinds whose minute has ended."""
         ended = []
         for kind, written in self._kinds.items():
             if now - written.began < SECONDS:
@@ -124,7 +117,7 @@ class LineBound:
         return self._take_out(ended)
 
     def finish(self) -> list[LeftOut]:
-        """Take out what was left out of all kinds."""
+        """Remove and return the suppressed lines of all kinds."""
         return self._take_out(list(self._kinds))
 
     def _take_out(self, kinds: list[Kind]) -> list[LeftOut]:
@@ -145,11 +138,11 @@ class LineBuffer:
         self._changed = threading.Condition(threading.Lock())
         #: Lines that found no room.
         self.dropped = 0
-        # Those of them that no line has told yet, by level.
+        # Those that no line has reported yet, by level.
         self._untold: dict[str, int] = {}
 
     def offer(self, line: str, level: int) -> None:
-        """Take a line where there is room for one of its level; else count it."""
+        """Append a line if its level has room; else count it."""
         with self._changed:
             if self._ended or not self._has_room(len(line), level):
                 self._count(level)
@@ -198,7 +191,7 @@ class LineBuffer:
             self._changed.notify_all()
 
     def abandon(self) -> None:
-        """Count what is left, and give it up."""
+        """Count and discard what is left."""
         with self._changed:
             self.dropped += len(self._lines)
             self._lines.clear()
@@ -206,8 +199,6 @@ class LineBuffer:
 
 
 class LogFormat(StrEnum):
-    """How a record is written."""
-
     JSON = "json"
     LOGFMT = "logfmt"
 
@@ -265,8 +256,6 @@ def _logfmt_value(value: object) -> str:
 
 
 class _BufferingHandler(logging.Handler):
-    """Puts formatted lines into the buffer."""
-
     def __init__(self, buffer: LineBuffer, *, clock: Clock) -> None:
         super().__init__()
         self._buffer = buffer
@@ -286,7 +275,7 @@ class _BufferingHandler(logging.Handler):
             self.handleError(record)
 
     def finish(self) -> None:
-        """Tell what was left out until now."""
+        """Remove and return the suppressed lines of all kinds."""
         self.acquire()
         try:
             self._tell(self._bound.finish())
@@ -312,20 +301,18 @@ class _BufferingHandler(logging.Handler):
         self._buffer.offer(self.format(record), record.levelno)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Count a record that has no text; the library's own would print, and wait for a reader."""
+        """Count a record that cannot be formatted; the base class would print, and may block."""
         self._buffer.drop(record.levelno)
 
 
 class _Writer:
-    """Writes the lines, in a thread."""
-
     def __init__(
         self, buffer: LineBuffer, write: Callable[[str], None], formatter: logging.Formatter
     ) -> None:
         self._buffer = buffer
         self._write = write
         self._formatter = formatter
-        #: Lines that nobody took.
+        #: Lines that could not be written.
         self.failed = 0
         # A daemon: a reader that never reads must not keep the process.
         self.thread = threading.Thread(target=self._run, name="pillion-log", daemon=True)
@@ -388,7 +375,7 @@ def _stream_writer(stream: TextIO) -> Callable[[str], None]:
 
 
 class LogOutput:
-    """The way of the log records, until it is closed."""
+    """The output of log records, until it is closed."""
 
     def __init__(
         self,
@@ -419,17 +406,16 @@ class LogOutput:
         return self._buffer.dropped + self._writer.failed + file
 
     def start(self) -> None:
-        """Start the thread that writes."""
         self._writer.thread.start()
 
     def capture_warnings(self) -> None:
-        """Have Python's own warnings logged: printed they would wait for a reader."""
+        """Log Python's own warnings: printing them could block on a reader."""
         self._captures = True
         logging.captureWarnings(True)
 
     def close(self) -> None:
-        """Write what is buffered, for a few seconds at most, then end the thread. Records that come
-        later are not ours, and what a reader has not taken by then is lost and counted."""
+        """Write the buffered lines, for a few seconds at most, then end the thread. Later records
+        are ignored; lines that the reader has not taken by then are lost and counted."""
         logging.getLogger().removeHandler(self.handler)
         if self._captures:
             logging.captureWarnings(False)

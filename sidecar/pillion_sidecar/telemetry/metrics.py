@@ -83,11 +83,10 @@ class Metrics:
         self.connections = ConnectionMetrics()
 
     def attempted(self, protocol: str, seconds: float) -> None:
-        """An attempt to deliver has ended."""
         self._attempt_duration.observe(protocol, seconds)
 
     def delivered(self, protocol: str, end_to_end_seconds: float) -> None:
-        """An indication has arrived, so long after its acceptance."""
+        """An indication was delivered, this long after its acceptance."""
         self._end_to_end.observe(protocol, end_to_end_seconds)
 
     def watch(
@@ -100,7 +99,7 @@ class Metrics:
         unreached: Mapping[Unreached, int] | None = None,
         undeclared: Callable[[], int] | None = None,
     ) -> None:
-        """Read from these objects, which were made after the metrics."""
+        """Read from these objects, which are created after the metrics."""
         if queues is not None:
             self._queues = queues
         if duplicates is not None:
@@ -120,32 +119,29 @@ class Metrics:
             self._commits.observe(str(self._journal.durability), seconds)
 
     def received(self, kind: str, outcome: IntakeOutcome, indications: int = 1) -> None:
-        """Count indications that a publisher sent."""
         self._intake[kind, outcome] += indications
 
     def configuration_loaded(self, revision: str) -> None:
-        """A configuration has come into force."""
         self._reloads["success"] += 1
         self._last_reload_successful = True
         self._awaited = False
         self._revision = revision, self._clock.time()
 
     def configuration_refused(self) -> None:
-        """A configuration could not be loaded; the one before it stays in force."""
+        """A configuration could not be loaded; the previous one stays in force."""
         self._reloads["failure"] += 1
         self._last_reload_successful = False
         self._awaited = False
 
     def configuration_awaited(self) -> None:
-        """A configuration has not come yet, or not all of it."""
         self._awaited = True
 
     def operator_refused(self) -> None:
-        """Somebody asked for the queues as the operator does, without its token."""
+        """A request for the queues came without the operator's token."""
         self._operator_refused += 1
 
     def called_back(self, *, delivered: bool) -> None:
-        """A publisher was called back, or that was given up."""
+        """A callback to a publisher was delivered or given up."""
         self._callbacks["delivered" if delivered else "dropped"] += 1
 
     def exposition(self) -> Iterator[str]:
@@ -208,7 +204,7 @@ PIECE = 250
 
 Names: TypeAlias = Sequence[str]
 Queues: TypeAlias = Sequence[DestinationQueue]
-#: Writes the samples of some queues, whose escaped names stand beside them.
+#: Writes the samples of some queues from their escaped names and the queues.
 Write: TypeAlias = Callable[[Names, Queues], str]
 
 
@@ -299,7 +295,7 @@ def _timestamps(
 
 
 def _lines(metric: Metric, rests: Sequence[str]) -> str:
-    """Lines that all begin with the metric and its one label, from what follows in each."""
+    """Lines that begin with the metric and its one label, then one of ``rests``."""
     if not rests:
         return ""
     opening = f'{metric.name}{{destination="'
@@ -332,7 +328,7 @@ class _Rows:
         closings = [f'",{label}="{member}"}} ' for member in members]
         tails = [f"\n{opening}"] * (len(members) - 1) + ["\n"]
         self._ends = list(zip(closings, tails, strict=True))
-        #: The name stands at the end of each opening, so it is what the parts are joined with.
+        #: Each opening ends before the name, so the name joins the parts.
         self._zeros = [opening, *(f"{closing}0{tail}" for closing, tail in self._ends)]
 
     def text(self, name: str, counts: Collection[int]) -> str:

@@ -4,8 +4,8 @@
 message has it renamed to ``FILE_PID.YYYY-MM-DD.SEQNUM`` and begins another. Days and hours are
 those of UTC, as the times in the messages are.
 
-Everything here is done by the thread that writes the log. A message that cannot be written is
-dropped and counted: a full disk takes messages, and nothing else.
+The thread that writes the log does all this. A message that cannot be written is dropped and
+counted: a full disk costs messages and nothing else.
 """
 
 import contextlib
@@ -26,19 +26,19 @@ MODE = 0o640
 
 
 class Frequency(StrEnum):
-    """How often a file rolls whatever its size."""
+    """The period after which a file rolls."""
 
     HOURLY = "hourly"
     DAILY = "daily"
 
 
-#: What of a moment tells one period from another.
+#: The format of a time that identifies its period.
 _PERIOD = {Frequency.HOURLY: "%Y-%m-%dT%H", Frequency.DAILY: "%Y-%m-%d"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFile:
-    """Where the log is written, and when it rolls: by size, by time, by both or never."""
+    """The path of the log, and when it rolls: by size, by time, by both or never."""
 
     path: Path
     #: Bytes from which on it rolls; None: it may be as large as it gets.
@@ -50,14 +50,12 @@ class LogFile:
 
 
 def _complain(text: str) -> None:
-    # Where nobody hears of it either, the count of dropped records still says so.
+    # If this fails too, the count of dropped records still shows it.
     with contextlib.suppress(OSError, ValueError):
         print(text, file=sys.stderr, flush=True)
 
 
 class RollingHandler(Handler):
-    """Writes each record as one line."""
-
     def __init__(
         self,
         settings: LogFile,
@@ -130,7 +128,7 @@ class RollingHandler(Handler):
     # ------------------------------------------------------------------ rolling
 
     def _rolled(self) -> OSError | None:
-        """Roll where that is due; return why it could not be done. Then the old file goes on."""
+        """Roll if due; return why it failed. Then the old file continues."""
         try:
             if self._is_due():
                 self._roll()
@@ -158,7 +156,7 @@ class RollingHandler(Handler):
 
     def _roll(self) -> None:
         path = self._settings.path
-        # It is not there where somebody has moved it, or where no other could be opened before.
+        # It is missing if it was moved, or if an earlier open failed.
         with contextlib.suppress(FileNotFoundError):
             path.rename(self._rolled_path())
         file = self._open()

@@ -15,7 +15,7 @@ WRITE_SIZE = 65_536
 MOST_SCRAPES = 4
 SCRAPE_SECONDS = 30.0
 
-#: Says what is wrong, or None where nothing is.
+#: Returns the problem, or None.
 Check: TypeAlias = Callable[[], str | None]
 
 
@@ -27,10 +27,10 @@ def telemetry_app(
 ) -> web.Application:
     """Return the application for ``/metrics``, ``/livez``, ``/readyz`` and ``/startupz``.
 
-    ``startup`` names what must be right before a pod's other containers start: that intake listens.
-    The configuration is not among it. It may be long in coming, and a container that is killed
-    meanwhile only loses time. ``readiness`` names what must be right before publishers are sent
-    here: that a configuration is loaded, that intake is open.
+    ``startup`` has the checks before a pod's other containers start: intake listens. A missing
+    configuration does not fail it: it may arrive late, and a restart would only lose time.
+    ``readiness`` has the checks before publishers are routed here: a configuration is loaded, and
+    intake is open.
     """
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
@@ -44,7 +44,7 @@ def telemetry_app(
 
 
 class Scrape:
-    """``GET /metrics``, streamed: the event loop has a turn after each piece."""
+    """``GET /metrics``, streamed, with a turn for the event loop after each piece."""
 
     def __init__(
         self, *, exposition: Callable[[], Iterator[str]], process: Callable[[], bytes]
@@ -59,7 +59,7 @@ class Scrape:
             return web.Response(status=503, text="too many scrapes at a time\n")
         self._under_way += 1
         try:
-            # Whoever reads nothing of it would keep one of few connections.
+            # A client that does not read would keep one of few connections.
             async with asyncio.timeout(SCRAPE_SECONDS):
                 return await self._write(request)
         finally:
@@ -78,7 +78,7 @@ class Scrape:
 
 
 def _gathered(pieces: Iterable[str]) -> Iterator[bytes]:
-    """Gather small pieces, since a write costs as much as a few kilobytes of samples."""
+    """Gather small pieces: a write costs as much as a few kilobytes of samples."""
     held: list[str] = []
     weight = 0
     for piece in pieces:

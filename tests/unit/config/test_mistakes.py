@@ -65,7 +65,7 @@ def test_a_field_beside_spec_is_not_missing_in_it(tmp_path: Path) -> None:
         ("metadta: {}", "Did you mean metadata?"),
         ("intervalSeconds: 3", "Write it as spec.retry.intervalSeconds."),
         ("durability: Disk", "It is a field of IndicationService (spec.durability)."),
-        ("zzz: 3", "Remove it; known here are apiVersion, kind, metadata, spec, status."),
+        ("zzz: 3", "Remove it; the known names are apiVersion, kind, metadata, spec, status."),
     ],
 )
 def test_an_unknown_field_beside_spec_has_its_place_named(

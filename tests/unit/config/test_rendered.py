@@ -76,7 +76,7 @@ def test_items_are_read_back_one_by_one(values: list[Any]) -> None:
     ("damage", "complaint"),
     [
         (lambda text: text[:-3], "a comma or the end"),
-        (lambda text: text + "x", "follows its end"),
+        (lambda text: text + "x", "after its end"),
         (lambda text: text.replace("List", "Lost"), "does not begin"),
         (lambda text: text.replace(",\n", "\n", 1), "a comma or the end"),
         (lambda text: text.replace("[\n", "[" * 100_000, 1), "too deep"),

@@ -123,7 +123,7 @@ def test_what_is_wrong_in_it_is_said_at_once_with_the_revision(tmp_path: Path) -
 def test_a_resource_that_stands_there_twice_is_named_without_a_line(tmp_path: Path) -> None:
     rendered = write_rendered(tmp_path, *COMPLETE, alert_filter())
     (problem,) = problems(tmp_path)
-    assert problem.message == f"is already taken at revision {rendered.revision}"
+    assert problem.message == f"is already used at revision {rendered.revision}"
 
 
 def test_a_damaged_revision_is_corrupt(tmp_path: Path) -> None:

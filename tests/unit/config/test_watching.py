@@ -238,7 +238,7 @@ async def test_what_a_shortage_hid_is_read_again_though_nothing_changed(
             short.setattr(Path, "open", refuse)
             await watched.looks.next(2)
             assert timeouts(watched.outcomes) == [1.0, None]
-            assert "read again soon" in str(watched.outcomes[1])
+            assert "reads it again soon" in str(watched.outcomes[1])
         await watched.looks.next(LOOKS_BETWEEN_READS + 1)
         assert timeouts(watched.outcomes) == [1.0, None, 2.0]
 

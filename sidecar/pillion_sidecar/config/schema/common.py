@@ -94,13 +94,13 @@ def object_name(max_length: int = 253, *, rules: tuple[Rule, ...] = ()) -> Text:
 SERVICE_NAME_RULES = (
     matching(
         "[^.]*",
-        message="holds a dot, which the names of the objects made for a service may not",
+        message="holds a dot, which the objects of a service cannot have in their names",
         remedy="Write '-' in its place.",
     ),
     unlike(
         ".*-headless",
-        message="ends in -headless, as the second Service of another service's gateway does",
-        remedy="End it in another word.",
+        message="ends in -headless, which the second Service of a gateway uses",
+        remedy="Choose another ending.",
     ),
 )
 #: With ``pillion-`` before it and a revision's hash behind it, the name is the value of a label
@@ -129,12 +129,10 @@ def reference(
 
 
 def secret_key_reference(what: str, *, key: str) -> Struct:
-    """A reference to one key of a Secret."""
     return _key_reference(SECRET, label="pillion.dev/credentials", what=what, key=key)
 
 
 def config_map_key_reference(what: str, *, key: str) -> Struct:
-    """A reference to one key of a ConfigMap."""
     return _key_reference("ConfigMap", label="pillion.dev/classes", what=what, key=key)
 
 
@@ -224,19 +222,18 @@ def immutable(name: str, *, message: str, remedy: str) -> Transition:
 #: The bound of a destination queue (S0.3).
 QUEUE_SIZE = Integer(minimum=1, maximum=LARGEST_QUEUE)
 ABOUT_QUEUE_SIZE = (
-    "The most indications that wait in one destination queue. "
-    "What happens beyond it, queueFullPolicy says."
+    "Maximum number of indications in one destination queue. queueFullPolicy says what happens "
+    "when it is full."
 )
 #: What happens to a full destination queue (S0.4).
 ABOUT_QUEUE_FULL_POLICY = (
-    "What happens when a destination queue is full. DiscardOldest: its oldest indication is "
-    "discarded and reported, also while its listener works. Reject: the publisher is asked to come "
-    "back later (429). Adaptive: Reject while the listener takes indications, DiscardOldest while "
-    "it fails, so that a dead listener never keeps anything from the others."
+    "What happens when a destination queue is full. DiscardOldest: the oldest indication is "
+    "discarded and reported, even while the listener works. Reject: the publisher gets 429 and "
+    "retries later. Adaptive: Reject while the listener accepts indications, DiscardOldest while "
+    "it fails, so that a failing listener never blocks the others."
 )
 #: How long an undelivered indication waits (D.2).
 ABOUT_LIFETIME = (
-    "How long, in seconds since its acceptance, an indication that could not be delivered is kept "
-    "and tried; then it is discarded and reported. 0: for as long as it takes. Time in which a "
-    "destination is suspended does not count."
+    "Maximum seconds from the acceptance of an indication to its delivery. An older one is "
+    "discarded and reported. 0: no limit. Time while the destination is suspended does not count."
 )

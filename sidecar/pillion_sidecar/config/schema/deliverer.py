@@ -21,14 +21,12 @@ from pillion_sidecar.config.schema.pods import TEMPLATE, label_selector
 
 
 class DelivererMode(StrEnum):
-    """As what the deliverers of a service run."""
-
     SIDECAR = "Sidecar"
     GATEWAY = "Gateway"
 
 
 class MissedInjectionPolicy(StrEnum):
-    """What is done about a pod that should have a sidecar and has none."""
+    """What the operator does about a pod that should have a sidecar and has none."""
 
     REPORT = "Report"
     EVICT = "Evict"
@@ -44,7 +42,7 @@ _QUANTITIES = (
     ),
 )
 
-#: What the volume of the smallest journal holds.
+#: The volume size of the smallest journal.
 SMALLEST_VOLUME = "10Mi"
 
 
@@ -76,7 +74,7 @@ def _within_limit(name: str, escaped: str) -> Rule:
 
 _RESOURCES = structure(
     Field("requests", _quantities(), "The resources that are reserved for the container."),
-    Field("limits", _quantities(), "What the container may use at most."),
+    Field("limits", _quantities(), "The limits of the container's resources."),
     rules=tuple(_within_limit(name, escaped) for name, escaped, _ in _QUANTITIES),
 )
 
@@ -106,16 +104,16 @@ _STORAGE_RULES = (
 
 @resource
 class StorageSpec:
-    """The volume of a deliverer: an emptyDir beside a sidecar, a claim under a gateway. None of
-    the two given: no volume."""
+    """The volume of a deliverer: an emptyDir of a sidecar, a claim of a gateway. Without either
+    field: no volume."""
 
     #: A Kubernetes quantity; None: no limit of an emptyDir, the operator's own choice for a claim.
     size_limit: str | None = declared(
         default=None,
         type=Quantity(),
         assumed="no limit for an emptyDir, 1280Mi for a claim",
-        description="How much the volume holds, such as 1Gi. The journal takes 80 % of it at most, "
-        "and 1 GiB where nothing is said.",
+        description="The size of the volume, such as 1Gi. The journal uses at most 80 % of it; "
+        "without a size, 1 GiB.",
     )
     #: None: the cluster's default class.
     storage_class_name: str | None = declared(
@@ -136,13 +134,13 @@ def _as_texts(resources: JSONObject) -> dict[str, dict[str, str]]:
 
 @resource
 class DelivererSpec:
-    """Where and as what the deliverers of a service run. Only the operator heeds it."""
+    """How and where the deliverers of a service run. Only the operator reads it."""
 
     mode: DelivererMode = declared(
         default=DelivererMode.SIDECAR,
-        description="As what deliverers run. Sidecar: one in every pod that publishes, reached by "
-        "loopback, living and ending with the pod. Gateway: a StatefulSet of its own that the "
-        "namespace publishes to. It cannot be changed.",
+        description="How deliverers run. Sidecar: one in every publishing pod, reached by "
+        "loopback; it starts and ends with the pod. Gateway: a separate StatefulSet "
+        "that the namespace publishes to. It cannot be changed.",
     )
     #: A Kubernetes label selector as JSON (matchLabels, matchExpressions), never an empty one;
     #: None: only pods that carry the label get a sidecar.
@@ -150,27 +148,27 @@ class DelivererSpec:
         default=None,
         type=label_selector(purpose="to get a sidecar"),
         assumed="only pods with the label pillion.dev/inject get one",
-        description="Which pods of the namespace get a sidecar when they are created, besides "
-        "those that ask for one by the label pillion.dev/inject. A pod with pillion.dev/inject: "
-        '"false" never does. Only with mode Sidecar.',
+        description="The pods of the namespace that get a sidecar at their creation, in addition "
+        'to pods with the label pillion.dev/inject: "true". A pod with '
+        'pillion.dev/inject: "false" never gets one. Only with mode Sidecar.',
     )
     inject_spark_driver: bool = declared(
         default=False,
-        description="Whether the driver of a Spark application (label spark-role: driver) gets a "
-        "sidecar too where it is selected. Otherwise only the executors do. Only with mode "
+        description="Whether a selected driver of a Spark application (label spark-role: driver) "
+        "gets a sidecar too. If false, only executors get one. Only with mode "
         "Sidecar.",
     )
     on_missed_injection: MissedInjectionPolicy = declared(
         default=MissedInjectionPolicy.REPORT,
-        description="What happens to a pod that should have a sidecar and has none, for example "
-        "because the webhook could not be reached. Report: an Event, a metric, and status.missing. "
-        "Evict: that, and the pod is evicted, within its disruption budget, so that its owner "
-        "makes another. Only with mode Sidecar.",
+        description="What the operator does about a pod that should have a sidecar and has none, "
+        "for example because the webhook was unreachable. Report: an Event, a metric "
+        "and status.missing. Evict: it also evicts the pod, within its disruption "
+        "budget, so that the owner creates another. Only with mode Sidecar.",
     )
     replicas: int = declared(
         default=1,
         type=Integer(minimum=1, maximum=100),
-        description="How many pods the gateway has. Each has queues of its own: two of them may "
+        description="The number of pods of the gateway. Each has its own queues, so two pods may "
         "deliver to one listener out of order. More than 1 only with mode Gateway.",
     )
     #: None: the operator's own choice.
@@ -186,17 +184,17 @@ class DelivererSpec:
         type=_RESOURCES,
         convert=_as_texts,
         json_default={},
-        assumed="what the operator was installed with",
-        description="What the deliverer's container asks for and may use, as in any pod.",
+        assumed="the values that the operator was installed with",
+        description="Resource requests and limits of the deliverer's container, as in any pod.",
     )
     storage: StorageSpec = declared(
         default=StorageSpec(),
         type=structure(StorageSpec, rules=_STORAGE_RULES),
         json_default={},
         assumed="an emptyDir without a limit",
-        description="The volume for the deliverer's journal: an emptyDir beside a sidecar, which "
-        "lives as long as its pod; a PersistentVolumeClaim under a gateway, which outlives pods. A "
-        "gateway whose service names no storage has an emptyDir, too. It cannot be changed.",
+        description="The volume of the deliverer's journal. Sidecar: an emptyDir, which ends "
+        "with the pod. Gateway: a PersistentVolumeClaim, which outlives pods; "
+        "without storage, an emptyDir. It cannot be changed.",
     )
 
 
@@ -208,7 +206,7 @@ def _only_with(
         holds=lambda deliverer: deliverer["mode"] == mode or not is_used(deliverer),
         field=field,
         message=f"has no effect unless mode is {mode}",
-        remedy=f"Remove it, or make a service with mode {mode}.",
+        remedy=f"Remove it, or create a service with mode {mode}.",
     )
 
 
@@ -242,7 +240,7 @@ _RULES = (
         holds=lambda deliverer: deliverer["mode"] == "Gateway" or deliverer["replicas"] == 1,
         field="replicas",
         message="is more than 1, but every pod has exactly one sidecar",
-        remedy="Remove it, or make a service with mode Gateway.",
+        remedy="Remove it, or create a service with mode Gateway.",
     ),
     Rule(
         cel='self.mode == "Gateway" || !has(self.storage.storageClassName)',
@@ -251,13 +249,13 @@ _RULES = (
         ),
         field="storage",
         message="names a storageClassName, but the volume of a sidecar is an emptyDir",
-        remedy="Remove it, or make a service with mode Gateway.",
+        remedy="Remove it, or create a service with mode Gateway.",
     ),
 )
 
 _REMAKE = (
-    "Make another service with subscriptions of its own, and delete this one once nothing waits "
-    "in its queues."
+    "Create another service with its own subscriptions, and delete this one when its queues are "
+    "empty."
 )
 
 DELIVERER = structure(
@@ -267,12 +265,12 @@ DELIVERER = structure(
     transitions=(
         immutable(
             "mode",
-            message="cannot be changed, since what the deliverers hold would be lost",
+            message="cannot be changed, since the indications in its deliverers would be lost",
             remedy=_REMAKE,
         ),
         immutable(
             "storage",
-            message="cannot be changed, since volumes keep the size and class they have",
+            message="cannot be changed, since a volume keeps its size and class",
             remedy=_REMAKE,
         ),
     ),

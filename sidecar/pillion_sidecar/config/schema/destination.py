@@ -42,14 +42,12 @@ from pillion_sidecar.protocols import PROTOCOLS
 
 
 class Backoff(StrEnum):
-    """How the wait between attempts grows."""
-
     FIXED = "Fixed"
     EXPONENTIAL = "Exponential"
 
 
 class Ordering(StrEnum):
-    """Within what the order of indications holds."""
+    """The scope in which indications keep their order."""
 
     DESTINATION = "Destination"
     GROUP = "Group"
@@ -65,14 +63,14 @@ class SequenceIdentifiers(StrEnum):
 
 
 class RemovalPolicy(StrEnum):
-    """What becomes of the queue of a destination that is removed."""
+    """What happens to the queue of a removed destination."""
 
     DISCARD = "Discard"
     DRAIN = "Drain"
 
 
 class DeliverThrough(StrEnum):
-    """Who delivers to a destination what sidecars have accepted."""
+    """Which deliverer delivers the indications that sidecars accept."""
 
     #: The deliverer that accepted it.
     DELIVERER = "Deliverer"
@@ -81,7 +79,7 @@ class DeliverThrough(StrEnum):
 
 
 class HoldCause(StrEnum):
-    """What is wrong with a destination: a closed set, the same in logs, metrics and answers."""
+    """Kinds of faults of a destination: a closed set for logs, metrics and answers."""
 
     #: Its URL is missing or cannot be used.
     DESTINATION = "invalid-destination"
@@ -96,15 +94,15 @@ class HoldCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DestinationFault:
-    """What is wrong with a destination, as found when its resource is loaded."""
+    """A fault of a destination, found when its resource is loaded."""
 
     cause: HoldCause
     #: One line for people.
     message: str
 
 
-#: Stands for the URL of a destination that is in a Secret, where a deliverer cannot have it or need
-#: not: nothing is ever sent there (RFC 6761 6.4).
+#: Replaces a URL from a Secret for a deliverer that cannot read it or does not need it. Nothing is
+#: ever sent there (RFC 6761 6.4).
 WITHHELD_URL = "https://withheld.invalid/"
 
 
@@ -117,28 +115,28 @@ class RetryPolicy:
         default=3,
         type=Integer(minimum=0, maximum=MOST_ATTEMPTS),
         assumed="the service's `deliveryRetryAttempts`",
-        description="How often a delivery is tried again after the original attempt has failed. 0: "
-        "never.",
+        description="Maximum number of retries after the original attempt. 0: no retry.",
     )
     interval_seconds: float = declared(
         default=30.0,
         type=INTERVAL,
         assumed="the service's `deliveryRetryIntervalSeconds`",
-        description="How many seconds lie between a failed attempt and the next one; with backoff "
-        "Exponential, between the first two.",
+        description="Seconds between a failed attempt and the next one; with backoff "
+        "Exponential, before the first retry.",
     )
     backoff: Backoff = declared(
         default=Backoff.FIXED,
-        assumed="`Fixed` where any retry field is written",
-        description="How the wait grows. Fixed: not at all, as DSP1054 has it. Exponential: it "
-        "doubles after each failure, up to maximumIntervalSeconds.",
+        assumed="`Fixed` if any retry field is set",
+        description="How the interval between attempts grows. Fixed: it stays the same "
+        "(DSP1054). Exponential: it doubles after each failure, up to "
+        "maximumIntervalSeconds.",
     )
     maximum_interval_seconds: float = declared(
         default=3600.0,
         type=INTERVAL,
-        assumed="3600, or `intervalSeconds` where that is more, where any retry field is written",
-        description="The most seconds between two attempts, also where the listener's Retry-After "
-        "asks for more. Not less than intervalSeconds.",
+        assumed="3600 if any retry field is set, or `intervalSeconds` if that is more",
+        description="Maximum seconds between two attempts, even if the listener's Retry-After "
+        "asks for more. At least intervalSeconds.",
     )
     #: The share of the wait that is drawn at random, 0 to 1.
     jitter: float = declared(
@@ -146,14 +144,14 @@ class RetryPolicy:
         name="jitterPercent",
         type=Integer(minimum=0, maximum=100),
         convert=lambda percent: percent / 100,
-        assumed="0 where any retry field is written",
-        description="The share of each wait that is drawn at random, so that many deliverers do "
-        "not knock at one moment. The wait only gets shorter by it.",
+        assumed="0 if any retry field is set",
+        description="The percentage of each interval that is random, so that many deliverers do "
+        "not retry at the same moment. It only shortens the interval.",
     )
     respect_retry_after: bool = declared(
         default=True,
         assumed="`true`",
-        description="Whether a listener's Retry-After lengthens the wait.",
+        description="Whether a listener's Retry-After lengthens the interval.",
     )
 
 
@@ -170,7 +168,7 @@ RETRY = structure(
             ),
             field="maximumIntervalSeconds",
             message="is less than intervalSeconds",
-            remedy="Raise it, or leave it out.",
+            remedy="Raise it, or remove it.",
         ),
     ),
 )
@@ -178,7 +176,7 @@ RETRY = structure(
 
 @resource
 class ListenerDestination:
-    """Where to, after CIM_ListenerDestination; the service's defaults are already applied."""
+    """After CIM_ListenerDestination, with the service's defaults applied."""
 
     name: str
     #: metadata.uid, or, standalone, one derived from kind and name.
@@ -189,50 +187,50 @@ class ListenerDestination:
         type=URL,
         assumed="the URL in the Secret of `destinationFrom`",
         description="The URL of the listener, with its scheme: http://host:port/path or "
-        "https://host:port/path. Addresses of this machine, link-local addresses and those under "
-        "which clouds hand out credentials are refused unless the deliverer allows them.",
+        "https://host:port/path. Loopback, link-local and cloud metadata addresses "
+        "are refused unless the deliverer allows them.",
     )
     #: Whether the URL comes from a Secret, so that no part of it may be shown.
     url_is_secret: bool = declared(
         default=False,
         name="destinationFrom",
         type=URL_SOURCE,
-        description="Where the URL of the listener comes from, in place of destination: a URL that "
-        "is itself a credential, such as that of a webhook. No log, status, metric or answer shows "
-        "such a URL.",
+        description="The source of the listener's URL, instead of destination, for a URL that is "
+        "itself a credential, such as a webhook URL. No log, status, metric or "
+        "answer shows it.",
     )
     protocol: str = declared(
         type=Text(values=tuple(PROTOCOLS), max_length=max(map(len, PROTOCOLS))),
-        description="How the listener is spoken to. "
+        description="The protocol of the listener. "
         + " ".join(f"{one.name}: {one.summary}." for one in PROTOCOLS.values()),
     )
     timeout_seconds: float = declared(
         default=30.0,
         type=Integer(minimum=1, maximum=3600),
-        description="How many seconds the listener has to answer one delivery, connecting "
-        "included. Then the attempt has failed.",
+        description="Maximum seconds for one delivery attempt, including the connection. Then "
+        "the attempt fails.",
     )
     tls: TLSOptions = declared(
         default=TLSOptions(),
         type=TLS,
-        description="How a listener behind https is verified, and which certificate the deliverer "
-        "shows to it.",
+        description="How the deliverer verifies an https listener, and which certificate it "
+        "presents.",
     )
     credentials: Credentials | None = declared(
         default=None,
         type=CREDENTIALS,
-        description="The deliverer's own credentials: either basic or bearer.",
+        description="The credentials that the deliverer sends: either basic or bearer.",
     )
-    #: None: neither the destination nor its service writes any retry field; by durability, see
+    #: None: neither the destination nor its service sets a retry field; by durability, see
     #: :mod:`pillion_sidecar.config.durability`.
     retry: RetryPolicy | None = declared(
         default=None,
         type=RETRY,
-        assumed="the service's retry; where that writes no retry field either and durability is "
-        "`Disk`: 30 s, doubling up to 300 s, with a jitter of 20 % and no limit of attempts, else "
-        "3 attempts 30 s apart",
-        description="When a failed delivery is tried again. Where this or the service writes any "
-        "retry field, those that neither writes have the defaults of DSP1054.",
+        assumed="the service's retry. If the service sets no retry field either, with durability "
+        "`Disk`: 30 s, doubling up to 300 s, with a jitter of 20 % and no limit of "
+        "attempts; otherwise: 3 attempts 30 s apart",
+        description="When a failed delivery is retried. If this or the service sets any retry "
+        "field, the others have the defaults of DSP1054.",
         handler_relevant=False,
     )
     #: None: neither the destination nor its service says; by durability, see
@@ -255,52 +253,55 @@ class ListenerDestination:
         type=common.TIME,
         description=common.ABOUT_LIFETIME,
         default=None,
-        assumed="the service's `indicationLifetimeSeconds`, else ten times the time that all "
-        "retries take; 86,400 where their number has no limit",
+        assumed="the service's `indicationLifetimeSeconds`, otherwise ten times the duration of "
+        "all retries; 86,400 if retries have no limit",
         handler_relevant=False,
     )
     ordering: Ordering = declared(
         default=Ordering.DESTINATION,
-        description="Within what the order of indications holds. Destination: among all that go "
-        "there. Group: among those of one group. None: nowhere.",
+        description="The scope in which indications keep their order. Destination: all "
+        "indications of this destination. Group: the indications of one message "
+        "group. None: no order.",
         handler_relevant=False,
     )
     max_in_flight: int = declared(
         default=1,
         type=Integer(minimum=1, maximum=1000),
-        description="The most deliveries under way at once. More than 1 needs ordering Group or "
-        "None.",
+        description="Maximum number of concurrent deliveries. More than 1 needs ordering Group "
+        "or None.",
         handler_relevant=False,
     )
     sequence_identifiers: SequenceIdentifiers = declared(
         default=SequenceIdentifiers.AUTO,
         description="Whether SequenceContext and SequenceNumber are sent (DSP1054 7.10). Auto: "
-        "where one deliverer alone serves the listener, in order, and the URL is not from a "
-        "Secret. Send: always, which needs ordering Destination; a second deliverer to the same "
-        "URL would make the listener take some indications for late ones. Omit: never.",
+        "if only one deliverer serves the listener, in order, and the URL is not "
+        "from a Secret. Send: always; it needs ordering Destination, and with a "
+        "second deliverer for the same URL the listener mistakes some indications "
+        "for late ones. Omit: never.",
         handler_relevant=False,
     )
     deliver_through: DeliverThrough = declared(
         default=DeliverThrough.DELIVERER,
-        description="Who delivers the indications that sidecars accepted for this destination. "
-        "Deliverer: each sidecar by itself. Gateway: the gateway that the sidecar's service names "
-        "in gatewayRef; the sidecars relay to it. Then one queue and one order hold for all "
-        "sidecars, and an indication that two of them accepted, as when a Spark task was run "
-        "twice, is delivered once. A gateway itself delivers either way.",
+        description="Which deliverer delivers the indications that sidecars accept for this "
+        "destination. Deliverer: each sidecar itself. Gateway: the gateway in "
+        "gatewayRef of the sidecar's service; the sidecars relay to it. All sidecars "
+        "then share one queue and one order, and an indication that two sidecars "
+        "accept, for example from a repeated Spark task, is delivered once. A "
+        "gateway itself delivers in both cases.",
         handler_relevant=False,
         relay_relevant=True,
     )
     suspended: bool = declared(
         default=False,
-        description="Whether deliveries wait. Indications are queued meanwhile; the time counts "
-        "neither against attempts nor against lifetime.",
+        description="Whether delivery is suspended. Indications are queued; the time counts "
+        "toward neither attempts nor lifetime.",
         handler_relevant=False,
     )
     removal_policy: RemovalPolicy = declared(
         default=RemovalPolicy.DISCARD,
-        description="What becomes of queued indications when this resource is deleted. Discard: "
-        "they are discarded and reported. Drain: they are still delivered, or discarded by retry "
-        "and lifetime as ever.",
+        description="What happens to queued indications when this resource is deleted. Discard: "
+        "they are discarded and reported. Drain: they are still delivered; retry and "
+        "lifetime still apply.",
         handler_relevant=False,
     )
     #: The service whose gateway this deliverer relays to; None: it delivers by itself.
@@ -319,7 +320,7 @@ class ListenerDestination:
 
     @property
     def connection(self) -> tuple[object, ...]:
-        """What its handler is made from: where any of it differs, another handler is needed."""
+        """The values that its handler depends on: if one changes, it needs a new handler."""
         return _RELAYED(self) if self.relay_to is not None else _DIRECT(self)
 
 
@@ -341,7 +342,7 @@ _ORDER_RULES = (
             spec["sequenceIdentifiers"] != "Send" or spec["ordering"] == "Destination"
         ),
         field="sequenceIdentifiers",
-        message="is Send, but numbers mean nothing without ordering Destination",
+        message="is Send, which needs ordering Destination",
         remedy="Set ordering to Destination, or sequenceIdentifiers to Auto or Omit.",
     ),
 )
@@ -350,9 +351,9 @@ LISTENER_DESTINATION = Kind(
     name="ListenerDestination",
     plural="listenerdestinations",
     short_name="ldest",
-    description="Where indications are delivered to, after CIM_ListenerDestination: one listener, "
-    "with a queue of its own. What one destination does, however badly, costs no other anything.",
-    spec_description="The listener: its URL, how it is spoken to, and how patiently.",
+    description="The target of deliveries, after CIM_ListenerDestination: one listener with its "
+    "own queue. A failing destination does not affect the others.",
+    spec_description="The listener: URL, protocol, retry and queue.",
     spec=structure(
         ListenerDestination,
         rules=(
@@ -366,22 +367,22 @@ LISTENER_DESTINATION = Kind(
         "ListenerDestination",
         count(
             "depth",
-            "How many indications wait for this listener, over all deliverers, those to be relayed "
-            "to a gateway included.",
+            "Number of indications queued for this listener in all deliverers, including those "
+            "to relay to a gateway.",
         ),
         count(
             "highWater",
-            "The most that have waited in the queue of one deliverer since it was started.",
+            "Maximum depth of one deliverer's queue since that deliverer started.",
         ),
         moment(
             "oldestIndicationTime",
-            "When the oldest of the waiting indications was accepted. Absent: none waits.",
+            "When the oldest queued indication was accepted. Absent: the queue is empty.",
         ),
         word(
             "lastResult",
-            "How the latest attempt of any deliverer ended. Error: a later attempt may mend it. "
-            "FatalError: none can. PostDeliveryError: the connection ended before the answer, so "
-            "the listener may have it or not.",
+            "The result of the latest attempt of any deliverer. Error: a later attempt may "
+            "succeed. FatalError: no attempt can succeed. PostDeliveryError: the connection "
+            "ended before the answer, so the listener may or may not have the indication.",
             "Success",
             "Error",
             "FatalError",
@@ -389,43 +390,45 @@ LISTENER_DESTINATION = Kind(
         ),
         moment(
             "nextAttemptTime",
-            "When the next attempt after a failure is due. Absent: no deliverer waits for one.",
+            "When the next retry is due. Absent: no retry is scheduled.",
         ),
         moment(
             "firstLossDueTime",
-            "When the first indication will be discarded if nothing more is delivered: by its "
-            "lifetime, its last attempt, or a full queue. The journal's byte bound is not "
-            "counted, and may be reached sooner. Absent: none is due.",
+            "When the first indication will be discarded if no delivery succeeds, due to its "
+            "lifetime, its last attempt or a full queue. The size limit of the journal does not "
+            "count, and may be reached earlier. Absent: no discard is due.",
         ),
         count(
             "discarded",
-            "How many indications deliverers have discarded undelivered, each since it was "
-            "started. Those of pods that ended are not among them.",
+            "Number of indications that the running deliverers have discarded undelivered since "
+            "they started. Discards of ended pods do not count.",
         ),
         moment(
             "lastDiscardTime",
-            "When a deliverer last discarded an indication undelivered, since it was started. "
-            "Absent: none has.",
+            "When a running deliverer last discarded an undelivered indication. Absent: none has.",
         ),
-        count("deliverers", "How many deliverers told the operator about this destination."),
-        count("relays", "How many of them leave delivery to a gateway. Absent: none does."),
+        count("deliverers", "Number of deliverers that report this destination to the operator."),
+        count("relays", "Number of these deliverers that relay to a gateway. Absent: none."),
     ),
     columns=(
         READY,
         REASON,
-        condition_column("Delivering", "Whether the listener takes indications."),
-        Column("Depth", ".status.depth", "How many indications wait.", type="integer"),
+        condition_column("Delivering", "Whether the listener accepts indications."),
+        Column("Depth", ".status.depth", "Number of queued indications.", type="integer"),
         Column(
-            "Oldest", ".status.oldestIndicationTime", "How long the oldest has waited.", type="date"
+            "Oldest",
+            ".status.oldestIndicationTime",
+            "Age of the oldest queued indication.",
+            type="date",
         ),
-        Column("Last Result", ".status.lastResult", "How the last attempt ended."),
+        Column("Last Result", ".status.lastResult", "Result of the last attempt."),
         Column(
             "Discarded",
             ".status.discarded",
-            "How many indications were discarded undelivered.",
+            "Number of indications discarded undelivered.",
             type="integer",
         ),
-        Column("Protocol", ".spec.protocol", "How the listener is spoken to.", priority=1),
+        Column("Protocol", ".spec.protocol", "The protocol of the listener.", priority=1),
         Column(
             "Destination",
             ".spec.destination",
@@ -438,13 +441,13 @@ LISTENER_DESTINATION = Kind(
         Column(
             "Next Attempt",
             ".status.nextAttemptTime",
-            "When the next attempt after a failure is due.",
+            "When the next retry is due.",
             priority=1,
         ),
         Column(
             "First Loss",
             ".status.firstLossDueTime",
-            "When the first indication will be lost if nothing more is delivered.",
+            "When the first indication will be discarded if no delivery succeeds.",
             priority=1,
         ),
         AGE,

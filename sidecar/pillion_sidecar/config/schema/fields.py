@@ -47,7 +47,7 @@ def amount(quantity: str | int) -> Decimal:
     return Decimal(number).scaleb(_DECIMAL[unit])
 
 
-#: What a checked, defaulted JSON object is to a rule.
+#: A checked JSON object with its defaults, as a rule gets it.
 JSONObject = Mapping[str, Any]
 
 
@@ -71,9 +71,9 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
-    """A condition over a node and what it was before, ``oldSelf`` in CEL.
+    """A condition over a node and its previous value, ``oldSelf`` in CEL.
 
-    Only the API server knows what was before, so it alone asks; a folder of files has no past.
+    Only the API server evaluates it: a folder of files has no previous values.
     """
 
     cel: str
@@ -128,7 +128,7 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapOf:
-    """An object with keys that users choose. What keys may be, its rules say."""
+    """An object with keys that users choose; its rules limit them."""
 
     value: Text
     max_properties: int
@@ -137,8 +137,6 @@ class MapOf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Struct:
-    """An object with known fields only."""
-
     fields: tuple["Field", ...]
     rules: tuple[Rule, ...] = ()
     #: The kind of the object of the core API that its ``name`` refers to; empty: none.
@@ -153,17 +151,15 @@ RULED = Text | MapOf | Struct
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A named value inside an object."""
-
     name: str
     type: FieldType
     #: Sentences, as ``kubectl explain`` shows them.
     description: str
     _: KW_ONLY
     required: bool = False
-    #: The JSON value that stands where the field is left out; None: nothing does.
+    #: The JSON default; None: no default.
     default: Any = None
-    #: What is assumed where the field is left out and the schema has no default for it.
+    #: The effective default, in words, if the schema has none.
     assumed: str = ""
 
 
@@ -181,8 +177,6 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kind of resource."""
-
     name: str
     plural: str
     short_name: str
@@ -205,30 +199,30 @@ _Convert = Callable[[Any], Any]
 
 
 class Declaration(TypedDict, total=False):
-    """How an attribute is written in a resource, as far as the attribute does not tell it.
+    """How a resource writes an attribute, where the attribute's own definition does not say.
 
     A field without ``assumed`` has the attribute's default, or is required where that has none.
     """
 
     #: Sentences, as ``kubectl explain`` shows them.
     description: str
-    #: Left out: the attribute's name in camel case.
+    #: Default: the attribute's name in camel case.
     name: str
-    #: Left out: by the attribute's own type, an enumeration, bool or resource.
+    #: Default: from the attribute's own type, an enumeration, bool or resource.
     type: FieldType
-    #: Left out: the attribute's default, but of an object.
+    #: Default: the attribute's default, except for an object.
     json_default: Any
-    #: What is assumed where the field is left out and the schema has no default for it.
+    #: The effective default, in words, if the schema has none.
     assumed: str
-    #: From the JSON value to the attribute's; left out: by the attribute's type.
+    #: From the JSON value to the attribute's; default: by the attribute's type.
     convert: _Convert
-    #: Its fields stand beside those of the value that holds it, not in an object of their own.
+    #: Its fields are in the object of the enclosing value, not in an object of their own.
     inline: bool
-    #: Whether a handler of a listener reads it; left out: it does.
+    #: Whether a handler of a listener reads it; default: true.
     handler_relevant: bool
-    #: Whether the handler that relays to a gateway reads it; left out: it does not.
+    #: Whether the handler that relays to a gateway reads it; default: false.
     relay_relevant: bool
-    #: Fields that the same attribute is made from, beside the first.
+    #: Further fields of the same attribute.
     more: tuple[Field, ...]
     #: As in ``dataclasses.field``.
     default_factory: Callable[[], Any]
@@ -258,7 +252,6 @@ def resource(cls: type[_T]) -> type[_T]:
 
 
 def one_of(values: type[StrEnum]) -> Text:
-    """A text that is one of an enumeration's values."""
     texts = tuple(value.value for value in values)
     return Text(values=texts, max_length=max(map(len, texts)))
 
@@ -333,7 +326,7 @@ def _field(attribute: "dataclasses.Field[Any]", how: Declaration) -> Field:
 
 
 def _type(attribute: "dataclasses.Field[Any]") -> Any:
-    """The type of an attribute where it is not None."""
+    """An attribute's type without None."""
     annotation: Any = attribute.type
     if isinstance(annotation, types.UnionType):
         annotation = next(one for one in get_args(annotation) if one is not types.NoneType)

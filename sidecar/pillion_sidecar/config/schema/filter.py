@@ -24,22 +24,20 @@ _NAMESPACE = text_matching(
 
 
 class QueryLanguage(StrEnum):
-    """QueryLanguage of a filter."""
-
     WQL = "WQL"
     CQL = "DMTF:CQL"
 
 
 @resource
 class IndicationFilter:
-    """Which, after CIM_IndicationFilter. The query has been compiled once, so it is valid."""
+    """After CIM_IndicationFilter. The query is valid: it was compiled once."""
 
     name: str
     query: str = declared(
         type=Text(min_length=1, max_length=MAX_QUERY_LENGTH),
-        description="The query, such as SELECT * FROM CIM_AlertIndication WHERE PerceivedSeverity "
-        ">= 5. An indication is selected where the query is true, and not where the answer is "
-        "unknown because a property is missing.",
+        description="The query, such as SELECT * FROM CIM_AlertIndication WHERE "
+        "PerceivedSeverity >= 5. The filter selects an indication only if the query "
+        "is true, not if it is unknown because a property is missing.",
     )
     query_language: QueryLanguage = declared(
         default=QueryLanguage.CQL,

@@ -94,8 +94,8 @@ def _url_rules(schemes: tuple[Scheme, ...], *, credentials: str) -> tuple[Rule, 
         matching(
             f"{scheme}{_HOST}:{_PORT}{_REST}",
             when=f"{scheme}{_HOST}:[^/?#@]*{_REST}",
-            message="names a port that is not within 1 to 65535",
-            remedy="Write such a port, or none for the scheme's own (80 or 443).",
+            message="names a port outside 1 to 65535",
+            remedy="Write a port in this range, or none for the default of the scheme (80 or 443).",
         ),
     )
 
@@ -105,7 +105,7 @@ URL = Text(
     max_length=2048,
     rules=_url_rules(
         _SCHEMES,
-        credentials="Put them into a Secret and name that under credentials.basic.",
+        credentials="Put them into a Secret, and name it in credentials.basic.",
     ),
 )
 
@@ -117,20 +117,20 @@ PREFIX = Text(
         *_url_rules(_HTTP, credentials="Remove them: callbacks carry none."),
         matching(
             r"[^?]*",
-            message="holds a query (?), which is no part of a prefix",
-            remedy="End it in the path.",
+            message="holds a query (?), which a prefix cannot have",
+            remedy="Remove the query.",
         ),
         unlike(
             r".*%(2[eEfF]|5[cC]).*|.*/\.\.?(/.*)?",
             message="holds a dot segment, or an encoded dot, slash or backslash",
-            remedy="Write the path without them, as it is compared.",
+            remedy="Write the path without them; paths are compared as written.",
         ),
     ),
 )
 
 
 def protocol_rules(protocols: Iterable[Protocol]) -> tuple[Rule, ...]:
-    """Rules over the spec of a destination: what its protocol does not take, where others do."""
+    """Rules over the spec of a destination: what its protocol refuses and others accept."""
     known = tuple(protocols)
     schemes = schemes_of(known)
     kinds = dict.fromkeys(kind for protocol in known for kind in protocol.credentials)
@@ -177,15 +177,15 @@ _LABELLED = 'labelled pillion.dev/credentials: "true"'
 
 @resource
 class TLSOptions:
-    """How a TLS listener is met. PEM bytes come from Secrets."""
+    """How a listener is reached by TLS. PEM bytes come from Secrets."""
 
     verify: bool = declared(
         default=True,
         name="insecureSkipVerify",
         json_default=False,
         convert=operator.not_,
-        description="Whether any certificate is accepted. For trials only: an attacker in between "
-        "can then read and answer everything.",
+        description="Whether to accept any certificate. For tests only: an attacker on the "
+        "network path can then read and forge everything.",
     )
     server_name: str | None = declared(
         default=None,
@@ -193,35 +193,36 @@ class TLSOptions:
             "[A-Za-z0-9.:_-]+",
             max_length=253,
             message="is not a host name",
-            remedy="Write the name that the listener's certificate is made out to.",
+            remedy="Write the name in the listener's certificate.",
         ),
         assumed="the host of `destination`",
-        description="The name that the listener's certificate must be made out to, where that is "
-        "not the host of the URL.",
+        description="The name that the listener's certificate must contain, if it is not the "
+        "host of the URL.",
     )
     #: Whether a name in the certificate's subject counts where it has no subjectAltName.
     allow_common_name: bool = declared(
         default=False,
         # No default: deliverers of earlier versions refuse fields that they do not know.
         assumed="false",
-        description="Whether a certificate without subjectAltName may name the listener in the "
-        "common name (CN) of its subject alone. RFC 9525 forbids it, so such a certificate is "
-        "refused unless this is true. A name only: an IP address must stand in subjectAltName.",
+        description="Whether to accept a certificate without subjectAltName that names the "
+        "listener only in the common name (CN) of its subject. RFC 9525 forbids it, "
+        "so the default refuses such a certificate. An IP address must be in "
+        "subjectAltName.",
     )
     ca_certificates: bytes | None = declared(
         default=None,
         name="caSecretRef",
         type=secret_key_reference("the certificates, in PEM", key="ca.crt"),
         assumed="the authorities that the system trusts",
-        description=f"The Secret, {_LABELLED}, with the authorities that the listener's "
-        "certificate must come from, instead of those that the system trusts.",
+        description=f"The Secret, {_LABELLED}, with the listener's certificate authorities, "
+        "instead of those that the system trusts.",
     )
     client_certificate: bytes | None = declared(
         default=None,
         name="clientCertificateSecretRef",
         type=reference("Secret"),
-        description=f"The Secret of type kubernetes.io/tls, {_LABELLED}, whose tls.crt and "
-        "tls.key the deliverer shows to the listener.",
+        description=f"The Secret of type kubernetes.io/tls, {_LABELLED}, with the tls.crt "
+        "and tls.key that the deliverer presents to the listener.",
     )
     client_key: bytes | None = field(default=None, repr=False)
 
@@ -316,7 +317,7 @@ URL_SOURCE_RULES = (
         cel="!has(self.destination) || !has(self.destinationFrom)",
         holds=lambda spec: "destination" not in spec or "destinationFrom" not in spec,
         field="destinationFrom",
-        message="names a URL in a Secret beside the one in destination",
+        message="names a second URL besides destination",
         remedy="Remove one of the two.",
     ),
 )
@@ -350,7 +351,7 @@ SECURITY_RULES = (
         f"{cel_matches('self.destination', LOOPBACK)}",
         holds=_credentials_stay_secret,
         field="credentials",
-        message="would travel readable by anyone on the way, since destination is not https",
+        message="would be sent unencrypted, since destination is not https",
         remedy="Write https:// in destination. (Plain http may carry them to loopback only.)",
     ),
 )

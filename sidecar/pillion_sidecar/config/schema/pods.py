@@ -84,14 +84,14 @@ _REQUIREMENT = structure(
             cel='!(self.operator in ["In", "NotIn"]) || (has(self.values) && self.values != [])',
             holds=lambda requirement: not _compares(requirement) or bool(requirement.get("values")),
             field="values",
-            message="is empty, and In and NotIn compare with values",
+            message="is empty, but In and NotIn need values",
             remedy="Write the values, or set operator to Exists or DoesNotExist.",
         ),
         Rule(
             cel='self.operator in ["In", "NotIn"] || !has(self.values) || self.values == []',
             holds=lambda requirement: _compares(requirement) or not requirement.get("values"),
             field="values",
-            message="is there, but Exists and DoesNotExist compare with nothing",
+            message="is set, but Exists and DoesNotExist take no values",
             remedy="Remove it, or set operator to In or NotIn.",
         ),
     ),
@@ -122,7 +122,7 @@ def label_selector(*, purpose: str = "") -> Struct:
                 "(has(self.matchExpressions) && self.matchExpressions != [])",
                 holds=_selects,
                 message="is empty, and would select every pod of the namespace",
-                remedy="Write matchLabels or matchExpressions, or leave the selector out.",
+                remedy="Write matchLabels or matchExpressions, or remove the selector.",
             ),
         ),
     )
@@ -151,8 +151,8 @@ TOLERATION = structure(
     Field(
         "tolerationSeconds",
         Integer(minimum=0, maximum=2**31 - 1),
-        "For how long a taint with the effect NoExecute is tolerated.",
-        assumed="for good",
+        "Seconds for which a taint with the effect NoExecute is tolerated.",
+        assumed="no limit",
     ),
     rules=(
         Rule(
@@ -166,7 +166,7 @@ TOLERATION = structure(
             cel='self.operator != "Exists" || !has(self.value) || self.value == ""',
             holds=lambda one: one["operator"] != "Exists" or not one.get("value"),
             field="value",
-            message="is there, but operator Exists compares with nothing",
+            message="is set, but operator Exists takes no value",
             remedy="Remove it, or set operator to Equal.",
         ),
         Rule(
@@ -202,8 +202,8 @@ _NODE_REQUIREMENT = structure(
     Field(
         "values",
         ListOf(item=Text(max_length=63), max_items=16, atomic=True),
-        "What it is compared with: one or more values for In and NotIn, one whole "
-        "number for Gt and Lt, none for Exists and DoesNotExist.",
+        "The values: one or more for In and NotIn, one whole number for Gt and Lt, none for "
+        "Exists and DoesNotExist.",
     ),
     rules=(
         Rule(
@@ -231,12 +231,12 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _TERMS = 8
 _WEIGHT = Field(
-    "weight", Integer(minimum=1, maximum=100), "How much it counts, from 1 to 100.", required=True
+    "weight", Integer(minimum=1, maximum=100), "The weight, from 1 to 100.", required=True
 )
 
 
 def _preferred(name: str, term: Struct, *, what: str) -> Field:
-    """The terms that count by their weight; ``name`` is that of the term beside the weight."""
+    """Weighted terms; ``name`` is the field of the term beside the weight."""
     weighted = Field(name, term, f"{what}.", required=True)
     return Field(
         _PREFERRED,
@@ -260,26 +260,26 @@ _NODE_AFFINITY = structure(
                     cel="self.nodeSelectorTerms != []",
                     holds=lambda required: bool(required["nodeSelectorTerms"]),
                     field="nodeSelectorTerms",
-                    message="is empty, and no node would do",
-                    remedy="Write a term, or leave the requirement out.",
+                    message="is empty, so no node matches",
+                    remedy="Write a term, or remove the requirement.",
                 ),
             ),
         ),
-        "What a node must have.",
+        "Required conditions on nodes.",
     ),
-    _preferred("preference", _NODE_TERM, what="What a node should have"),
+    _preferred("preference", _NODE_TERM, what="Preferred conditions on nodes"),
 )
 
 _TOPOLOGY = Field(
     "topologyKey",
     LABEL_KEY,
-    "The label of nodes that tells places apart, such as kubernetes.io/hostname.",
+    "The node label that defines a topology domain, such as kubernetes.io/hostname.",
     required=True,
 )
 _PODS = Field(
     "labelSelector",
     label_selector(),
-    "The pods whose place counts.",
+    "The pods that the term applies to.",
     assumed="the gateway's own pods",
 )
 _POD_TERM = structure(
@@ -298,12 +298,12 @@ _POD_AFFINITY = structure(
         ListOf(item=_POD_TERM, max_items=_TERMS, atomic=True),
         "Conditions. All must hold.",
     ),
-    _preferred("podAffinityTerm", _POD_TERM, what="What should hold"),
+    _preferred("podAffinityTerm", _POD_TERM, what="Preferred conditions"),
 )
 AFFINITY = structure(
-    Field("nodeAffinity", _NODE_AFFINITY, "Which nodes."),
-    Field("podAffinity", _POD_AFFINITY, "Near which pods they are placed."),
-    Field("podAntiAffinity", _POD_AFFINITY, "Away from which pods they are placed."),
+    Field("nodeAffinity", _NODE_AFFINITY, "Conditions on nodes."),
+    Field("podAffinity", _POD_AFFINITY, "Pods near which the gateway's pods are placed."),
+    Field("podAntiAffinity", _POD_AFFINITY, "Pods away from which the gateway's pods are placed."),
 )
 
 _POLICY = Text(values=("Honor", "Ignore"), max_length=6)
@@ -311,27 +311,27 @@ TOPOLOGY_SPREAD = structure(
     Field(
         "maxSkew",
         Integer(minimum=1, maximum=100),
-        "By how many pods two places may differ.",
+        "Maximum difference in the number of pods between two topology domains.",
         required=True,
     ),
     _TOPOLOGY,
     Field(
         "whenUnsatisfiable",
         Text(values=("DoNotSchedule", "ScheduleAnyway"), max_length=14),
-        "Whether a pod waits where it cannot be kept.",
+        "Whether a pod stays pending if maxSkew cannot be met.",
         required=True,
     ),
     _PODS,
     Field(
         "nodeAffinityPolicy",
         _POLICY,
-        "Whether only nodes count that the pods' affinity allows.",
+        "Whether only nodes that match the pods' affinity count.",
         assumed="Honor",
     ),
     Field(
         "nodeTaintsPolicy",
         _POLICY,
-        "Whether only nodes count whose taints the pods tolerate.",
+        "Whether only nodes with tolerated taints count.",
         assumed="Ignore",
     ),
 )
@@ -342,7 +342,7 @@ _is_reserved = whole(_RESERVED)
 _RESERVED_RULE = Rule(
     cel=f"!self.exists(key, {cel_matches('key', _RESERVED)})",
     holds=lambda keys: not any(_is_reserved(key) for key in keys),
-    message="holds a key that belongs to Pillion itself",
+    message="holds a key that is reserved for Pillion",
     remedy="Remove pillion.dev/… and app.kubernetes.io/managed-by; the operator writes them.",
 )
 
@@ -377,11 +377,9 @@ def _named_source(name: str, what: str, *flags: tuple[str, str]) -> Struct:
     )
 
 
-_OPTIONAL = ("optional", "Whether the pod starts without it.")
+_OPTIONAL = ("optional", "Whether the pod starts if it does not exist.")
 _READ_ONLY = ("readOnly", "Whether it is mounted read-only.")
-_EMPTY_DIR = structure(
-    Field("sizeLimit", Quantity(), "How much it holds at most.", assumed="no limit")
-)
+_EMPTY_DIR = structure(Field("sizeLimit", Quantity(), "The maximum size.", assumed="no limit"))
 _CSI = structure(
     Field("driver", object_name(), "The name of the CSI driver.", required=True),
     Field(_READ_ONLY[0], Boolean(), _READ_ONLY[1], default=False),
@@ -407,8 +405,8 @@ _VOLUME = structure(
                 ),
                 unlike(
                     "pillion-.*",
-                    message="begins like the operator's own volumes",
-                    remedy="Begin it with another word than pillion-.",
+                    message="begins with pillion-, as the operator's own volumes do",
+                    remedy="Choose another name.",
                 ),
             ),
         ),
@@ -428,7 +426,7 @@ _VOLUME = structure(
     Field(
         "persistentVolumeClaim",
         _named_source("claimName", "name of the PersistentVolumeClaim", _READ_ONLY),
-        "A claim that is there already. All replicas share it.",
+        "An existing claim. All replicas share it.",
     ),
     Field("emptyDir", _EMPTY_DIR, "A new empty folder."),
     Field("csi", _CSI, "A volume of a CSI driver."),
@@ -467,7 +465,9 @@ _MOUNT = structure(
         "The path in the deliverer's container.",
         required=True,
     ),
-    Field("name", Text(min_length=1, max_length=63), "The name of one of volumes.", required=True),
+    Field(
+        "name", Text(min_length=1, max_length=63), "The name of a volume in volumes.", required=True
+    ),
     Field(
         "subPath",
         text_matching(
@@ -479,7 +479,7 @@ _MOUNT = structure(
         "The path inside the volume.",
         assumed="the whole volume",
     ),
-    Field("readOnly", Boolean(), "Mount it read-only.", default=True),
+    Field("readOnly", Boolean(), "Whether to mount it read-only.", default=True),
 )
 
 
@@ -505,20 +505,20 @@ TEMPLATE = Field(
         Field(
             "affinity",
             AFFINITY,
-            "Which nodes and which neighbours the pods want or avoid.",
-            assumed="replicas avoid each other's nodes where they can",
+            "Affinity of the pods to nodes and to other pods.",
+            assumed="replicas prefer different nodes",
         ),
         Field(
             "topologySpreadConstraints",
             ListOf(item=TOPOLOGY_SPREAD, max_items=8, atomic=True),
-            "How the replicas are spread.",
+            "How the replicas spread over topology domains.",
             assumed="replicas are spread over zones and over nodes as far as possible",
         ),
         Field("priorityClassName", object_name(), "The PriorityClass of the pods."),
         Field(
             "imagePullSecrets",
             ListOf(item=_PULL_SECRET, max_items=8, key="name"),
-            "The Secrets with which the pods' images are pulled.",
+            "The Secrets for pulling the pods' images.",
             assumed="those that the operator was installed with",
         ),
         Field(
@@ -527,7 +527,7 @@ TEMPLATE = Field(
         Field(
             "volumeMounts",
             ListOf(item=_MOUNT, max_items=16, key="mountPath"),
-            "Where the deliverer's container finds these volumes.",
+            "Mounts of these volumes in the deliverer's container.",
         ),
         rules=(
             Rule(
@@ -540,6 +540,6 @@ TEMPLATE = Field(
             ),
         ),
     ),
-    "How the pods of a gateway are made and placed. A change restarts them one by one. "
-    "Only with mode Gateway; an injected sidecar is placed with its pod.",
+    "The template and placement of a gateway's pods. A change restarts them one by one. Only "
+    "with mode Gateway.",
 )

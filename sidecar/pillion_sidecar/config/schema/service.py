@@ -37,8 +37,8 @@ from pillion_sidecar.config.schema.status import AGE, REASON, condition_column, 
 
 #: The default of DeliveryRetryAttempts.
 ASSUMED_ATTEMPTS = (
-    "3 where this service or the destination writes any retry field, or durability is not `Disk`; "
-    "else no limit"
+    "3 if this service or the destination sets any retry field, or durability is not `Disk`; "
+    "otherwise no limit"
 )
 
 #: The most prefixes that callbacks may have.
@@ -73,7 +73,7 @@ def _gateway(use: str) -> Struct:
 
 
 class Acknowledgement(StrEnum):
-    """How far a publish has come before it is answered."""
+    """The state of an indication at which its publish request is answered."""
 
     ACCEPTED = "Accepted"
     DURABLE = "Durable"
@@ -82,8 +82,6 @@ class Acknowledgement(StrEnum):
 
 
 class Durability(StrEnum):
-    """Where accepted indications are kept."""
-
     #: In the deliverer alone.
     MEMORY = "Memory"
     #: What must be remembered is on disk, the indications themselves are not.
@@ -114,9 +112,9 @@ _CLASS = structure(
 _MOF = Field(
     "mof",
     Text(max_length=MOST_MOF),
-    "The same, as the text of MOF class declarations: with their properties, whose "
-    "types and names are then checked. Methods, default values and most qualifiers are skipped; "
-    "#pragma include is refused. A deliverer on a folder of files reads *.mof files there, too.",
+    "The same as classes, in MOF class declarations, including properties, whose types and names "
+    "are then checked. Methods, default values and most qualifiers are ignored; #pragma include "
+    "is refused. A deliverer on a folder of files also reads its *.mof files.",
     assumed="none",
 )
 _MOF_FROM = Field(
@@ -133,17 +131,17 @@ _MOF_FROM = Field(
         max_items=MOST_CONFIG_MAPS,
         atomic=True,
     ),
-    "The same as mof, from ConfigMaps. The operator adds their texts to mof, "
-    f"{MOST_MOF:,} characters in all; a change of a ConfigMap is a new revision. While one is "
-    "missing or wrong, Accepted says so, and deliverers keep the revision that they have. "
-    "Without a cluster it is an error.",
+    "The same as mof, from ConfigMaps. The operator adds their texts to mof, at most "
+    f"{MOST_MOF:,} characters in all; a change of a ConfigMap makes a new revision. While one is "
+    "missing or invalid, the condition Accepted reports it, and deliverers keep their revision. "
+    "Standalone deliverers refuse this field.",
     default=[],
 )
 
 
 @resource
 class AllowedPublisher:
-    """Whom a gateway lets publish: service accounts of a namespace."""
+    """Service accounts of a namespace that may publish to a gateway."""
 
     namespace: str = declared(
         type=object_name(63),
@@ -160,30 +158,31 @@ class AllowedPublisher:
 
 @resource
 class IndicationService:
-    """How this deliverer delivers, after CIM_IndicationService."""
+    """After CIM_IndicationService."""
 
     name: str = "default"
     deliverer: DelivererSpec = declared(
         default=DelivererSpec(),
         type=DELIVERER,
         json_default={},
-        description="Where and as what the deliverers of this service run in a cluster. A "
-        "deliverer that is started by hand on a folder of files ignores it.",
+        description="How and where the deliverers of this service run in a cluster. A standalone "
+        "deliverer ignores it.",
     )
     #: None: not written, both of them. See :mod:`pillion_sidecar.config.durability`.
     delivery_retry_attempts: int | None = declared(
         default=None,
         type=Integer(minimum=0, maximum=MOST_ATTEMPTS),
         assumed=ASSUMED_ATTEMPTS,
-        description="How often the delivery of an indication is tried again after the original "
-        "attempt has failed (DSP1054 DeliveryRetryAttempts). 0: never. A destination's "
-        "retry.attempts overrides it.",
+        description="Maximum number of retries after the original attempt (DSP1054 "
+        "DeliveryRetryAttempts). 0: no retry. A destination's retry.attempts "
+        "overrides it.",
     )
     delivery_retry_interval_seconds: float | None = declared(
         default=None,
         type=INTERVAL,
-        assumed="30; the wait is fixed where this service or the destination writes any retry "
-        "field, or durability is not `Disk`, else it doubles up to 300, with a jitter of 20 %",
+        assumed="30; the interval is fixed if this service or the destination sets any retry "
+        "field, or durability is not `Disk`; otherwise it doubles up to 300, with a "
+        "jitter of 20 %",
         description="The seconds between a failed attempt and the next one (DSP1054 "
         "DeliveryRetryInterval). A destination's retry.intervalSeconds overrides it.",
     )
@@ -203,64 +202,66 @@ class IndicationService:
         type=common.TIME,
         description=common.ABOUT_LIFETIME,
         default=None,
-        assumed="ten times the time that all retries of a destination take; 86,400 where their "
-        "number has no limit",
+        assumed="ten times the duration of all retries of a destination; 86,400 if retries have "
+        "no limit",
     )
     #: None: not written. See :mod:`pillion_sidecar.config.durability`.
     duplicate_window_seconds: float | None = declared(
         default=None,
         type=TIME,
-        assumed="86,400, or an hour more than the longest lifetime of an indication where that is "
+        assumed="86,400, or one hour more than the longest lifetime of an indication if that is "
         "more: 90,000 on disk",
-        description="How long, in seconds, the identity of an accepted indication is remembered, "
-        "so that the same one published again is not delivered again. 0: not at all.",
+        description="Seconds for which the identity of an accepted indication is remembered, so "
+        "that a repeat is not delivered again. 0: identities are not remembered.",
     )
     duplicate_window_entries: int = declared(
         default=1_000_000,
         type=Integer(minimum=1, maximum=100_000_000),
-        description="The most identities that are remembered; beyond it the oldest is forgotten, "
-        "which a metric counts.",
+        description="Maximum number of remembered identities. Beyond it the oldest is forgotten, "
+        "and a metric counts it.",
     )
     subscription_removal_action: RemovalAction = declared(
         default=RemovalAction.IGNORE,
         description="What happens to a subscription whose listener has failed for "
-        "subscriptionRemovalTimeIntervalSeconds (DSP1054 SubscriptionRemovalAction). Ignore: "
-        "nothing. Disable, Remove: nothing more is delivered for it. Your resource is never "
-        "changed or deleted by it.",
+        "subscriptionRemovalTimeIntervalSeconds (DSP1054 SubscriptionRemovalAction). "
+        "Ignore: nothing. Disable, Remove: delivery for it ends. The resource itself "
+        "is never changed or deleted.",
     )
     subscription_removal_time_interval_seconds: float = declared(
         default=2_592_000.0,
         type=TIME,
-        description="For how many seconds a listener must have failed without a break before "
-        "subscriptionRemovalAction is taken (DSP1054 SubscriptionRemovalTimeInterval).",
+        description="Seconds for which a listener must fail continuously before "
+        "subscriptionRemovalAction applies (DSP1054 SubscriptionRemovalTimeInterval).",
     )
     correlated_indications: bool = declared(
         default=False,
-        description="Whether an indication that is delivered again carries its own "
-        "IndicationIdentifier in CorrelatedIndications, so that its listener can tell a repeat.",
+        description="Whether a redelivered indication carries its own IndicationIdentifier in "
+        "CorrelatedIndications, so that the listener can recognize a repeat.",
     )
-    #: None: not said. What is assumed depends on where the deliverer runs; see
+    #: None: not set. The default depends on where the deliverer runs; see
     #: :mod:`pillion_sidecar.config.durability`.
     durability: Durability | None = declared(
         default=None,
         assumed="`Disk`; `Memory` for a deliverer that was started without `--journal`",
-        description="Where accepted indications are kept until they are delivered. Disk: in a "
-        "journal on the deliverer's volume; they outlive its end, however it comes, as long as the "
-        "volume does. StateOnly: in memory, while what else has to be remembered, such as the "
-        "identities of what was delivered, is on disk; the indications are lost with the "
-        "deliverer, and how many were is reported. Memory: in memory alone; all is lost with the "
-        "deliverer. A change is in force once the deliverer is started again.",
+        description="Where accepted indications are kept until delivery. Disk: in a journal on "
+        "the deliverer's volume; they survive a crash of the deliverer as long as "
+        "the volume exists. StateOnly: in memory, with other state, such as the "
+        "identities of delivered indications, on disk; when the deliverer ends, "
+        "queued indications are lost and their number is reported. Memory: in memory "
+        "only; when the deliverer ends, everything is lost. A change takes effect at "
+        "the next start of the deliverer.",
     )
     #: None: the highest that the durability gives.
     acknowledgement: Acknowledgement | None = declared(
         default=None,
-        assumed="the highest that durability gives: `Durable` on disk, else `Accepted`",
-        description="How far a publish must have come before it is answered, unless the request "
-        "says. Accepted: valid, routed and queued. Durable: on the deliverer's disk as well; it "
-        "needs durability Disk. Delivered: every listener has it. Stable needs stores outside the "
-        "pod, which this version does not have.",
+        assumed="the highest that durability allows: `Durable` on disk, otherwise `Accepted`",
+        description="The state that an indication must reach before its publish request is "
+        "answered, unless the request sets one. Accepted: valid, routed and queued. "
+        "Durable: also on the deliverer's disk; it needs durability Disk. Delivered: "
+        "every listener has it. Stable needs stores outside the pod, which this "
+        "version does not have.",
     )
-    #: Where publishers may have receipts sent: URLs that others lie below, as they were written.
+    #: URL prefixes for receipts, as written.
     callbacks: tuple[str, ...] = declared(
         default=(),
         type=ListOf(item=PREFIX, max_items=MOST_CALLBACKS),
@@ -271,9 +272,9 @@ class IndicationService:
     shutdown_grace_period_seconds: float = declared(
         default=20.0,
         type=Integer(minimum=0, maximum=3600),
-        description="For how many seconds delivery goes on after the deliverer was told to stop.",
+        description="Seconds for which delivery continues after the signal to stop.",
     )
-    #: The classes that it declares beside those of the CIM schema.
+    #: The declared classes, in addition to the CIM schema.
     classes: tuple[ClassDeclaration, ...] = declared(
         default=(),
         type=ListOf(
@@ -281,29 +282,29 @@ class IndicationService:
             max_items=MOST_CLASSES,
             atomic=True,
         ),
-        description="Classes that are not in Pillion's CIM schema, such as those of vendors' "
-        "providers. A filter on a class selects the classes declared below it, ISA knows them, and "
-        "the values of inherited properties need no type. Classes of the schema cannot be declared "
-        "again.",
+        description="Classes that are not in Pillion's CIM schema, such as vendor classes. A "
+        "filter on a class also selects its declared subclasses, ISA knows them, and "
+        "values of inherited properties need no type. Classes of the schema cannot "
+        "be declared again.",
         more=(_MOF, _MOF_FROM),
     )
-    #: gatewayRef: the service in mode Gateway that delivers for this one; None: nobody does.
+    #: gatewayRef: the service in mode Gateway to relay to; None: no relay.
     gateway: str | None = declared(
         default=None,
         name="gatewayRef",
         type=_gateway("that delivers for this one"),
-        description="The gateway that the sidecars of this service relay to what goes to "
-        "destinations with deliverThrough Gateway. It needs one replica and durability Disk. Only "
-        "with mode Sidecar.",
+        description="The gateway to which the sidecars of this service relay indications for "
+        "destinations with deliverThrough Gateway. It needs one replica and "
+        "durability Disk. Only with mode Sidecar.",
     )
-    #: handOverTo: the service in mode Gateway that takes what is left when a deliverer ends.
+    #: handOverTo: the service in mode Gateway that takes over the rest of an ending deliverer.
     hand_over_to: str | None = declared(
         default=None,
-        type=_gateway("that takes what is left"),
-        description="The gateway that takes what a sidecar of this service could not deliver "
-        "before its pod ended: within shutdownGracePeriodSeconds, from listeners that fail at "
-        "once, from the others in its second half. It needs one replica and durability Disk. Only "
-        "with mode Sidecar.",
+        type=_gateway("that takes over the rest"),
+        description="The gateway that takes over the undelivered indications of an ending "
+        "sidecar within shutdownGracePeriodSeconds: those for failing listeners at "
+        "once, the others in the second half. It needs one replica and durability "
+        "Disk. Only with mode Sidecar.",
     )
     #: Who may publish to a gateway; empty: every service account of its own namespace.
     publishers: tuple[AllowedPublisher, ...] = declared(
@@ -313,10 +314,11 @@ class IndicationService:
             max_items=MOST_PUBLISHERS,
             atomic=True,
         ),
-        description="Who may publish to the gateway of this service, by the service-account token "
-        "(audience pillion) that a publisher shows. Without any: every service account of the "
-        "gateway's own namespace. Sidecars that relay show the tokens of their pods, so a list "
-        "that is to serve them names theirs too. Only with mode Gateway.",
+        description="The service accounts that may publish to the gateway of this service. A "
+        "publisher presents a service-account token with the audience pillion. "
+        "Empty: every service account of the gateway's own namespace. Relaying "
+        "sidecars present the tokens of their pods, so a list must also contain "
+        "their service accounts. Only with mode Gateway.",
     )
     #: Bytes that the deliverer's volume holds, ``deliverer.storage.sizeLimit`` as a number; None:
     #: not said.
@@ -346,9 +348,9 @@ _RULES = (
         'self.deliverer.mode == "Gateway"',
         holds=lambda spec: not spec["publishers"] or _mode(spec) == "Gateway",
         field="publishers",
-        message="has no effect unless deliverer.mode is Gateway: a sidecar is reached from its own "
-        "pod alone",
-        remedy="Remove it, or make a service with mode Gateway.",
+        message="has no effect unless deliverer.mode is Gateway: only its own pod reaches a "
+        "sidecar",
+        remedy="Remove it, or create a service with mode Gateway.",
     ),
     Rule(
         cel='!has(self.acknowledgement) || self.acknowledgement != "Durable" || '
@@ -375,9 +377,9 @@ INDICATION_SERVICE = Kind(
     short_name="indsvc",
     name_length=SERVICE_NAME_LENGTH,
     name_rules=SERVICE_NAME_RULES,
-    description="How the deliverers of this namespace deliver, after CIM_IndicationService: retry, "
-    "queues, duplicates, and how safe an indication is once it was accepted. Subscriptions name "
-    "the service that serves them; the one named default serves the rest.",
+    description="How the deliverers of this namespace deliver, after CIM_IndicationService: "
+    "retry, queues, duplicates and durability. A subscription names its service; the "
+    "default is the service named default.",
     spec_description="How to deliver. Every field has a default.",
     spec_optional=True,
     spec=structure(IndicationService, rules=_RULES),
@@ -386,60 +388,60 @@ INDICATION_SERVICE = Kind(
         word("revision", "The configuration revision that deliverers should be running on."),
         word(
             "durability",
-            "Where deliverers keep accepted indications, as they report it; the least safe place "
-            "where they differ. Before the first report: the durability that spec asks for.",
+            "Where deliverers keep accepted indications, as they report it; if they differ, the "
+            "least safe place. Before the first report: the durability in spec.",
             *(value.value for value in Durability),
         ),
-        count("destinations", "How many destinations this service delivers to."),
-        count("subscriptions", "How many subscriptions this service serves."),
-        count("deliverers", "How many deliverers run: sidecars, or replicas of the gateway."),
-        count("readyDeliverers", "How many of them have said that they run on this revision."),
+        count("destinations", "Number of destinations of this service."),
+        count("subscriptions", "Number of subscriptions of this service."),
+        count("deliverers", "Number of running deliverers: sidecars, or replicas of the gateway."),
+        count("readyDeliverers", "Number of deliverers that report this revision."),
         word(
             "ready",
-            "How many deliverers run on this revision, of all, such as 12/12; in mode Gateway, how "
-            "many of the replicas serve. Those in unreachableDeliverers are not among the former.",
+            "Deliverers on this revision out of all, such as 12/12; in mode Gateway, serving "
+            "replicas out of all. Unreachable deliverers count only in the total.",
         ),
         count(
             "unreachableDeliverers",
-            "How many of them did not answer the operator, as where a NetworkPolicy keeps it out. "
-            "They deliver all the same; Ready does not wait for them.",
+            "Number of deliverers that did not answer the operator, for example because a "
+            "NetworkPolicy blocks it. They still deliver; Ready does not wait for them.",
         ),
-        count("injected", "How many pods have a sidecar of this service."),
+        count("injected", "Number of pods with a sidecar of this service."),
         count(
             "missing",
-            "How many pods should have a sidecar of this service and have none, as where they "
-            "were made while the webhook could not be asked. The condition InjectionComplete "
-            "names them.",
+            "Number of pods that should have a sidecar of this service and have none, for "
+            "example because the webhook was unreachable at their creation. The condition "
+            "InjectionComplete names them.",
         ),
     ),
     columns=(
         Column(
             "Ready",
             ".status.ready",
-            "How many deliverers run on this revision, of all; of a gateway, how many pods serve.",
+            "Deliverers on this revision out of all; for a gateway, serving pods.",
         ),
         REASON,
         Column(
             "Mode",
             ".spec.deliverer.mode",
-            "Whether its deliverers run beside the publishers or on their own.",
+            "Whether its deliverers are sidecars or a gateway.",
         ),
         Column(
             "Missing",
             ".status.missing",
-            "How many pods should have a sidecar and have none.",
+            "Number of pods that should have a sidecar and have none.",
             type="integer",
         ),
         Column(
             "Destinations",
             ".status.destinations",
-            "How many destinations it delivers to.",
+            "Number of destinations.",
             type="integer",
         ),
         Column(
             "Injected",
             ".status.injected",
-            "How many pods have a sidecar of it.",
+            "Number of pods with a sidecar of it.",
             type="integer",
             priority=1,
         ),
@@ -450,7 +452,9 @@ INDICATION_SERVICE = Kind(
             priority=1,
         ),
         condition_column(
-            "GatewayReady", "Whether the gateways that it names can be relayed to.", priority=1
+            "GatewayReady",
+            "Whether the gateways that it names can receive relayed indications.",
+            priority=1,
         ),
         Column("Revision", ".status.revision", "The configuration revision.", priority=1),
         AGE,

@@ -39,11 +39,9 @@ class Told(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConditionType:
-    """One condition type."""
-
     name: str
     kinds: tuple[str, ...]
-    #: What the condition means; of the kinds in ``texts``, what it means there.
+    #: The meaning of the condition; ``texts`` has other meanings by kind.
     text: str
     texts: Mapping[str, str] = field(default_factory=dict)
     #: When a resource has the condition, as a clause; empty: always.
@@ -55,7 +53,6 @@ class ConditionType:
     reported: bool = False
 
     def meaning(self, kind: str) -> str:
-        """Return what the condition means for a resource of ``kind``."""
         return self.texts.get(kind, self.text)
 
     def event(self, status: str) -> str:
@@ -79,8 +76,8 @@ CONDITIONS = (
     ConditionType(
         name="Ready",
         kinds=_ALL,
-        text="every deliverer that can be reached runs on it.",
-        texts={SERVICE: "every deliverer that can be reached runs on this configuration."},
+        text="every reachable deliverer runs on it.",
+        texts={SERVICE: "every reachable deliverer runs on this configuration."},
         bad="False",
     ),
     ConditionType(
@@ -101,16 +98,16 @@ CONDITIONS = (
         name="GatewayReady",
         kinds=(SERVICE,),
         where="where gatewayRef or handOverTo is set",
-        text="the gateways that they name are there, can be gateways, and run; the message says "
-        "what is wrong.",
+        text="the named gateways exist, fulfil the requirements, and run; the message names what "
+        "is wrong.",
         bad="False",
         told=Told.BOTH,
     ),
     ConditionType(
         name="OlderDeliverers",
         kinds=(SERVICE,),
-        text="deliverers of an older version run, or may run; the message says what the "
-        "configuration leaves out for them.",
+        text="deliverers of an older version run, or may run; the message lists what the "
+        "configuration omits for them.",
     ),
     ConditionType(
         name="AnotherInstallation",
@@ -128,29 +125,27 @@ CONDITIONS = (
         name="NotDurableBeyondPod",
         kinds=(SERVICE,),
         where="in mode Sidecar",
-        text="journals lie in volumes that go with their pods, and no handOverTo takes their "
-        "indications over.",
+        text="journals are on volumes that end with their pods, and handOverTo is not set.",
     ),
     ConditionType(
         name="Delivering",
         kinds=(DESTINATION,),
-        text="the last attempt of every deliverer was a success; Unknown until something was sent.",
+        text="the last attempt of every deliverer succeeded; Unknown before the first attempt.",
         bad="False",
         reported=True,
     ),
     ConditionType(
         name="Backlogged",
         kinds=(DESTINATION,),
-        text="a queue is nearly full, or its oldest indication waits for long.",
+        text="a queue is nearly full, or its oldest indication has waited for a long time.",
         told=Told.BOTH,
         reported=True,
     ),
     ConditionType(
         name="ListenerUnreachable",
         kinds=(DESTINATION,),
-        text="no deliverer gets anything through; the message says how it fails. Indications that "
-        "are relayed are delivered by the gateway: Delivering and ListenerUnreachable describe "
-        "its attempts.",
+        text="no deliverer can deliver; the message says how attempts fail. A gateway delivers "
+        "relayed indications, so Delivering and ListenerUnreachable describe its attempts.",
         told=Told.BOTH,
         reported=True,
     ),
@@ -158,7 +153,7 @@ CONDITIONS = (
         name="RelayFailing",
         kinds=(DESTINATION,),
         where="where sidecars relay",
-        text="their last attempts to relay failed, and the indications wait with them.",
+        text="the last attempts to relay failed, and the sidecars keep the indications.",
         told=Told.BOTH,
         reported=True,
     ),
@@ -166,7 +161,7 @@ CONDITIONS = (
         name="SequenceIdentifiersShared",
         kinds=(DESTINATION,),
         where="with sequenceIdentifiers Send",
-        text="several deliverers lead to this URL.",
+        text="several deliverers deliver to this URL.",
         told=Told.BEGINNING,
     ),
     ConditionType(
@@ -178,7 +173,7 @@ CONDITIONS = (
     ConditionType(
         name="RetryTooShort",
         kinds=(DESTINATION,),
-        where="where a retry field or indicationLifetimeSeconds is written",
+        where="where a retry field or indicationLifetimeSeconds is set",
         text="a listener that is down loses its first indication within ten minutes.",
         told=Told.BEGINNING,
     ),
@@ -220,7 +215,7 @@ _CONDITION = structure(
     Field(
         "type",
         Text(min_length=1, max_length=316),
-        "What the condition is about, such as Accepted or Ready.",
+        "The type of the condition, such as Accepted or Ready.",
         required=True,
     ),
     Field(
@@ -232,8 +227,8 @@ _CONDITION = structure(
     Field(
         "observedGeneration",
         Integer(minimum=0, maximum=_MOST),
-        "The metadata.generation that the condition was worked out from. "
-        "An older one than the resource's own means that the condition is out of date.",
+        "The metadata.generation that the condition describes. If it is older than that of the "
+        "resource, the condition is out of date.",
     ),
     Field("lastTransitionTime", _TIME, "When status last changed.", required=True),
     Field(
@@ -245,7 +240,7 @@ _CONDITION = structure(
     Field(
         "message",
         Text(max_length=32768),
-        "Why, as a sentence for people, with the remedy where there is one.",
+        "Why, as a sentence, with the remedy if there is one.",
         required=True,
     ),
 )
@@ -253,7 +248,7 @@ _CONDITION = structure(
 _OBSERVED_GENERATION = Field(
     "observedGeneration",
     Integer(minimum=0, maximum=_MOST),
-    "The metadata.generation that this status was worked out from.",
+    "The metadata.generation that this status describes.",
 )
 
 AGE = Column(
@@ -262,7 +257,6 @@ AGE = Column(
 
 
 def condition_column(condition: str, description: str, *, priority: int = 0) -> Column:
-    """A column that shows the status of one condition."""
     return Column(
         condition,
         f'.status.conditions[?(@.type=="{condition}")].status',
@@ -274,26 +268,24 @@ def condition_column(condition: str, description: str, *, priority: int = 0) -> 
 REASON = Column(
     "Reason", '.status.conditions[?(@.type=="Ready")].reason', "Why it is ready, or not."
 )
-READY = condition_column("Ready", "Whether every deliverer that can be reached runs on it.")
+READY = condition_column("Ready", "Whether every reachable deliverer runs on it.")
 
 
 def status(kind: str, *fields: Field) -> Struct:
-    """The status of a kind: what all have, and its own ``fields``."""
+    """The status of a kind: the common fields and its own."""
     listed = Field(
         "conditions",
         ListOf(item=_CONDITION, key="type", max_items=32),
-        f"What holds for this resource now. {conditions_described(kind)}",
+        f"The current conditions of this resource. {conditions_described(kind)}",
     )
     return structure(_OBSERVED_GENERATION, listed, *fields)
 
 
 def count(name: str, description: str) -> Field:
-    """A number of things."""
     return Field(name, Integer(minimum=0, maximum=_MOST), description)
 
 
 def moment(name: str, description: str) -> Field:
-    """A point in time."""
     return Field(name, _TIME, description)
 
 

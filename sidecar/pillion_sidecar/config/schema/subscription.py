@@ -29,8 +29,6 @@ _DURATION = Integer(minimum=1, maximum=LONGEST_TIME)
 
 
 class RepeatPolicy(StrEnum):
-    """RepeatNotificationPolicy."""
-
     NONE = "None"
     SUPPRESS = "Suppress"
     DELAY = "Delay"
@@ -51,10 +49,11 @@ class RepeatNotification:
         default=RepeatPolicy.NONE,
         name="repeatNotificationPolicy",
         description="What happens to repeats of one event (DSP1054 RepeatNotificationPolicy). "
-        "None: all are delivered. Suppress: the first repeatNotificationCount within "
-        "repeatNotificationIntervalSeconds are, the rest are not. Delay: nothing is, until more "
-        "than repeatNotificationCount have come within repeatNotificationIntervalSeconds; then one "
-        "is, and none for repeatNotificationGapSeconds.",
+        "None: all are delivered. Suppress: only the first repeatNotificationCount "
+        "within repeatNotificationIntervalSeconds are delivered. Delay: none is "
+        "delivered until more than repeatNotificationCount arrive within "
+        "repeatNotificationIntervalSeconds; then one is delivered, and none for the "
+        "next repeatNotificationGapSeconds.",
     )
     interval_seconds: float = declared(
         default=0.0,
@@ -68,14 +67,14 @@ class RepeatNotification:
         name="repeatNotificationGapSeconds",
         type=TIME,
         json_default=None,
-        description="How long repeats are ignored after one was delivered. Delay needs it.",
+        description="Seconds for which repeats are ignored after a delivery. Delay needs it.",
     )
     count: int = declared(
         default=1,
         name="repeatNotificationCount",
         type=Integer(minimum=1, maximum=1_000_000),
         json_default=None,
-        description="How many repeats count as few. Suppress and Delay need it.",
+        description="The limit of repeats within the interval. Suppress and Delay need it.",
     )
     #: Names of the properties whose values make two indications repeats of each other; the class
     #: always counts.
@@ -91,15 +90,13 @@ class RepeatNotification:
             ),
             max_items=16,
         ),
-        description="The properties whose values make two indications of one class repeats of one "
-        "event. Empty: the class alone does.",
+        description="Indications of one class with equal values of these properties are repeats "
+        "of one event. Empty: all indications of a class are.",
     )
 
 
 @resource
 class IndicationSubscription:
-    """Filter x destination, after CIM_IndicationSubscription."""
-
     name: str
     uid: str
     service: str = declared(
@@ -113,19 +110,19 @@ class IndicationSubscription:
         ),
         json_default={},
         description="The service whose deliverers serve this subscription. It cannot be changed: "
-        "indications that wait in the queues of one service do not move to another.",
+        "indications queued in one service do not move to another.",
     )
     filter_name: str = declared(
         name="filterRef",
         type=reference("IndicationFilter"),
-        description="The filter that says which indications are delivered. A change applies to "
-        "indications that come after it; those in the queue are still delivered.",
+        description="The filter that selects the indications. A change applies to later "
+        "indications; queued ones are still delivered.",
     )
     destination_name: str = declared(
         name="destinationRef",
         type=reference("ListenerDestination"),
-        description="The destination that they are delivered to. It cannot be changed: indications "
-        "in the queue of one destination do not move to another.",
+        description="The destination of the indications. It cannot be changed: indications "
+        "queued for one destination do not move to another.",
     )
     state: SubscriptionState = declared(
         default=SubscriptionState.ENABLED,
@@ -135,17 +132,18 @@ class IndicationSubscription:
     )
     on_fatal_error_policy: RemovalAction = declared(
         default=RemovalAction.IGNORE,
-        description="What happens to this subscription once its destination has been held or has "
-        "failed for failureTriggerTimeIntervalSeconds without a success (DSP1054 "
-        "OnFatalErrorPolicy). Ignore: it goes on. Disable, Remove: nothing more is delivered for "
-        "it. Your resource is never changed or deleted by it.",
+        description="What happens to this subscription when its destination has been held or "
+        "failing for failureTriggerTimeIntervalSeconds without a success (DSP1054 "
+        "OnFatalErrorPolicy). Ignore: nothing. Disable, Remove: delivery for it "
+        "ends. The resource itself is never changed or deleted.",
     )
     #: How long its destination must have been held or failing before that policy acts.
     failure_trigger_time_interval_seconds: float = declared(
         default=2_592_000.0,
         type=_DURATION,
-        description="How long the destination must have been held or failing, without a success, "
-        "before onFatalErrorPolicy acts (DSP1054 FailureTriggerTimeInterval).",
+        description="Seconds for which the destination must be held or failing, without a "
+        "success, before onFatalErrorPolicy applies (DSP1054 "
+        "FailureTriggerTimeInterval).",
     )
     #: None: it never ends. Counted from ``created_at``.
     duration_seconds: float | None = declared(
@@ -153,7 +151,7 @@ class IndicationSubscription:
         name="subscriptionDurationSeconds",
         type=_DURATION,
         assumed="it does not end",
-        description="For how many seconds since its creation this subscription lasts (DSP1054 "
+        description="Seconds from the creation to the end of this subscription (DSP1054 "
         "SubscriptionDuration).",
     )
     repeat_notification: RepeatNotification = declared(
@@ -179,9 +177,9 @@ def _needs(field: str, *policies: str) -> Rule:
     )
 
 
-_MOVES = "cannot be changed, since what is queued for this subscription would be lost"
+_MOVES = "cannot be changed, since its queued indications would be lost"
 _MOVE_REMEDY = (
-    "Make a second subscription under another name, and delete this one once the depth of its "
+    "Create a subscription with another name, and delete this one when the depth of its "
     "destination is 0."
 )
 
@@ -189,10 +187,10 @@ INDICATION_SUBSCRIPTION = Kind(
     name="IndicationSubscription",
     plural="indicationsubscriptions",
     short_name="indsub",
-    description="A filter put together with a destination, after CIM_IndicationSubscription: every "
-    "indication that the filter selects is delivered to the destination, once for this "
+    description="A filter and a destination, after CIM_IndicationSubscription: every indication "
+    "that the filter selects is delivered to the destination, once for this "
     "subscription.",
-    spec_description="Which filter, which destination, and what happens at repeats and failures.",
+    spec_description="The filter, the destination, and the policies for repeats and failures.",
     spec=structure(
         IndicationSubscription,
         rules=(
@@ -209,8 +207,7 @@ INDICATION_SUBSCRIPTION = Kind(
         "IndicationSubscription",
         word(
             "subscriptionState",
-            "Whether indications are delivered for it, after removal actions, fatal-error "
-            "policies and its duration.",
+            "The effective state, after removal actions, fatal-error policies and the duration.",
             "Enabled",
             "Disabled",
             "Removed",
@@ -220,7 +217,7 @@ INDICATION_SUBSCRIPTION = Kind(
     columns=(
         READY,
         REASON,
-        Column("State", ".status.subscriptionState", "Whether indications are delivered for it."),
+        Column("State", ".status.subscriptionState", "The effective state."),
         Column("Filter", ".spec.filterRef.name", "The filter."),
         Column("Destination", ".spec.destinationRef.name", "The destination."),
         Column("Service", ".spec.serviceRef.name", "The service that serves it.", priority=1),
