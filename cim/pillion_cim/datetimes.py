@@ -6,7 +6,7 @@ taken apart only when someone compares or converts it.
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 
 _POINT = re.compile(
@@ -57,16 +57,6 @@ class CIMDateTime:
         digits = stamp.translate({ord(c): None for c in "-T:"})
         return cls(f"{digits}{'-' if minutes < 0 else '+'}{abs(minutes):03d}")
 
-    @classmethod
-    def from_timedelta(cls, length: timedelta) -> "CIMDateTime":
-        """Make an interval. Raises ValueError for a negative length."""
-        if length < timedelta():
-            raise ValueError("an interval cannot be negative")
-        minutes, seconds = divmod(length.seconds, 60)
-        hours, minutes = divmod(minutes, 60)
-        clock = f"{hours:02d}{minutes:02d}{seconds:02d}"
-        return cls(f"{length.days:08d}{clock}.{length.microseconds:06d}:000")
-
     @property
     def is_interval(self) -> bool:
         return self.text[21] == ":"
@@ -75,20 +65,6 @@ class CIMDateTime:
     def is_exact(self) -> bool:
         """Whether every field is given, none being asterisks."""
         return "*" not in self.text
-
-    def to_datetime(self) -> datetime | None:
-        """Return the point in time; None for an interval, asterisks, or the year 0."""
-        text = self.text
-        if self.is_interval or not self.is_exact or text.startswith("0000"):
-            return None
-        return _local(text).replace(tzinfo=timezone(_offset(text)))
-
-    def to_timedelta(self) -> timedelta | None:
-        """Return the length of an interval; None for a point in time or asterisks."""
-        if not self.is_interval or not self.is_exact:
-            return None
-        days = int(self.text[:8])
-        return timedelta(days=days) + timedelta(microseconds=self._clock())
 
     def microseconds(self) -> int | None:
         """Return a number that orders datetimes of one kind; None with asterisks.
@@ -128,19 +104,11 @@ def to_rfc3339(text: str) -> str | None:
     if len(text) != _LENGTH or "*" in text or _POINT.fullmatch(text) is None:
         return None
     try:
-        moment = _local(text) - _offset(text)
+        # The point in time by its own clock, less its offset.
+        moment = datetime.fromisoformat(f"{text[:8]}T{text[8:21]}") - _minutes(text[21:])
     except (ValueError, OverflowError):
         return None
     return f"{moment.isoformat()}Z"
-
-
-def _local(text: str) -> datetime:
-    """The point in time by its own clock, without its offset."""
-    return datetime.fromisoformat(f"{text[:8]}T{text[8:21]}")
-
-
-def _offset(text: str) -> timedelta:
-    return _minutes(text[21:])
 
 
 @lru_cache(maxsize=64)

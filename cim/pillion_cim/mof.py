@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pillion_cim import CIMDataError
-from pillion_cim.declarations import (
+from pillion_cim.model import CIMType, EmbeddedObject
+from pillion_cim.schema import (
     MOST_CHARACTERS,
     MOST_CLASSES,
     ClassDeclaration,
     PropertyDeclaration,
 )
-from pillion_cim.types import CIMType, EmbeddedObject
 
 #: Characters of a text.
 MOST_TEXT = 4 * 1024 * 1024

@@ -4,10 +4,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
-from pillion_cim.declarations import extend
 from pillion_cim.filters import Filter, compile_filter
 from pillion_cim.model import CIMInstance
-from pillion_cim.schema import Schema
+from pillion_cim.schema import Schema, extend
 from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.config.schema.deliverer import DelivererMode
 from pillion_sidecar.config.schema.subscription import (

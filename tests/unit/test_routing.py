@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pillion_cim.declarations import ClassDeclaration
 from pillion_cim.filters import Filter, compile_filter
 from pillion_cim.model import CIMInstance
-from pillion_cim.schema import Schema, load_schema
+from pillion_cim.schema import ClassDeclaration, Schema, load_schema
 from pillion_sidecar.config.resources import Configuration
 from pillion_sidecar.config.schema.deliverer import DelivererMode, DelivererSpec
 from pillion_sidecar.config.schema.filter import IndicationFilter, QueryLanguage

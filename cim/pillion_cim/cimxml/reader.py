@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pillion_cim import CIMDataError
 from pillion_cim.datetimes import CIMDateTime
-from pillion_cim.model import CIMInstance, CIMInstanceName, CIMScalar, CIMValue
+from pillion_cim.model import (
+    CIMInstance,
+    CIMInstanceName,
+    CIMScalar,
+    CIMType,
+    CIMValue,
+    EmbeddedObject,
+    PropertyType,
+    check_scalar,
+    is_identifier,
+)
 from pillion_cim.schema import CIMClass, Schema
-from pillion_cim.types import CIMType, EmbeddedObject, PropertyType
-from pillion_cim.values import check_scalar, is_identifier
 
 _ENCODING: Final = re.compile(rb"<\?xml[^>]{0,200}?\sencoding\s*=\s*[\"']([^\"'>]{0,40})[\"']")
 _DECIMAL: Final = re.compile(r"[+-]?[0-9]{1,40}")
@@ -20,8 +28,7 @@ _REAL: Final = re.compile(r"[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,6})?", re.AS
 _MAX_REAL: Final = 400
 _SPECIAL_REALS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _BOOLEANS: Final = {"true": True, "false": False}
-_MAX_DEPTH: Final = 8
-#: How deep instances may be embedded in one another.
+#: Maximum depth of embedded instances, and of references in keys.
 MAX_DEPTH: Final = 8
 _SINGLE: Final = {str(one): PropertyType(one) for one in CIMType if one != CIMType.REFERENCE}
 _ARRAYS: Final = {name: PropertyType(one.cim_type, True) for name, one in _SINGLE.items()}
@@ -129,13 +136,6 @@ def _refuse_text(element: Element, text: str) -> None:
         raise StructureError(f"{str(element.tag)[:80]} may not hold text")
 
 
-def read_scalar(text: str, property_type: PropertyType) -> str | bool | int | float | CIMDateTime:
-    """Read a value that is neither an instance nor a reference. Raises ValueError."""
-    scalar = _convert(text, property_type.cim_type)
-    check_scalar(scalar, property_type)
-    return scalar
-
-
 def read_number(text: str) -> int | float:
     """Read a numeric key value: an integer if it looks like one, and finite. Raises ValueError."""
     text = text.strip()
@@ -188,8 +188,8 @@ def _real(text: str) -> float:
 
 def read_reference(holder: Element, depth: int = 0) -> CIMInstanceName:
     """Read a VALUE.REFERENCE. Raises StructureError, also for a path that names a class."""
-    if depth >= _MAX_DEPTH:
-        raise StructureError(f"references are nested deeper than {_MAX_DEPTH} levels")
+    if depth >= MAX_DEPTH:
+        raise StructureError(f"references are nested deeper than {MAX_DEPTH} levels")
     found = children(holder)
     if len(found) != 1:
         raise StructureError("VALUE.REFERENCE must hold one path")
@@ -359,7 +359,9 @@ def _scalar(
 ) -> CIMScalar:
     text = text_of(element)
     if property_type.embedded is None:
-        return read_scalar(text, property_type)
+        scalar = _convert(text, property_type.cim_type)
+        check_scalar(scalar, property_type)
+        return scalar
     if depth >= MAX_DEPTH:
         raise StructureError(f"instances are embedded deeper than {MAX_DEPTH} levels")
     try:

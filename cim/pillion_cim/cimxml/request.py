@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from pillion_cim import CIMDataError
-from pillion_cim.cimxml.headers import find_header
 from pillion_cim.cimxml.reader import (
     Element,
     StructureError,
@@ -22,14 +21,13 @@ from pillion_cim.cimxml.reader import (
     parse_xml,
     read_instance,
 )
+from pillion_cim.cimxml.response import find_header
 from pillion_cim.model import CIMInstance
 from pillion_cim.schema import Schema
 
 #: Status codes of CIM (DSP0200) that an export may be answered with.
 CIM_ERR_FAILED: Final = 1
-CIM_ERR_ACCESS_DENIED: Final = 2
 CIM_ERR_INVALID_PARAMETER: Final = 4
-CIM_ERR_INVALID_CLASS: Final = 5
 CIM_ERR_NOT_SUPPORTED: Final = 7
 
 _CONTENT_TYPE: Final = re.compile(

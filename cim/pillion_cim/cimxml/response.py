@@ -10,7 +10,6 @@ from typing import Final
 
 from pillion_cim import CIMDataError
 from pillion_cim.cimxml.export import escape_lossy
-from pillion_cim.cimxml.headers import find_header
 from pillion_cim.cimxml.reader import (
     DoctypeRefusedError,
     Element,
@@ -34,6 +33,30 @@ _RESPONSE: Final = (
 _CLOSE: Final = "</SIMPLEEXPRSP></MESSAGE></CIM>\n"
 _MAX_KEPT: Final = 4096
 _MAX_IDENTIFIER: Final = 200
+#: What every export response with status 200 carries.
+RESPONSE_HEADERS: Final = (
+    ("Content-Type", "application/xml; charset=utf-8"),
+    ("CIMExport", "MethodResponse"),
+)
+
+
+def find_header(headers: Mapping[str, str], name: str) -> str | None:
+    """Return a header's value whatever the case of its name, stripped; None if it is not there.
+
+    An extension prefix of RFC 2774, as in ``73-CIMExport``, is seen through.
+    """
+    value = headers.get(name)
+    if value is None:
+        wanted = name.casefold()
+        value = headers.get(wanted)
+        if value is None:
+            value = next((v for k, v in headers.items() if _plain(k) == wanted), None)
+    return value.strip() if value is not None else None
+
+
+def _plain(name: str) -> str:
+    folded = name.casefold()
+    return folded[3:] if folded[:2].isdigit() and folded[2:3] == "-" else folded
 
 
 class ResponseFailure(StrEnum):
@@ -80,14 +103,6 @@ def render_export_error(message_id: str, code: int, description: str) -> bytes:
     error = f'<ERROR CODE="{code}" DESCRIPTION="{escape_lossy(description)}"/>'
     begin = f"{_BEGIN}{escape_lossy(message_id)}{_RESPONSE}"
     return f"{begin}>{error}</EXPMETHODRESPONSE>{_CLOSE}".encode()
-
-
-def check_export_response(
-    *, status: int, headers: Mapping[str, str], body: bytes, message_id: str
-) -> None:
-    """Return if the listener has confirmed the message; raise ExportResponseError if not."""
-    check_response_head(status=status, headers=headers)
-    check_response_body(body, message_id=message_id)
 
 
 def check_response_head(*, status: int, headers: Mapping[str, str]) -> None:
@@ -169,14 +184,12 @@ def _line(text: str) -> str:
 
 
 class ResponseChecker:
-    """As :func:`check_export_response`, for the responses of one listener; does not raise, and does
-    not accept, anything else.
+    """Checks the responses of one listener.
 
-    A short body that was accepted is kept, split where its message identifier stands. The next body
-    with the same bytes around its own identifier is accepted without parsing. That is the same
-    verdict: a body is only kept if it is UTF-8, holds no ``&`` and no ``<!``, and the identifier
-    exactly once, so those bytes are, unescaped, the value of the ID attribute and of nothing else;
-    and identifiers are ASCII letters, digits and hyphens, which mean themselves there.
+    It keeps a short accepted body, split at the message identifier, and accepts the next body with
+    the same bytes around its own identifier without parsing. The verdict is the same: a kept body
+    is UTF-8 without ``&`` and ``<!``, and has the identifier exactly once, so these bytes are the
+    value of the ID attribute. An identifier has only ASCII letters, digits and hyphens.
     """
 
     __slots__ = ("_after", "_before")

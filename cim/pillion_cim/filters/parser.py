@@ -7,9 +7,10 @@ AND and OR are flat, however long.
 from collections.abc import Callable
 from typing import TypeVar
 
-from pillion_cim.filters.dialect import Dialect, FilterError
 from pillion_cim.filters.lexer import (
     LONGEST_SHOWN,
+    Dialect,
+    FilterError,
     Token,
     TokenKind,
     pattern_text,

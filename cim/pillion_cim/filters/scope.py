@@ -4,16 +4,15 @@ Where the class is known, its spelling of a property is looked up directly in ev
 is embedded has a class that only the indication tells, unless the query does.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pillion_cim.filters.dialect import FilterError
+from pillion_cim.filters.lexer import FilterError
 from pillion_cim.filters.syntax import Path, Query, Step
 from pillion_cim.filters.values import Kind, declared_kind
-from pillion_cim.model import CIMInstance, CIMValue
+from pillion_cim.model import CIMInstance, CIMValue, PropertyType
 from pillion_cim.schema import Schema
-from pillion_cim.types import PropertyType
 
 Getter: TypeAlias = Callable[[CIMInstance], CIMValue]
 
@@ -176,19 +175,10 @@ class Scope:
             return name, declaration.types[name]
         if declaration.open:
             return step.name, None
-        close = _closest(step.name, declaration.types)
+        close = declaration.closest(step.name)
         remedy = f"Did you mean {close}?" if close else advice
         remedy = remedy or "Check the name and the class after FROM."
         raise self.error(f"{declaration.name} has no property {step.name}", step.offset, remedy)
-
-
-def _closest(name: str, candidates: Mapping[str, PropertyType]) -> str | None:
-    # Imported here: only a query with an error needs it.
-    from difflib import get_close_matches
-
-    spelled = {candidate.lower(): candidate for candidate in candidates}
-    found = get_close_matches(name.lower()[:100], spelled, n=1, cutoff=0.7)
-    return spelled[found[0]] if found else None
 
 
 def _operand(get: Getter, declared: PropertyType | None, *, column: str | None = None) -> Operand:

@@ -11,8 +11,14 @@ from typing import Any
 
 from pillion_cim.datetimes import CIMDateTime
 from pillion_cim.filters.syntax import Operator
-from pillion_cim.model import CIMInstance, CIMInstanceName, CIMValue
-from pillion_cim.types import CIMType, EmbeddedObject, PropertyType
+from pillion_cim.model import (
+    CIMInstance,
+    CIMInstanceName,
+    CIMType,
+    CIMValue,
+    EmbeddedObject,
+    PropertyType,
+)
 
 
 class Kind(Enum):

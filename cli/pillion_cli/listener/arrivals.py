@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from pillion_cim.cimxml.headers import RESPONSE_HEADERS
 from pillion_cim.cimxml.request import ExportMethodError, ExportRequestError, parse_export_request
 from pillion_cim.cimxml.response import (
+    RESPONSE_HEADERS,
     render_export_error,
     render_export_response,
 )

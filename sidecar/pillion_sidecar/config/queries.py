@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pillion_cim.declarations import ClassDeclaration, extend, nearest
 from pillion_cim.filters import FilterError, compile_filter
-from pillion_cim.schema import Schema
+from pillion_cim.schema import ClassDeclaration, Schema, extend, nearest
 
 #: Sets of declared classes whose checks are kept.
 _MOST_KEPT = 64

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pillion_cim.declarations import ClassDeclaration, DeclarationError
 from pillion_cim.mof import MOFError, parse_mof
+from pillion_cim.schema import ClassDeclaration, DeclarationError
 from pillion_sidecar.config.addresses import AddressPolicy, host_of, parse_host, same_port_and_path
 from pillion_sidecar.config.credentials import SecretReader, hold_faulty, may_be_built
 from pillion_sidecar.config.durability import loses_before_alert

@@ -8,8 +8,7 @@ import itertools
 import json
 from collections.abc import Callable
 
-from pillion_cim.cimxml.export import ExportTemplate
-from pillion_cim.cimxml.headers import EXPORT_HEADERS
+from pillion_cim.cimxml.export import EXPORT_HEADERS, ExportTemplate
 from pillion_cim.cimxml.response import ExportResponseError, ResponseChecker
 from pillion_cim.jsonform import decode_instance
 from pillion_cim.schema import Schema

@@ -8,7 +8,6 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from pillion_cim.cimxml.headers import RESPONSE_HEADERS
 from pillion_cim.cimxml.request import (
     CIM_ERR_FAILED,
     CIM_ERR_INVALID_PARAMETER,
@@ -17,7 +16,11 @@ from pillion_cim.cimxml.request import (
     ExportRequestError,
     parse_export_request,
 )
-from pillion_cim.cimxml.response import render_export_error, render_export_response
+from pillion_cim.cimxml.response import (
+    RESPONSE_HEADERS,
+    render_export_error,
+    render_export_response,
+)
 from pillion_cim.schema import Schema
 from pillion_sidecar.config.problems import escape_controls
 from pillion_sidecar.intake.decoding import decoded_instance

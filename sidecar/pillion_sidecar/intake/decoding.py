@@ -13,9 +13,8 @@ from typing import Annotated, Any
 import msgspec
 
 from pillion_cim.jsonform import InstanceError, decode_instance, encode_instance
-from pillion_cim.model import CIMInstance
+from pillion_cim.model import ILLEGAL_IN_XML, CIMInstance
 from pillion_cim.schema import Schema
-from pillion_cim.values import ILLEGAL_IN_XML
 from pillion_sidecar.http_errors import MOST_SHOWN, suggest
 from pillion_sidecar.indication import GroupMember
 from pillion_sidecar.intake import IntakeError

@@ -12,9 +12,8 @@ from typing import Annotated, Any, Required, TypedDict, Union
 import msgspec
 
 from pillion_cim.datetimes import CIMDateTime
-from pillion_cim.model import CIMInstance, CIMValue
+from pillion_cim.model import INTEGER_RANGES, CIMInstance, CIMType, CIMValue, PropertyType
 from pillion_cim.schema import CIMClass, Schema
-from pillion_cim.types import INTEGER_RANGES, CIMType, PropertyType
 from pillion_sidecar.intake.decoding import (
     ENVELOPE,
     GREATEST_SEQUENCE,

@@ -5,8 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 
-from pillion_cim.declarations import nearest
-from pillion_cim.schema import Schema
+from pillion_cim.schema import Schema, nearest
 from pillion_sidecar.clock import Timer, Timers
 from pillion_sidecar.indication import Unreached
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pillion_cim.values import ILLEGAL_IN_XML, is_language_tag
+from pillion_cim.model import ILLEGAL_IN_XML, is_language_tag
 from pillion_sidecar.config.schema.service import Acknowledgement, Durability
 from pillion_sidecar.http_errors import ParameterError
 from pillion_sidecar.reliability.callbacks import BadCallback, check_callback

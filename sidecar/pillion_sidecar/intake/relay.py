@@ -6,8 +6,8 @@ from typing import Any, Union
 
 import msgspec
 
+from pillion_cim.model import ILLEGAL_IN_XML, is_language_tag
 from pillion_cim.schema import Schema
-from pillion_cim.values import ILLEGAL_IN_XML, is_language_tag
 from pillion_sidecar.indication import Indication, Refusal, Relayed, Target
 from pillion_sidecar.intake.decoding import (
     ENVELOPE,

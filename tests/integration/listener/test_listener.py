@@ -12,9 +12,8 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from pillion_cim.cimxml.export import ExportTemplate
-from pillion_cim.cimxml.headers import EXPORT_HEADERS
-from pillion_cim.cimxml.response import ExportResponseError, check_export_response
+from pillion_cim.cimxml.export import EXPORT_HEADERS, ExportTemplate
+from pillion_cim.cimxml.response import ExportResponseError, ResponseChecker
 from pillion_cim.model import CIMInstance, CIMValue
 from pillion_cim.schema import load_schema
 from pillion_cli.listener.arrivals import JSONReporter
@@ -165,7 +164,7 @@ async def peer(fake_time: FakeTime) -> AsyncIterator[Peer]:
 
 async def test_a_cim_xml_export_is_answered_and_told(peer: Peer) -> None:
     status, headers, body = await peer.export("one", 41, path="/siem/x")
-    check_export_response(status=status, headers=headers, body=body, message_id="m<1>")
+    ResponseChecker().check(status=status, headers=headers, body=body, message_id="m<1>")
     (line,) = peer.reports()
     properties = line.pop("properties")
     assert line == {
@@ -193,7 +192,7 @@ async def test_a_cloud_event_is_answered_and_told(peer: Peer) -> None:
 async def test_a_duplicate_is_dropped_and_answered_with_success(peer: Peer) -> None:
     for number in (0, 1, 1, 0, 2):
         status, headers, body = await peer.export(f"i{number}", number)
-        check_export_response(status=status, headers=headers, body=body, message_id="m<1>")
+        ResponseChecker().check(status=status, headers=headers, body=body, message_id="m<1>")
     assert peer.verdicts() == [
         "delivered i0",
         "delivered i1",
@@ -362,7 +361,7 @@ async def test_a_cim_error(peer: Peer) -> None:
     await peer.behave(cim_error=1, fail=1)
     status, headers, body = await peer.export("i0", 0)
     with pytest.raises(ExportResponseError) as caught:
-        check_export_response(status=status, headers=headers, body=body, message_id="m<1>")
+        ResponseChecker().check(status=status, headers=headers, body=body, message_id="m<1>")
     assert caught.value.code == 1
     assert (await peer.export("i0", 0))[0] == 200
     assert peer.verdicts() == ["delivered i0"]

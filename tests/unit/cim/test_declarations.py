@@ -2,17 +2,17 @@
 
 import pytest
 
-from pillion_cim.declarations import (
+from pillion_cim.model import CIMType
+from pillion_cim.schema import (
     MOST_CLASSES,
     MOST_LEVELS,
     ClassDeclaration,
     DeclarationError,
     PropertyDeclaration,
     extend,
+    load_schema,
     nearest,
 )
-from pillion_cim.schema import load_schema
-from pillion_cim.types import CIMType
 
 SCHEMA = load_schema()
 ALERT = ClassDeclaration("HP_AlertIndication", "CIM_AlertIndication")

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from pillion_cim.datetimes import CIMDateTime
 from pillion_cim.jsonform import InstanceError, decode_instance, encode_instance
-from pillion_cim.model import CIMInstance, CIMInstanceName
+from pillion_cim.model import CIMInstance, CIMInstanceName, CIMType, EmbeddedObject, PropertyType
 from pillion_cim.schema import load_schema
-from pillion_cim.types import CIMType, EmbeddedObject, PropertyType
 from support.cim import ALERT, instances
 
 SCHEMA = load_schema()

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pillion_cim import mof
-from pillion_cim.declarations import ClassDeclaration, PropertyDeclaration
 from pillion_cim.mof import MOFError, parse_mof
+from pillion_cim.schema import ClassDeclaration, PropertyDeclaration
 
 VENDOR = r"""
 // Acme's alerts

@@ -14,9 +14,8 @@ from pillion_cim.cimxml.request import (
     parse_export_request,
 )
 from pillion_cim.jsonform import decode_instance, encode_instance
-from pillion_cim.model import CIMInstance, CIMInstanceName
+from pillion_cim.model import CIMInstance, CIMInstanceName, CIMType, EmbeddedObject, PropertyType
 from pillion_cim.schema import load_schema
-from pillion_cim.types import CIMType, EmbeddedObject, PropertyType
 from support.cim import REQUEST_HEADERS, instances
 
 SCHEMA = load_schema()

@@ -8,7 +8,6 @@ from pillion_cim.cimxml.response import (
     ExportResponseError,
     ResponseChecker,
     ResponseFailure,
-    check_export_response,
     render_export_error,
     render_export_response,
 )
@@ -34,7 +33,7 @@ EMPTY_ELEMENT = '<EXPMETHODRESPONSE NAME="ExportIndication"/>'
 
 def check(body: str | bytes, *, status: int = 200, headers: dict[str, str] | None = None) -> None:
     raw = body.encode() if isinstance(body, str) else body
-    check_export_response(
+    ResponseChecker().check(
         status=status,
         headers=HEADERS if headers is None else headers,
         body=raw,
@@ -157,12 +156,12 @@ def test_the_listener_s_own_words_are_passed_on_in_one_bounded_line() -> None:
 
 
 def test_our_own_responses_are_what_we_ask_of_others() -> None:
-    check_export_response(
+    ResponseChecker().check(
         status=200, headers=HEADERS, body=render_export_response('a"<1'), message_id='a"<1'
     )
     body = render_export_error("7", 7, "no <such> method\x00")
     with pytest.raises(ExportResponseError, match="CIM error 7: no <such> method") as failure:
-        check_export_response(status=200, headers=HEADERS, body=body, message_id="7")
+        ResponseChecker().check(status=200, headers=HEADERS, body=body, message_id="7")
     assert failure.value.code == 7
 
 
@@ -192,7 +191,7 @@ def test_recognised_responses_get_the_same_verdict_as_parsed_ones(
     for template, answered, asked in answers:
         body = template.replace("{}", answered).encode()
         verdicts = []
-        for judge in (checker.check, check_export_response):
+        for judge in (checker.check, ResponseChecker().check):
             try:
                 judge(status=200, headers=HEADERS, body=body, message_id=asked)
                 verdicts.append("success")
@@ -219,7 +218,7 @@ def test_any_answer_is_success_or_an_export_response_error(
     body: bytes, status: int, message_id: str
 ) -> None:
     with pytest.raises(ExportResponseError):
-        check_export_response(status=status, headers=HEADERS, body=body, message_id=message_id)
+        ResponseChecker().check(status=status, headers=HEADERS, body=body, message_id=message_id)
 
 
 @given(st.integers(0, len(OK)), st.integers(0, 30), st.text(max_size=4))

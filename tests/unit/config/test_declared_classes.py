@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pillion_cim.declarations import ClassDeclaration
+from pillion_cim.schema import ClassDeclaration
 from pillion_sidecar.config.loader import load_folder
 from pillion_sidecar.config.problems import ConfigurationError, Problem
 from pillion_sidecar.config.resources import Configuration

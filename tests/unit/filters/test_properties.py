@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pillion_cim.filters import FilterError, compile_filter
-from pillion_cim.filters.dialect import CQL
+from pillion_cim.filters.lexer import CQL
 from pillion_cim.filters.parser import parse
 from pillion_cim.filters.syntax import (
     And,

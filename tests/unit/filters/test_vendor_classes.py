@@ -2,12 +2,11 @@
 
 import pytest
 
-from pillion_cim.declarations import ClassDeclaration, extend
 from pillion_cim.filters import Filter, FilterError, compile_filter
 from pillion_cim.jsonform import InstanceError, decode_instance, encode_instance
 from pillion_cim.model import CIMInstance
 from pillion_cim.mof import parse_mof
-from pillion_cim.schema import Schema, load_schema
+from pillion_cim.schema import ClassDeclaration, Schema, extend, load_schema
 
 SCHEMA = load_schema()
 VENDOR = "HP_AlertIndication"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pillion_cim.cimxml.headers import EXPORT_HEADERS
+from pillion_cim.cimxml.export import EXPORT_HEADERS
 from pillion_cim.cimxml.request import parse_export_request
 from pillion_cim.filters import FilterError, compile_filter
 from pillion_cim.schema import load_schema

@@ -8,7 +8,7 @@ import yaml
 
 from pillion_cim.filters.parser import MAX_DEPTH as FILTER_DEPTH
 from pillion_cim.filters.syntax import Function
-from pillion_cim.jsonform.decode import MAX_DEPTH as INSTANCE_DEPTH
+from pillion_cim.jsonform import MAX_DEPTH as INSTANCE_DEPTH
 from pillion_cim.schema import load_schema
 from pillion_sidecar.app import TELEMETRY_HEAD_BYTES
 from pillion_sidecar.auth.acceptor import HANDSHAKE_SECONDS, HEAD_BYTES, PROOF_SECONDS, Limits

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pillion_cim.cimxml.response import check_export_response
+from pillion_cim.cimxml.response import ResponseChecker
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.intake.bodies import IntakeLimits
@@ -58,7 +58,7 @@ async def export(
 async def test_an_export_request_is_accepted_at_every_path_that_exporters_use(path: str) -> None:
     async with Door().open() as door:
         status, text, headers = await export(door, message(), path=path)
-        check_export_response(status=status, headers=headers, body=text.encode(), message_id="42")
+        ResponseChecker().check(status=status, headers=headers, body=text.encode(), message_id="42")
         (indication,) = door.queues.taken
         assert indication.identifier == "i1"
         assert json.loads(indication.body)["properties"]["AlertType"] == 6
@@ -70,7 +70,7 @@ async def test_a_retry_is_a_duplicate_and_answered_with_success() -> None:
     async with Door().open() as door:
         await export(door, message())
         status, text, headers = await export(door, message())
-        check_export_response(status=status, headers=headers, body=text.encode(), message_id="42")
+        ResponseChecker().check(status=status, headers=headers, body=text.encode(), message_id="42")
         assert len(door.queues.taken) == 1
         assert door.observer.counts["cim-xml", "duplicate"] == 1
 
@@ -201,7 +201,7 @@ async def test_an_exporter_is_told_that_its_indication_reaches_no_listener(ack: 
         path = f"/CIMListener?ack={ack}"
         door.routes.targets = ()
         status, text, headers = await export(door, message(), path=path)
-        check_export_response(status=status, headers=headers, body=text.encode(), message_id="42")
+        ResponseChecker().check(status=status, headers=headers, body=text.encode(), message_id="42")
         assert headers["Pillion-Unreached"] == "unrouted"
 
 

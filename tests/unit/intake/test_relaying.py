@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from pillion_cim.declarations import extend
 from pillion_cim.mof import parse_mof
-from pillion_cim.schema import load_schema
+from pillion_cim.schema import extend, load_schema
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.indication import Indication, Refusal
 from pillion_sidecar.intake.decoding import LineError, RelayOrigin

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from pillion_cim.declarations import ClassDeclaration
+from pillion_cim.schema import ClassDeclaration
 from pillion_sidecar.config.schema import common
 from pillion_sidecar.config.schema.common import (
     INTERVAL,

@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 from typing import Protocol, TypeAlias
 from urllib.parse import unquote
 
-from pillion_cim.values import is_language_tag
+from pillion_cim.model import is_language_tag
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
 

@@ -1,4 +1,15 @@
-"""From the JSON form to instances. Any fault of the input is an InstanceError."""
+"""The typed JSON form of instances, after CIM-RS (DSP0211).
+
+``{"class": "CIM_AlertIndication", "properties": {"AlertType": 5, …}}``. A value's CIM type comes
+from its class, or is stated: ``{"type": "uint16", "value": 3}``, with ``"array": true`` for an
+array. Values are written so:
+
+- integers as JSON integers; those of 64 bits also as decimal text, which is always understood;
+- reals as numbers; the three that JSON lacks as ``"NaN"``, ``"INF"``, ``"-INF"`` (DSP0201);
+- datetimes as their 25 characters; a point in time is also understood in RFC 3339;
+- an embedded instance as an instance; its type is stated as ``instance`` or ``object``;
+- a reference as ``{"class": …, "keys": {…}, "namespace": …, "host": …}``.
+"""
 
 import json
 import math
@@ -9,11 +20,75 @@ from typing import Any, Final
 
 from pillion_cim import CIMDataError
 from pillion_cim.datetimes import CIMDateTime, parse_rfc3339
-from pillion_cim.declarations import nearest
-from pillion_cim.model import CIMInstance, CIMInstanceName, CIMScalar, CIMValue
-from pillion_cim.schema import CIMClass, Schema
-from pillion_cim.types import INTEGER_RANGES, CIMType, EmbeddedObject, PropertyType
-from pillion_cim.values import check_scalar, is_identifier
+from pillion_cim.model import (
+    INTEGER_RANGES,
+    CIMInstance,
+    CIMInstanceName,
+    CIMScalar,
+    CIMType,
+    CIMValue,
+    EmbeddedObject,
+    PropertyType,
+    check_scalar,
+    is_identifier,
+)
+from pillion_cim.schema import CIMClass, Schema, nearest
+
+
+def encode_instance(instance: CIMInstance, *, schema: Schema) -> dict[str, Any]:
+    """Return an instance in its JSON form, made of dict, list, str, int, float, bool and None."""
+    known = schema.get(instance.class_name)
+    declared = known.types if known is not None else {}
+    # Nearly always the very same mapping: then no type needs to be looked at.
+    own = declared is instance.types
+    properties: dict[str, Any] = {}
+    for name, value in instance.values.items():
+        plain = _encode_value(value, schema)
+        if not own:
+            actual = instance.types[name]
+            if declared.get(name) != actual:
+                plain = _state(plain, actual)
+        properties[name] = plain
+    return {"class": instance.class_name, "properties": properties}
+
+
+def _state(plain: Any, property_type: PropertyType) -> dict[str, Any]:
+    stated = {"type": str(property_type.embedded or property_type.cim_type), "value": plain}
+    if property_type.is_array:
+        stated["array"] = True
+    return stated
+
+
+def _encode_value(value: CIMValue, schema: Schema) -> Any:
+    if isinstance(value, tuple):
+        return [_encode_value(item, schema) for item in value]
+    if isinstance(value, CIMInstance):
+        return encode_instance(value, schema=schema)
+    if isinstance(value, CIMInstanceName):
+        return _encode_reference(value)
+    return _plain(value)
+
+
+def _encode_reference(path: CIMInstanceName) -> dict[str, Any]:
+    keys = {
+        name: _encode_reference(key) if isinstance(key, CIMInstanceName) else _plain(key)
+        for name, key in path.keys.items()
+    }
+    encoded: dict[str, Any] = {"class": path.class_name, "keys": keys}
+    if path.namespace is not None:
+        encoded["namespace"] = path.namespace
+    if path.host is not None:
+        encoded["host"] = path.host
+    return encoded
+
+
+def _plain(value: CIMScalar | None) -> Any:
+    if isinstance(value, CIMDateTime):
+        return value.text
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "INF" if value > 0 else "-INF"
+    return value
+
 
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,20}")
 _SPECIAL_REALS: Final = {"NaN": math.nan, "INF": math.inf, "-INF": -math.inf}
@@ -202,7 +277,8 @@ def decode_instance(
         known = schema.get(class_name)
         if known is not None and not (complete and known.abstract):
             values = _plain_values(known, given)
-            if values is not None and not (complete and _lacks(known, values)):
+            required = known.required if complete else ()
+            if values is not None and all(values.get(name) is not None for name in required):
                 return CIMInstance(known.name, values, known.types)
     decoder = _Decoder(schema=schema, complete=complete)
     instance = decoder.instance(obj, field="", depth=0)
@@ -248,26 +324,12 @@ def _plain_value(value: Any, check: object) -> CIMValue:
 
 def _meant_property(name: str, value: Any, known: CIMClass) -> str:
     """The remedy for a property that a class does not declare."""
-    # Imported here: only a name that is not known needs it.
-    from difflib import get_close_matches
-
-    spelled = {declared.casefold(): declared for declared in known.types}
-    near = get_close_matches(name[:_MOST_REPEATED].casefold(), spelled, n=1, cutoff=0.7)
-    meant = f"did you mean {spelled[near[0]]}? Else " if near else ""
-    example = (
-        f'{{"type": "{_LIKELY_TYPES.get(type(value), "string")}", "value": {_repeated(value)}}}'
-    )
-    return f"{meant}state its type, as {example}"
-
-
-def _repeated(value: Any) -> str:
-    """A value in an example, where it is short."""
-    plain = type(value) in _LIKELY_TYPES and len(shorten(value)) <= _MOST_REPEATED
-    return json.dumps(value, ensure_ascii=False) if plain else "…"
-
-
-def _lacks(known: CIMClass, values: Mapping[str, CIMValue]) -> bool:
-    return any(values.get(name) is None for name in known.required)
+    near = known.closest(name)
+    meant = f"did you mean {near}? Else " if near else ""
+    short = type(value) in _LIKELY_TYPES and len(shorten(value)) <= _MOST_REPEATED
+    example = json.dumps(value, ensure_ascii=False) if short else "…"
+    kind = _LIKELY_TYPES.get(type(value), "string")
+    return f'{meant}state its type, as {{"type": "{kind}", "value": {example}}}'
 
 
 def _states_type(value: object) -> bool:
