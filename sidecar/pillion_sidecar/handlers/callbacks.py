@@ -3,6 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.schema.listener import TLSOptions
@@ -91,24 +92,20 @@ class HTTPCallbackPoster:
         return self._parts.sender(connector, timeout=TIMEOUT_SECONDS)
 
 
+@dataclass(slots=True, eq=False)
 class _Place:
     """One host and port."""
 
-    __slots__ = ("sender", "under_way")
-
-    def __init__(self, sender: Sender) -> None:
-        self.sender = sender
-        self.under_way = 0
+    sender: Sender
+    under_way: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class _Call:
     """One POST under way."""
 
-    __slots__ = ("_done", "_place")
-
-    def __init__(self, place: _Place, done: Callable[[str | None], None]) -> None:
-        self._place = place
-        self._done = done
+    _place: _Place
+    _done: Callable[[str | None], None]
 
     def answered(self, status: int, headers: Headers, body: bytes) -> None:
         self._place.under_way -= 1

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from pillion_cim.cimxml.export import EXPORT_HEADERS, ExportTemplate
 from pillion_cim.cimxml.response import ExportResponseError, ResponseChecker
@@ -17,7 +18,6 @@ from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.handlers.context import HandlerContext
 from pillion_sidecar.handlers.http.authorization import (
-    AuthorizedRequests,
     Authorizer,
     StaticAuthorizer,
     authorization,
@@ -26,11 +26,11 @@ from pillion_sidecar.handlers.http.exchange import (
     Failure,
     Headers,
     Sender,
-    content_language,
     failure_outcome,
     later,
     status_outcome,
 )
+from pillion_sidecar.handlers.http.sender import AuthorizedRequests, content_language
 from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.protocols.cim_xml import PROTOCOL
@@ -54,7 +54,7 @@ def export_head(target: HTTPTarget) -> bytes:
 
 
 class CIMXMLHandler:
-    """Delivers export messages to one listener destination."""
+    """A ``Handler``: delivers export messages to one listener destination."""
 
     def __init__(
         self,
@@ -74,7 +74,6 @@ class CIMXMLHandler:
         self._checker = ResponseChecker()
 
     def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
-        """Begin an attempt; see :class:`pillion_sidecar.delivery.handler.Handler`."""
         indication = delivery.indication
         message_id = str(next(self._message_ids))
         try:
@@ -87,18 +86,16 @@ class CIMXMLHandler:
                 correlated=delivery.correlated,
             )
         except _UNSAYABLE as error:
-            later(done, DeliveryResult.FATAL_ERROR, f"no CIM-XML can say this: {error}")
+            later(done, DeliveryResult.FATAL_ERROR, f"CIM-XML cannot express this: {error}")
             return
         attempt = _Attempt(self._requests, message_id, done, self._clock, self._checker)
         self._requests.send(languages, body, attempt, done)
 
     def prepare(self, indication: Indication) -> None:
-        """Render an indication before its attempt."""
         with contextlib.suppress(*_UNSAYABLE):
             self._template(indication)
 
     def close(self) -> None:
-        """Release the connections; attempts under way are abandoned."""
         self._requests.close()
 
     def _template(self, indication: Indication) -> ExportTemplate:
@@ -127,24 +124,15 @@ def create_handler(destination: ListenerDestination, context: HandlerContext) ->
     )
 
 
+@dataclass(slots=True, eq=False)
 class _Attempt:
     """One export message under way."""
 
-    __slots__ = ("_checker", "_clock", "_done", "_message_id", "_requests")
-
-    def __init__(
-        self,
-        requests: AuthorizedRequests,
-        message_id: str,
-        done: Callable[[DeliveryOutcome], None],
-        clock: Clock,
-        checker: ResponseChecker,
-    ) -> None:
-        self._requests = requests
-        self._message_id = message_id
-        self._done = done
-        self._clock = clock
-        self._checker = checker
+    _requests: AuthorizedRequests
+    _message_id: str
+    _done: Callable[[DeliveryOutcome], None]
+    _clock: Clock
+    _checker: ResponseChecker
 
     def answered(self, status: int, headers: Headers, body: bytes) -> None:
         if not 200 <= status < 300:

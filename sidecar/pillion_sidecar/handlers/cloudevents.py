@@ -22,6 +22,7 @@ import json
 import re
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -35,7 +36,6 @@ from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult, Handler
 from pillion_sidecar.handlers.context import HandlerContext
 from pillion_sidecar.handlers.http.authorization import (
-    AuthorizedRequests,
     Authorizer,
     StaticAuthorizer,
     authorization,
@@ -44,11 +44,11 @@ from pillion_sidecar.handlers.http.exchange import (
     Failure,
     Headers,
     Sender,
-    content_language,
     failure_outcome,
     later,
     status_outcome,
 )
+from pillion_sidecar.handlers.http.sender import AuthorizedRequests, content_language
 from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.indication import Indication
 from pillion_sidecar.protocols.cloud_events import PROTOCOL
@@ -88,23 +88,17 @@ class _Glance(msgspec.Struct):
 _glance = msgspec.json.Decoder(_Glance)
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class _Event:
     """What of an event is the same in each of its deliveries."""
 
-    __slots__ = ("body", "correlated", "end", "identifier", "prefix")
-
-    def __init__(
-        self, *, prefix: bytes, body: bytes, identifier: str | None, correlated: list[Any] | None
-    ) -> None:
-        #: The event up to its ``id``.
-        self.prefix = prefix
-        #: The instance without the spliced properties: ``{"class":…,"properties":{…}}``.
-        self.body = body
-        #: Where in ``body`` further properties can follow.
-        self.end = len(body) - 2
-        self.identifier = identifier
-        #: CorrelatedIndications as published.
-        self.correlated = correlated
+    #: The event up to its ``id``.
+    prefix: bytes
+    #: The instance without the spliced properties: ``{"class":…,"properties":{…}}``.
+    body: bytes
+    identifier: str | None
+    #: CorrelatedIndications as published.
+    correlated: list[Any] | None
 
 
 def event_of(indication: Indication, service_name: str) -> _Event:
@@ -191,8 +185,9 @@ def render(event: _Event, delivery: Delivery) -> bytes:
     parts = [event.prefix, b'"id":', _encode(identifier)]
     if number is not None:
         parts.append(b',"sequence":"%d"' % number)
-    parts += (b',"data":', event.body[: event.end])
-    if event.body[event.end - 1] != _OPENING_BRACE:
+    # Further properties can follow before the two closing braces.
+    parts += (b',"data":', event.body[:-2])
+    if event.body[-3] != _OPENING_BRACE:
         parts.append(b",")
     parts += (b'"IndicationFilterName":', _encode(delivery.filter_name))
     if context is not None and number is not None:
@@ -207,7 +202,7 @@ def render(event: _Event, delivery: Delivery) -> bytes:
 
 
 class CloudEventsHandler:
-    """Delivers CloudEvents to one listener destination. Any 2xx is success."""
+    """A ``Handler``: delivers CloudEvents to one listener destination. Any 2xx is success."""
 
     def __init__(
         self,
@@ -229,22 +224,19 @@ class CloudEventsHandler:
         self._service_name = service_name
 
     def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
-        """Begin an attempt; see :class:`pillion_sidecar.delivery.handler.Handler`."""
         try:
             languages = content_language(delivery.indication.languages)
             body = render(self._event(delivery.indication), delivery)
         except _UNSAYABLE as error:
-            later(done, DeliveryResult.FATAL_ERROR, f"no CloudEvent can say this: {error}")
+            later(done, DeliveryResult.FATAL_ERROR, f"a CloudEvent cannot express this: {error}")
             return
         self._requests.send(languages, body, _Attempt(self._requests, done, self._clock), done)
 
     def prepare(self, indication: Indication) -> None:
-        """Take an indication apart before its attempt."""
         with contextlib.suppress(*_UNSAYABLE):
             self._event(indication)
 
     def close(self) -> None:
-        """Release the connections; attempts under way are abandoned."""
         self._requests.close()
 
     def _event(self, indication: Indication) -> _Event:
@@ -269,17 +261,13 @@ def create_handler(destination: ListenerDestination, context: HandlerContext) ->
     )
 
 
+@dataclass(slots=True, eq=False)
 class _Attempt:
     """One event under way."""
 
-    __slots__ = ("_clock", "_done", "_requests")
-
-    def __init__(
-        self, requests: AuthorizedRequests, done: Callable[[DeliveryOutcome], None], clock: Clock
-    ) -> None:
-        self._requests = requests
-        self._done = done
-        self._clock = clock
+    _requests: AuthorizedRequests
+    _done: Callable[[DeliveryOutcome], None]
+    _clock: Clock
 
     def answered(self, status: int, headers: Headers, body: bytes) -> None:
         if 200 <= status < 300:

@@ -3,19 +3,20 @@
 import asyncio
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 
 from pillion_sidecar.config.schema.destination import DeliverThrough, ListenerDestination
 from pillion_sidecar.config.schema.listener import TLSOptions
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, Handler
 from pillion_sidecar.filewatch import FollowedFile, Unusable
+from pillion_sidecar.handlers.errors import ConnectError
 from pillion_sidecar.handlers.http.authorization import (
     Authorizer,
     StaticAuthorizer,
     TokenFileAuthorizer,
     unsent_outcome,
 )
-from pillion_sidecar.handlers.http.channel import ConnectError
 from pillion_sidecar.handlers.http.connector import Connector
 from pillion_sidecar.handlers.http.exchange import Reading
 from pillion_sidecar.handlers.http.sender import SharedParts
@@ -56,7 +57,7 @@ class Gateways:
         try:
             target = relay_target(self._access.url, destination.relay_to)
         except InvalidDestinationError as error:
-            return UnreachableHandler(f"--gateway: {error}")
+            return UnableHandler(unsent_outcome(f"--gateway: {error}"))
         parts = self._parts
         connector = GatewayConnector(target, parts=parts, authorities=self._authorities)
         return RelayHandler(
@@ -138,19 +139,18 @@ class _AnyAddress:
         return None
 
 
-class UnreachableHandler:
-    """Stands for a gateway that this deliverer has no way to. What is to be relayed waits: it is
-    not the indications that are wrong."""
+@dataclass(frozen=True, slots=True)
+class UnableHandler:
+    """Handles a destination that nothing can be sent to: every attempt has the same outcome."""
 
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
+    outcome: DeliveryOutcome
 
     def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
-        """Answer ERROR; no attempt is spent."""
-        asyncio.get_running_loop().call_soon(done, unsent_outcome(self._reason))
+        # Not from within the call: the caller is in the middle of its own turn.
+        asyncio.get_running_loop().call_soon(done, self.outcome)
 
     def prepare(self, indication: Indication) -> None:
-        """Nothing can be made ready."""
+        """Nothing is sent."""
 
     def close(self) -> None:
         """Nothing is held."""

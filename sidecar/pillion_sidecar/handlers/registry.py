@@ -1,27 +1,25 @@
 """From a destination to its handler: the one place that knows which protocols there are (S0.13)."""
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from pillion_cim.schema import Schema
 from pillion_sidecar.clock import Clock, Timers
 from pillion_sidecar.config.schema.destination import ListenerDestination
 from pillion_sidecar.delivery.handler import (
-    Delivery,
     DeliveryOutcome,
     DeliveryResult,
     Handler,
     HoldCause,
 )
 from pillion_sidecar.handlers.context import Factory, HandlerContext
-from pillion_sidecar.handlers.gateway import Gateways, UnreachableHandler
+from pillion_sidecar.handlers.gateway import Gateways, UnableHandler
+from pillion_sidecar.handlers.http.authorization import unsent_outcome
 from pillion_sidecar.handlers.http.connector import AddressCheck, NameResolver
-from pillion_sidecar.handlers.http.exchange import later
 from pillion_sidecar.handlers.http.outgoing import OutgoingConnections
 from pillion_sidecar.handlers.http.sender import IDLE_SECONDS, SharedParts
 from pillion_sidecar.handlers.http.target import InvalidDestinationError
 from pillion_sidecar.handlers.redaction import DiscreetHandler
-from pillion_sidecar.indication import Indication
 from pillion_sidecar.protocols import PROTOCOLS, Protocol
 from pillion_sidecar.settings import GatewayAccess
 
@@ -67,17 +65,17 @@ class HandlerRegistry:
         if destination.relay_to is not None:
             return self._relay(destination)
         if destination.fault is not None:
-            return UnsupportedHandler(destination.fault.message, cause=destination.fault.cause)
+            return _unsupported(destination.fault.message, cause=destination.fault.cause)
         create = self._factories.get(destination.protocol)
         if create is None:
             reason = f"protocol {destination.protocol!r} is not supported"
-            return UnsupportedHandler(reason, cause=HoldCause.PROTOCOL)
+            return _unsupported(reason, cause=HoldCause.PROTOCOL)
         try:
             handler = create(destination, self._context)
         except InvalidDestinationError as error:
             secret = destination.url_is_secret and error.cause is HoldCause.DESTINATION
             reason = "no request can be sent to the URL in its Secret" if secret else str(error)
-            return UnsupportedHandler(reason, cause=error.cause)
+            return _unsupported(reason, cause=error.cause)
         if destination.credentials is None and not destination.url_is_secret:
             return handler
         return DiscreetHandler(
@@ -88,29 +86,18 @@ class HandlerRegistry:
 
     def _relay(self, destination: ListenerDestination) -> Handler:
         if self._gateways is None:
-            return UnreachableHandler(
+            # What is to be relayed waits: it is not the indications that are wrong.
+            reason = (
                 f"it is relayed to gateway {destination.relay_to}, and this deliverer was started"
                 " without --gateway"
             )
+            return UnableHandler(unsent_outcome(reason))
         return self._gateways.create_handler(destination)
 
 
-class UnsupportedHandler:
-    """Stands for a destination that nothing can be sent to until its resource is mended."""
-
-    def __init__(self, reason: str, *, cause: HoldCause) -> None:
-        self._reason = reason
-        self._cause = cause
-
-    def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
-        """Answer FATAL_ERROR, with the cause."""
-        later(done, DeliveryResult.FATAL_ERROR, self._reason, hold=self._cause)
-
-    def prepare(self, indication: Indication) -> None:
-        """Nothing can be made ready."""
-
-    def close(self) -> None:
-        """Nothing is held."""
+def _unsupported(reason: str, *, cause: HoldCause) -> Handler:
+    """Return the handler of a destination until its resource is corrected."""
+    return UnableHandler(DeliveryOutcome(DeliveryResult.FATAL_ERROR, reason, hold=cause))
 
 
 def load_factories(protocols: Iterable[Protocol]) -> Mapping[str, Factory]:
@@ -126,7 +113,7 @@ def _load(protocol: Protocol) -> Factory:
         reason = f"protocol {protocol.name} needs {error.name}"
         if protocol.extra:
             reason += f": install pillion[{protocol.extra}]"
-        return lambda _destination, _context: UnsupportedHandler(reason, cause=HoldCause.PROTOCOL)
+        return lambda _destination, _context: _unsupported(reason, cause=HoldCause.PROTOCOL)
     return factory
 
 

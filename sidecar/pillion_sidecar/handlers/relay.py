@@ -9,6 +9,7 @@ it.
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -254,22 +255,20 @@ class RelayHandler:
         self._renewed_at = clock.monotonic()
 
     def deliver(self, delivery: Delivery, done: Done) -> None:
-        """Begin an attempt; see :class:`pillion_sidecar.delivery.handler.Handler`."""
         epoch = self._clock.time() - self._clock.monotonic()
         try:
             text = render_line(delivery, epoch=epoch, in_group=self._in_group)
         except (ValueError, OverflowError) as error:
-            later(done, DeliveryResult.FATAL_ERROR, f"no line can say this: {error}")
+            later(done, DeliveryResult.FATAL_ERROR, f"a line cannot express this: {error}")
             return
         self._waiting.append(_Line(text, done))
         if not self._busy:
             self._send()
 
     def prepare(self, indication: Indication) -> None:
-        """Nothing is worth making ready."""
+        """Nothing: lines are rendered at once."""
 
     def close(self) -> None:
-        """Release the connection; attempts under way are abandoned."""
         self._closed = True
         self._waiting.clear()
         self._sender.close()
@@ -336,14 +335,12 @@ class RelayHandler:
             self._send()
 
 
+@dataclass(slots=True, eq=False)
 class _Request:
     """One request under way."""
 
-    __slots__ = ("_handler", "_lines")
-
-    def __init__(self, handler: RelayHandler, lines: list[_Line]) -> None:
-        self._handler = handler
-        self._lines = lines
+    _handler: RelayHandler
+    _lines: list[_Line]
 
     def answered(self, status: int, headers: Headers, body: bytes) -> None:
         self._handler.answered(self._lines, status, headers, body)

@@ -72,13 +72,12 @@ class PackedTable:
         return True
 
     def find(self, digest: bytes) -> tuple[int, int, int] | None:
-        """Return (expiry, state, name) of a record, even if its time is over; None without one."""
+        """Return (expiry, state, name) of a record, expired or not; None without one."""
         bucket = self._buckets[hash(digest) & self._mask]
         # The usual answer is "not here", and one search in C says so.
         if bucket is None or (position := bucket.find(digest)) < 0:
             return None
-        position = _aligned(bucket, digest, position)
-        if position < 0:
+        if position % SIZE and (position := _aligned(bucket, digest, position)) < 0:
             return None
         expiry, state, name = _CONTENT.unpack_from(bucket, position + DIGEST_SIZE)
         return expiry, state, name
@@ -99,8 +98,8 @@ class PackedTable:
             self._first_expiry = expiry
 
     def restore(self, digest: bytes, expiry: int, state: int, name: int) -> None:
-        """Add a record of a run before, or put it in the place of what was restored under its
-        digest. Nothing expires meanwhile."""
+        """Add a record of a run before, or replace the one that was restored under its digest.
+        Nothing expires meanwhile."""
         index = hash(digest) & self._mask
         bucket = self._buckets[index]
         if bucket is None:
@@ -135,7 +134,10 @@ class PackedTable:
         bucket = self._buckets[hash(digest) & self._mask]
         if bucket is None:
             return False
-        position = _aligned(bucket, digest, bucket.find(digest))
+        position = bucket.find(digest)
+        if position % SIZE:
+            # Not a record's beginning, or -1.
+            position = _aligned(bucket, digest, position)
         if position < 0 or bucket[position + _STATE_AT] >= final:
             return False
         _STATE.pack_into(bucket, position + _STATE_AT, state, name)
@@ -191,7 +193,7 @@ DELIVERED = Original(pending=False)
 
 
 class Waiter(Protocol):
-    """Someone who waits for the original of a duplicate."""
+    """Waits for the original of a duplicate."""
 
     def original_settled(self, digest: bytes, original: Original) -> None:
         """Each target of the original is settled. Must not raise."""
@@ -360,19 +362,19 @@ class DuplicateMemory:
         self, indication: Indication, destination: str, discarded: DiscardReason | None
     ) -> None:
         """See ``Tracker``."""
-        digest = indication.digest
-        if digest is not None:
-            self.conclude(digest, destination, discarded, left=indication.unsettled)
-
-    def conclude(
-        self, digest: bytes, destination: str, discarded: DiscardReason | None, *, left: int = 0
-    ) -> None:
-        """Note how one target of an indication was settled; ``left``: how many are not."""
+        digest, left = indication.digest, indication.unsettled
+        if digest is None:
+            return
         for table in (self._table, *self._older):
-            if discarded is None:
-                _deliver(table, digest, left)
-            else:
+            if discarded is not None:
                 self._discard(table, digest, destination, discarded, left)
+            elif not table.update(
+                digest,
+                state=_DELIVERED_SOMEWHERE if left else _DELIVERED,
+                name=0,
+                final=_DELIVERED if left else _DISCARDED,
+            ):
+                _deliver(table, digest, left)
         if left or not self._waiters:
             return
         # Of several targets the first that was discarded counts, whichever comes last.
@@ -454,13 +456,7 @@ def _settled(state: int) -> int:
 
 
 def _deliver(table: PackedTable, digest: bytes, left: int) -> None:
-    """One target has it; ``left`` are not settled."""
-    if not left:
-        done = table.update(digest, state=_DELIVERED, name=0, final=_DISCARDED)
-    else:
-        done = table.update(digest, state=_DELIVERED_SOMEWHERE, name=0, final=_DELIVERED)
-    if done:
-        return
+    """Note a delivery of what was discarded for another target; ``left`` are not settled."""
     found = table.find(digest)
     if found is not None and found[1] >= _DISCARDED:
         _, state, name = found

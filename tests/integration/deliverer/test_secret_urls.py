@@ -17,7 +17,7 @@ import pytest
 import trustme
 
 from pillion_sidecar.config.addresses import AddressPolicy
-from pillion_sidecar.handlers.http.channel import Channel
+from pillion_sidecar.handlers.http.sender import Channel
 from pillion_sidecar.handlers.http.wire import Wire
 from support.http_listener import Peer
 from support.http_listener import listening as scripted

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from pillion_sidecar.handlers.errors import ConnectError
 from pillion_sidecar.handlers.gateway import SILENCE, GatewayConnector
-from pillion_sidecar.handlers.http.channel import ConnectError
 from pillion_sidecar.handlers.http.exchange import Failure, Headers
 from pillion_sidecar.handlers.http.sender import SharedParts
 from pillion_sidecar.handlers.http.target import parse_target

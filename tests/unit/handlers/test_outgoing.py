@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from pillion_sidecar.handlers.http.channel import LEAST_OVERDUE_SECONDS, SHORTAGE_SECONDS
 from pillion_sidecar.handlers.http.exchange import failure_outcome
 from pillion_sidecar.handlers.http.outgoing import LOOK_SECONDS, OutgoingConnections
+from pillion_sidecar.handlers.http.sender import LEAST_OVERDUE_SECONDS, SHORTAGE_SECONDS
 from pillion_sidecar.testing import FakeTime
 from support.http_listener import Peer, Recorder, listening, ok, request, sending
 

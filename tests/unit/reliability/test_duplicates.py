@@ -182,7 +182,7 @@ def test_who_stops_waiting_is_told_nothing(fake_time: FakeTime) -> None:
     memory.wait_for(digest("a"), first)
     memory.wait_for(digest("a"), second)
     memory.stop_waiting(digest("a"), first)
-    memory.conclude(digest("a"), "siem", None)
+    memory.settled(indication("a", unsettled=0), "siem", None)
     assert (len(first.originals), len(second.originals)) == (0, 1)
 
 
@@ -263,9 +263,9 @@ def test_how_an_identity_ended_is_told_to_the_journal(fake_time: FakeTime) -> No
     memory = make(fake_time, window=10)
     for identifier in ("good", "bad", "pending"):
         remember(memory, fake_time, identifier)
-    memory.conclude(digest("good"), "siem", None)
-    memory.conclude(digest("bad"), "noc", DiscardReason.PURGED, left=1)
-    memory.conclude(digest("bad"), "siem", None)
+    memory.settled(indication("good", unsettled=0), "siem", None)
+    memory.settled(indication("bad", unsettled=1), "noc", DiscardReason.PURGED)
+    memory.settled(indication("bad", unsettled=0), "siem", None)
     assert memory.ended(digest("good")) == (None, "")
     assert memory.ended(digest("bad")) == (DiscardReason.PURGED, "noc")
     assert memory.ended(digest("never seen")) is None
@@ -309,7 +309,7 @@ def test_an_identity_is_gone_once_every_target_has_discarded_it(
         found = memory.find(digest("a"))
         assert found is not None
         assert not found.is_gone
-        memory.conclude(digest("a"), f"to-{number}", reason, left=len(ends) - number - 1)
+        memory.settled(indication("a", unsettled=len(ends) - number - 1), f"to-{number}", reason)
     found = memory.find(digest("a"))
     assert found is not None
     assert found.is_gone is gone
@@ -334,7 +334,7 @@ def test_an_identity_of_a_run_before_is_gone_where_no_target_has_it(
     found = memory.find(digest("a"))
     assert found is not None
     assert found.is_gone is gone
-    memory.conclude(digest("a"), "noc", FULL)
+    memory.settled(indication("a", unsettled=0), "noc", FULL)
     found = memory.find(digest("a"))
     assert found is not None
     assert found.is_gone is not delivered

@@ -75,7 +75,8 @@ async def test_a_flush_waits_for_the_originals_of_duplicates(fake_time: FakeTime
     flush = asyncio.create_task(publisher.flush(60))
     await asyncio.sleep(0)
     assert publisher.pending_originals == 1
-    memory.conclude(digest, "siem", DiscardReason.LIFETIME_EXPIRED)
+    ended = Indication(body=b"", class_name="CIM_AlertIndication", accepted_at=0.0, digest=digest)
+    memory.settled(ended, "siem", DiscardReason.LIFETIME_EXPIRED)
     assert await flush
     assert publisher.destinations["siem"].discarded == {DiscardReason.LIFETIME_EXPIRED: 1}
 

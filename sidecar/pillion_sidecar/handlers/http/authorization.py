@@ -3,7 +3,6 @@
 import asyncio
 import base64
 from collections.abc import Callable
-from functools import partial
 from typing import Protocol
 
 from pillion_sidecar.clock import Clock
@@ -12,7 +11,6 @@ from pillion_sidecar.config.schema.listener import Credentials
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
 from pillion_sidecar.filewatch import FollowedFile, Unusable
 from pillion_sidecar.handlers.errors import HandlerError
-from pillion_sidecar.handlers.http.exchange import Exchange, Sender
 from pillion_sidecar.handlers.http.target import InvalidDestinationError
 
 #: Seconds for which a token is taken to be what it was when its file was looked at.
@@ -144,54 +142,3 @@ def authorization(credentials: Credentials | None) -> bytes:
 def unsent_outcome(reason: str) -> DeliveryOutcome:
     """The outcome of a request that was not sent; no attempt is spent."""
     return DeliveryOutcome(DeliveryResult.ERROR, reason, spends_attempt=False)
-
-
-class AuthorizedRequests:
-    """Sends requests that have a head in common, each with the Authorization line of the moment."""
-
-    def __init__(self, *, sender: Sender, head: bytes, authorizer: Authorizer) -> None:
-        self._sender = sender
-        self._head = head
-        self._authorizer = authorizer
-        self._closed = False
-
-    def send(
-        self,
-        fields: bytes,
-        body: bytes,
-        exchange: Exchange,
-        done: Callable[[DeliveryOutcome], None],
-    ) -> None:
-        """Begin to send a request with further header lines; ``done`` is told where it cannot be
-        authorized."""
-        line = self._authorizer.line
-        if line is None:
-            self._authorizer.ask(partial(self._told, fields, body, exchange, done))
-            return
-        head = b"%b%b%bContent-Length: %d\r\n\r\n" % (self._head, line, fields, len(body))
-        self._sender.send(head + body, exchange)
-
-    def _told(
-        self,
-        fields: bytes,
-        body: bytes,
-        exchange: Exchange,
-        done: Callable[[DeliveryOutcome], None],
-        line: bytes | AuthorizationError,
-    ) -> None:
-        if self._closed:
-            return
-        if isinstance(line, AuthorizationError):
-            done(unsent_outcome(str(line)))
-            return
-        head = b"%b%b%bContent-Length: %d\r\n\r\n" % (self._head, line, fields, len(body))
-        self._sender.send(head + body, exchange)
-
-    def refused(self) -> None:
-        """A listener has answered 401."""
-        self._authorizer.forget()
-
-    def close(self) -> None:
-        """Release the connections; requests under way are abandoned."""
-        self._closed = True
-        self._sender.close()

@@ -22,7 +22,7 @@ from pillion_sidecar.config.credentials import (
 )
 from pillion_sidecar.config.schema.listener import TLSOptions
 from pillion_sidecar.delivery.handler import HoldCause
-from pillion_sidecar.handlers.http.channel import ConnectError, DescriptorShortageError
+from pillion_sidecar.handlers.errors import ConnectError, DescriptorShortageError
 from pillion_sidecar.handlers.http.target import HTTPTarget, InvalidDestinationError
 from pillion_sidecar.handlers.http.wire import Wire
 from pillion_sidecar.handlers.resolver import ResolutionError

@@ -8,7 +8,6 @@ from email.utils import parsedate_to_datetime
 from typing import Protocol, TypeAlias
 from urllib.parse import unquote
 
-from pillion_cim.model import is_language_tag
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, HoldCause
 
@@ -96,20 +95,6 @@ def field(headers: Headers, name: bytes) -> bytes | None:
         if candidate.lower() == name:
             return value
     return None
-
-
-def content_language(languages: Sequence[str]) -> bytes:
-    """The Content-Language line with its CRLF; empty without languages (S0.21).
-
-    Raises:
-        ValueError: one of them is no language tag.
-    """
-    if not languages:
-        return b""
-    for tag in languages:
-        if not is_language_tag(tag):
-            raise ValueError(f"not a language tag: {tag[:40]!r}")
-    return f"Content-Language: {', '.join(languages)}\r\n".encode("ascii")
 
 
 def retry_after(headers: Headers, now: float) -> float | None:

@@ -142,7 +142,14 @@ class Wire(asyncio.BufferedProtocol):
             # An answer that nobody asked for, as a 408 before an idle close.
             self._lost(None, untaken=False)
             return
-        if nbytes == len(self._known[0]) and self._is_known(nbytes):
+        known = self._known[0]
+        if (
+            nbytes == len(known)
+            and not self._received
+            and self._flushed
+            and bytes(self._buffer[:nbytes]) == known
+        ):
+            # The known answer, whole, to a request that has left whole.
             self._repeated()
             return
         self._received += nbytes
@@ -216,11 +223,6 @@ class Wire(asyncio.BufferedProtocol):
         if self._keep and 200 <= self._status < 300:
             raw, body = bytes(self._buffer[:nbytes]), b"".join(self._body)
             self._known = raw, self._status, self._headers, body
-
-    def _is_known(self, nbytes: int) -> bool:
-        """Whether this is the known answer, whole, to a request that has left whole."""
-        begun = self._received or not self._flushed
-        return not begun and bytes(self._buffer[:nbytes]) == self._known[0]
 
     def _repeated(self) -> None:
         owner = self._owner
