@@ -36,9 +36,8 @@ from pillion_sidecar.handlers.registry import HandlerRegistry
 from pillion_sidecar.handlers.resolver import Resolver
 from pillion_sidecar.http_errors import OriginPolicy, answer_the_rest
 from pillion_sidecar.http_server import AddressTaken, Listeners
-from pillion_sidecar.intake.bodies import MOST_BODY_BYTES
-from pillion_sidecar.intake.formats import INTAKE_KINDS
-from pillion_sidecar.intake.gate import MOST_WAITING, IntakeGate
+from pillion_sidecar.intake.bodies import INTAKE_KINDS
+from pillion_sidecar.intake.limits import MOST_BODY_BYTES, MOST_WAITING, IntakeGate
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.intake.server import create_intake
 from pillion_sidecar.intake.submission import IntakeContext

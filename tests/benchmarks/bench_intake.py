@@ -25,7 +25,7 @@ from benchmarks.intake_load import BATCH, BATCHES, batches, line, publish
 from pillion_cim.schema import load_schema
 from pillion_sidecar.clock import LoopTimers, SystemClock
 from pillion_sidecar.indication import DiscardReason, Indication, InstanceSource, Refusal, Target
-from pillion_sidecar.intake.gate import IntakeGate
+from pillion_sidecar.intake.limits import IntakeGate
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.intake.server import create_intake
 from pillion_sidecar.intake.submission import IntakeContext

@@ -14,8 +14,7 @@ from pillion_cim.schema import Schema, load_schema
 from pillion_sidecar.auth.token_middleware import TokenMiddleware
 from pillion_sidecar.connections import Connection
 from pillion_sidecar.indication import DiscardReason, Indication, InstanceSource, Refusal, Target
-from pillion_sidecar.intake.bodies import IntakeLimits
-from pillion_sidecar.intake.gate import IntakeGate
+from pillion_sidecar.intake.limits import IntakeGate, IntakeLimits
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.intake.server import create_intake
 from pillion_sidecar.intake.submission import IntakeContext

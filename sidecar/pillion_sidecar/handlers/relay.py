@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from pillion_sidecar.clock import Clock
 from pillion_sidecar.delivery.handler import Delivery, DeliveryOutcome, DeliveryResult
@@ -26,6 +27,7 @@ from pillion_sidecar.handlers.http.authorization import (
 from pillion_sidecar.handlers.http.exchange import Failure, Headers, Sender, later, retry_after
 from pillion_sidecar.handlers.http.target import HTTPTarget
 from pillion_sidecar.indication import Indication
+from pillion_sidecar.wire.submission import SubmissionAnswer
 
 #: Content languages that a gateway takes.
 MOST_LANGUAGES = 16
@@ -118,25 +120,7 @@ def _rfc3339(seconds: float) -> bytes:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z").encode()
 
 
-class _Refused(msgspec.Struct):
-    line: int
-    status: int
-    reason: str = ""
-
-
-class _Answer(msgspec.Struct, rename="camel"):
-    accepted: int = 0
-    duplicate: int = 0
-    refused: list[_Refused] = []
-    #: The first line that was not read.
-    unread_from: int | None = None
-    #: Whether all that was taken is on disk.
-    durable: bool = False
-    #: Why a request was not taken up.
-    reason: str = ""
-
-
-_decode = msgspec.json.Decoder(_Answer).decode
+_decode = msgspec.json.Decoder(SubmissionAnswer).decode
 
 
 def line_outcomes(
@@ -158,7 +142,7 @@ def line_outcomes(
     if not _adds_up(answer, lines):
         told = answer.reason or "its answer does not say what became of each line"
         return [_back(f"the gateway answered HTTP {status}: {told}", status, wait)] * lines
-    if (answer.accepted or answer.duplicate) and not answer.durable:
+    if (answer.accepted or answer.duplicate) and answer.durable is not True:
         return [_back("the gateway does not say that it is on its disk", status, wait)] * lines
     return _of_lines(answer, lines, status=status, wait=wait)
 
@@ -174,17 +158,17 @@ def failed_outcome(failure: Failure) -> DeliveryOutcome:
     )
 
 
-def _parsed(body: bytes) -> _Answer | None:
+def _parsed(body: bytes) -> SubmissionAnswer | None:
     try:
         return _decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 
-def _adds_up(answer: _Answer, lines: int) -> bool:
+def _adds_up(answer: SubmissionAnswer, lines: int) -> bool:
     """Whether the answer accounts for every line once."""
     told = {refused.line for refused in answer.refused}
-    read = lines if answer.unread_from is None else answer.unread_from
+    read = lines if answer.unread_from is UNSET else answer.unread_from
     return (
         0 <= read <= lines
         and len(told) == len(answer.refused)
@@ -194,11 +178,11 @@ def _adds_up(answer: _Answer, lines: int) -> bool:
 
 
 def _of_lines(
-    answer: _Answer, lines: int, *, status: int, wait: float | None
+    answer: SubmissionAnswer, lines: int, *, status: int, wait: float | None
 ) -> list[DeliveryOutcome]:
     refused = sorted(answer.refused, key=lambda one: one.line)
     for_now = next((one for one in refused if one.status != _WRONG), None)
-    taken = lines if answer.unread_from is None else answer.unread_from
+    taken = lines if answer.unread_from is UNSET else answer.unread_from
     if for_now is not None:
         taken = for_now.line
     outcomes = [_SUCCESS] * taken

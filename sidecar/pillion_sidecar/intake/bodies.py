@@ -1,116 +1,28 @@
-"""Request bodies: streamed, bounded in size each and in memory together, and read only as long as
-they keep coming."""
+"""Request bodies: streamed, bounded in size and time, and decoded by content type."""
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from aiohttp import web
 
-from pillion_sidecar.auth.principal import PRINCIPAL, Principal
-from pillion_sidecar.clock import Clock, Timer, Timers
+from pillion_cim.schema import Schema
+from pillion_sidecar.auth.principal import PRINCIPAL
+from pillion_sidecar.clock import Timer, Timers
+from pillion_sidecar.http_errors import refuse
 from pillion_sidecar.intake import IntakeError
+from pillion_sidecar.intake.cloudevents import binary_event, decode_event, split_batch
+from pillion_sidecar.intake.decoding import Decoded, LineError, decode_object, parse_json
+from pillion_sidecar.intake.fast_path import FastPath
+from pillion_sidecar.intake.limits import BodyBudget, HeldBody, IntakeLimits
+from pillion_sidecar.intake.relay import RelayFastPath, decode_relayed
+from pillion_sidecar.intake.submission import MAXIMUM_REFUSED, Submission
 
-#: Bytes of all bodies that are held while the rest of them comes.
-MOST_BODY_BYTES = 64 << 20
-#: Seconds that a body has before it may have to give way to others.
-GRACE_SECONDS = 5.0
 #: Lines between two turns of the event loop.
 LINES_PER_TURN = 256
-
-
-@dataclass(slots=True, eq=False)
-class HeldBody:
-    """A body whose beginning is held."""
-
-    budget: "BodyBudget"
-    #: Ends its reading; returns whether there was any left to end.
-    crowd_out: Callable[[], bool]
-    principal: Principal | None
-    began: float
-    size: int = 0
-
-    def hold(self, size: int) -> None:
-        """Account for ``size`` bytes of it. Without memory for them, another body ends, or this."""
-        if size != self.size:
-            self.budget.resize(self, size)
-
-
-class BodyBudget:
-    """Shares memory among bodies.
-
-    Without memory left, the oldest body of the principal that holds most gives way; the one that
-    needs more, where all of those are younger than ``GRACE_SECONDS``.
-    """
-
-    def __init__(self, *, clock: Clock, maximum: int = MOST_BODY_BYTES) -> None:
-        self._clock = clock
-        self._maximum = maximum
-        # In the order in which they began.
-        self._bodies: dict[HeldBody, None] = {}
-        #: Bytes that are held.
-        self.used = 0
-
-    @contextmanager
-    def holding(
-        self, crowd_out: Callable[[], bool], *, principal: Principal | None
-    ) -> Iterator[HeldBody]:
-        """Hold a body while the context lasts."""
-        body = HeldBody(self, crowd_out, principal, self._clock.monotonic())
-        self._bodies[body] = None
-        try:
-            yield body
-        finally:
-            if body in self._bodies:
-                self._release(body)
-
-    def resize(self, body: HeldBody, size: int) -> None:
-        """See ``HeldBody.hold``."""
-        if body not in self._bodies:
-            # It had to give way; its next read raises.
-            return
-        self.used += size - body.size
-        body.size = size
-        while self.used > self._maximum:
-            leaving = self._giving_way(body)
-            self._release(leaving)
-            if leaving is body:
-                return
-
-    def _release(self, body: HeldBody) -> None:
-        del self._bodies[body]
-        self.used -= body.size
-
-    def _giving_way(self, newcomer: HeldBody) -> HeldBody:
-        held = Counter[Principal | None]()
-        for body in self._bodies:
-            held[body.principal] += body.size
-        greedy = max(held, key=lambda principal: held[principal])
-        before = self._clock.monotonic() - GRACE_SECONDS
-        for body in self._bodies:
-            is_due = body.principal == greedy and body.size and body.began <= before
-            if is_due and body.crowd_out():
-                return body
-        newcomer.crowd_out()
-        return newcomer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntakeLimits:
-    """The bounds of a request. Sizes in bytes, times in seconds."""
-
-    line_bytes: int = 1 << 20
-    #: A streamed body: NDJSON.
-    stream_bytes: int = 1 << 30
-    #: A batch of CloudEvents, which is held whole. Single documents are as long as a line.
-    document_bytes: int = 16 << 20
-    #: A body must bring ``progress_bytes`` in each such period, or end.
-    idle_seconds: float = 30.0
-    progress_bytes: int = 256
-    #: The longest time that a publisher may wait for an answer.
-    wait_seconds: float = 3600.0
 
 
 class BodyError(IntakeError):
@@ -217,7 +129,7 @@ def split_lines(text: bytes, *, maximum: int) -> list[bytes | None]:
 
 
 class BodyReader:
-    """Reads bodies. One that has come whole needs no time limit, and no part of the budget."""
+    """Reads bodies. One that has come whole needs no timer, and no part of the budget."""
 
     def __init__(self, *, timers: Timers, limits: IntakeLimits, budget: BodyBudget) -> None:
         self.limits = limits
@@ -261,7 +173,7 @@ class BodyReader:
 
     @contextmanager
     def holding(self, request: web.BaseRequest) -> Iterator[HeldBody]:
-        """Hold a body while the context lasts."""
+        """Account for a body while the context lasts."""
         content = request.content
 
         def crowd_out() -> bool:
@@ -322,3 +234,208 @@ def read_at_once(request: web.BaseRequest, *, maximum: int) -> bytes:
     if len(body) > maximum:
         raise BodyTooLargeError(maximum)
     return body
+
+
+class LineDecoder:
+    """Decodes the JSON form of indications. Compiling it takes some milliseconds."""
+
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        maximum_line_bytes: int,
+        is_relayed: bool = False,
+        in_force: Callable[[], Schema] | None = None,
+    ) -> None:
+        """``is_relayed``: for the lines of sidecars. ``in_force`` returns the classes declared by
+        now; None: those of ``schema``."""
+        self._in_force = in_force or (lambda: schema)
+        self._maximum = maximum_line_bytes
+        # Of the packaged classes alone: the others' bodies state types, so they are written anew.
+        self._fast = RelayFastPath(schema.base) if is_relayed else FastPath(schema.base)
+        self._decode_object = decode_relayed if is_relayed else decode_object
+
+    @property
+    def schema(self) -> Schema:
+        """The classes in force."""
+        return self._in_force()
+
+    def decode(self, line: bytes) -> Decoded:
+        """Decode one line, which holds no newline. Raises :class:`LineError`."""
+        if len(line) > self._maximum:
+            raise self.too_long()
+        decoded = self._fast.decode(line)
+        return decoded if decoded is not None else self.decode_complete(line)
+
+    def decode_complete(self, line: bytes) -> Decoded:
+        """Decode one object the complete way. Raises :class:`LineError`."""
+        return self._decode_object(parse_json(line), schema=self.schema)
+
+    def too_long(self) -> LineError:
+        return LineError(f"longer than {self._maximum} bytes")
+
+    def submit(self, lines: Sequence[bytes | None], *, first: int, submission: Submission) -> int:
+        """Submit lines, the first of which has the number ``first``; None is one too long.
+
+        Blank lines are skipped. Returns the number of the line after the last one taken: fewer
+        than all where no further refusal could be told.
+        """
+        decode, accept, refused = self._fast.decode, submission.accept, submission.refused
+        number = first
+        for line in lines:
+            try:
+                decoded = decode(line) if line else None
+                if decoded is None and line != b"":
+                    decoded = self._decode_unusual(line)
+                if decoded is not None:
+                    accept(decoded, number)
+            except LineError as error:
+                submission.refuse(error, number)
+            number += 1
+            if len(refused) >= MAXIMUM_REFUSED:
+                break
+        return number
+
+    def _decode_unusual(self, line: bytes | None) -> Decoded | None:
+        if line is None:
+            raise self.too_long()
+        if line.isspace():
+            return None
+        return self.decode_complete(line)
+
+
+class BodyIntake:
+    """Reads bodies and submits their lines.
+
+    Each method returns the first line that it did not submit; None: it submitted all. It raises
+    :class:`BodyError`, and what aiohttp raises where the client goes away.
+    """
+
+    def __init__(self, *, decoder: LineDecoder, reader: BodyReader) -> None:
+        self._decoder = decoder
+        self.reader = reader
+
+    async def read_lines(self, request: web.BaseRequest, submission: Submission) -> int | None:
+        """NDJSON."""
+        following = 0
+        try:
+            async with aclosing(self.reader.lines(request)) as batches:
+                async for lines in batches:
+                    following = self._decoder.submit(lines, first=following, submission=submission)
+                    if submission.full:
+                        return following
+        except BodyError as error:
+            error.unread_from = following
+            raise
+        return None
+
+    async def read_object(self, request: web.BaseRequest, submission: Submission) -> None:
+        """One indication in its JSON form."""
+        body = (await self.reader.document(request)).strip()
+        # Only the complete decoder makes one line of several.
+        is_line = b"\n" not in body and b"\r" not in body
+        decode = self._decoder.decode if is_line else self._decoder.decode_complete
+        _submit(partial(decode, body), 0, submission)
+
+    async def read_event(self, request: web.BaseRequest, submission: Submission) -> None:
+        """One CloudEvent in structured mode."""
+        body = await self.reader.document(request)
+        _submit(lambda: self._decode_event(parse_json(body)), 0, submission)
+
+    async def read_binary_event(self, request: web.BaseRequest, submission: Submission) -> None:
+        """One CloudEvent in binary mode."""
+        body = await self.reader.document(request)
+        _submit(lambda: self._decode_event(binary_event(request.headers, body)), 0, submission)
+
+    async def read_batch(self, request: web.BaseRequest, submission: Submission) -> int | None:
+        """A batch of CloudEvents."""
+        with self.reader.holding(request) as held:
+            maximum = self.reader.limits.document_bytes
+            body = await self.reader.whole(request, held, maximum=maximum)
+            return await self._submit_batch(body, submission)
+
+    async def _submit_batch(self, body: bytes, submission: Submission) -> int | None:
+        number = 0
+        try:
+            for span in split_batch(body):
+                if submission.full:
+                    return number
+                if span is None or number % LINES_PER_TURN == LINES_PER_TURN - 1:
+                    await asyncio.sleep(0)
+                if span is not None:
+                    _submit(partial(self._decode_span, body, *span), number, submission)
+                    number += 1
+        except LineError as error:
+            submission.refuse(error, number)
+            return number + 1 if number else None
+        return None
+
+    def _decode_span(self, body: bytes, start: int, end: int) -> Decoded:
+        if end - start > self.reader.limits.line_bytes:
+            raise self._decoder.too_long()
+        return self._decode_event(parse_json(body[start:end]))
+
+    def _decode_event(self, event: Any) -> Decoded:
+        return decode_event(event, schema=self._decoder.schema)
+
+
+def _submit(decode: Callable[[], Decoded], number: int, submission: Submission) -> None:
+    try:
+        submission.accept(decode(), number)
+    except LineError as error:
+        submission.refuse(error, number)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A form of request bodies."""
+
+    #: The label of metrics.
+    kind: str
+    #: Submits a body; None: an export message, which is answered by its own protocol.
+    read: Callable[[BodyIntake, web.BaseRequest, Submission], Awaitable[int | None]] | None
+
+
+_BINARY_EVENT = Format("cloudevents", BodyIntake.read_binary_event)
+EXPORT = Format("cim-xml", None)
+#: What publishers may send to ``POST /v1/indications``, by content type: another format is one
+#: line, and what reads it.
+FORMATS: Mapping[str, Format] = {
+    "application/json": Format("json", BodyIntake.read_object),
+    "application/x-ndjson": Format("ndjson", BodyIntake.read_lines),
+    "application/cloudevents+json": Format("cloudevents", BodyIntake.read_event),
+    "application/cloudevents-batch+json": Format("cloudevents", BodyIntake.read_batch),
+    "application/xml": EXPORT,
+    "text/xml": EXPORT,
+}
+#: What sidecars send to ``POST /v1/relay``.
+RELAY_FORMATS: Mapping[str, Format] = {
+    "application/x-ndjson": Format("relay", BodyIntake.read_lines)
+}
+#: Every label.
+INTAKE_KINDS = (*dict.fromkeys(one.kind for one in (*FORMATS.values(), *RELAY_FORMATS.values())),)
+
+
+def find_format(request: web.BaseRequest, formats: Mapping[str, Format]) -> Format | web.Response:
+    """Return the form of a request's body, or the 415 for one that is none of ``formats``."""
+    content_type = request.content_type
+    found = formats.get(content_type)
+    if found is None:
+        taken = next(iter(formats)) if len(formats) == 1 else f"one of {', '.join(formats)}"
+        return refuse(415, f"Content-Type: {content_type[:80]!r}; send {taken}")
+    refusal = refuse_encoding(request)
+    if refusal is not None:
+        return refusal
+    if (request.charset or "utf-8").lower() not in ("utf-8", "utf8", "us-ascii"):
+        return refuse(415, f"charset: {request.charset!r:.40}; send UTF-8")
+    if formats is FORMATS and content_type == "application/json":
+        return _BINARY_EVENT if "ce-specversion" in request.headers else found
+    return found
+
+
+def refuse_encoding(request: web.BaseRequest) -> web.Response | None:
+    """Answer 415 to a compressed body."""
+    encoding = request.headers.get("Content-Encoding", "identity")
+    if encoding.lower() == "identity":
+        return None
+    return refuse(415, f"Content-Encoding: {encoding[:40]!r}; send the body as it is")

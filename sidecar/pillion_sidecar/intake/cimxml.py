@@ -90,7 +90,7 @@ def delivered_answer(
     """Answer an export request whose exporter asked for ``delivered`` and has waited for it."""
     if receipt.discarded:
         one = receipt.discarded[0]
-        reason = f"discarded at destination {one.destination}: {one.reason.value}"
+        reason = f"discarded at destination {one.destination}: {one.reason}"
     elif receipt.pending:
         reason = f"accepted, but not delivered within {timeout:g} s"
     else:

@@ -1,5 +1,4 @@
-"""What a publisher asks for beside the body: ``ack``, ``timeout``, ``source``, ``callback``,
-``instance``, the headers."""
+"""A publisher's query parameters and headers."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -71,7 +70,9 @@ def parse_parameters(
         timeout=parse_timeout(query, maximum=maximum_wait),
         source=source,
         publisher=publisher,
-        languages=parse_languages(headers.get("Content-Language", "")),
+        languages=parse_languages(headers["Content-Language"])
+        if "Content-Language" in headers
+        else (),
         callback=callback,
         instance=instance,
     )

@@ -4,12 +4,15 @@ Nothing is answered before it is true: ``accepted`` means in the queues, ``durab
 ``delivered`` that every listener has it.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+import msgspec
 from aiohttp import web
+from msgspec import UNSET
 
 from pillion_cim.schema import Schema
 from pillion_sidecar.auth.principal import PRINCIPAL, may_relay, namespace_of
@@ -25,33 +28,29 @@ from pillion_sidecar.http_errors import (
     unavailable,
 )
 from pillion_sidecar.intake import cimxml
-from pillion_sidecar.intake.acknowledgement import (
-    Acknowledging,
+from pillion_sidecar.intake.answers import (
+    add_receipt,
+    callback_body,
     faults_document,
     flush_document,
     other_instance,
-    receipt_document,
-    submission_document,
+    submission_answer,
     submission_status,
 )
 from pillion_sidecar.intake.bodies import (
-    BodyBudget,
-    BodyError,
-    BodyReader,
-    IntakeLimits,
-    interrupt_body,
-)
-from pillion_sidecar.intake.formats import (
     EXPORT,
     FORMATS,
     RELAY_FORMATS,
+    BodyError,
     BodyIntake,
+    BodyReader,
     Format,
     LineDecoder,
     find_format,
+    interrupt_body,
     refuse_encoding,
 )
-from pillion_sidecar.intake.gate import IntakeGate, RequestSlot
+from pillion_sidecar.intake.limits import BodyBudget, IntakeGate, IntakeLimits, RequestSlot
 from pillion_sidecar.intake.parameters import (
     DEFAULT_FAULTS,
     MAXIMUM_FAULTS,
@@ -67,8 +66,9 @@ from pillion_sidecar.intake.submission import IntakeContext, IntakeObserver, Sub
 from pillion_sidecar.reliability.callbacks import Callbacks
 from pillion_sidecar.reliability.identity import scoped
 from pillion_sidecar.reliability.publishers import Publisher, Publishers
-from pillion_sidecar.reliability.receipts import Follower, Receipt
+from pillion_sidecar.reliability.receipts import Follower, Receipt, Receipts, Signal
 from pillion_sidecar.telemetry.metrics import IntakeOutcome
+from pillion_sidecar.wire.submission import ReceiptAnswer, SubmissionAnswer
 
 RECEIPT_PARAMETERS = frozenset({"level", "timeout"})
 FLUSH_PARAMETERS = frozenset({"instance", "level", "publisher", "timeout"})
@@ -166,7 +166,8 @@ class _Intake:
         self._timers = timers
         self._gate = gate
         self._observer = observer
-        self._acknowledging = Acknowledging(context=context, timers=timers, callbacks=callbacks)
+        self._callbacks = callbacks
+        self._receipts = Receipts()
         self._publishers = Publishers(memory=context.memory, timers=timers, clock=context.clock)
         self._asks_for_tokens = asks_for_tokens
         self._origins = origins
@@ -245,9 +246,7 @@ class _Intake:
         check_names(request.query, RECEIPT_PARAMETERS)
         seconds = parse_timeout(request.query, maximum=self.limits.wait_seconds)
         level = self._level(request)
-        receipt = self._acknowledging.receipts.find(
-            request.match_info["id"], namespace=namespace_of(request)
-        )
+        receipt = self._receipts.find(request.match_info["id"], namespace=namespace_of(request))
         if receipt is None:
             return refuse(404, "no such receipt (any more); publish again to be sure")
         if receipt.is_for_durable and "level" not in request.query:
@@ -258,10 +257,9 @@ class _Intake:
             reached = await receipt.secured.wait(seconds)
         else:
             return refuse(400, "level: the request of this receipt did not ask for durable")
-        document = receipt_document(receipt)
-        if not receipt.settled_all.given:
-            document["receipt"] = receipt.id
-        return web.json_response(document, status=200 if reached else 202)
+        answer = ReceiptAnswer(receipt=UNSET if receipt.settled_all.given else receipt.id)
+        add_receipt(answer, receipt)
+        return web.json_response(msgspec.to_builtins(answer), status=200 if reached else 202)
 
     async def flush(self, request: web.Request) -> web.StreamResponse:
         """POST /v1/flush: wait for all that a publisher has published so far."""
@@ -272,7 +270,9 @@ class _Intake:
         if isinstance(publisher, web.Response):
             return publisher
         if level is Acknowledgement.DURABLE:
-            complete = await self._acknowledging.secured(seconds)
+            signal = Signal(self._timers)
+            self._context.queues.barrier(signal.give)
+            complete = await signal.wait(seconds)
         else:
             complete = level is Acknowledgement.ACCEPTED or await publisher.flush(seconds)
         document = flush_document(publisher, complete=complete)
@@ -329,10 +329,9 @@ class _Intake:
         if body is EXPORT:
             return self.export(request, slot)
         check_names(request.query, PUBLISH_PARAMETERS)
-        parameters = self._parameters(request)
-        busy = self._acknowledging.refusal(parameters) or _reserve_wait(slot, parameters)
-        if busy is not None:
-            return unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
+        parameters = self._parameters(request, slot)
+        if isinstance(parameters, web.Response):
+            return parameters
         if parameters.instance is not None:
             assert parameters.publisher is not None
             known = self._publishers.find(scoped(slot.namespace, parameters.publisher))
@@ -352,21 +351,12 @@ class _Intake:
         if isinstance(body, web.Response):
             return body
         # Other names are ignored: the sidecar may be newer than its gateway.
-        parameters = self._parameters(request)
-        if parameters.callback is not None:
-            return refuse(400, "callback: a sidecar is answered by response alone")
-        busy = _reserve_wait(slot, parameters)
-        if busy is not None:
-            return unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
-        receipt = self._acknowledging.begin(parameters, namespace=slot.namespace)
-        submission = RelaySubmission(
-            context=self._context,
-            namespace=slot.namespace,
-            followers=() if receipt is None else (receipt,),
-        )
+        parameters = self._parameters(request, slot, who="a sidecar")
+        if isinstance(parameters, web.Response):
+            return parameters
         if self._relayed_bodies is None:
             self._relayed_bodies = self._body_intake(is_relayed=True)
-        publication = _Publication(slot, parameters, submission, receipt)
+        publication = self._begin(slot, parameters, is_relayed=True)
         return self._receive(request, publication, self._relayed_bodies, body)
 
     async def _receive(
@@ -381,16 +371,16 @@ class _Intake:
             interruption, unread_from = error, error.unread_from
         finally:
             submission.report(self._observer, body.kind)
-        document = submission_document(submission, unread_from=unread_from)
+        answer = submission_answer(submission, unread_from=unread_from)
         status = submission_status(submission)
         if publication.publisher is not None:
-            document["instance"] = publication.publisher.instance
+            answer.instance = publication.publisher.instance
         if publication.receipt is not None:
-            later = await self._acknowledge(request, publication, publication.receipt, document)
+            later = await self._acknowledge(request, publication, publication.receipt, answer)
             status = 202 if later else status
         if interruption is not None:
-            status, document["reason"] = interruption.status, str(interruption)
-        response = web.json_response(document, status=status)
+            status, answer.reason = interruption.status, str(interruption)
+        response = web.json_response(msgspec.to_builtins(answer), status=status)
         retry_after = UNAVAILABLE_RETRY_AFTER if status == 503 else submission.retry_after
         if retry_after:
             set_retry_after(response, retry_after)
@@ -401,7 +391,7 @@ class _Intake:
         request: web.Request,
         publication: "_Publication",
         receipt: Receipt,
-        document: dict[str, Any],
+        answer: SubmissionAnswer,
     ) -> bool:
         """Wait as long as the request asks for, and add to the answer what is known then; return
         whether the rest is told later."""
@@ -412,16 +402,50 @@ class _Intake:
             # Nothing was taken: there is nothing to wait for, and nothing to be called back about.
             return False
         if parameters.callback is not None:
-            self._acknowledging.call_back(receipt, parameters)
+            assert self._callbacks is not None
+            receipt.is_called_back = True
+            self._complete(receipt)
+            self._callbacks.expect(
+                receipt, url=parameters.callback, seconds=parameters.timeout, render=callback_body
+            )
         else:
             if publication.slot.may_wait:
                 publication.slot.stop_reading()
-            if await self._acknowledging.reach(request, receipt, parameters):
-                is_told = receipt.is_for_durable
-                document |= {"durable": True} if is_told else receipt_document(receipt)
+            if await self._reach(request, receipt, parameters):
+                if receipt.is_for_durable:
+                    answer.durable = True
+                else:
+                    add_receipt(answer, receipt)
                 return False
-        document |= receipt_document(receipt) | {"receipt": receipt.id}
+        add_receipt(answer, receipt)
+        answer.receipt = receipt.id
         return True
+
+    async def _reach(
+        self, request: web.BaseRequest, receipt: Receipt, parameters: Parameters
+    ) -> bool:
+        """Wait until a request's lines have come as far as it asks, while its client is there;
+        return whether they have."""
+        self._complete(receipt)
+        signal = receipt.secured if receipt.is_for_durable else receipt.settled_all
+        try:
+            with ended_with_client(request):
+                reached = await signal.wait(parameters.timeout)
+        except asyncio.CancelledError:
+            # The client is gone without the receipt's ID: nobody can ever ask for it.
+            self._receipts.drop(receipt)
+            raise
+        if reached:
+            # The answer tells all.
+            self._receipts.drop(receipt)
+        return reached
+
+    def _complete(self, receipt: Receipt) -> None:
+        # Kept before any wait, so that a publisher who goes away meanwhile leaves it bounded.
+        self._receipts.keep(receipt)
+        receipt.completed()
+        if receipt.is_for_durable:
+            self._context.queues.barrier(receipt.secured.give)
 
     async def export(self, request: web.Request, slot: RequestSlot) -> web.StreamResponse:
         """A CIM-XML export request, at whatever path."""
@@ -429,12 +453,9 @@ class _Intake:
         if refusal is not None:
             return refusal
         check_names(request.query, PUBLISH_PARAMETERS)
-        parameters = self._parameters(request)
-        if parameters.callback is not None:
-            return refuse(400, "callback: an export message is answered by response alone")
-        busy = _reserve_wait(slot, parameters)
-        if busy is not None:
-            return unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
+        parameters = self._parameters(request, slot, who="an export message")
+        if isinstance(parameters, web.Response):
+            return parameters
         try:
             body = await self._bodies.reader.document(request)
         except BodyError as error:
@@ -451,13 +472,17 @@ class _Intake:
         if receipt is not None and not submission.refused:
             if slot.may_wait:
                 slot.stop_reading()
-            await self._acknowledging.reach(request, receipt, parameters)
+            await self._reach(request, receipt, parameters)
             answer = cimxml.durable_answer if receipt.is_for_durable else cimxml.delivered_answer
             return answer(export, submission, receipt, timeout=parameters.timeout)
         return cimxml.export_answer(export, submission)
 
-    def _parameters(self, request: web.Request) -> Parameters:
-        return parse_parameters(
+    def _parameters(
+        self, request: web.Request, slot: RequestSlot, *, who: str | None = None
+    ) -> Parameters | web.Response:
+        """Return a request's parameters, once its slot may wait as long as they say, or the 503.
+        ``who`` cannot be called back. Raises :class:`ParameterError`."""
+        parameters = parse_parameters(
             request.query,
             request.headers,
             default=self._context.acknowledgement,
@@ -465,17 +490,38 @@ class _Intake:
             callbacks=self._context.callbacks,
             maximum_wait=self.limits.wait_seconds,
         )
+        level, busy = parameters.acknowledgement, None
+        if parameters.callback is not None:
+            if who is not None:
+                raise ParameterError(f"callback: {who} is answered by response alone")
+            if self._callbacks is None:
+                raise ParameterError("callback: this deliverer calls nobody back; poll the receipt")
+            busy = self._callbacks.refusal
+        elif level is Acknowledgement.DELIVERED and parameters.timeout > 0:
+            busy = slot.reserve_wait()
+        if busy is None:
+            return parameters
+        return unavailable(busy, retry_after=UNAVAILABLE_RETRY_AFTER)
 
-    def _begin(self, slot: RequestSlot, parameters: Parameters) -> "_Publication":
-        namespace = slot.namespace
-        receipt = self._acknowledging.begin(parameters, namespace=namespace)
+    def _begin(
+        self, slot: RequestSlot, parameters: Parameters, *, is_relayed: bool = False
+    ) -> "_Publication":
+        namespace, level = slot.namespace, parameters.acknowledgement
         publisher: Publisher | None = None
+        receipt: Receipt | None = None
         followers: list[Follower] = []
-        if parameters.publisher is not None:
+        if parameters.publisher is not None and not is_relayed:
             publisher = self._publishers.meet(scoped(namespace, parameters.publisher))
             followers.append(publisher)
-        if receipt is not None:
+        if not (level is Acknowledgement.ACCEPTED and parameters.callback is None):
+            receipt = Receipt(memory=self._context.memory, timers=self._timers, namespace=namespace)
+            receipt.is_for_durable = level is Acknowledgement.DURABLE
             followers.append(receipt)
+        if is_relayed:
+            relayed = RelaySubmission(
+                context=self._context, namespace=namespace, followers=tuple(followers)
+            )
+            return _Publication(slot, parameters, relayed, receipt)
         submission = Submission(
             context=self._context,
             namespace=namespace,
@@ -496,13 +542,3 @@ class _Publication(NamedTuple):
     receipt: Receipt | None
     #: None where it names no publisher.
     publisher: Publisher | None = None
-
-
-def _reserve_wait(slot: RequestSlot, parameters: Parameters) -> str | None:
-    """Take a place for a request that is answered when listeners have it; return why not."""
-    if parameters.acknowledgement is not Acknowledgement.DELIVERED or parameters.callback:
-        return None
-    return slot.reserve_wait() if parameters.timeout > 0 else None
-
-
-__all__ = ["IntakeGate", "create_intake"]

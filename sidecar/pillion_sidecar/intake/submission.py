@@ -30,6 +30,7 @@ from pillion_sidecar.reliability.message_groups import FULL_RETRY_AFTER, Examine
 from pillion_sidecar.reliability.receipts import Follower
 from pillion_sidecar.reliability.states import Guard, State, Transition, step
 from pillion_sidecar.telemetry.metrics import IntakeOutcome
+from pillion_sidecar.wire.submission import RefusedLine
 
 #: Refused lines of one request that are told one by one.
 MAXIMUM_REFUSED = 10_000
@@ -47,19 +48,6 @@ class IntakeObserver(Protocol):
 
     def received(self, kind: str, outcome: IntakeOutcome, indications: int = 1) -> None:
         """So many lines of one form have met one outcome."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedLine:
-    """One line that was not accepted."""
-
-    #: 0-based.
-    line: int
-    #: WRONG (never send it again) or FOR_NOW (send it later).
-    status: int
-    reason: str
-    field: str | None = None
-    destination: str | None = None
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from typing import Protocol, Self
 from pillion_sidecar.clock import Timers
 from pillion_sidecar.indication import DiscardReason, Indication, Target, Tracker, Unreached
 from pillion_sidecar.reliability.duplicates import DuplicateMemory, Original
+from pillion_sidecar.wire.submission import DiscardedLine
 
 MAXIMUM_RECEIPTS = 10_000
 MAXIMUM_DISCARDS_DETAILED = 10_000
@@ -99,15 +100,6 @@ class Signal:
 def _wake(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)
-
-
-@dataclass(frozen=True, slots=True)
-class DiscardedLine:
-    """A line one of whose targets was discarded."""
-
-    line: int
-    destination: str
-    reason: DiscardReason
 
 
 class Receipt:
@@ -283,8 +275,9 @@ class Receipts:
                 oldest.close()
 
     def drop(self, receipt: Receipt) -> None:
-        """Keep a receipt no longer: the publisher has been told all."""
+        """Keep and follow a receipt no longer."""
         self._receipts.pop(receipt.id, None)
+        receipt.close()
 
     def find(self, receipt_id: str, *, namespace: str | None = None) -> Receipt | None:
         """Return the receipt with an ID; None where a publisher of ``namespace`` has none (any

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from pillion_sidecar.intake.bodies import IntakeLimits
+from pillion_sidecar.intake.limits import IntakeLimits
 from pillion_sidecar.intake.submission import MAXIMUM_REFUSED
 from pyspark_pillion.errors import (
     FlushTimeoutError,

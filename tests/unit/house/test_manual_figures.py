@@ -37,11 +37,16 @@ from pillion_sidecar.handlers.http.exchange import BODY_LIMIT, HEAD_LIMIT
 from pillion_sidecar.handlers.http.sender import IDLE_SECONDS
 from pillion_sidecar.http_server import MAXIMUM_HEADERS
 from pillion_sidecar.indication import DiscardReason
-from pillion_sidecar.intake.acknowledgement import CALLBACK_DISCARDS
-from pillion_sidecar.intake.bodies import GRACE_SECONDS, MOST_BODY_BYTES, IntakeLimits
+from pillion_sidecar.intake.answers import CALLBACK_DISCARDS
+from pillion_sidecar.intake.bodies import FORMATS
 from pillion_sidecar.intake.decoding import ENVELOPE, MEMBERSHIP
-from pillion_sidecar.intake.formats import FORMATS
-from pillion_sidecar.intake.gate import MOST_READING, MOST_WAITING
+from pillion_sidecar.intake.limits import (
+    GRACE_SECONDS,
+    MOST_BODY_BYTES,
+    MOST_READING,
+    MOST_WAITING,
+    IntakeLimits,
+)
 from pillion_sidecar.intake.parameters import DEFAULT_FAULTS, DEFAULT_TIMEOUT, MAXIMUM_TEXT
 from pillion_sidecar.intake.parameters import MAXIMUM_FAULTS as MOST_FAULTS_TOLD
 from pillion_sidecar.intake.server import CIM_XML_PATHS

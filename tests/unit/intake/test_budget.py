@@ -9,7 +9,7 @@ from io import BytesIO
 import pytest
 
 from pillion_sidecar.auth.principal import Principal
-from pillion_sidecar.intake.bodies import GRACE_SECONDS, MOST_BODY_BYTES, BodyBudget, HeldBody
+from pillion_sidecar.intake.limits import GRACE_SECONDS, MOST_BODY_BYTES, BodyBudget, HeldBody
 from pillion_sidecar.testing import FakeTime
 from support.intake import Door, alert, lines
 

@@ -9,7 +9,7 @@ import pytest
 from pillion_cim.cimxml.response import ResponseChecker
 from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.indication import DiscardReason
-from pillion_sidecar.intake.bodies import IntakeLimits
+from pillion_sidecar.intake.limits import IntakeLimits
 from support.intake import Door
 
 INDICATION = (

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pillion_sidecar.intake.bodies import LineDecoder
 from pillion_sidecar.intake.decoding import (
     Decoded,
     LineError,
@@ -15,7 +16,6 @@ from pillion_sidecar.intake.decoding import (
     parse_json,
 )
 from pillion_sidecar.intake.fast_path import FastPath
-from pillion_sidecar.intake.formats import LineDecoder
 from support.intake import SCHEMA, alert
 
 FAST = FastPath(SCHEMA)

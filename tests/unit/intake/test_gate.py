@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pillion_sidecar.auth.principal import Principal
-from pillion_sidecar.intake.gate import IntakeGate, RequestSlot, Share
+from pillion_sidecar.intake.limits import IntakeGate, RequestSlot, Share
 from support.intake import Door, alert, lines
 
 A, B, C = (Principal("jobs", name) for name in "abc")

@@ -8,8 +8,8 @@ import pytest
 
 from pillion_sidecar.config.schema.service import Acknowledgement
 from pillion_sidecar.indication import DiscardReason, Indication, Refusal, Target
-from pillion_sidecar.intake import formats
-from pillion_sidecar.intake.bodies import IntakeLimits
+from pillion_sidecar.intake import bodies
+from pillion_sidecar.intake.limits import IntakeLimits
 from support.intake import Door, alert, lines, target
 
 
@@ -126,7 +126,7 @@ async def test_a_million_line_body_with_one_bad_line_is_taken_but_for_that_line(
 async def test_reading_stops_where_no_more_refusals_can_be_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(formats, "MAXIMUM_REFUSED", 3)
+    monkeypatch.setattr(bodies, "MAXIMUM_REFUSED", 3)
     async with Door().open() as door:
         status, document, _ = await door.post(lines(*[b"{"] * 3, alert("never read")))
         assert len(document["refused"]) == 3

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from pillion_cim.schema import load_schema
 from pillion_sidecar.indication import Indication, Refusal, Target
+from pillion_sidecar.intake.bodies import LineDecoder
 from pillion_sidecar.intake.decoding import LineError
-from pillion_sidecar.intake.formats import LineDecoder
 from pillion_sidecar.intake.notices import HeldBack, UndeclaredClasses, UnreachedIndications
 from pillion_sidecar.intake.relay import RelayFastPath, RelaySubmission
 from pillion_sidecar.intake.submission import IntakeContext

@@ -1,15 +1,18 @@
-"""Whether intake is open, and how many requests are read, and wait for listeners, at a time.
+"""How much intake takes at a time: requests that are read, requests that wait for listeners, and
+bytes of bodies.
 
-The two have separate shares: publishers that wait for a listener never keep others from publishing.
-Where publishers show tokens, none takes all of a share.
+Reading and waiting have separate shares: publishers that wait for a listener never keep others from
+publishing. Where publishers show tokens, none takes all of a share.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from pillion_sidecar.auth.principal import Principal
+from pillion_sidecar.clock import Clock
 
 #: Requests that are read, or wait for the disk, at a time.
 MOST_READING = 480
@@ -18,6 +21,26 @@ MOST_WAITING = 480
 
 #: Called with the reason when the gate closes.
 Interrupt: TypeAlias = Callable[[str], None]
+#: Bytes of all bodies that are held while the rest of them comes.
+MOST_BODY_BYTES = 64 << 20
+#: Seconds that a body has before it may have to give way to others.
+GRACE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakeLimits:
+    """The bounds of a request. Sizes in bytes, times in seconds."""
+
+    line_bytes: int = 1 << 20
+    #: A streamed body: NDJSON.
+    stream_bytes: int = 1 << 30
+    #: A batch of CloudEvents, which is held whole. Single documents are as long as a line.
+    document_bytes: int = 16 << 20
+    #: A body must bring ``progress_bytes`` in each such period, or end.
+    idle_seconds: float = 30.0
+    progress_bytes: int = 256
+    #: The longest time that a publisher may wait for an answer.
+    wait_seconds: float = 3600.0
 
 
 class Share:
@@ -154,3 +177,79 @@ class IntakeGate:
 
 def _of(principal: Principal | None) -> str:
     return "" if principal is None else f", or too many of them are of {principal}"
+
+
+@dataclass(slots=True, eq=False)
+class HeldBody:
+    """A body that has come in part."""
+
+    budget: "BodyBudget"
+    #: Ends its reading; returns whether any was left.
+    crowd_out: Callable[[], bool]
+    principal: Principal | None
+    began: float
+    size: int = 0
+
+    def hold(self, size: int) -> None:
+        """Account for ``size`` bytes. Without memory for them, another body is ended, or this."""
+        if size != self.size:
+            self.budget.resize(self, size)
+
+
+class BodyBudget:
+    """Shares memory among bodies.
+
+    Without memory left, the oldest body of the principal that holds most is ended; the one that
+    needs more, where all of those are younger than ``GRACE_SECONDS``.
+    """
+
+    def __init__(self, *, clock: Clock, maximum: int = MOST_BODY_BYTES) -> None:
+        self._clock = clock
+        self._maximum = maximum
+        # In the order in which they began.
+        self._bodies: dict[HeldBody, None] = {}
+        #: Bytes that are held.
+        self.used = 0
+
+    @contextmanager
+    def holding(
+        self, crowd_out: Callable[[], bool], *, principal: Principal | None
+    ) -> Iterator[HeldBody]:
+        """Account for a body while the context lasts."""
+        body = HeldBody(self, crowd_out, principal, self._clock.monotonic())
+        self._bodies[body] = None
+        try:
+            yield body
+        finally:
+            if body in self._bodies:
+                self._release(body)
+
+    def resize(self, body: HeldBody, size: int) -> None:
+        """See ``HeldBody.hold``."""
+        if body not in self._bodies:
+            # It was ended; its next read raises.
+            return
+        self.used += size - body.size
+        body.size = size
+        while self.used > self._maximum:
+            leaving = self._next_to_end(body)
+            self._release(leaving)
+            if leaving is body:
+                return
+
+    def _release(self, body: HeldBody) -> None:
+        del self._bodies[body]
+        self.used -= body.size
+
+    def _next_to_end(self, newcomer: HeldBody) -> HeldBody:
+        held = Counter[Principal | None]()
+        for body in self._bodies:
+            held[body.principal] += body.size
+        greedy = max(held, key=lambda principal: held[principal])
+        before = self._clock.monotonic() - GRACE_SECONDS
+        for body in self._bodies:
+            is_due = body.principal == greedy and body.size and body.began <= before
+            if is_due and body.crowd_out():
+                return body
+        newcomer.crowd_out()
+        return newcomer

@@ -1,0 +1,63 @@
+"""The answers to ``POST /v1/indications`` and ``POST /v1/relay``, and what a receipt tells.
+
+Deliverers write them; a sidecar reads its gateway's. Fields without a value are left out; unknown
+fields, of newer deliverers, are ignored.
+"""
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+
+class RefusedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line that was not accepted."""
+
+    #: From 0.
+    line: int
+    #: 400 (never send it again) or 429 (send it later).
+    status: int
+    reason: str = ""
+    field: str | None = None
+    destination: str | None = None
+
+
+class DiscardedLine(msgspec.Struct, frozen=True):
+    """A line one of whose targets was discarded."""
+
+    line: int
+    destination: str
+    #: A ``DiscardReason``.
+    reason: str
+
+
+class ReceiptAnswer(msgspec.Struct, rename="camel", kw_only=True):
+    """What has become of a request's accepted lines so far."""
+
+    delivered: int | UnsetType = UNSET
+    discarded: list[DiscardedLine] | UnsetType = UNSET
+    #: Discards that are not in the list.
+    discarded_beyond: int | UnsetType = UNSET
+    pending: int | UnsetType = UNSET
+    #: Lines that go to no listener, by reason.
+    unrouted: int | UnsetType = UNSET
+    ended: int | UnsetType = UNSET
+    suppressed: int | UnsetType = UNSET
+    #: Whether all that was accepted is on disk.
+    durable: bool | UnsetType = UNSET
+    #: The receipt's ID, while there is more to tell.
+    receipt: str | UnsetType = UNSET
+    #: In a callback: whether all lines are settled.
+    complete: bool | UnsetType = UNSET
+
+
+class SubmissionAnswer(ReceiptAnswer, kw_only=True):
+    """What a deliverer answers to a request's lines."""
+
+    accepted: int = 0
+    duplicate: int = 0
+    refused: list[RefusedLine] = []
+    #: The first line that was not read.
+    unread_from: int | UnsetType = UNSET
+    #: The publisher's ``instance``.
+    instance: str | UnsetType = UNSET
+    #: Why nothing, or not all, was read.
+    reason: str | UnsetType = UNSET
