@@ -79,8 +79,6 @@ class Operator:
         #: Set when the cluster is known and the probes and the webhook are served.
         self.started = asyncio.Event()
 
-    # ------------------------------------------------------------------ life
-
     async def run(self, stop: asyncio.Event) -> None:
         """Run until ``stop`` is set.
 
@@ -239,8 +237,6 @@ class Operator:
         self._leading = leading
         self._metrics.leader.set(leading)
 
-    # ------------------------------------------------------------------ what is heard
-
     def _observe(self, kind: str | None, body: Object) -> None:
         assert self._definitions is not None
         if kind == "DELETED":
@@ -256,8 +252,6 @@ class Operator:
         each = len(self._settings.namespaces) or 1
         if all(self._watches[kind.plural] >= each for kind, _ in WATCHED):
             self._all_watched.set()
-
-    # ------------------------------------------------------------------ what is served
 
     async def _serve_telemetry(self) -> None:
         app = telemetry_app(

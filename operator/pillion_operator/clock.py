@@ -26,8 +26,6 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clock."""
-
     def monotonic(self) -> float:
         return time.monotonic()
 
@@ -64,7 +62,6 @@ class Bell:
         self._rung = asyncio.Event()
 
     def ring(self) -> None:
-        """There is something to do."""
         self._rung.set()
 
     async def heard(self) -> None:

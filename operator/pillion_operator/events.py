@@ -77,7 +77,6 @@ class EventRecorder:
             self._dropped()
 
     async def run(self) -> NoReturn:
-        """Write what is published, until cancelled."""
         while True:
             event = await self._waiting.get()
             try:

@@ -95,7 +95,6 @@ class Leadership:
         return self._held is not None and self._left() > 0
 
     async def acquire(self) -> None:
-        """Return once this process leads."""
         while not await self._attempt():
             await self._clock.sleep(self._times.retry * (1 + self._times.jitter * self._draw()))
         logger.info("this replica leads", extra={"event": "leadership-acquired"})

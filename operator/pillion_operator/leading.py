@@ -145,8 +145,6 @@ class Leader:
                 )
                 await self._clock.sleep(KEY_RETRY)
 
-    # ------------------------------------------------------------------ building
-
     def _context(self, client: Asks, key: bytes) -> Context:
         statuses = StatusWriter(
             api=self._api,
@@ -256,8 +254,6 @@ class Leader:
             succeeded=context.statuses.succeeded,
         )
 
-    # ------------------------------------------------------------------ hearing
-
     def _activate(self, context: Context) -> None:
         """Hear of everything that the store knows already."""
         for kind in (SUBSCRIPTION, DESTINATION, FILTER, SERVICE):
@@ -334,7 +330,6 @@ class Leader:
 
 
 def _served(change: Change) -> set[Key]:
-    """The services of which a pod has, or had, a deliverer."""
     return labelled(change, DELIVERER_LABEL)
 
 
@@ -352,8 +347,6 @@ def _families(context: Context) -> Iterator[Family]:
 
 
 class _Gathered:
-    """Counts what the gatherer asks."""
-
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 

@@ -22,8 +22,6 @@ PATIENCE = 2.0
 
 
 class Resync:
-    """Lists everything that is watched."""
-
     def __init__(
         self,
         *,
@@ -45,7 +43,6 @@ class Resync:
         self._repairing = asyncio.Lock()
 
     async def fill(self) -> None:
-        """List everything for the first time."""
         for kind, selector in WATCHED:
             await self._one(kind, selector, patience=0.0)
 

@@ -37,8 +37,6 @@ LONGEST_WAITING = 300
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
-    """One object: its kind, namespace and name."""
-
     kind: str
     namespace: str
     name: str
@@ -59,7 +57,6 @@ def version_of(body: Object) -> int:
 
 
 def uid_of(body: Object) -> str:
-    """The uid, which no two objects ever share."""
     return str(body["metadata"].get("uid") or "")
 
 
@@ -85,8 +82,6 @@ Listener = Callable[[Change], None]
 
 
 class Store:
-    """Objects by key, and by kind and namespace."""
-
     def __init__(self) -> None:
         self._objects: dict[tuple[str, str], dict[str, Object]] = {}
         #: Keys that the watches have touched since ``begin_listing``, and with what.
@@ -98,10 +93,7 @@ class Store:
         self._gone: OrderedDict[str, int] = OrderedDict()
 
     def subscribe(self, listener: Listener) -> None:
-        """Have ``listener`` told of every change from now on."""
         self._listeners.append(listener)
-
-    # ------------------------------------------------------------------ writing
 
     def put(self, body: Object) -> bool:
         """Take over what a watch or an answer of the API server says; whether it was news.
@@ -200,25 +192,19 @@ class Store:
         for listener in self._listeners:
             listener(change)
 
-    # ------------------------------------------------------------------ reading
-
     def get(self, key: Key) -> Object | None:
-        """The last known state of an object."""
         return self._objects.get((key.kind, key.namespace), {}).get(key.name)
 
     def all(self, kind: str, namespace: str) -> Mapping[str, Object]:
-        """The objects of one kind in one namespace, by name."""
         return self._objects.get((kind, namespace), {})
 
     def keys(self, kind: str) -> Iterator[Key]:
-        """Every key of a kind."""
         for (known, namespace), objects in self._objects.items():
             if known == kind:
                 for name in objects:
                     yield Key(kind, namespace, name)
 
     def namespaces(self, kind: str) -> list[str]:
-        """The namespaces that have an object of this kind."""
         return [
             namespace
             for (known, namespace), objects in self._objects.items()

@@ -6,13 +6,11 @@ Paths are known, so nothing is discovered; objects stay the JSON that they are.
 import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import aiohttp
 from kubernetes.aio.client import ApiClient
-from kubernetes.aio.client.exceptions import ApiException
-from kubernetes.aio.dynamic import DynamicClient
-from kubernetes.aio.dynamic.exceptions import DynamicApiError
 
 from pillion_operator.cluster.types import Object, ResourceType, type_of
 from pillion_operator.names import FIELD_MANAGER
@@ -30,8 +28,6 @@ DOCUMENTS = "application/json, application/jwk-set+json"
 
 
 class ApiError(Exception):
-    """The API server refused a request."""
-
     def __init__(
         self, status: int, reason: str, message: str, *, retry_after: float | None = None
     ) -> None:
@@ -62,21 +58,18 @@ class Api:
 
     def __init__(self, client: ApiClient, *, may_write: Callable[[], bool] = lambda: True) -> None:
         """``may_write``: asked before each request that writes; ApiError where it says no."""
-        self._connection = client
+        self._client = client
         self._may_write = may_write
-        # Never awaited: that would discover all the server's kinds, which are known here.
-        self._client = DynamicClient(client)  # type: ignore[no-untyped-call]
         #: Requests that write, by verb: what a change costs.
         self.writes = dict.fromkeys(("apply", "patch", "create", "replace", "delete"), 0)
 
     def only_while(self, may_write: Callable[[], bool]) -> "Api":
         """The same API server, for one who writes only while ``may_write`` says so."""
-        other = Api(self._connection, may_write=may_write)
+        other = Api(self._client, may_write=may_write)
         other.writes = self.writes
         return other
 
     async def get(self, kind: ResourceType, namespace: str | None, name: str) -> Object | None:
-        """One object; None where there is none."""
         try:
             return await self._request("get", kind.path(namespace, name))
         except NotFound:
@@ -111,9 +104,7 @@ class Api:
             page = await self._request(
                 "get",
                 kind.path(namespace),
-                label_selector=label_selector,
-                limit=PAGE,
-                _continue=token,
+                query={"labelSelector": label_selector, "limit": PAGE, "continue": token},
             )
             items.extend(page.get("items") or ())
             token = page["metadata"].get("continue")
@@ -123,7 +114,7 @@ class Api:
     async def document(self, path: str) -> bytes:
         """What the API server answers under a path that is no object's."""
         # Keys of tokens are application/jwk-set+json, which plain JSON does not stand for.
-        return await self._answer("get", path, header_params={"Accept": "*/*"})
+        return await self._answer("get", path, accept="*/*")
 
     async def apply(self, body: Object) -> Object:
         """Make the object so, by server-side apply; what others own is taken over."""
@@ -134,8 +125,7 @@ class Api:
             type_of(body).path(metadata.get("namespace"), metadata["name"]),
             body,
             content_type=APPLY_PATCH,
-            field_manager=FIELD_MANAGER,
-            force_conflicts="true",
+            query={"force": "true"},
         )
 
     async def patch(
@@ -151,9 +141,7 @@ class Api:
         content_type = MERGE_PATCH if isinstance(body, Mapping) else JSON_PATCH
         path = kind.path(namespace, name) + (f"/{subresource}" if subresource else "")
         self.writes["patch"] += 1
-        return await self._request(
-            "patch", path, body, content_type=content_type, field_manager=FIELD_MANAGER
-        )
+        return await self._request("patch", path, body, content_type=content_type)
 
     async def create(
         self,
@@ -173,8 +161,7 @@ class Api:
             "post",
             path or type_of(body).path(place),
             body,
-            field_manager=FIELD_MANAGER,
-            dry_run="All" if dry_run else None,
+            query={"dryRun": "All" if dry_run else None},
         )
 
     async def replace(self, body: Object) -> Object:
@@ -182,7 +169,7 @@ class Api:
         metadata = body["metadata"]
         self.writes["replace"] += 1
         path = type_of(body).path(metadata.get("namespace"), metadata["name"])
-        return await self._request("put", path, body, field_manager=FIELD_MANAGER)
+        return await self._request("put", path, body)
 
     async def delete(
         self, kind: ResourceType, namespace: str | None, name: str, *, uid: str | None = None
@@ -196,43 +183,56 @@ class Api:
             await self._request("delete", kind.path(namespace, name), body)
 
     async def _request(
-        self, method: str, path: str, body: Any = None, **parameters: Any
+        self, method: str, path: str, body: Any = None, **more: Any
     ) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(await self._answer(method, path, body, **parameters))
+        answer: dict[str, Any] = json.loads(await self._answer(method, path, body, **more))
         return answer
 
-    async def _answer(self, method: str, path: str, body: Any = None, **parameters: Any) -> bytes:
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: Mapping[str, Any] = MappingProxyType({}),
+        content_type: str = "application/json",
+        accept: str = "application/json",
+    ) -> bytes:
         if method != "get" and not self._may_write():
             raise ApiError(503, "NotLeading", "the Lease is not renewed: nothing is written")
-        try:
-            response = await self._client.request(
-                method,
-                path,
-                body,
-                serialize=False,
-                _request_timeout=REQUEST_TIMEOUT,
-                **{name: value for name, value in parameters.items() if value is not None},
-            )
-            answer: bytes = await response.read()
-        except (ApiException, DynamicApiError) as error:
-            raise _api_error(error) from error
-        return answer
+        writes = {"fieldManager": FIELD_MANAGER} if method in ("post", "put", "patch") else {}
+        named = {name: value for name, value in query.items() if value is not None}
+        request = await self._client.param_serialize(
+            method.upper(),
+            path,
+            query_params=list((named | writes).items()),
+            header_params={"Accept": accept, "Content-Type": content_type},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        answer = await self._client.call_api(*request, _request_timeout=REQUEST_TIMEOUT)
+        content: bytes = await answer.response.read()
+        if not 200 <= answer.status <= 299:
+            raise _api_error(answer.status, answer.reason, content, answer.headers)
+        return content
 
 
-def _api_error(error: Any) -> ApiError:
+def _api_error(
+    status: int, phrase: str | None, content: bytes, headers: Mapping[str, str]
+) -> ApiError:
     try:
-        status = json.loads(error.body)
-        reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
-        details = status.get("details") or {}
-        retry_after = details.get("retryAfterSeconds")
-    except (TypeError, ValueError, AttributeError):
+        told = json.loads(content)
+        reason, message = str(told.get("reason") or ""), str(told.get("message") or "")
+        retry_after = (told.get("details") or {}).get("retryAfterSeconds")
+    except (ValueError, AttributeError):
         # Something between here and the API server may answer what is no Status at all.
-        reason, message, retry_after = str(error.reason or ""), str(error.body or "")[:300], None
+        message = content.decode(errors="replace")[:300]
+        reason, retry_after = phrase or "", None
     if retry_after is None:
         # The API server's own flow control says it in the header alone, and in plain text.
-        retry_after = _seconds((error.headers or {}).get("Retry-After"))
-    kind = {404: NotFound, 409: Conflict}.get(error.status, ApiError)
-    return kind(error.status, reason, message, retry_after=retry_after)
+        retry_after = _seconds(headers.get("Retry-After"))
+    kind = {404: NotFound, 409: Conflict}.get(status, ApiError)
+    return kind(status, reason, message, retry_after=retry_after)
 
 
 def _seconds(header: str | None) -> float | None:

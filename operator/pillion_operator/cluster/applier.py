@@ -11,10 +11,9 @@ from typing import Any
 
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import Api, ApiError, Conflict
-from pillion_operator.cluster.differences import Difference, differences, digest
+from pillion_operator.cluster.differences import Difference, differences, digest, without_surplus
 from pillion_operator.cluster.ownership import Identity, adoptable, belongs, identity, selector
 from pillion_operator.cluster.repairs import FORGOTTEN_AFTER, Repairs
-from pillion_operator.cluster.surplus import without_surplus
 from pillion_operator.cluster.types import NETWORK_POLICY, SECRET, Object, type_of
 from pillion_operator.names import APPLIED_ANNOTATION, INSTALLATION_ANNOTATION, SERVICE_LABEL
 
@@ -68,8 +67,6 @@ class Repair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """What one synchronisation did."""
-
     #: Objects written, deletions apart.
     written: int = 0
     pruned: int = 0
@@ -85,8 +82,6 @@ class Applied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Made:
-    """What was made of one object by this process."""
-
     #: Of the desired state.
     digest: str
     uid: str
@@ -99,8 +94,6 @@ class _Made:
 
 @dataclass(slots=True)
 class _Memory:
-    """What is remembered of one IndicationService."""
-
     uid: str
     made: dict[Identity, _Made] = field(default_factory=dict)
     repairs: dict[Identity, Repairs] = field(default_factory=dict)
@@ -112,8 +105,6 @@ class _Memory:
 
 
 class Applier:
-    """Makes live objects as desired, by server-side apply."""
-
     def __init__(
         self, api: Api, *, installation: str, clock: Clock, repaired: Callable[[Repair], None]
     ) -> None:
@@ -173,7 +164,6 @@ class Applier:
         return made is not None and made.version == metadata["resourceVersion"]
 
     def forget(self, namespace: str, service: str) -> None:
-        """Forget what is remembered of an IndicationService that is gone."""
         self._memories.pop((namespace, service), None)
 
     def _memory(self, owner: Object) -> _Memory:

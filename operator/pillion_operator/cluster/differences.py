@@ -1,8 +1,9 @@
 """Where a live object is not as it should be. Pure.
 
 What is not mentioned in the desired object belongs to others (the API server's defaults, other
-field managers) and is never a difference, but where an addition changes its meaning
-(:mod:`pillion_operator.cluster.surplus`).
+field managers) and is no difference, except for surplus: an addition that changes the object's
+meaning. A further label in a selector selects nothing; a further container runs beside a deliverer.
+Such maps and lists are the operator's alone.
 """
 
 import hashlib
@@ -12,19 +13,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pillion_operator.cluster.surplus import surplus
 from pillion_operator.cluster.types import Object
 from pillion_sidecar.config.schema.fields import QUANTITY, amount
 
 #: The maps and fields whose values are quantities, which the API server rewrites ("1000m" is "1").
 _QUANTITY_MAPS = frozenset({"requests", "limits"})
 _QUANTITIES = frozenset({"sizeLimit"})
+#: The maps that are taken whole, by their field.
+_SELECTORS = frozenset({"selector", "matchLabels", "podSelector"})
+#: The lists that are taken whole, by their field; their elements have names.
+_LISTS = ("containers", "initContainers", "volumes", "ports")
+#: The kinds whose ``data`` is mounted into deliverers.
+_MOUNTED = frozenset({"Secret", "ConfigMap"})
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One field that is not as desired."""
-
     #: ``spec.template.spec.containers[pillion-deliverer].image``
     path: str
     #: A digest of what is there instead; empty where nothing is. Never the value, which may be
@@ -32,14 +36,10 @@ class Difference:
     live: str
 
 
-def differs(desired: Object, live: Object) -> bool:
-    """Whether any desired field has another value in the live object, or none."""
-    return next(_differences(desired, live), None) is not None
-
-
 def differences(desired: Object, live: Object) -> tuple[Difference, ...]:
     """All fields in which the live object is not as desired, in the order of the desired one."""
-    return tuple(_differences(desired, live))
+    extra = (Difference(path, digest(there)) for path, there in surplus(desired, live))
+    return (*_of_map(desired, live, ""), *extra)
 
 
 def digest(value: Any) -> str:
@@ -54,12 +54,6 @@ def same_quantity(one: Any, other: Any) -> bool:
         return True
     both = (one, other)
     return all(re.fullmatch(QUANTITY, str(each)) for each in both) and amount(one) == amount(other)
-
-
-def _differences(desired: Object, live: Object) -> Iterator[Difference]:
-    yield from _of_map(desired, live, "")
-    for path, there in surplus(desired, live):
-        yield Difference(path, digest(there))
 
 
 def _of_value(desired: Any, live: Any, path: str) -> Iterator[Difference]:
@@ -120,3 +114,78 @@ def _below(path: str, key: str) -> str:
     if "." in key or "/" in key:
         return f"{path}[{key}]"
     return f"{path}.{key}" if path else key
+
+
+def surplus(desired: Object, live: Object) -> tuple[tuple[str, Any], ...]:
+    """The paths of what should not be there, each with what is there."""
+    return tuple((path, there) for path, there, _ in _surplus(desired, live))
+
+
+def without_surplus(desired: Object, live: Object) -> dict[str, Any]:
+    """The merge patch that takes the surplus out; empty where there is none."""
+    patch: dict[str, Any] = {}
+    for _, _, place in _surplus(desired, live):
+        *above, last = place
+        inside = patch
+        for name in above:
+            inside = inside.setdefault(name, {})
+        inside[last] = _kept(desired, live, place)
+    return patch
+
+
+def _kept(desired: Object, live: Object, place: tuple[str, ...]) -> Any:
+    """What a place of the patch says: a list without its surplus, None for a key of a map."""
+    wanted: Any = desired
+    there: Any = live
+    for name in place:
+        wanted = wanted.get(name) if isinstance(wanted, Mapping) else None
+        there = there[name]
+    if place[-1] not in _LISTS or not isinstance(there, list):
+        return None
+    names = {one["name"] for one in wanted or ()}
+    return [one for one in there if one["name"] in names]
+
+
+def _surplus(
+    desired: Object, live: Object, place: tuple[str, ...] = ()
+) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
+    desired = _with_defaults(desired, live, place)
+    if place == ("data",) or (place and place[-1] in _SELECTORS):
+        for key in sorted(live.keys() - desired.keys()):
+            yield _place((*place, key)), live[key], (*place, key)
+    for key, value in desired.items():
+        there = live.get(key)
+        if isinstance(value, Mapping) and isinstance(there, Mapping):
+            yield from _surplus(value, there, (*place, key))
+        elif key in _LISTS and _named(value) and _named(there):
+            yield from _surplus_of_list(value, there or (), (*place, key))
+
+
+def _with_defaults(desired: Object, live: Object, place: tuple[str, ...]) -> Object:
+    """With what is empty where it is not desired at all."""
+    if not place and desired.get("kind") in _MOUNTED:
+        return {"data": {}, **desired}
+    if "containers" in desired:
+        return {"initContainers": [], "volumes": [], **desired}
+    return desired
+
+
+def _surplus_of_list(
+    desired: Sequence[Any], live: Sequence[Any], place: tuple[str, ...]
+) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
+    names = {one["name"] for one in desired}
+    for one in live:
+        if one["name"] not in names:
+            yield f"{_place(place)}[{one['name']}]", one, place
+
+
+def _named(value: Any) -> bool:
+    return isinstance(value, Sequence | None) and all(
+        isinstance(one, Mapping) and isinstance(one.get("name"), str) for one in value or ()
+    )
+
+
+def _place(place: tuple[str, ...]) -> str:
+    if place[0] == "data":
+        return f"data[{place[1]}]"
+    return ".".join(place)

@@ -11,18 +11,15 @@ Identity = tuple[str, str, str]
 
 
 def identity(body: Object) -> Identity:
-    """What a namespaced object is."""
     metadata = body["metadata"]
     return (body["kind"], metadata["namespace"], metadata["name"])
 
 
 def labels_of(service: str) -> Mapping[str, str]:
-    """The labels of everything that is made for the IndicationService ``service``."""
     return {MANAGED_BY_LABEL: MANAGED_BY, SERVICE_LABEL: service}
 
 
 def selector(owner: Object) -> str:
-    """The label selector for everything that is made for an IndicationService."""
     labels = labels_of(owner["metadata"]["name"])
     return ",".join(f"{key}={value}" for key, value in labels.items())
 

@@ -12,15 +12,12 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ResourceType:
-    """One kind of object: its API version, kind, and plural name in paths."""
-
     api_version: str
     kind: str
     plural: str
     namespaced: bool = True
 
     def path(self, namespace: str | None = None, name: str | None = None) -> str:
-        """The path of one object, or of all of a namespace or of the cluster."""
         root = "/api/" if "/" not in self.api_version else "/apis/"
         path = root + self.api_version
         if namespace is not None and self.namespaced:
@@ -82,5 +79,4 @@ def type_of(body: Object) -> ResourceType:
 
 
 def our_type(kind: str) -> ResourceType:
-    """The type of one of Pillion's own kinds, by its name."""
     return next(known for known in OURS if known.kind == kind)

@@ -93,7 +93,6 @@ def accepted_condition(verdict: Verdict) -> Condition:
 
 
 def not_ready(verdict: Verdict) -> Condition:
-    """The condition Ready of what is not accepted."""
     message = f"It is not accepted: {verdict.message}"
     if verdict.reason == INTERNAL_ERROR:
         return Condition("Ready", "False", INTERNAL_ERROR, message)

@@ -48,8 +48,6 @@ _OF_CLASSES = ("spec.mof", "spec.classes")
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """What is said of a resource."""
-
     #: Why it must not be stored; empty: it may be.
     refusal: str = ""
     warnings: tuple[str, ...] = ()
@@ -191,7 +189,6 @@ def _missing_references(body: Object, around: Namespace) -> Iterator[str]:
 
 
 def _serving(destination: str, around: Namespace) -> Iterator[str]:
-    """The services whose subscriptions lead to a destination."""
     for subscription in list(around.bodies(SUBSCRIPTION).values())[:_MOST_SUBSCRIPTIONS]:
         if subscription["spec"]["destinationRef"]["name"] == destination:
             yield service_of(subscription)

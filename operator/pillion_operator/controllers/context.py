@@ -62,7 +62,6 @@ class Context:
         return Namespace(name, store=self.store, parsing=self.parsing)
 
     def answers(self, service: Key) -> tuple[Answer, ...]:
-        """The last answers of a service's deliverers."""
         return self.deliverers.reports(service.namespace, service.name)
 
     def gathered(self, services: Iterable[Key]) -> bool:
@@ -70,7 +69,6 @@ class Context:
         return all(self.deliverers.gathered(one.namespace, one.name) for one in services)
 
     def pods(self, service: Key) -> list[Object]:
-        """The pods that have a deliverer of a service."""
         return deliverer_pods(self.store, service)
 
 

@@ -44,8 +44,6 @@ _TOLD = (
 
 
 class DestinationReconciler:
-    """ListenerDestination."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
 
@@ -78,8 +76,6 @@ class DestinationReconciler:
             ],
             delivery.fields,
         )
-
-    # ------------------------------------------------------------------ delivery
 
     def _judge(self, body: Object, services: Sequence[Key]) -> DeliveryVerdict:
         key = key_of(body)
@@ -167,8 +163,6 @@ class DestinationReconciler:
             if service is not None
         ]
         return max(intervals, default=30.0)
-
-    # ------------------------------------------------------------------ the finalizer
 
     async def _hold(self, body: Object, *, drained: bool) -> bool:
         """Put the finalizer on or take it off; False where the resource is gone by that."""

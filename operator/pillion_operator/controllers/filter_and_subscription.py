@@ -50,7 +50,6 @@ class Patience:
         self._newest: OrderedDict[str, float] = OrderedDict()
 
     def follow(self, change: Change) -> None:
-        """Take a change of the store into account."""
         if change.after is None:
             self._since.pop(change.key, None)
         elif change.before is None and change.key.kind in _KINDS:
@@ -72,7 +71,6 @@ class Patience:
 
 
 async def reconcile_filter(context: Context, key: Key) -> None:
-    """Write whether the filter is accepted and in force."""
     body = context.store.get(key)
     if body is None:
         return
@@ -103,7 +101,6 @@ def _generation(number: int | None) -> str:
 
 
 def _unknown(name: str, services: Mapping[str, ServiceEvaluation]) -> Iterator[Condition]:
-    """Which classes of its query the services do not know."""
     told = [
         f"In the service {service}: {evaluation.unknown_classes[name]}"
         for service, evaluation in services.items()
@@ -114,8 +111,6 @@ def _unknown(name: str, services: Mapping[str, ServiceEvaluation]) -> Iterator[C
 
 
 class Subscriptions:
-    """What has become of subscriptions, by their spec, their listener, and time."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         #: When subscriptions have begun anew after an end, in seconds since the epoch, and by
@@ -123,11 +118,9 @@ class Subscriptions:
         self._begun: dict[Key, tuple[int, float]] = {}
 
     def forget(self, key: Key) -> None:
-        """A subscription is gone."""
         self._begun.pop(key, None)
 
     def verdict(self, body: Object) -> SubscriptionVerdict:
-        """Judge a subscription."""
         namespace = body["metadata"]["namespace"]
         service = Key(SERVICE, namespace, service_of(body))
         return judge_subscription(
@@ -186,8 +179,6 @@ class Subscriptions:
 
 
 class SubscriptionReconciler:
-    """IndicationSubscription."""
-
     def __init__(self, context: Context, subscriptions: Subscriptions) -> None:
         self._context = context
         self._subscriptions = subscriptions
@@ -195,7 +186,6 @@ class SubscriptionReconciler:
         context.store.subscribe(self._patience.follow)
 
     async def reconcile(self, key: Key) -> None:
-        """Write whether the subscription is accepted and in force, and its state."""
         context = self._context
         body = context.store.get(key)
         if body is None:

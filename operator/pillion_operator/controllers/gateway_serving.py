@@ -31,8 +31,6 @@ MOST_VOID = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """What a gateway's Secret should hold."""
-
     #: None: nothing yet.
     pair: KeyPair | None
     #: Seconds after which to ask again though nothing has changed; None: never.
@@ -41,8 +39,6 @@ class Serving:
 
 @dataclass(slots=True)
 class _Memory:
-    """What is remembered of one gateway."""
-
     #: What should stand in its Secret, which a watch may not show yet, or which was spoilt.
     pair: KeyPair | None = None
     #: What should stand there no more, since the Secret was deleted.
@@ -105,7 +101,6 @@ class ServingCertificates:
         return self._serving(memory, made)
 
     def forget(self, service: Key) -> None:
-        """The service is gone, or is no gateway."""
         self._memories.pop(service, None)
 
     def _certificate(self, pair: KeyPair | None, service: Key, body: Object) -> KeyPair | None:

@@ -31,8 +31,6 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}")
 
 
 class Losses:
-    """Says what ended together with a deliverer."""
-
     def __init__(
         self, *, store: Store, recorder: EventRecorder, metrics: Metrics, clock: Clock
     ) -> None:

@@ -200,7 +200,6 @@ def running_on(answers: Iterable[Answer]) -> frozenset[str | None]:
 
 
 def added(one: DelivererCounts, other: DelivererCounts) -> DelivererCounts:
-    """The deliverers of two services together."""
     return DelivererCounts(
         deliverers=one.deliverers + other.deliverers,
         ready=one.ready + other.ready,

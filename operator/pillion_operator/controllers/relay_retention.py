@@ -62,7 +62,6 @@ class Lingering:
         return left
 
     def forget(self, gateway: Key) -> None:
-        """A service is gone."""
         self._quiet.pop(gateway, None)
         self._looks.pop(gateway, None)
 

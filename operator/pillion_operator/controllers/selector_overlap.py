@@ -21,14 +21,11 @@ MOST_NAMES = 5
 
 
 class Overlaps:
-    """The overlaps of all namespaces."""
-
     def __init__(self, *, store: Store) -> None:
         self._store = store
         self._known: dict[str, Mapping[str, Sequence[str]]] = {}
 
     def follow(self, change: Change) -> None:
-        """Take a change of the store into account."""
         before, after = change.before or {}, change.after or {}
         if change.key.kind == SERVICE:
             changed = before.get("spec") != after.get("spec")

@@ -67,8 +67,6 @@ class Desired:
 
 
 class Wanted:
-    """Works out the objects of services."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self._certificates = ServingCertificates(context)
@@ -99,11 +97,9 @@ class Wanted:
         return Desired(objects=objects, mark=trust.mark, again=again)
 
     def follow(self, change: Change) -> Key | None:
-        """Take a change of the store into account; return the service that it makes do anew."""
         return self._certificates.follow(change)
 
     def forget(self, service: Key) -> None:
-        """The service is gone."""
         self._certificates.forget(service)
 
     def _trust(
@@ -122,8 +118,6 @@ class Wanted:
 
 
 class ConfigurationReconciler:
-    """Renders the configuration of services, and keeps their objects as they should be."""
-
     def __init__(self, context: Context, *, ended: Callable[[Key], bool]) -> None:
         """``ended`` says of a subscription whether nothing more is delivered for it."""
         self._context = context
@@ -134,7 +128,6 @@ class ConfigurationReconciler:
         self._absent: set[Key] = set()
 
     def follow(self, change: Change) -> None:
-        """Take a change of the store into account."""
         self._absent.discard(change.key)
         service = self._wanted.follow(change)
         if service is not None:

@@ -50,8 +50,6 @@ _BY_SAFETY = (Durability.MEMORY, Durability.STATE_ONLY, Durability.DISK)
 
 
 class ServiceStatusReconciler:
-    """Writes what is so; renders nothing."""
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self._overlaps = Overlaps(store=context.store)

@@ -64,8 +64,6 @@ class Rollout:
 
 @dataclass(slots=True)
 class ServiceState:
-    """One service."""
-
     evaluation: ServiceEvaluation
     #: The uid and the generation of the service that was evaluated.
     evaluated: tuple[str, int]
@@ -105,8 +103,6 @@ def spec_of(body: Object) -> tuple[str, int]:
 
 
 class ServiceStates:
-    """The services of all namespaces."""
-
     def __init__(self) -> None:
         self._states: dict[Key, ServiceState] = {}
 
@@ -125,5 +121,4 @@ class ServiceStates:
         return state
 
     def forget(self, service: Key) -> ServiceState | None:
-        """A service is gone."""
         return self._states.pop(service, None)

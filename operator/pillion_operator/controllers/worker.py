@@ -93,14 +93,12 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """The key was worked on, well or not."""
         self._working.discard(key)
         if key in self._dirty:
             self._waiting.append(key)
             self._filled.set()
 
     def succeeded(self, key: K) -> None:
-        """Forget the failures of a key."""
         self._failures.pop(key, None)
 
     def failed(self, key: K, *, at_least: float = 0.0) -> float:
@@ -112,7 +110,6 @@ class WorkQueue(Generic[K]):
         return delay
 
     def close(self) -> None:
-        """Call off what is delayed."""
         for key in list(self._delayed):
             self._undelay(key)
 
@@ -150,7 +147,6 @@ class Engine:
         self._clock = clock
 
     async def run(self) -> None:
-        """Work, with ``WORKERS`` workers."""
         async with asyncio.TaskGroup() as workers:
             for _ in range(WORKERS):
                 workers.create_task(self._work())

@@ -15,7 +15,6 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def template_of(spec: Object) -> Object:
-    """The template in the ``spec`` of an IndicationService; empty without one."""
     template: Object = (spec.get("deliverer") or {}).get("template") or {}
     return template
 
@@ -62,7 +61,6 @@ def volumes(template: Object) -> list[Object]:
 
 
 def volume_mounts(template: Object) -> list[Object]:
-    """Where the deliverer's container finds them."""
     return [_without_empty(mount) for mount in template.get("volumeMounts") or ()]
 
 

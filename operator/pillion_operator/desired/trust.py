@@ -63,7 +63,6 @@ def hosts(service: Object) -> tuple[str, ...]:
 
 
 def standing(service: Object, live: Iterable[Object]) -> Trust:
-    """Return the trust material in the service's live objects."""
     name = service["metadata"]["name"]
     own = {
         body["metadata"]["name"]: decoded(body)

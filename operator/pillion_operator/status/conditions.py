@@ -19,8 +19,6 @@ REPORTED = frozenset(one.name for one in CONDITIONS if one.reported)
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition to be written."""
-
     type: str
     status: Literal["True", "False", "Unknown"]
     #: One CamelCase word for programs.
@@ -57,7 +55,6 @@ def set_conditions(
 def find_condition(
     conditions: Iterable[Mapping[str, Any]] | None, kind: str
 ) -> Mapping[str, Any] | None:
-    """The live condition of a type; None without one."""
     return next((one for one in conditions or () if one.get("type") == kind), None)
 
 

@@ -21,8 +21,6 @@ _MOST_NAMES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelivererCounts:
-    """The deliverers of one service, pod by pod."""
-
     #: Pods with a deliverer, neither terminating nor finished.
     deliverers: int
     #: Of these: they can be reached and report a configuration that is wanted.

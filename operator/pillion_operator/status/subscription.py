@@ -47,8 +47,6 @@ class RemovalRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionVerdict:
-    """The state of a subscription, and why."""
-
     state: State
     #: One CamelCase word, and a sentence: whoever writes the status puts them into a condition,
     #: from which a later verdict takes them.

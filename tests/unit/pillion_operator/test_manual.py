@@ -11,7 +11,7 @@ from pillion_operator.cluster import applier
 from pillion_operator.cluster.repairs import FIRST_WAIT, MOST_WAIT
 from pillion_operator.controllers.destination import LONGEST_DRAIN, SHORTEST_DRAIN
 from pillion_operator.controllers.filter_and_subscription import LONGEST, QUIET
-from pillion_operator.controllers.status_writer import transitions
+from pillion_operator.controllers.status_writer import SLOW_INTERVAL, transitions
 from pillion_operator.controllers.triggers import SETTLE
 from pillion_operator.controllers.worker import FIRST_BACKOFF, MOST_BACKOFF
 from pillion_operator.leadership import LeaseTimes
@@ -21,7 +21,6 @@ from pillion_operator.settings import DelivererDefaults, OperatorSettings
 from pillion_operator.status.conditions import OUR_TYPES
 from pillion_operator.status.delivery import FULL, FULL_NO_MORE, LEAST_AGE
 from pillion_operator.status.subscription import State
-from pillion_operator.status.writing import SLOW_INTERVAL
 from pillion_operator.store import MOST_SECRET
 from pillion_operator.telemetry.health import STALLED_AFTER
 from pillion_operator.watching import SERVER_TIMEOUT

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from pillion_operator.cluster.differences import differences
+from pillion_operator.cluster.differences import differences, surplus, without_surplus
 from pillion_operator.cluster.ownership import adoptable
-from pillion_operator.cluster.surplus import surplus, without_surplus
 from pillion_operator.names import APPLIED_ANNOTATION, SERVICE_LABEL
 
 SELECTOR = {"pillion.dev/deliverer": "gw"}

@@ -7,10 +7,9 @@ import pytest
 
 from pillion_operator.cluster.api import Api, ApiError
 from pillion_operator.cluster.types import Object
-from pillion_operator.controllers.status_writer import StatusWriter
+from pillion_operator.controllers.status_writer import SLOW_INTERVAL, StatusWriter
 from pillion_operator.events import EventRecorder
 from pillion_operator.status.conditions import Condition, rfc3339
-from pillion_operator.status.writing import SLOW_INTERVAL
 from pillion_operator.store import Change, Key, Store, version_of
 from support.operator_fakes import FakeApi
 from support.operator_objects import (

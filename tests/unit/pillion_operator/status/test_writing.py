@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from pillion_operator.status.writing import SLOW_INTERVAL, SOON_INTERVAL, Later, changes
+from pillion_operator.controllers.status_writer import SLOW_INTERVAL, SOON_INTERVAL, Later, changes
 
 
 def condition(**fields: Any) -> dict[str, Any]:
