@@ -42,7 +42,7 @@ from pillion_sidecar.connections import Connection, HTTPLog
 
 logger = logging.getLogger("pillion.operator")
 
-#: Seconds between two attempts to get at the cluster at the start.
+#: Seconds between two attempts to reach the cluster at the start.
 RETRY = 2.0
 #: Seconds that requests under way are given at the end.
 ANSWER_SECONDS = 5.0
@@ -65,7 +65,7 @@ class Operator:
             (kind.plural for kind, _ in WATCHED), monotonic=self._clock.monotonic
         )
         self._tls = ReloadingTLS()
-        #: What has still to come before the cluster is known, in a sentence.
+        #: What the operator waits for before it is ready, as a sentence.
         self._waits_for: str | None = "the API server has not been asked yet"
         #: How often a watch of each kind (plural) has begun.
         self._watches: Counter[str] = Counter()
@@ -99,8 +99,8 @@ class Operator:
                     working = tasks.create_task(self._work(api))
                     await stop.wait()
                     working.cancel()
-                    # At once: kopf has five seconds of patience with whatever is not its own, and
-                    # the API server keeps its connection to the webhook open.
+                    # At once: kopf waits only five seconds for tasks that are not its own, and the
+                    # API server keeps its connection to the webhook open.
                     await self._close()
             finally:
                 await self._close()
@@ -128,7 +128,7 @@ class Operator:
         stop.set()
 
     async def _missing(self, api: Api) -> str | None:
-        """What there has to be before anything can be watched, in a sentence."""
+        """What prevents the watches, as a sentence; None: nothing."""
         try:
             served = await api.served(OURS[0].api_version)
         except FAILURES as error:
@@ -170,7 +170,7 @@ class Operator:
                 await self._serve_webhook(api, self._settings.webhook, tasks)
             self.started.set()
             logger.info(
-                "the cluster is known; telemetry at %s",
+                "read the cluster; serving telemetry at %s",
                 self.telemetry_url,
                 extra={"event": "operator-started", "telemetry": self.telemetry_url},
             )
@@ -183,13 +183,13 @@ class Operator:
             tasks.create_task(self._lead(api, resync))
 
     async def _fill(self, resync: Resync) -> None:
-        """List the cluster, however long the API server takes to come."""
+        """List the cluster; retry until the API server answers."""
         while True:
             try:
                 await resync.fill()
             except FAILURES as error:
                 logger.warning(
-                    "the cluster cannot be listed yet: %s",
+                    "cannot list the cluster yet, retrying: %s",
                     error,
                     extra={"event": "listing-failed"},
                 )

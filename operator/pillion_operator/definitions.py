@@ -111,7 +111,7 @@ class Definitions:
             writable = await self._api.writable(OURS[0].api_version)
         except FAILURES as error:
             logger.warning(
-                "the definitions could not be looked at: %s; deletions wait for it",
+                "cannot read which definitions are served: %s; deletions wait",
                 str(error) or type(error).__name__,
                 extra={"event": "listing-failed"},
             )
@@ -130,7 +130,7 @@ class Definitions:
             if kind in self._away and since is None:
                 self._away[kind] = self._clock.monotonic()
                 logger.info(
-                    "the definition of %s is back; objects that are missing in %.0f s are deleted",
+                    "the definition of %s is back; objects missing in %.0f s count as deleted",
                     kind,
                     RETURN,
                     extra={"event": "definition-back", "kind": kind},
@@ -138,8 +138,8 @@ class Definitions:
         elif kind not in self._away or since is not None:
             self._away[kind] = None
             logger.warning(
-                "the definition of %s is absent or being deleted: its objects are taken as they "
-                "were last seen; apply the definition and the objects again",
+                "the definition of %s is absent or being deleted: the operator keeps its objects "
+                "as it last saw them; apply the definition and the objects again",
                 kind,
                 extra={"event": "definition-gone", "kind": kind},
             )

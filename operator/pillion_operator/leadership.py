@@ -124,7 +124,7 @@ class Leadership:
             return led
         if led:
             logger.warning(
-                "the Lease %s/%s could not be renewed in time: nothing is written until it is",
+                "the Lease %s/%s could not be renewed in time: writing nothing until it is renewed",
                 self._namespace,
                 self._name,
                 extra={"event": "leadership-paused"},
@@ -146,7 +146,7 @@ class Leadership:
         except LeadershipLost:
             return  # There is nothing to give back.
         except FAILURES as error:
-            self._warn("could not be given back, so it has to expire", error)
+            self._warn("could not be released and has to expire", error)
 
     async def _attempt(self) -> bool:
         began = self._clock.monotonic()
@@ -155,7 +155,7 @@ class Leadership:
         except Conflict:
             return False  # Another replica was quicker.
         except FAILURES as error:
-            self._warn("cannot be had", error)
+            self._warn("cannot be acquired", error)
             return False
         self._held, self._renewed = held, began
         return held is not None

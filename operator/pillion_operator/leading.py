@@ -1,4 +1,4 @@
-"""What the leader alone does: everything that writes, and all that serves it."""
+"""The leader's work: all that writes to the cluster, put together and run."""
 
 import asyncio
 import logging
@@ -124,7 +124,7 @@ class Leader:
             self._queue.close()
 
     async def _token_key(self) -> bytes:
-        """The key, however long the API server takes; not for ever where it refuses."""
+        """The key. Retries; raises ApiError where the API server refuses for KEY_PATIENCE."""
         deadline = self._clock.monotonic() + KEY_PATIENCE
         while True:
             try:
@@ -136,10 +136,10 @@ class Leader:
             except FAILURES as error:
                 refused = isinstance(error, ApiError) and error.reason != "NotLeading"
                 if refused and self._clock.monotonic() >= deadline:
-                    # A leader that cannot do its work leaves it to another, and says so loudly.
+                    # A leader that cannot work ends, so that another one can lead.
                     raise
                 logger.warning(
-                    "the key of deliverers' tokens cannot be had yet: %s",
+                    "cannot read the key of deliverers' tokens yet, retrying: %s",
                     error,
                     extra={"event": "token-key-failed"},
                 )
@@ -255,12 +255,12 @@ class Leader:
         )
 
     def _activate(self, context: Context) -> None:
-        """Hear of everything that the store knows already."""
+        """Enqueue everything that the store holds already."""
         for kind in (SUBSCRIPTION, DESTINATION, FILTER, SERVICE):
             for key in list(self._store.keys(kind)):
                 context.references.follow(Change(key, None, self._store.get(key)))
                 self._queue.add(key)
-        # Also of services that are not there: they may come, or come again.
+        # Also pods of services that do not exist: these may be created later.
         pods = (self._store.get(key) for key in list(self._store.keys("Pod")))
         changes = (Change(key_of(pod), None, pod) for pod in pods if pod is not None)
         for service in sorted(set[Key]().union(*map(_served, changes))):
@@ -273,13 +273,13 @@ class Leader:
             for service in _served(change):
                 self._pods_changed(service, context, change)
         if change.after is not None and context.applier.wrote(change.after):
-            # The echo of a write: the service was evaluated for it a moment ago.
+            # The watch shows the operator's own write: nothing follows from it.
             return
         for key, delay in triggered(change, context.references, services=self._services.services):
             self._queue.add(key, delay=delay)
 
     def _render_all(self) -> None:
-        """What publishers and gateways know each other by has changed."""
+        """Enqueue every service: the gateways' authorities or the token keys have changed."""
         for key in list(self._store.keys(SERVICE)):
             self._queue.add(key)
 
@@ -301,29 +301,22 @@ class Leader:
                 self._losses.tell(service, departure, pod=pod)
 
     def _repaired(self, repair: Repair) -> None:
-        self._metrics.drift.labels(repair.kind).inc()
+        kind, metadata = repair.body["kind"], repair.body["metadata"]
+        self._metrics.drift.labels(kind).inc()
         logger.warning(
-            "%s %s/%s was changed by somebody else, and is as it should be again: %s",
-            repair.kind,
-            repair.namespace,
-            repair.name,
-            ", ".join(repair.fields) or "it was gone",
-            extra={"event": "drift-repaired", "kind": repair.kind, "times": repair.times},
+            "repaired %s %s/%s, which somebody else had changed: %s",
+            kind,
+            metadata["namespace"],
+            metadata["name"],
+            ", ".join(repair.fields) or "it had been deleted",
+            extra={"event": "drift-repaired", "kind": kind, "times": repair.times},
         )
         if repair.times == 1:
             self._recorder.publish(
-                {
-                    "apiVersion": repair.api_version,
-                    "kind": repair.kind,
-                    "metadata": {
-                        "namespace": repair.namespace,
-                        "name": repair.name,
-                        "uid": repair.uid,
-                    },
-                },
+                repair.body,
                 type="Warning",
                 reason="DriftRepaired",
-                note="It was changed or deleted by somebody else, and is as it should be again. "
+                note="Somebody else changed or deleted it, and the operator has restored it. "
                 "Change the IndicationService instead.",
                 action="Apply",
             )

@@ -56,7 +56,7 @@ class Resync:
                 await self.repair()
             except FAILURES as error:
                 logger.warning(
-                    "the cluster could not be listed: %s; it is tried again",
+                    "cannot list the cluster, retrying: %s",
                     error,
                     extra={"event": "listing-failed"},
                 )
@@ -69,7 +69,7 @@ class Resync:
                 if wrong:
                     self._missed(kind.kind, len(wrong))
                     logger.warning(
-                        "the watch of %s has missed %d changes; they are taken over now",
+                        "the watch of %s has missed %d changes; the listing corrects them",
                         kind.plural,
                         len(wrong),
                         extra={"event": "watch-missed", "kind": kind.kind, "count": len(wrong)},

@@ -54,11 +54,7 @@ class Invalid(Refused):
 class Repair:
     """An object was not as it had been made, and is again."""
 
-    api_version: str
-    kind: str
-    namespace: str
-    name: str
-    uid: str
+    body: Object
     #: The paths of some of the fields that differed; none where the object was gone.
     fields: tuple[str, ...]
     #: How often in a row, this one included.
@@ -220,11 +216,7 @@ class Applier:
         wanted.memory.repairs[wanted.key] = repairs
         self._repaired(
             Repair(
-                api_version=wanted.body["apiVersion"],
-                kind=wanted.body["kind"],
-                namespace=wanted.body["metadata"]["namespace"],
-                name=wanted.body["metadata"]["name"],
-                uid=result["metadata"]["uid"],
+                body=result,
                 fields=tuple(one.path for one in lacking[:MOST_FIELDS]) if live else (),
                 times=repairs.times,
             )

@@ -117,7 +117,7 @@ class ServingCertificates:
     def _tell(self, service: Key, body: Object) -> None:
         name = tls_secret(service.name)
         logger.info(
-            "Secret %s/%s was deleted: gateway %s gets another key and certificate",
+            "Secret %s/%s was deleted: issued a new key and certificate to gateway %s",
             service.namespace,
             name,
             service.name,
@@ -131,6 +131,6 @@ class ServingCertificates:
             body,
             type="Normal",
             reason="CertificateReplaced",
-            note=f"Secret {name} was deleted: the gateway gets another key and certificate.",
+            note=f"Secret {name} was deleted: the gateway gets a new key and certificate.",
             action="Apply",
         )

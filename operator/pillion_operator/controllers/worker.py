@@ -1,4 +1,4 @@
-"""The workers: each takes a key, reconciles it, and comes back to what has failed."""
+"""The work queue, and the workers that reconcile its keys and retry failures."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ K = TypeVar("K", bound=Hashable)
 logger = logging.getLogger("pillion.operator")
 #: Keys that are worked on at once.
 WORKERS = 8
-#: Has the status of an object say that its reconcile has failed, and takes note of its success.
+#: Called after a reconcile that failed, and after one that succeeded.
 Failed = Callable[[Key, Exception], Awaitable[None]]
 Succeeded = Callable[[Key], None]
 #: Reconciles one key. It may raise; it is then called again later.
@@ -173,8 +173,8 @@ class Engine:
             result = Result.RETRY
             self._put_off(key, error)
         except Exception as error:
-            # Whatever is wrong with one object must not end the work for all others: it is told
-            # with its trace, counted for an alert, and tried again ever more rarely.
+            # A defect met with one object must not end the work for all others: it is logged
+            # with its trace, counted for an alert, and retried with backoff.
             result = Result.FAILED
             delay = self._queue.failed(key)
             logger.exception(
@@ -196,7 +196,7 @@ class Engine:
         except Exception as untold:  # noqa: BLE001 - the worker has other objects to serve
             # It comes again with the key.
             logger.warning(
-                "the status of %s cannot say that its reconcile failed: %s",
+                "cannot write to the status of %s that its reconcile failed: %s",
                 key,
                 type(untold).__name__,
                 extra={"event": "failure-untold", "object": str(key)},

@@ -171,7 +171,7 @@ async def test_labels_that_were_taken_from_it_do_not_hide_an_object_of_ours(bed:
     assert (applied.written, applied.refused) == (1, ())
     after = await bed.get("a")
     assert after["metadata"]["labels"] == made["metadata"]["labels"]
-    assert [repair.uid for repair in bed.repairs] == [made["metadata"]["uid"]]
+    assert [repair.body["metadata"]["uid"] for repair in bed.repairs] == [made["metadata"]["uid"]]
 
 
 async def test_what_is_deleted_and_made_by_somebody_else_is_theirs(bed: Bed) -> None:
@@ -191,7 +191,9 @@ async def test_what_is_deleted_is_made_again(bed: Bed) -> None:
     await bed.applier.sync(bed.owner, desired=desired, live=[])
     await bed.api.delete(SECRET, bed.namespace, "a")
     assert (await bed.applier.sync(bed.owner, desired=desired, live=[])).written == 1
-    assert [(repair.name, repair.fields, repair.times) for repair in bed.repairs] == [("a", (), 1)]
+    assert [
+        (repair.body["metadata"]["name"], repair.fields, repair.times) for repair in bed.repairs
+    ] == [("a", (), 1)]
     assert await bed.get("a") is not None
 
 

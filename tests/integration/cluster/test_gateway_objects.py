@@ -174,7 +174,7 @@ async def test_drift_of_a_gateway_is_repaired(api: Api, namespace: str) -> None:
     await api.patch(NETWORK_POLICY, namespace, name, {"spec": {"ingress": [{}]}})
     repairs: list[Repair] = []
     assert (await sync(api, service, repairs=repairs)).written == 2
-    assert {(repair.kind, repair.fields) for repair in repairs} == {
+    assert {(repair.body["kind"], repair.fields) for repair in repairs} == {
         ("NetworkPolicy", ("spec.ingress",)),
         ("StatefulSet", ("spec.replicas",)),
     }

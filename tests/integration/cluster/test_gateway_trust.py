@@ -165,7 +165,7 @@ async def test_a_certificate_is_made_renewed_and_repaired(api: Api, namespace: s
     await spoil(api, namespace)
     await leader.reconcile(service)
     assert await leader.serving() == first
-    assert [repair.name for repair in leader.repairs] == [f"pillion-{NAME}-tls"]
+    assert [repair.body["metadata"]["name"] for repair in leader.repairs] == [f"pillion-{NAME}-tls"]
 
     # A key that others may have is deleted, and never comes back.
     await api.delete(SECRET, namespace, f"pillion-{NAME}-tls")
