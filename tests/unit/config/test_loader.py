@@ -569,7 +569,7 @@ def test_a_problem_names_file_line_resource_field_value_and_remedy(tmp_path: Pat
     )
     assert str(only_problem(tmp_path)) == (
         "a.yaml:8: ListenerDestination/ops: spec.timeoutSeconds: is not within 1 to 3,600 "
-        "(value 0). Write a number within it."
+        "(value 0). Write a number in this range."
     )
 
 

@@ -116,7 +116,7 @@ def test_a_field_of_another_place_has_it_named(
 def test_a_tab_is_named_with_its_line(tmp_path: Path, text: str, line: int) -> None:
     problem = only(yaml(tmp_path, DESTINATION + text))
     assert (problem.line, problem.remedy) == (line, "Indent with spaces.")
-    assert problem.message == "is not YAML: a tab stands where spaces belong"
+    assert problem.message == "is not YAML: indentation contains a tab"
 
 
 def test_json_may_be_indented_with_tabs(tmp_path: Path) -> None:
