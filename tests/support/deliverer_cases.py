@@ -89,7 +89,7 @@ DELIVERER_CASES = (
     ),
     _expression(
         "values",
-        "is there",
+        "is set, but Exists and DoesNotExist take no values",
         {"key": "app", "operator": "DoesNotExist", "values": ["web"]},
         {"key": "app", "operator": "DoesNotExist", "values": []},
     ),
