@@ -96,9 +96,10 @@ class Timers:
 
     def _fire(self, now: float, *, limit: int = sys.maxsize) -> None:
         """Make the calls that are due at ``now``, earliest first, ``limit`` at most. What they
-        arm is left for the next time."""
+        arm is left for the next time. Cancelled timers before the first that is left are dropped.
+        """
         heap, timers = self._heap, list[Timer]()
-        while heap and heap[0][0] <= now and len(timers) < limit:
+        while heap and (heap[0][2].callback is None or (heap[0][0] <= now and len(timers) < limit)):
             timer = heapq.heappop(heap)[2]
             if timer.callback is not None:
                 timers.append(timer)
@@ -137,9 +138,12 @@ class LoopTimers(Timers):
         self._armed = self._loop.call_at(due, self._wake)
 
     def _wake(self) -> None:
-        self._armed, self._wakes_at = None, math.inf
-        # The loop's resolution lets a handle run a little early; what is due within it is due.
-        self._fire(self._clock() + 0.0005, limit=TIMERS_PER_TURN)
-        following = self.next_due()
-        if following is not None:
-            self._arm(following)
+        # Armed once, below, whatever the calls add.
+        self._armed, self._wakes_at = None, -math.inf
+        try:
+            # The loop's resolution lets a handle run a little early; what is due within it is due.
+            self._fire(self._clock() + 0.0005, limit=TIMERS_PER_TURN)
+        finally:
+            self._wakes_at = math.inf
+            if self._heap:
+                self._arm(self._heap[0][0])

@@ -110,8 +110,6 @@ class Compaction:
         """Begin to remove the oldest segment, where that is due and not under way."""
         if self._segment is not None or self._is_closed or self._log.error is not None:
             return
-        if len(self._log.segments) < 2:
-            return
         oldest = self._log.oldest
         if oldest is None or not self._is_due(oldest):
             return

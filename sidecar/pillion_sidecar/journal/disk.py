@@ -203,6 +203,8 @@ class DiskJournal:
         self._log = Log(
             tail=tail,
             worker=worker,
+            clock=clock,
+            offset=recovery.offset,
             call_soon=call_soon,
             timers=timers,
             settings=settings,
@@ -416,7 +418,8 @@ class DiskJournal:
             self._owner.committed(batch.last_id)
         for done in batch.barriers:
             done()
-        self._compaction.consider()
+        if len(self._log.segments) > 1:
+            self._compaction.consider()
 
     def failed(self, error: OSError) -> None:
         self._log.stop(error)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from pillion_sidecar.clock import Timer, Timers
+from pillion_sidecar.clock import Clock, Timer, Timers
 from pillion_sidecar.journal.files import is_full
 from pillion_sidecar.journal.limits import MARGIN, MAXIMUM_WAITING, MIB, JournalSettings
 from pillion_sidecar.journal.records import COMMIT, FRAME, encode_commit
@@ -68,9 +68,6 @@ class Keeper(Protocol):
     def opening(self, number: int, commit: int) -> bytes:
         """Return the header and the snapshot of a new segment."""
 
-    def time(self) -> float:
-        """Return the journal time."""
-
     def opened(self) -> None:
         """A segment is begun on disk, and the one before it complete."""
 
@@ -89,6 +86,8 @@ class Log:
         *,
         tail: SegmentWriter,
         worker: Worker,
+        clock: Clock,
+        offset: float,
         call_soon: Callable[[Callable[[], None]], object],
         timers: Timers,
         settings: JournalSettings,
@@ -98,10 +97,12 @@ class Log:
         commit: int,
         spare: int,
     ) -> None:
-        """``commit``: the number of the last one; ``spare``: bytes reserved for the first segment,
-        0 where the disk is full."""
+        """``offset``: journal time less ``Clock.monotonic()``; ``commit``: the number of the last
+        one; ``spare``: bytes reserved for the first segment, 0 where the disk is full."""
         self._tail = tail
         self._worker = worker
+        self._clock = clock
+        self._offset = offset
         self._call_soon = call_soon
         self._timers = timers
         self._settings = settings
@@ -123,6 +124,8 @@ class Log:
         self._start = self.end = self._base = 0
         self._queue: deque[Batch | SegmentHeaderWrite] = deque()
         self._is_writing = self._is_scheduled = self._is_blocked = False
+        # Whether there may be something to gather that no flush has taken.
+        self._is_due = False
         # Whether the current segment is not on disk yet.
         self._is_opening = False
         self._age: Timer | None = None
@@ -215,14 +218,10 @@ class Log:
         """Write what was gathered, now or after the write that is under way."""
         self._is_scheduled = False
         if self._is_writing or self._is_blocked or self.error is not None:
+            self._is_due = True
             return
         if not self._queue:
-            trailing = self._keeper.trailing()
-            if self._parts or trailing:
-                self._gather(trailing)
-            # Only here: between two calls of the other packages, so that the snapshot says of them
-            # what the records before it say, and no more.
-            self._roll()
+            self._gather()
         if self._queue:
             self._is_writing = True
             one = self._queue[0]
@@ -233,27 +232,38 @@ class Log:
                 opening = partial(self._tail.begin, one.number, one.data, one.sealed_at)
                 self._worker.submit(opening, partial(self._opened, one), self._not_written)
 
-    def _gather(self, trailing: list[bytes]) -> None:
-        if self.current is None:
+    def _gather(self) -> None:
+        self._is_due = False
+        trailing = self._keeper.trailing()
+        if self._parts or trailing:
+            if self.current is None:
+                self._begin()
+            assert self.current is not None
+            self._commit += 1
+            commit = encode_commit(self._commit, self._clock.monotonic() + self._offset)
+            data = b"".join((commit, *self._parts, *trailing))
+            batch = Batch(
+                number=self.current.number,
+                offset=self._start,
+                data=data,
+                last_id=self._keeper.last_id,
+                barriers=self._barriers,
+            )
+            self._queue.append(batch)
+            self._parts, self._barriers = [], []
+            self._start += len(data)
+            self.end = self._start + COMMIT_SIZE
+            self.current.size = self._start
+            self.total += len(data)
+            self.appended_bytes += len(data)
+        # Without room for the next segment, this one grows on.
+        if self.current is None or self._is_opening or not self.room.spare:
+            return
+        # Only here: between two calls of the other packages, so that the snapshot says of them what
+        # the records before it say, and no more.
+        held = self._start - self.current.overhead
+        if held >= self._roll_at or (self._is_old and held > 0):
             self._begin()
-        assert self.current is not None
-        self._commit += 1
-        commit = encode_commit(self._commit, self._keeper.time())
-        data = b"".join((commit, *self._parts, *trailing))
-        batch = Batch(
-            number=self.current.number,
-            offset=self._start,
-            data=data,
-            last_id=self._keeper.last_id,
-            barriers=self._barriers,
-        )
-        self._queue.append(batch)
-        self._parts, self._barriers = [], []
-        self._start += len(data)
-        self.end = self._start + COMMIT_SIZE
-        self.current.size = self._start
-        self.total += len(data)
-        self.appended_bytes += len(data)
 
     def _written(self, batch: Batch, written: Written) -> None:
         self._queue.popleft()
@@ -263,7 +273,8 @@ class Log:
         if self.current is not None and batch.number == self.current.number:
             self.room.end = max(self.room.end, written.reserved)
         # The disk works on while those who waited are told.
-        self.flush()
+        if self._is_due or self._queue:
+            self.flush()
         self._reserve()
         self._keeper.committed(batch, written.seconds)
 
@@ -318,18 +329,9 @@ class Log:
         segment.live = 0
         self.room.retry()
 
-    def _roll(self) -> None:
-        current = self.current
-        if current is None or self._is_opening:
-            return
-        held = self._start - current.overhead
-        due = held >= self._roll_at or (self._is_old and held > 0)
-        # Without room for the next one, this one grows on.
-        if due and self.room.spare:
-            self._begin()
-
     def _roll_between(self) -> None:
-        if not self._parts and not self._queue:
+        # Else a flush is due already.
+        if not self._parts:
             self.flush()
 
     def _begin(self) -> None:
