@@ -34,9 +34,8 @@ from pillion_operator.leading import Leader
 from pillion_operator.resync import Resync
 from pillion_operator.settings import Address, OperatorSettings, WebhookSettings
 from pillion_operator.store import Store, key_of, version_of
-from pillion_operator.telemetry.health import WatchHealth
 from pillion_operator.telemetry.metrics import Family, Metrics
-from pillion_operator.telemetry.server import telemetry_app
+from pillion_operator.telemetry.server import WatchHealth, telemetry_app
 from pillion_operator.watching import WATCHED, watch
 from pillion_sidecar.connections import Connection, HTTPLog
 

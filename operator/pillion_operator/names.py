@@ -1,58 +1,58 @@
-"""The names under which the operator keeps things in a cluster: labels, annotations, objects."""
+"""Names of labels, annotations, files and objects in a cluster."""
 
-#: The field manager of everything that the operator applies.
+#: The operator's field manager.
 FIELD_MANAGER = "pillion-operator"
 
-#: Who reports an Event.
+#: The reporter of the operator's Events.
 EVENT_CONTROLLER = "pillion.dev/operator"
 
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 MANAGED_BY = "pillion"
-#: On a Secret with a configuration: the level of the schema that it is written in. Without it: 1.
+#: On a Secret with a configuration: the level of its schema; default: 1.
 LEVEL_ANNOTATION = "pillion.dev/schema-level"
-#: On everything that is made for an IndicationService: the service's name.
+#: On every object of an IndicationService: the service's name.
 SERVICE_LABEL = "pillion.dev/service"
-#: Written by users on pods: the name of a service, "true" for the one named default, or "false".
+#: On pods, by users: the name of a service, "true" for the one named default, or "false".
 INJECT_LABEL = "pillion.dev/inject"
-#: Written by users on pods, about the sidecar: ``cpu=100m,memory=256Mi``, and a level of its log.
+#: On pods, by users: resources of the sidecar (``cpu=100m,memory=256Mi``) and its log level.
 REQUESTS_ANNOTATION = "pillion.dev/requests"
 LIMITS_ANNOTATION = "pillion.dev/limits"
 LOG_LEVEL_ANNOTATION = "pillion.dev/log-level"
-#: On pods that have a deliverer, injected or a gateway's: the name of the service it serves.
+#: On pods with a deliverer, injected or a gateway's: the name of its service.
 DELIVERER_LABEL = "pillion.dev/deliverer"
-#: On a pod: the configuration revision that its deliverer is to load. Writing it makes the kubelet
-#: refresh the pod's volumes at once.
+#: On a pod: the configuration revision for its deliverer. Writing it makes the kubelet refresh the
+#: pod's volumes at once.
 REVISION_ANNOTATION = "pillion.dev/configuration-revision"
-#: On everything that is made for an IndicationService: a digest of its desired state.
+#: On every object of an IndicationService: a digest of its desired state.
 APPLIED_ANNOTATION = "pillion.dev/applied"
-#: The same: the installation of the operator that made it, by its namespace and Lease.
+#: On the same objects: the operator's installation, by its namespace and Lease.
 INSTALLATION_ANNOTATION = "pillion.dev/installation"
-#: In a rendered configuration, on an object that continues an earlier one: its own uid.
+#: In a rendered configuration, on an object that continues an earlier one: its actual uid.
 UID_ANNOTATION = "pillion.dev/uid"
-#: Holds a destination until its queues have been drained.
+#: Keeps a deleted destination until its queues are drained.
 DRAIN_FINALIZER = "pillion.dev/drain"
 
 #: The name of the deliverer's container, injected or a gateway's.
 CONTAINER = "pillion-deliverer"
-#: The volume with the rendered configuration, and where the container finds it.
+#: The volume with the rendered configuration, and its mount.
 CONFIGURATION_VOLUME = "pillion-configuration"
 CONFIGURATION_PATH = "/etc/pillion/configuration"
-#: The file there with the bearer token by which the operator may ask for /v1/queues.
+#: The file there with the operator's bearer token for /v1/queues.
 OPERATOR_TOKEN = "operator-token"
 
-#: The files there with the authorities of gateways, and, of a gateway, with the keys of publishers'
+#: The files there with the authorities of gateways and, for a gateway, with the keys of publishers'
 #: tokens.
 GATEWAY_CA = "gateway-ca.crt"
 TOKEN_KEYS = "token-keys.json"
 
-#: The volume with a sidecar's own token for gateways, where the container finds it, and the file.
+#: The volume with a sidecar's own token for gateways, its mount, and the file.
 TOKEN_VOLUME = "pillion-token"
 TOKEN_PATH = "/var/run/secrets/pillion"
 TOKEN = "token"
-#: Whom such tokens are for.
+#: The audience of these tokens.
 TOKEN_AUDIENCE = "pillion"
 
-#: The volume with a gateway's certificate, and where the container finds it.
+#: The volume with a gateway's certificate, and its mount.
 TLS_VOLUME = "pillion-tls"
 TLS_PATH = "/etc/pillion/tls"
 
@@ -63,7 +63,7 @@ DATA_VOLUME = "pillion-data"
 CONFIGURATION_TYPE = "pillion.dev/configuration"
 RENDERED = "rendered"
 
-#: The Secrets over which one configuration is spread, at most.
+#: Maximum Secrets of one configuration.
 CONFIGURATION_PARTS = 16
 
 

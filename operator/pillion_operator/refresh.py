@@ -1,7 +1,7 @@
-"""Has kubelets refresh the configuration of running pods at once, by an annotation on each.
+"""Annotates running pods, which makes their kubelets refresh the configuration at once.
 
-Without it a kubelet takes a changed Secret over at its own pace, a minute or more. Of a pod nothing
-else is ever written; the chart's ValidatingAdmissionPolicy holds the operator to that.
+Otherwise a kubelet refreshes a changed Secret after a minute or more. The operator writes nothing
+else to a pod; the chart's ValidatingAdmissionPolicy enforces that.
 """
 
 import logging
@@ -16,14 +16,14 @@ from pillion_operator.store import Key
 
 logger = logging.getLogger("pillion.operator")
 
-#: Pods that are annotated in a second, at most.
+#: Maximum pods annotated in a second.
 PER_SECOND = 50.0
-#: Pods of one namespace that wait to be annotated. Beyond it the kubelets' own pace must do.
+#: Maximum waiting pods of one namespace. Their kubelets refresh the others later.
 MOST_WAITING = 20_000
 
 
 class PodPoker:
-    """Annotates pods, one after the other and namespace by namespace, at a bounded pace."""
+    """Annotates pods one by one, the namespaces in turn, at a bounded rate."""
 
     def __init__(
         self,
@@ -33,17 +33,17 @@ class PodPoker:
         enabled: bool,
         done: Callable[[str], None],
     ) -> None:
-        """``done`` is told "done" or "failed" of each pod."""
+        """``done`` is called with "done" or "failed" for each pod."""
         self._api = api
         self._clock = clock
         self._enabled = enabled
         self._done = done
-        #: The revisions by pod, by namespace; the namespace whose turn it is comes first.
+        #: The revisions by namespace and pod; the next namespace comes first.
         self._waiting: OrderedDict[str, OrderedDict[Key, str]] = OrderedDict()
         self._bell = Bell()
 
     def poke(self, pods: Iterable[Key], revision: str) -> None:
-        """Have the pods annotated; where one waits already, with this revision instead."""
+        """Queue the pods; a waiting pod gets this revision instead."""
         if not self._enabled:
             return
         for pod in pods:
@@ -53,7 +53,6 @@ class PodPoker:
         self._bell.ring()
 
     async def run(self) -> None:
-        """Annotate until cancelled."""
         while True:
             await self._bell.heard()
             while self._waiting:
@@ -62,7 +61,7 @@ class PodPoker:
                     await self._clock.sleep(1.0 / PER_SECOND)
 
     def _next(self) -> tuple[Key, str]:
-        """A pod of each namespace in turn: one with thousands must not keep all others waiting."""
+        """Return the next pod, by namespaces in turn: a large one must not delay all others."""
         namespace, waiting = self._waiting.popitem(last=False)
         pod, revision = waiting.popitem(last=False)
         if waiting:

@@ -1,4 +1,4 @@
-"""What an operator is told on its command line, as opposed to by resources."""
+"""The operator's settings, from its command line."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,42 +11,41 @@ from pillion_sidecar.config.addresses import AddressPolicy
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to listen. Port 0: any free one."""
+    """An address to listen at. Port 0: any free one."""
 
     host: str
     port: int
 
 
 class SidecarPolicy(StrEnum):
-    """Which pods with a sidecar get a NetworkPolicy that opens the port of its telemetry.
+    """Which pods with a sidecar get a NetworkPolicy that opens the port of telemetry.
 
-    A pod that no other policy selects is closed by it to everything else.
+    It closes every other port of a pod that no other policy selects.
     """
 
     NONE = "None"
-    #: Those that Spark 4.2 and newer puts behind a policy of its own.
+    #: Executors, for which Spark 4.2 and newer has a policy of its own.
     SPARK_EXECUTORS = "SparkExecutors"
     ALL = "All"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings:
-    """The NetworkPolicies that are made for deliverers."""
+    """The NetworkPolicies of deliverers."""
 
     gateways: bool = True
     sidecars: SidecarPolicy = SidecarPolicy.NONE
-    #: Who reaches the telemetry of deliverers, as peers of a NetworkPolicy; empty: anybody in the
-    #: cluster.
+    #: The peers of a NetworkPolicy that may reach telemetry; empty: every pod of the cluster.
     telemetry_from: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelivererDefaults:
-    """What a deliverer's container is made of where its IndicationService does not say."""
+    """Defaults of a deliverer's container, for fields that its IndicationService leaves out."""
 
     image: str
     image_pull_policy: str | None = None
-    #: The Secrets with which it is pulled where neither the pod nor a gateway's template names any.
+    #: Image pull secrets, unless the pod or the gateway's template names any.
     pull_secrets: tuple[str, ...] = ()
     #: ``requests`` and ``limits``, as in a container.
     resources: Mapping[str, Any] = field(
@@ -55,25 +54,25 @@ class DelivererDefaults:
             "limits": {"memory": "384Mi"},
         }
     )
-    #: Which addresses destinations may lead to.
+    #: The addresses that destinations may have.
     addresses: AddressPolicy = field(default_factory=AddressPolicy)
     network: NetworkSettings = field(default_factory=NetworkSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSettings:
-    """The injecting webhook. Certificates are the operator's own unless a folder has them."""
+    """The injecting webhook. Its certificate is the operator's own, unless a folder is set."""
 
     address: Address = Address("0.0.0.0", 9443)
-    #: The Service by which the API server reaches it.
+    #: The Service that the API server calls.
     service: str = "pillion-webhook"
     #: The Secret, in the operator's namespace, with its own CA and certificate.
     secret: str = "pillion-webhook"
-    #: The MutatingWebhookConfiguration whose caBundle is kept up to date; None: somebody else does.
+    #: The MutatingWebhookConfiguration whose caBundle the operator writes; None: it writes none.
     configuration: str | None = "pillion-injector"
     #: A folder with tls.crt and tls.key, such as cert-manager's Secret mounted.
     certificates: Path | None = None
-    #: Names and addresses that its own certificate is made out to besides the Service's name.
+    #: Names and addresses of its own certificate besides the Service's name.
     hosts: tuple[str, ...] = ()
 
 
@@ -84,36 +83,35 @@ class OperatorSettings:
     deliverer: DelivererDefaults
     #: The namespaces to serve; empty: all of them.
     namespaces: tuple[str, ...] = ()
-    #: Of which namespaces the API server asks the webhook, as a label selector in the form that a
-    #: request takes; None: of all.
+    #: The namespaces for which the API server calls the webhook, as a label selector of a query;
+    #: None: all.
     namespace_selector: str | None = None
-    #: Where the operator itself lives: its Lease, its Secrets.
+    #: The operator's own namespace, with its Lease and Secrets.
     namespace: str = "pillion-system"
-    #: Who this process is among its replicas.
+    #: Identifies this process among its replicas.
     identity: str = "pillion-operator"
-    #: The Lease that makes one replica the leader; None: this process alone is there.
+    #: The Lease of the leader; None: there is one replica only.
     lease: str | None = "pillion-operator"
     #: The Secret, in the operator's namespace, from which deliverers' bearer tokens are derived.
     token_secret: str = "pillion-operator"
-    #: The Secret, in the operator's namespace, with the authority of gateways that is kept there.
+    #: The Secret, in the operator's namespace, that keeps the authority of gateways.
     gateway_secret: str = "pillion-gateways"
-    #: A Secret of somebody else's, in the same namespace, with the authority to take instead of
-    #: one of the operator's own (tls.crt, tls.key); None: its own.
+    #: A user's Secret in the same namespace (tls.crt, tls.key) with the authority to use; None: the
+    #: operator makes one.
     gateway_authority: str | None = None
     #: None: no injection.
     webhook: WebhookSettings | None = field(default_factory=WebhookSettings)
     telemetry: Address = Address("0.0.0.0", 8081)
-    #: Seconds between two looks at a deliverer's queues in calm, as long as deliverers are few.
+    #: Seconds between two polls of a deliverer's queues, when idle and with few deliverers.
     gather_interval: float = 10.0
-    #: Whether pods are annotated so that the kubelet refreshes their configuration at once.
+    #: Whether to annotate pods, so that the kubelet refreshes their configuration at once.
     poke: bool = True
-    #: Seconds from one listing of everything to the next, which finds what the watches have missed.
+    #: Seconds between two full listings, which find what the watches have missed.
     resync_interval: float = 300.0
     kubeconfig: Path | None = None
     context: str | None = None
 
     @property
     def installation(self) -> str:
-        """What tells this installation from others of the cluster; its replicas have the same, and
-        so has each life of one that elects no leader."""
+        """Identifies this installation in the cluster: the same for all replicas and restarts."""
         return f"{self.namespace}/{self.lease or self.token_secret}"

@@ -1,1 +1,1 @@
-"""The certificate authority, and all that it signs: the webhook's certificate and the gateways'."""
+"""The certificate authorities and the certificates of the webhook and of gateways."""

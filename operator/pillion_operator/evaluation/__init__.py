@@ -1,1 +1,1 @@
-"""What the resources of a namespace mean together. Pure: nothing here asks or writes anything."""
+"""The evaluation of the resources of a namespace. Pure: it reads no cluster and writes nothing."""

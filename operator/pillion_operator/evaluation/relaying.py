@@ -18,6 +18,7 @@ from pillion_operator.evaluation.references import (
     SERVICE,
     SUBSCRIPTION,
     References,
+    destination_ref,
     gateway_named,
     is_gateway,
     service_of,
@@ -137,14 +138,10 @@ def _leads_to(service: Key, subscription: Key, *, namespace: Namespace) -> set[s
     if body is None or is_gateway(body):
         return {service.name}
     delivers = service.name
-    if relays(body, namespace.body(DESTINATION, _destination(subscription, namespace))):
+    destination = destination_ref(namespace.body(SUBSCRIPTION, subscription.name) or {})
+    if relays(body, namespace.body(DESTINATION, destination)):
         delivers = gateway_named(body, GATEWAY_REF)
     return {delivers, gateway_named(body, HAND_OVER_TO)} - {""}
-
-
-def _destination(subscription: Key, namespace: Namespace) -> str:
-    spec = (namespace.body(SUBSCRIPTION, subscription.name) or {}).get("spec") or {}
-    return str((spec.get("destinationRef") or {}).get("name") or "")
 
 
 def _replicas(gateway_service: Object, namespace: Namespace) -> int:
@@ -152,12 +149,8 @@ def _replicas(gateway_service: Object, namespace: Namespace) -> int:
     return replicas_of(gateway_service, namespace.body(STATEFUL_SET.kind, name))
 
 
-def delivering_to(url: str, *, namespace: Namespace, references: References) -> set[str]:
-    """Return the services of a namespace that deliver to a URL through any destination."""
-    return set(_deliverers(url, namespace, references))
-
-
 def _deliverers(url: str, namespace: Namespace, references: References) -> Iterator[str]:
+    """Yield the services of a namespace that deliver to a URL through any destination."""
     for destination in references.at(namespace.name, url):
         for subscription in references.subscriptions_to(destination):
             body = namespace.body(SUBSCRIPTION, subscription.name)
@@ -176,7 +169,7 @@ def delivered_alone(
     body = namespace.body(SERVICE, service)
     if body is None or not is_gateway(body) or _replicas(body, namespace) != 1:
         return False
-    return delivering_to(url, namespace=namespace, references=references) <= {service}
+    return set(_deliverers(url, namespace, references)) <= {service}
 
 
 def shared_by(destination: Object, *, namespace: Namespace, references: References) -> list[str]:

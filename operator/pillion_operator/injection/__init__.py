@@ -1,1 +1,1 @@
-"""Pods get their deliverer: whose, what is added, the webhook, what it missed."""
+"""Injection of deliverers into pods: the decision, the patch, the webhook, and missed pods."""

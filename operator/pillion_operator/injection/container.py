@@ -27,29 +27,28 @@ from pillion_operator.names import (
 )
 from pillion_operator.settings import DelivererDefaults
 
-#: Where publishers find a deliverer, Prometheus and the kubelet its telemetry, and ``pillion``
-#: commands in the pod the administration of a gateway.
+#: Ports of intake, of telemetry (for Prometheus and the kubelet), and of a gateway's administration
+#: (for ``pillion`` commands in the pod).
 INTAKE_PORT = 8288
 TELEMETRY_PORT = 8289
 ADMINISTRATION_PORT = 8290
-#: What a PodMonitor names.
+#: Names of ports, for a PodMonitor.
 TELEMETRY_PORT_NAME = "pillion-metrics"
 INTAKE_PORT_NAME = "pillion-intake"
 
-#: Where the container finds the volume for its journal.
+#: The mount of the volume for the journal.
 DATA_PATH = "/var/lib/pillion"
 
-#: Seconds for which a sidecar's token for gateways is valid. The kubelet writes another one at four
-#: fifths of them.
+#: Lifetime of a sidecar's token for gateways, in seconds. The kubelet renews it after four fifths.
 TOKEN_SECONDS = 3600
 
-#: Seconds that a deliverer has to start before it is killed and started again.
+#: Seconds in which a deliverer must start before it is restarted.
 START_SECONDS = 60
-#: Seconds for which the preStop hook hastens delivery. SIGTERM waits for it.
+#: Timeout of the preStop hook that hastens delivery, in seconds. SIGTERM follows it.
 DRAIN_SECONDS = 5
-#: Seconds for which delivery goes on after SIGTERM where the service does not say.
+#: Default seconds of delivery after SIGTERM.
 SHUTDOWN_GRACE_SECONDS = 20
-#: Seconds for what comes after delivery: the last log lines, and the kubelet's own pace.
+#: Seconds after delivery, for the last log lines and the kubelet's own delay.
 STOP_MARGIN_SECONDS = 5
 
 
@@ -61,10 +60,10 @@ def deliverer_container(
     defaults: DelivererDefaults,
     gateway: bool = False,
 ) -> dict[str, Any]:
-    """The container that delivers for the IndicationService ``service`` of ``namespace``.
+    """Return the container that delivers for the IndicationService ``service`` of ``namespace``.
 
-    ``spec`` is the whole spec of that service; empty for one that is not there yet. The field
-    ``restartPolicy`` that makes an init container a sidecar is not in it.
+    ``spec`` is the whole spec of that service; empty if it does not exist yet. The container has no
+    ``restartPolicy``, which makes an init container a sidecar.
     """
     deliverer = _deliverer(spec)
     container: dict[str, Any] = {
@@ -72,7 +71,7 @@ def deliverer_container(
         "image": deliverer.get("image") or defaults.image,
         "args": _arguments(service, namespace=namespace, defaults=defaults, gateway=gateway),
         "ports": _ports(gateway=gateway),
-        # One or the other as a whole: a request from here over a limit from there makes no pod.
+        # Not merged: a request of one above a limit of the other would be refused.
         "resources": deliverer.get("resources") or dict(defaults.resources),
         "securityContext": _security_context(),
         "livenessProbe": _probe("/livez", period=10, failures=6),
@@ -88,16 +87,16 @@ def deliverer_container(
         container["imagePullPolicy"] = defaults.image_pull_policy
     if gateway:
         container["startupProbe"] = _probe("/startupz", period=1, failures=START_SECONDS)
-        # Nobody is to send to a gateway that would answer 503. A sidecar has no such probe: its
-        # readiness counts into that of the pod, and a configuration that is late must not keep an
+        # A gateway without a configuration answers 503, so it must get no traffic. A sidecar has no
+        # such probe: it is part of its pod's readiness, and a late configuration must not take the
         # application out of its Service.
         container["readinessProbe"] = _probe("/readyz", period=5, failures=3)
     return container
 
 
 def configuration_volume(service: str) -> dict[str, Any]:
-    """The volume with the rendered configuration. A pod's volumes are fixed when it is made, so it
-    names every Secret that there can be."""
+    """Return the volume with the rendered configuration. A pod's volumes cannot change, so it names
+    every possible Secret."""
     return {
         "name": CONFIGURATION_VOLUME,
         "projected": {
@@ -110,33 +109,33 @@ def configuration_volume(service: str) -> dict[str, Any]:
 
 
 def token_volume() -> dict[str, Any]:
-    """The volume with a sidecar's token for gateways: of the pod's own service account, and good
-    for nothing but that.
+    """Return the volume with a sidecar's token for gateways, of the pod's own service account. The
+    token has no other audience.
 
-    Every sidecar has it, whatever its service says now: a gateway may be named later. It is asked
-    for by name, so ``automountServiceAccountToken: false`` does not concern it.
+    Every sidecar has it, because its service may name a gateway later. The volume is explicit, so
+    ``automountServiceAccountToken: false`` does not affect it.
     """
     token = {"audience": TOKEN_AUDIENCE, "expirationSeconds": TOKEN_SECONDS, "path": TOKEN}
     return {"name": TOKEN_VOLUME, "projected": {"sources": [{"serviceAccountToken": token}]}}
 
 
 def tls_volume(service: str) -> dict[str, Any]:
-    """The volume with a gateway's certificate. One that is late keeps no gateway from delivering
-    what it has."""
+    """Return the volume with a gateway's certificate. It is optional: without it the gateway can
+    still deliver what it has."""
     return {"name": TLS_VOLUME, "secret": {"secretName": tls_secret(service), "optional": True}}
 
 
 def data_volume(spec: Object) -> dict[str, Any]:
-    """The volume for the journal of a deliverer that has no claim, by the ``spec`` of its service.
+    """Return the volume for the journal of a deliverer without a claim.
 
-    It is there whatever the service's durability: that may change, and a pod's volumes may not.
+    Every deliverer has it: the service's durability may change, and a pod's volumes cannot.
     """
     limit = (_deliverer(spec).get("storage") or {}).get("sizeLimit")
     return {"name": DATA_VOLUME, "emptyDir": {} if limit is None else {"sizeLimit": limit}}
 
 
 def termination_grace_seconds(spec: Object) -> int:
-    """Seconds that a pod needs from its deletion on, for its deliverer to end in peace."""
+    """Return the seconds from a pod's deletion that its deliverer needs to end."""
     grace = spec.get("shutdownGracePeriodSeconds")
     delivering = SHUTDOWN_GRACE_SECONDS if grace is None else int(grace)
     return DRAIN_SECONDS + delivering + STOP_MARGIN_SECONDS
@@ -165,7 +164,7 @@ def _arguments(
         arguments += ["--administration", f"127.0.0.1:{ADMINISTRATION_PORT}"]
     else:
         arguments += ["--intake", f"127.0.0.1:{INTAKE_PORT}"]
-        # The deliverer puts in the name of the gateway that a destination or its service names.
+        # The deliverer replaces {service} by the name of the gateway.
         named = gateway_name("{service}")
         arguments += ["--gateway", f"https://{named}.{namespace}.svc:{INTAKE_PORT}"]
         arguments += ["--gateway-ca", f"{CONFIGURATION_PATH}/{GATEWAY_CA}"]
@@ -181,14 +180,14 @@ def _arguments(
 def _lifecycle(*, gateway: bool) -> dict[str, Any]:
     port = ADMINISTRATION_PORT if gateway else INTAKE_PORT
     drain = ["pillion", "drain", "--best-effort", "--to", f"http://127.0.0.1:{port}"]
-    # Intake stays open until SIGTERM, when the application has ended: this only hastens.
+    # This only hastens delivery. Intake stays open until SIGTERM, after the end of the application.
     hooks: dict[str, Any] = {
         "preStop": {"exec": {"command": [*drain, "--timeout", str(DRAIN_SECONDS)]}}
     }
     if not gateway:
-        # A native sidecar holds the application back until it has started, so this depends on
+        # A native sidecar delays the application until it has started, so this hook depends on
         # nothing remote, not even on a configuration. A startup probe would take a second longer:
-        # the kubelet looks at containers and probes once a second each, out of step.
+        # the kubelet runs probes and checks containers in separate intervals of a second.
         wait = ["pillion", "wait", "--to", f"http://127.0.0.1:{TELEMETRY_PORT}"]
         hooks["postStart"] = {"exec": {"command": [*wait, "--timeout", str(START_SECONDS)]}}
     return hooks
@@ -202,7 +201,7 @@ def _ports(*, gateway: bool) -> list[dict[str, Any]]:
 
 
 def _security_context() -> dict[str, Any]:
-    """What the Pod Security Standards' restricted profile asks for, and a read-only root."""
+    """The restricted profile of the Pod Security Standards, and a read-only root."""
     return {
         "runAsNonRoot": True,
         "allowPrivilegeEscalation": False,

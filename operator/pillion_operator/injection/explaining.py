@@ -1,4 +1,4 @@
-"""Why a pod has no sidecar, by the rules of the webhook and by what it left behind. Pure."""
+"""Explains why a pod has no sidecar, by the rules of the webhook. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -36,30 +36,30 @@ _ANEW = "Delete the pod, so that its owner makes another."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """One rule, and what follows from it for a pod."""
+    """The rule that decides on a pod."""
 
-    #: ``NotSelected``; the same for the same rule.
+    #: A stable name, such as ``NotSelected``.
     rule: str
     message: str
-    #: What to do about it, as a sentence; empty where nothing is wrong.
+    #: A sentence; empty if nothing is wrong.
     remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What decides over the pods of a namespace."""
+    """Everything that decides on the pods of a namespace."""
 
     #: The IndicationServices of the pod's namespace.
     services: Sequence[Object]
-    #: The pod's Namespace; None where it may not be read.
+    #: The pod's Namespace; None if the user may not read it.
     namespace: Object | None
-    #: The MutatingWebhookConfigurations of the cluster; None where they may not be read.
+    #: The MutatingWebhookConfigurations of the cluster; None if the user may not read them.
     configurations: Sequence[Object] | None
     operator_namespace: str
 
 
 def explain(pod: Object, around: Surroundings) -> Explanation:
-    """By which rule ``pod``, as the API server shows it, has no sidecar, or that it has one."""
+    """Return the rule by which a stored pod has no sidecar, or ``HasOne``."""
     if has_deliverer(pod):
         service = labels_of(pod).get(DELIVERER_LABEL, "")
         return Explanation(rule="HasOne", message=f"It has a deliverer of the service {service}.")
@@ -82,7 +82,7 @@ def _left(reason: Reason, services: Iterable[Object]) -> Explanation:
         known = (
             f"Services with mode Sidecar are {', '.join(names[:10])}."
             if names
-            else ("The namespace has no service with mode Sidecar; make one.")
+            else "The namespace has no service with mode Sidecar; make one."
         )
         remedy = f'Add the label {INJECT_LABEL}: "true" or NAME to the pod\'s template. {known}'
     rule = "".join(word.capitalize() for word in reason.name.split("_"))
@@ -111,7 +111,7 @@ def _operator_namespace(webhooks: Sequence[Object] | None, around: Surroundings)
 def _let_through(
     webhooks: Sequence[Object] | None, pod: Object, around: Surroundings
 ) -> Explanation | None:
-    """What keeps the API server from asking the webhook; None where nothing known does."""
+    """Return why the API server does not call the webhook; None if no reason is known."""
     if webhooks is None:
         return None
     if not webhooks:

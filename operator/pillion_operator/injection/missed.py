@@ -9,13 +9,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
 
 from prometheus_client import Counter, Gauge
 
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import FAILURES, Api, ApiError, Conflict, NotFound
 from pillion_operator.cluster.types import NAMESPACE, POD, Object
+from pillion_operator.events import EventRecorder
 from pillion_operator.injection.decision import (
     SPARK_ROLE_LABEL,
     Inject,
@@ -246,13 +246,6 @@ def _eviction(pod: MissedPod) -> dict[str, object]:
     }
 
 
-class Recorder(Protocol):
-    """Publishes Kubernetes Events."""
-
-    def publish(self, regarding: Object, *, type: str, reason: str, note: str, action: str) -> None:
-        """Publish one about an object, sooner or later; never blocks and never fails."""
-
-
 class MissedInjections:
     """The missed pods of the last search. Only the leader searches."""
 
@@ -264,7 +257,7 @@ class MissedInjections:
         namespaces: Sequence[str],
         operator_namespace: str,
         clock: Clock,
-        recorder: Recorder,
+        recorder: EventRecorder,
         changed: Callable[[Key], None],
         gauge: Gauge,
         evictions: Evictions,

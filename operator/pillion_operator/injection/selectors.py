@@ -1,4 +1,4 @@
-"""Label selectors: whether they select a pod's labels, and how the API server is asked by them."""
+"""Label selectors: matching, comparing, and rendering as a query of the API server. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -8,8 +8,8 @@ from pillion_operator.cluster.types import Object
 def selects(selector: Object | None, labels: Mapping[str, str]) -> bool:
     """Whether a LabelSelector selects ``labels``.
 
-    An absent or empty one selects nothing: the schema refuses it, and to give every pod a sidecar
-    takes more than forgetting a line. So does one with an operator that is not known.
+    An absent or empty selector selects nothing, unlike in Kubernetes: a forgotten line must not
+    inject every pod. So does a selector with an unknown operator.
     """
     if not selector:
         return False
@@ -38,7 +38,7 @@ def _holds(expression: Object, labels: Mapping[str, str]) -> bool:
 
 
 def rendered(selector: Object | None) -> str | None:
-    """The selector as the text of a ``labelSelector`` query; None where it selects nothing."""
+    """Return the text of a ``labelSelector`` query; None if the selector selects nothing."""
     if not selector:
         return None
     parts = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
@@ -61,14 +61,14 @@ def _rendered(expression: Object) -> str | None:
 
 
 def covers(wide: Object, narrow: Object) -> bool:
-    """Whether ``wide`` selects every pod that ``narrow`` can select, of which there may be some."""
+    """Whether ``wide`` selects every pod that ``narrow`` selects, and ``narrow`` can select any."""
     wanted = _requirements(wide)
     known: dict[str, list[_Requirement]] = {}
     for requirement in _requirements(narrow):
         known.setdefault(requirement[0], []).append(requirement)
     if any(_allowed(requirements) == frozenset() for requirements in known.values()):
         return False
-    # One without any requirement selects nothing.
+    # A selector without requirements selects nothing.
     return bool(wanted and known) and all(_implied(one, known.get(one[0], ())) for one in wanted)
 
 
@@ -88,13 +88,13 @@ def _requirements(selector: Object) -> list[_Requirement]:
 
 
 def _allowed(requirements: Iterable[_Requirement]) -> frozenset[str] | None:
-    """The values that a label may have; None: any."""
+    """Return the values that a label may have; None: any."""
     sets = [values for _, operator, values in requirements if operator == "In"]
     return frozenset.intersection(*sets) if sets else None
 
 
 def _implied(requirement: _Requirement, known: Sequence[_Requirement]) -> bool:
-    """Whether what is known of a label says that the requirement holds."""
+    """Whether the known requirements on a label imply this one."""
     _, operator, values = requirement
     allowed, operators = _allowed(known), {one[1] for one in known}
     match operator:

@@ -15,11 +15,11 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             text = record.getMessage()
-        except Exception:  # noqa: BLE001 - a record that cannot be put together ends no watch
+        except Exception:  # noqa: BLE001 - a wrong record must not end a watch
             self.handleError(record)
             return
         if record.levelno == logging.ERROR and "will retry" in text:
-            # One request of many. A watch that does not come back fails the probe /livez.
+            # One failed request. A watch that does not recover fails the probe /livez.
             logger.warning("kopf: %s", text, extra={"event": "watch-retried"})
         else:
             trace = record.exc_info

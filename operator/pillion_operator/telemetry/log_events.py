@@ -1,8 +1,7 @@
-"""The events that the operator logs, under names that stay: scripts and alerts match on them.
+"""The events that the operator logs. Their names are stable: scripts and alerts match on them.
 
-Rooms write ``logger.warning("…", extra={"event": "drift-repaired", …})``. A test reads the sources
-and fails when one uses a name that is not here; ``docs/reference/operator-events.md`` is made from
-this table.
+Code writes ``logger.warning("…", extra={"event": "drift-repaired", …})``. A test finds names that
+are missing here; ``docs/reference/operator-events.md`` is generated from this table.
 """
 
 from dataclasses import dataclass
@@ -10,12 +9,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """What a log record with this name means."""
+    """The meaning of a log record with this name."""
 
     name: str
     level: str
     meaning: str
-    #: The fields that it has besides those of every record.
+    #: Its fields besides those of every record.
     fields: tuple[str, ...] = ()
 
 
@@ -23,8 +22,8 @@ _PROCESS = (
     LogEvent(
         "operator-waiting",
         "WARNING",
-        "The API server does not answer yet, or the definitions are not installed. It is looked "
-        "for again every two seconds.",
+        "The API server does not answer yet, or the definitions are not installed. The operator "
+        "tries again every two seconds.",
     ),
     LogEvent(
         "operator-started",
@@ -41,20 +40,20 @@ _PROCESS = (
     LogEvent(
         "watch-missed",
         "WARNING",
-        "A listing has found changes that no watch had brought. They are taken over.",
+        "A listing has found changes that no watch has reported. They are applied.",
         ("kind", "count"),
     ),
     LogEvent(
         "watch-retried",
         "WARNING",
-        "A request of a watch failed, and is made again. A watch that does not begin for ten "
+        "A request of a watch failed. It is tried again. A watch that does not begin for ten "
         "minutes fails the probe `/livez`.",
     ),
     LogEvent(
         "kopf-told",
         "WARNING",
-        "kopf, which watches the API server, has something else to tell; with `--log-level DEBUG` "
-        "all that it does.",
+        "Another message of kopf, which watches the API server; `--log-level DEBUG` shows all of "
+        "them.",
     ),
     LogEvent("leadership-acquired", "INFO", "This replica leads: it writes from now on."),
     LogEvent(
@@ -72,22 +71,22 @@ _PROCESS = (
     LogEvent(
         "definition-gone",
         "WARNING",
-        "A custom resource definition is absent or being deleted. Its objects are taken as they "
-        "were last seen.",
+        "A custom resource definition is absent or being deleted. Its objects are kept as last "
+        "seen.",
         ("kind",),
     ),
     LogEvent(
         "definition-back",
         "INFO",
-        "A custom resource definition is back. Objects that are missing five minutes later are "
-        "taken as deleted.",
+        "A custom resource definition is back. Objects that are still missing after five minutes "
+        "count as deleted.",
         ("kind",),
     ),
     LogEvent(
         "token-key-failed",
         "WARNING",
-        "The Secret with the key of deliverers' tokens cannot be read or made. Nothing is "
-        "reconciled until it can be.",
+        "The Secret with the key of deliverers' tokens cannot be read or created. Nothing is "
+        "reconciled until then.",
     ),
 )
 
@@ -109,8 +108,8 @@ _RECONCILING = (
     LogEvent(
         "failure-untold",
         "WARNING",
-        "The status of an object could not say that its reconcile failed. It is tried again with "
-        "the reconcile.",
+        "A failed reconcile could not be written to the status of the object. It is tried again "
+        "with the reconcile.",
         ("object",),
     ),
     LogEvent(
@@ -123,20 +122,20 @@ _RECONCILING = (
     LogEvent(
         "drift-repaired",
         "WARNING",
-        "Somebody has changed or deleted an object of the operator's, and it is as it was.",
+        "Somebody has changed or deleted an object of the operator. It is restored.",
         ("kind", "times"),
     ),
     LogEvent(
         "poke-failed",
         "WARNING",
-        "A pod could not be annotated. Its kubelet brings the configuration later by itself.",
+        "A pod could not be annotated. Its kubelet refreshes the configuration later.",
         ("namespace", "pod"),
     ),
     LogEvent(
         "deliverer-lost-pending",
         "WARNING",
-        "A deliverer has ended together with its volume while indications waited there: exactly as "
-        "many where it said so at its end, else as many as it was last seen to hold.",
+        "A deliverer has ended together with its volume, with pending indications. `exact`: their "
+        "number is the deliverer's own at its end, not the last one that the operator has read.",
         ("namespace", "service", "pod", "pending", "exact"),
     ),
     LogEvent("event-dropped", "INFO", "A Kubernetes Event could not be published."),
@@ -146,7 +145,7 @@ _INJECTION = (
     LogEvent(
         "bad-review",
         "WARNING",
-        "Somebody has asked the webhook what is no question about a pod. It was answered 400.",
+        "A request to the webhook is no valid review. The answer was 400.",
     ),
     LogEvent(
         "missed-search-failed",
@@ -159,7 +158,7 @@ _INJECTION = (
         "INFO or WARNING",
         "A pod was not evicted: INFO where a disruption budget forbids it. It is tried again.",
     ),
-    LogEvent("certificate-renewed", "INFO", "The webhook's CA or certificate was made anew."),
+    LogEvent("certificate-renewed", "INFO", "The webhook's CA or certificate was renewed."),
     LogEvent(
         "certificate-failed",
         "WARNING",
@@ -169,26 +168,26 @@ _INJECTION = (
         "certificate-unattended",
         "WARNING",
         "For a minute this replica has had no certificate that the API server trusts, and the "
-        "leader has not seen to it: it may run with other values of the chart. This replica makes "
-        "the certificate and writes caBundle, though it does not lead.",
+        "leader has made none: it may run with other values of the chart. This replica makes the "
+        "certificate and writes caBundle without leading.",
     ),
     LogEvent(
         "bad-certificate",
         "WARNING",
-        "The Secret with the webhook's certificate holds something else. The leader makes a new "
+        "The Secret with the webhook's certificate has no valid content. The leader makes a new "
         "one.",
     ),
     LogEvent(
         "validation-untrusted",
         "INFO",
         "caBundle of the ValidatingWebhookConfiguration could not be read or written. Resources "
-        "are not judged as they are applied; conditions say what is wrong. It is tried again.",
+        "are not validated when they are applied; conditions show problems. It is tried again.",
     ),
     LogEvent(
         "no-webhook-configuration",
         "WARNING",
-        "The MutatingWebhookConfiguration is not there, so the API server asks nobody and nothing "
-        "is injected.",
+        "The MutatingWebhookConfiguration does not exist, so the API server does not call the "
+        "webhook and nothing is injected.",
     ),
 )
 
@@ -196,13 +195,13 @@ _GATEWAYS = (
     LogEvent(
         "gateway-authority-changed",
         "INFO",
-        "The authority of gateways is known, at the start of a leader or after a renewal.",
+        "The authority of gateways is in use, at the start of a leader or after a renewal.",
     ),
     LogEvent(
         "gateway-authority-replaced",
         "WARNING",
-        "Somebody has deleted the Secret with the authority of gateways, and so given it up. "
-        "Another one takes its place.",
+        "Somebody has deleted the Secret with the authority of gateways. Another authority "
+        "replaces it.",
     ),
     LogEvent(
         "gateway-certificate-replaced",
@@ -214,19 +213,19 @@ _GATEWAYS = (
     LogEvent(
         "gateway-authority-failed",
         "WARNING",
-        "The authority of gateways could not be read, renewed or taken from the Secret that was "
-        "named. Gateways keep their certificates; it is tried again.",
+        "The authority of gateways could not be read, renewed or taken from the named Secret. "
+        "Gateways keep their certificates; it is tried again.",
     ),
     LogEvent(
         "bad-gateway-authority",
         "WARNING",
-        "The Secret with the authority of gateways holds something else. It is written anew.",
+        "The Secret with the authority of gateways has no valid content. It is written anew.",
     ),
     LogEvent(
         "token-keys-failed",
         "WARNING",
-        "The API server does not say with which keys service-account tokens are verified. Gateways "
-        "go on with those that they have; it is tried again.",
+        "The API server did not return the keys that verify service-account tokens. Gateways keep "
+        "the current ones; it is tried again.",
     ),
 )
 

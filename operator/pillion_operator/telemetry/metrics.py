@@ -1,6 +1,6 @@
 """The operator's metrics, each under ``pillion_operator_``.
 
-Gauges that another room knows are read when Prometheus asks, so nothing is counted twice.
+Gauges of other packages are read at each scrape, so nothing is counted twice.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,12 +14,12 @@ Family = CounterMetricFamily | GaugeMetricFamily
 
 
 class Result(StrEnum):
-    """How a reconcile ended."""
+    """The result of a reconcile."""
 
     SUCCESS = "success"
-    #: The API server refused or could not be reached; it is tried again.
+    #: The API server refused a request or was unreachable; it is tried again.
     RETRY = "retry"
-    #: An error that nobody has foreseen; it is logged with its trace and tried again.
+    #: An internal error; it is logged with its trace and tried again.
     FAILED = "failed"
 
 
@@ -33,7 +33,7 @@ class Metrics:
         self._gauge("info", "The operator's version; always 1.", "version").labels(version).set(1)
 
     def read(self, families: Callable[[], Iterator[Family]]) -> None:
-        """Have more families read whenever Prometheus asks."""
+        """Read more families at each scrape."""
         self.registry.register(_Reader(families))
 
     def _add_reconciling(self) -> None:
@@ -154,7 +154,7 @@ class Metrics:
 
 
 def _begin(counter: Counter, *values: str) -> None:
-    """A counter that first appears with 1 hides its first event from ``increase()``."""
+    """Start series at 0, because ``increase()`` misses the first event of one that starts at 1."""
     for value in values:
         counter.labels(value)
 
@@ -164,7 +164,7 @@ class _Reader(Collector):
         self._families = families
 
     def describe(self) -> Iterator[Family]:
-        """Nothing: asking for the families once only to learn their names would be in vain."""
+        """Return nothing: the names are not needed before a scrape."""
         return iter(())
 
     def collect(self) -> Iterator[Family]:

@@ -1,7 +1,7 @@
-"""The listener for Prometheus and for the kubelet's probes."""
+"""The HTTP server for Prometheus and for the kubelet's probes."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from aiohttp import web
@@ -12,20 +12,51 @@ from prometheus_client import (
     generate_latest,
 )
 
-#: Says what is wrong, or None where nothing is.
+from pillion_operator.watching import SERVER_TIMEOUT
+
+#: Returns a problem, or None.
 Check: TypeAlias = Callable[[], str | None]
+#: Seconds without an attempt to watch a kind after which its watch has stalled. The API server ends
+#: each watch after SERVER_TIMEOUT, so a live one begins anew more often than that.
+STALLED_AFTER = 2.0 * SERVER_TIMEOUT
+
+
+class WatchHealth:
+    """Liveness: when each watch last began.
+
+    An unreachable API server is no reason for a restart, because watches are tried again.
+    """
+
+    def __init__(self, kinds: Iterable[str], *, monotonic: Callable[[], float]) -> None:
+        """``kinds`` are plural names; each has ``STALLED_AFTER`` from now to begin."""
+        self._monotonic = monotonic
+        self._began = dict.fromkeys(kinds, monotonic())
+
+    def began(self, kind: str) -> None:
+        self._began[kind] = self._monotonic()
+
+    def stalled(self) -> dict[str, bool]:
+        """Return by kind whether its watch has stalled."""
+        now = self._monotonic()
+        return {kind: now - at > STALLED_AFTER for kind, at in self._began.items()}
+
+    def problem(self) -> str | None:
+        stalled = sorted(kind for kind, yes in self.stalled().items() if yes)
+        if not stalled:
+            return None
+        return f"no watch of {', '.join(stalled)} has begun for {STALLED_AFTER:.0f} s"
 
 
 def telemetry_app(
     registry: CollectorRegistry, *, alive: Mapping[str, Check], ready: Mapping[str, Check]
 ) -> web.Application:
-    """The application for ``/metrics``, ``/livez``, ``/readyz`` and ``/startupz``."""
+    """Return the application with ``/metrics``, ``/livez``, ``/readyz`` and ``/startupz``."""
 
     process = CollectorRegistry()
     ProcessCollector(registry=process)
 
     async def metrics(_request: web.Request) -> web.Response:
-        # That reads /proc. The other reads what the event loop changes, so it stays there.
+        # This one reads /proc; the other one reads state of the event loop, so it stays there.
         text = await asyncio.to_thread(generate_latest, process)
         text += generate_latest(registry)
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -22,7 +22,7 @@ from pillion_operator.status.conditions import OUR_TYPES
 from pillion_operator.status.delivery import FULL, FULL_NO_MORE, LEAST_AGE
 from pillion_operator.status.subscription import State
 from pillion_operator.store import MOST_SECRET
-from pillion_operator.telemetry.health import STALLED_AFTER
+from pillion_operator.telemetry.server import STALLED_AFTER
 from pillion_operator.watching import SERVER_TIMEOUT
 from support.house import ROOT
 from support.manual import codes, table, text_of

@@ -1,10 +1,11 @@
 """The search for pods that were missed."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from pillion_operator.cluster.api import ApiError
+from pillion_operator.events import EventRecorder
 from pillion_operator.injection.missed import (
     ASKING,
     INTERVAL,
@@ -39,7 +40,7 @@ class Bench:
             operator_namespace=OPERATOR_NAMESPACE,
             namespace_selector=selector_of_namespaces,
             clock=self.clock,
-            recorder=self,
+            recorder=cast(EventRecorder, self),
             changed=self.changed.append,
             gauge=self.metrics.missed_injections,
             evictions=Evictions(api=self.api, clock=self.clock, evictions=self.metrics.evictions),
