@@ -9,7 +9,7 @@ from functools import partial
 from prometheus_client.core import GaugeMetricFamily
 
 from pillion_cim.schema import load_schema
-from pillion_operator.certificates.gateway_ca import GatewayAuthority
+from pillion_operator.certificates.gateways import GatewayAuthority
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import FAILURES, Api, ApiError
 from pillion_operator.cluster.applier import Applier, Repair

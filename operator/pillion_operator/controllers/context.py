@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pillion_operator.certificates.gateway_ca import GatewayAuthority
+from pillion_operator.certificates.gateways import GatewayAuthority
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import Api
 from pillion_operator.cluster.applier import Applier

@@ -5,18 +5,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
+from pillion_operator.certificates.gateways import ServingCertificates, Trust, standing
 from pillion_operator.cluster.api import FAILURES, ApiError
 from pillion_operator.cluster.applier import Applied
 from pillion_operator.cluster.scaling import scaler
 from pillion_operator.cluster.types import STATEFUL_SET, Object
 from pillion_operator.controllers.context import Context
-from pillion_operator.controllers.gateway_serving import ServingCertificates
 from pillion_operator.controllers.readiness import level_known
 from pillion_operator.controllers.relay_retention import Lingering
 from pillion_operator.controllers.states import ServiceState, status_of
 from pillion_operator.desired.configuration import operator_token
 from pillion_operator.desired.objects import desired_objects
-from pillion_operator.desired.trust import Trust, standing
 from pillion_operator.evaluation.lastgood import LastGood, filters_in
 from pillion_operator.evaluation.namespace import Namespace, being_deleted, draining
 from pillion_operator.evaluation.references import (
@@ -69,7 +68,9 @@ class Desired:
 class Wanted:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._certificates = ServingCertificates(context)
+        self._certificates = ServingCertificates(
+            authority=context.authority, clock=context.clock, recorder=context.recorder
+        )
 
     def of(
         self,

@@ -4,10 +4,10 @@ import hashlib
 import hmac
 import re
 
+from pillion_operator.certificates.gateways import NOTHING, Trust
 from pillion_operator.certificates.secret_store import encoded
 from pillion_operator.cluster.ownership import managed
 from pillion_operator.cluster.types import SECRET, Object
-from pillion_operator.desired.trust import NOTHING, Trust
 from pillion_operator.names import (
     CONFIGURATION_TYPE,
     GATEWAY_CA,

@@ -7,6 +7,7 @@ pods through their volume and restarts none.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pillion_operator.certificates.gateways import NOTHING, Trust, trust_objects
 from pillion_operator.cluster.ownership import labels_of, managed
 from pillion_operator.cluster.scaling import replicas_of
 from pillion_operator.cluster.types import (
@@ -25,7 +26,6 @@ from pillion_operator.desired.template import (
     volume_mounts,
 )
 from pillion_operator.desired.template import volumes as template_volumes
-from pillion_operator.desired.trust import NOTHING, Trust, trust_objects
 from pillion_operator.injection.container import (
     INTAKE_PORT,
     INTAKE_PORT_NAME,

@@ -17,13 +17,12 @@ from pillion_operator.certificates.authority import (
     must_be_signed,
     not_after,
 )
-from pillion_operator.certificates.gateway_ca import GatewayAuthority
+from pillion_operator.certificates.gateways import GatewayAuthority, hosts
 from pillion_operator.certificates.tls import KeyPair
 from pillion_operator.cluster.api import Api
 from pillion_operator.cluster.applier import Applied, Applier, Repair
 from pillion_operator.cluster.types import CONFIG_MAP, SECRET, SERVICE_ACCOUNT, Object, our_type
 from pillion_operator.controllers.service import Wanted
-from pillion_operator.desired.trust import hosts
 from pillion_operator.names import SERVICE_LABEL
 from pillion_operator.polling.token_keys import IssuerKeeper
 from pillion_operator.settings import OperatorSettings

@@ -18,7 +18,7 @@ from pillion_operator.certificates.authority import (
     new_ca,
     not_after,
 )
-from pillion_operator.certificates.gateway_ca import INTERVAL, RETRY, GatewayAuthority
+from pillion_operator.certificates.gateways import INTERVAL, RETRY, GatewayAuthority
 from pillion_operator.certificates.secret_store import decoded, encoded
 from pillion_operator.certificates.tls import KeyPair
 from pillion_operator.cluster.api import ApiError

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pillion_operator.certificates.authority import STEP
-from pillion_operator.certificates.gateway_ca import INTERVAL
+from pillion_operator.certificates.gateways import INTERVAL
 from support.operator_fakes import canonical, run_virtually
 from support.operator_world import World, quiet, settled
 

@@ -12,9 +12,8 @@ from pillion_operator.certificates.authority import (
     STEP,
     serving_certificate,
 )
-from pillion_operator.certificates.gateway_ca import INTERVAL
+from pillion_operator.certificates.gateways import INTERVAL, hosts
 from pillion_operator.certificates.secret_store import encoded
-from pillion_operator.desired.trust import hosts
 from pillion_operator.store import Key
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
 from support import operator_fakes

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from pillion_operator.certificates.gateways import MOST_PATIENCE
 from pillion_operator.cluster.api import ApiError
 from pillion_operator.cluster.issuer import KEYS_PATH
-from pillion_operator.controllers.gateway_serving import MOST_PATIENCE
 from pillion_operator.polling.token_keys import INTERVAL
 from pillion_operator.store import Key
 from support import operator_fakes
