@@ -1,7 +1,6 @@
 """The Spark data source "pillion" and the publish() helper.
 
-Spark finds ``DefaultSource`` here by itself where the package is installed; :func:`register` makes
-it known where it is not.
+Spark finds ``DefaultSource`` by itself if the package is installed; else call :func:`register`.
 """
 
 from pyspark_pillion.errors import ConfigurationError, PillionError, PublishError

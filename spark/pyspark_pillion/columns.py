@@ -21,7 +21,7 @@ ALERT_TYPES: Mapping[str, str] = {
     "CorrelatedIndications": "string[]",
 }
 
-#: Those that are strings.
+#: The properties that are strings.
 ALERT_STRINGS = frozenset(
     {
         "Description",
@@ -49,10 +49,7 @@ ALERT_CLASSES = frozenset({"CIM_AlertIndication", "CIM_AlertInstIndication"})
 def column_problems(
     schema: T.StructType, *, class_name: str, columns: Mapping[str, str]
 ) -> list[str]:
-    """Return what keeps rows of the schema from becoming indications; empty where nothing does.
-
-    ``columns`` maps column names to property names, where they differ.
-    """
+    """Return the problems of a schema. ``columns`` maps column names to property names."""
     names = schema.fieldNames()
     problems = [
         f"option columns names {column!r}, which the rows do not have"
@@ -93,7 +90,7 @@ def _repeated(names: Iterable[str]) -> list[str]:
 
 
 def property_problems(name: str, kind: T.DataType, *, class_name: str) -> list[str]:
-    """Return what keeps values of a Spark type from being values of the property."""
+    """Return why values of a Spark type cannot be values of the property."""
     unsupported = _unsupported(kind)
     if unsupported:
         return [f"{name} is {kind.simpleString()}: {unsupported}"]
@@ -106,7 +103,7 @@ def property_problems(name: str, kind: T.DataType, *, class_name: str) -> list[s
 
 
 def _unsupported(kind: T.DataType) -> str:
-    """Return the remedy where no CIM type holds such values; empty text where one does."""
+    """Return the remedy for a type without a CIM type; empty text if there is one."""
     if isinstance(kind, T.ArrayType):
         nested = isinstance(kind.elementType, T.ArrayType | T.TimestampType)
         remedy = "an array holds plain values" if nested else ""

@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 
 from pyspark_pillion.errors import PillionError, ProtocolError
 
-#: Why an indication that was accepted goes to no listener.
+#: Reasons why an accepted indication goes to no listener.
 UNREACHED = ("unrouted", "ended", "suppressed")
 
 
@@ -32,15 +32,14 @@ class Reply:
     body: bytes
 
     def retry_after(self) -> float:
-        """Seconds that the deliverer asks to be left alone; 0 where it does not say, or says it as
-        a date."""
+        """Return Retry-After in seconds; 0 without the header or for a date."""
         try:
             return max(0.0, float(self.headers.get("retry-after", "0")))
         except ValueError:
             return 0.0
 
     def document(self) -> Mapping[str, Any]:
-        """Return the JSON object in the body. Raises ProtocolError where there is none."""
+        """Return the JSON object in the body. Raises ProtocolError."""
         try:
             found = json.loads(self.body)
         except (ValueError, RecursionError):
@@ -61,7 +60,7 @@ def shortened(text: str, *, most: int = 160) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A line that was refused: its number in the request, whether only for now, and why."""
+    """A refused line, by its number in the request."""
 
     line: int
     status: int
@@ -71,29 +70,26 @@ class Refused:
 
     @property
     def for_now(self) -> bool:
-        """Whether the same line may be accepted later."""
+        """Whether the line may be accepted later."""
         return self.status == 429
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What became of the lines of one request. Lines from ``unread_from`` on were not read."""
+    """The outcome of the lines of one request. Lines from ``unread_from`` on were not read."""
 
     accepted: int
     duplicate: int
     refused: tuple[Refused, ...]
     unread_from: int
-    #: Of the accepted: lines that go to no listener, by reason.
+    #: Accepted lines that go to no listener, by reason.
     unreached: Mapping[str, int] = field(default_factory=dict)
-    #: The deliverer's name for what it knows of this publisher; "" with those of the first release.
+    #: The deliverer's instance of this publisher; "" with deliverers of the first release.
     instance: str = ""
 
 
 def read_accepted(reply: Reply, *, sent: int) -> Accepted:
-    """Read the answer to ``sent`` lines.
-
-    Raises ProtocolError where its numbers do not account for each line exactly once.
-    """
+    """Read the answer to ``sent`` lines. Raises ProtocolError unless it counts each line once."""
     document = reply.document()
     unread, refused = document.get("unreadFrom"), document.get("refused") or []
     if not isinstance(refused, list):
@@ -135,10 +131,10 @@ def _refused(item: Any) -> Refused:
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """How far a publisher's indications have come, over all destinations.
+    """The progress of a publisher's indications at all destinations.
 
-    ``discarded`` counts by (destination, reason), ``waiting`` what is pending by destination and,
-    whatever theirs, what duplicates wait for.
+    ``discarded`` counts by (destination, reason); ``waiting`` counts pending indications by
+    destination, and the originals of duplicates.
     """
 
     complete: bool
@@ -148,7 +144,7 @@ class Flushed:
 
 
 def read_flushed(reply: Reply) -> Flushed:
-    """Read the answer to a flush. Raises ProtocolError where it is none."""
+    """Read the answer to a flush. Raises ProtocolError."""
     document = reply.document()
     complete, destinations = document.get("complete"), document.get("destinations") or {}
     if not isinstance(complete, bool) or not isinstance(destinations, dict):
@@ -170,25 +166,25 @@ def read_flushed(reply: Reply) -> Flushed:
     return Flushed(complete, delivered, discarded, waiting)
 
 
-#: Bytes of a token's file that are read.
+#: Maximum size of a token file (bytes).
 LONGEST_TOKEN = 16 * 1024
 #: RFC 6750, 2.1. An error about any other header value would quote it.
 _TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
-#: The longest answer that is read: 10,000 refused lines take a fraction of it.
+#: Maximum size of an answer (bytes); 10,000 refused lines take 3 MB.
 LONGEST_ANSWER = 16 * 1024 * 1024
-#: What a request that may be repeated fails with: no connection, a broken one, or no answer.
+#: Failures after which a request may be repeated: no connection, a broken one, or no answer.
 FAILURES = (OSError, http.client.HTTPException)
 
 
 class Address(NamedTuple):
     host: str
     port: int
-    #: Whether it speaks TLS, as a gateway does.
+    #: Whether to use TLS, as for a gateway.
     encrypted: bool = False
 
 
 class AccessError(PillionError, OSError):
-    """The token or the CA file cannot be used. It is retried, since the files may be renewed."""
+    """The token or the CA file is not usable. Retried, since the files may be renewed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +193,7 @@ class Access:
     token_file: str | None = None
 
     def context(self) -> ssl.SSLContext:
-        """Return what a gateway's certificate is verified with. Raises AccessError."""
+        """Raises AccessError."""
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
         except ssl.SSLError:
@@ -225,7 +221,7 @@ class Deliverer:
     """A deliverer's intake. Not for use by several threads."""
 
     def __init__(self, address: Address, *, timeout: float, access: Access | None = None) -> None:
-        """Raises one of FAILURES where there is no usable CA file."""
+        """Raises one of FAILURES without a usable CA file."""
         self._access = access or Access()
         host, port = address.host, address.port
         if address.encrypted:
@@ -234,7 +230,7 @@ class Deliverer:
             )
         else:
             self._http = http.client.HTTPConnection(host, port, timeout=timeout)
-        #: How many connections have been made.
+        #: The number of connections made.
         self.connections = 0
 
     @property
@@ -255,10 +251,8 @@ class Deliverer:
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """Send a request and return its answer, whatever its status.
-
-        Raises one of FAILURES, after which the connection is closed, or ProtocolError where the
-        answer is longer than any deliverer's.
+        """Return the answer, of any status. Raises one of FAILURES or ProtocolError, and closes the
+        connection.
         """
         try:
             self.connect()
@@ -269,7 +263,7 @@ class Deliverer:
             raise
 
     def _exchange(self, target: str, body: bytes, headers: dict[str, str]) -> Reply:
-        # Who refuses a request (413, 503) may answer and close before it has been read.
+        # A refusal (413, 503) may come, and the connection end, before the request is read.
         with suppress(BrokenPipeError, ConnectionResetError):
             self._http.request("POST", target, body=body, headers=headers)
         answer = self._http.getresponse()

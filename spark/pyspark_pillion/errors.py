@@ -8,9 +8,9 @@ class PillionError(Exception):
 
 
 class ConfigurationError(PillionError, ValueError):
-    """Options, columns or a save mode that cannot work; raised on the driver, before any task.
+    """Invalid options, columns or save mode; raised on the driver, before any task.
 
-    ``problems`` has every problem that was found, each a sentence naming what, why and the remedy.
+    ``problems`` has a sentence for each problem, with the cause and the remedy.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
@@ -22,12 +22,12 @@ class ConfigurationError(PillionError, ValueError):
 
 
 class PublishError(PillionError):
-    """A task could not publish its rows. The task fails, and Spark may run it again: the deliverer
-    recognises accepted rows by their identity."""
+    """A task could not publish its rows. Spark may run it again: the deliverer recognises accepted
+    rows by their identity."""
 
 
 class DelivererUnavailableError(PublishError):
-    """The deliverer did not take a request within ``retrySeconds``."""
+    """The deliverer did not accept a request within ``retrySeconds``."""
 
 
 class RequestRefusedError(PublishError):
@@ -35,16 +35,15 @@ class RequestRefusedError(PublishError):
 
 
 class ProtocolError(PublishError):
-    """The answer is not one that a deliverer gives; nothing can be concluded from it."""
+    """The answer is not from a deliverer."""
 
 
 class InvalidIndicationsError(PublishError):
-    """Rows are no indications, and ``onInvalid`` is ``fail``."""
+    """Rows are not valid indications, and ``onInvalid`` is ``fail``."""
 
 
 class PublisherForgottenError(PublishError):
-    """The deliverer no longer knows this task attempt: it was restarted after it had accepted
-    rows, so their outcome is unknown."""
+    """The deliverer was restarted after it accepted rows, so their outcome is unknown."""
 
 
 class UndeliveredError(PublishError):

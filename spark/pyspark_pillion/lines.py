@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from pyspark_pillion.errors import PillionError
 
-#: Fields of a line that stand beside ``class`` and ``properties``; no CIM property is so named.
+#: Fields of a line beside ``class`` and ``properties``; no CIM property has such a name.
 ENVELOPE = ("source", "sourceNamespace", "group", "expires")
 
 #: The columns that hold whole lines.
@@ -25,8 +25,7 @@ LINE_COLUMNS = ("value", "indication")
 
 @dataclass(frozen=True, slots=True)
 class Invalid:
-    """A row that is no indication: its line, or what stands for it, why, and the property that is
-    to blame where one is."""
+    """A row that is not a valid indication; ``field`` is the invalid property, if it is known."""
 
     line: str
     reason: str
@@ -47,7 +46,7 @@ def line_column(names: Sequence[str]) -> str | None:
 
 
 def text_lines(batch: Any) -> Lines:
-    """Take lines as they are: ``batch`` has one string column of JSON objects."""
+    """Read lines from a batch with one string column of JSON objects."""
     column = batch.column(0)
     if not len(column):
         return Lines(column)
@@ -58,14 +57,14 @@ def text_lines(batch: Any) -> Lines:
 
 
 def _has_newline(column: Any) -> bool:
-    # Over the raw buffer: a search line by line costs twenty times as much. The buffer of a slice
-    # may hold a neighbour's newline; that costs time and no more.
+    # Over the raw buffer: a search line by line takes twenty times as long. The buffer of a slice
+    # may have a newline of other rows; that only costs time.
     data = column.buffers()[2]
     return data is not None and b"\n" in data.to_pybytes()
 
 
 def _normalised(texts: Sequence[str | None], kind: Any) -> Lines:
-    """Newlines between the tokens of JSON mean nothing, and none can be inside its strings."""
+    """Replace newlines: they are only white space between the tokens of JSON."""
     kept: list[str] = []
     invalid: list[Invalid] = []
     for text in texts:
@@ -82,9 +81,9 @@ class ValueRefusedError(PillionError, ValueError):
 
 
 def structured_lines(batch: Any, *, class_name: str, columns: Mapping[str, str]) -> Lines:
-    """Make lines of columns that are named, perhaps by way of ``columns``, as properties.
+    """Make lines of columns, which ``columns`` maps to property names where they differ.
 
-    Nulls are left out. A row with a NaN or an infinity is invalid: JSON has neither.
+    Nulls are omitted. A row with NaN or infinity is invalid: JSON has neither.
     """
     names = [columns.get(name, name) for name in batch.schema.names]
     values = [
@@ -147,7 +146,7 @@ def _rfc3339(column: Any) -> Any:
 
 
 def _utc(column: Any) -> Any:
-    # By way of the number, so that neither the session's zone nor a zone database matters.
+    # Through the number, so that the session's zone and a zone database do not matter.
     return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).cast(pa.timestamp("us"))
 
 
@@ -160,9 +159,9 @@ class Bounds:
 def requests(
     batches: Iterable[Lines], *, bounds: Bounds, invalid: Callable[[Sequence[Invalid]], None]
 ) -> Iterator[Any]:
-    """Yield arrays of lines, each within ``bounds`` unless a single line is longer, in order.
+    """Yield arrays of lines in order, within ``bounds`` unless a single line is longer.
 
-    Small batches are put together. No more than one batch and one request are held.
+    Small batches are joined. Memory holds at most one batch and one request.
     """
     held: list[Any] = []
     rows = 0
@@ -200,7 +199,7 @@ def halves(lines: Any, size: int) -> Iterator[Any]:
 
 
 def body_size(lines: Any) -> int:
-    """Return the length in bytes of the body that :func:`body` makes of the lines."""
+    """Return the size of :func:`body` (bytes)."""
     return int(pc.sum(pc.binary_length(lines)).as_py() or 0) + max(0, len(lines) - 1)
 
 

@@ -1,7 +1,6 @@
-"""The options of the data source, read once on the driver, before any task starts.
+"""The options of the data source, read once on the driver.
 
-Spark hands options over as text under lower-cased names, so names are compared without regard to
-case. All problems are reported at once.
+Spark passes lower-cased names, so case does not matter. All problems are reported at once.
 """
 
 import difflib
@@ -16,13 +15,13 @@ from pyspark_pillion.errors import ConfigurationError
 
 DEFAULT_URL = "http://127.0.0.1:8288"
 
-#: What Spark itself puts among the options of a writer, lower-cased.
+#: Options of a writer that Spark adds, in lower case.
 SPARKS_OWN = frozenset({"path", "paths", "queryname", "checkpointlocation"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """One save's or one query's settings. Times are seconds, sizes bytes."""
+    """The settings of one save or query. Times are seconds, sizes bytes."""
 
     source: str
     url: str | None = None
@@ -48,11 +47,7 @@ class Options:
         return Access(ca_file=self.ca_file, token_file=self.token_file)
 
     def address(self, environ: Mapping[str, str]) -> Address:
-        """Return where the deliverer is that a task with this environment speaks to.
-
-        Raises ConfigurationError where PILLION_URL is no deliverer's address, or it is not one for
-        what is shown there.
-        """
+        """Return the deliverer's address in this environment. Raises ConfigurationError."""
         try:
             found = split_url(self.url or environ.get("PILLION_URL") or DEFAULT_URL)
         except ValueError as error:
@@ -69,8 +64,7 @@ class Options:
 
 
 def split_url(url: str) -> Address:
-    """Return where ``http://HOST:PORT`` or ``https://HOST:PORT`` is. Raises ValueError saying what
-    is wrong."""
+    """Parse ``http://HOST:PORT`` or ``https://HOST:PORT``. Raises ValueError."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -153,7 +147,7 @@ def _absolute(text: str) -> str:
 
 
 def _mounted(text: str) -> str:
-    # Not quoted: the value may be the token itself.
+    # Not quoted: the value may be a token.
     if not os.path.isabs(text) or not text.isprintable():
         raise ValueError("is not an absolute path of a file that each executor can read")
     return text

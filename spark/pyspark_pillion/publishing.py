@@ -1,8 +1,8 @@
-"""``publish()``: columns to indications inside the JVM, the fast way.
+"""``publish()``: columns to indications inside the JVM.
 
-An indication's identity is the digest of its source, its class and the columns that the caller
-names: content, and nothing of how Spark happened to cut the rows up. Partitions, attempts and
-sequence differ between a first run and its replay, and whoever drops by those loses rows.
+The identity of an indication is the digest of its source, its class and the columns that the caller
+names. Partitions, attempts and row order differ between a run and its replay, so duplicates cannot
+be found by them.
 """
 
 import dataclasses
@@ -43,8 +43,8 @@ IDENTIFIER = "IndicationIdentifier"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What one batch came to. ``delivered`` and ``discarded`` count targets: a row with two
-    listeners counts twice, and a duplicate not at all, unless what it repeats was discarded.
+    """The counts of one batch. ``delivered`` and ``discarded`` count targets: a row with two
+    listeners counts twice, and a duplicate counts only if its original was discarded.
     ``discarded`` counts by ``DESTINATION: REASON``; ``unreached`` counts accepted rows that go to
     no listener, by ``unrouted``, ``ended`` and ``suppressed``."""
 
@@ -150,8 +150,8 @@ def _indications(
 def identifier(keys: Sequence[Column], *, source: str, class_name: str) -> Column:
     """Return the digest of a row's identity, as text.
 
-    What is digested is JSON, so a null differs from the text ``null``, and no two lists of values
-    run together to the same text. Keys count by position: renaming a column changes nothing.
+    The digest is of JSON, so a null differs from the text ``null``, and two lists of values never
+    have the same text. Keys count by position: renaming a column changes nothing.
     """
     fields = [F.lit(source).alias("source"), F.lit(class_name).alias("class")]
     fields += [key.alias(str(position)) for position, key in enumerate(keys)]

@@ -43,23 +43,22 @@ QUOTED = 5
 
 
 class Rejects(Protocol):
-    """Takes the invalid rows of one task attempt."""
+    """Receives the invalid rows of one task attempt."""
 
-    #: How many were taken.
     count: int
 
     def add(self, rows: Sequence[Invalid]) -> None:
-        """Take invalid rows, or raise InvalidIndicationsError."""
+        """May raise InvalidIndicationsError."""
 
     def keep(self) -> None:
-        """The attempt has succeeded: what was taken becomes visible."""
+        """Publish the rows, at the success of the attempt."""
 
     def drop(self) -> None:
-        """The attempt is over; what was not kept goes."""
+        """Delete rows that were not kept, at the end of the attempt."""
 
 
 class FailOnInvalid:
-    """Takes none: the first ones fail the task."""
+    """Fails the task at the first invalid rows."""
 
     count = 0
 
@@ -86,9 +85,9 @@ def _told(row: Invalid) -> str:
 
 
 class RejectsFile:
-    """Writes them to ``DIRECTORY/NAME.ndjson``, which appears complete or not at all.
+    """Writes ``DIRECTORY/NAME.ndjson`` atomically.
 
-    Each line is ``{"line", "reason", "field"}``, the first being the row's own text.
+    Each line is ``{"line", "reason", "field"}``, with the text of the row as ``line``.
     """
 
     def __init__(self, *, directory: str, name: str) -> None:
@@ -124,21 +123,19 @@ class RejectsFile:
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 10.0
-#: Between two polls of a flush, so that a deliverer that answers at once is not hammered.
+#: Seconds between two polls of a flush that is answered at once.
 POLL_PAUSE = 0.2
 
 
 class Pace(Protocol):
-    """Time and chance, as a dependency: tests move both by hand."""
+    """Time and chance; tests replace both."""
 
-    def monotonic(self) -> float:
-        """Seconds on a clock that never goes back."""
+    def monotonic(self) -> float: ...
 
-    def sleep(self, seconds: float) -> None:
-        """Let seconds pass."""
+    def sleep(self, seconds: float) -> None: ...
 
     def jitter(self) -> float:
-        """A number from 0 up to 1."""
+        """Return a number from 0 to 1."""
 
 
 class SystemPace:
@@ -153,18 +150,17 @@ class SystemPace:
 
 
 class Patience:
-    """Pauses that double, with jitter, until nothing has got better for ``seconds``."""
+    """Doubling pauses with jitter, for at most ``seconds`` without progress."""
 
     def __init__(self, *, seconds: float, pace: Pace) -> None:
         self._seconds = seconds
         self._pace = pace
         self._pause = FIRST_PAUSE
         self._since: float | None = None
-        #: How many pauses there were.
         self.pauses = 0
 
     def progress(self) -> None:
-        """Something was taken: start afresh at the next trouble."""
+        """Reset the time limit and the pause."""
         self._since = None
         self._pause = FIRST_PAUSE
 
@@ -190,9 +186,9 @@ class Patience:
 
 @dataclass(slots=True)
 class Counts:
-    """What became of rows. ``discarded`` counts by ``DESTINATION: REASON``; ``delivered`` and
-    ``discarded`` count targets, so a row with two listeners counts twice, and what another attempt
-    published counts there."""
+    """The outcome of rows. ``discarded`` counts by ``DESTINATION: REASON``; ``delivered`` and
+    ``discarded`` count targets, so a row with two listeners counts twice. Rows that another attempt
+    published count there."""
 
     accepted: int = 0
     duplicate: int = 0
@@ -216,12 +212,11 @@ class Counts:
 
     @property
     def taken(self) -> int:
-        """Rows that the deliverer has answered for."""
         return self.accepted + self.duplicate
 
 
 class Verdict(Enum):
-    """What an answer's status says of the request as a whole."""
+    """The verdict on a whole request."""
 
     ANSWERED = auto()
     TOO_LONG = auto()
@@ -236,7 +231,7 @@ def verdict(reply: Reply) -> Verdict:
     if reply.status == 413:
         return Verdict.TOO_LONG
     if reply.status in (400, 429):
-        # Without refused lines it speaks of the request itself.
+        # Without refused lines the answer is about the whole request.
         if b'"refused"' in reply.body:
             return Verdict.ANSWERED
         return Verdict.LATER if reply.status == 429 else Verdict.REFUSED
@@ -245,7 +240,7 @@ def verdict(reply: Reply) -> Verdict:
 
 
 def again(lines: Any, answer: Accepted) -> Any:
-    """Return the lines that are to be sent again, in order: refused for now, or not read."""
+    """Return the lines to send again, in order: refused temporarily, or not read."""
     waiting = [refused.line for refused in answer.refused if refused.for_now]
     indices = sorted(waiting) + list(range(answer.unread_from, len(lines)))
     return lines.take(pa.array(indices, pa.int64()))
@@ -275,9 +270,9 @@ class Sender:
             # Shorter than this side's own timeout.
             self._query["timeout"] = f"{options.timeout / 2:g}"
         self._headers = {"Content-Type": "application/x-ndjson", "Pillion-Publisher": publisher}
-        #: The deliverer's name for what it knows of this publisher, which each later request names.
+        #: The deliverer's instance of this publisher, which each later request names.
         self._instance = ""
-        #: The connection over which a deliverer without instances was last known to remember it.
+        #: The last connection on which a deliverer without instances remembered this publisher.
         self._connection = 0
 
     def send(self, lines: Any) -> None:
@@ -338,7 +333,7 @@ class Sender:
             self._later(reply)
 
     def _try(self, path: str, query: Mapping[str, str], content: bytes = b"") -> Reply | None:
-        """Make one request; None, after a pause, where it did not come to an answer."""
+        """Make one request; return None after a pause if there is no answer."""
         try:
             self._deliverer.connect()
             if self._remembered():
@@ -352,11 +347,11 @@ class Sender:
         return None
 
     def _remembered(self) -> bool:
-        """Whether a deliverer of the first release still knows this publisher; asked once for each
-        new connection. Later ones are named the instance in each request.
+        """Whether a deliverer of the first release still knows this publisher. It is asked once per
+        connection; later releases get the instance with each request.
 
-        A deliverer that was restarted may have lost what it had accepted; going on would let the
-        flush speak of the rest alone. Raises PublisherForgottenError.
+        A restarted deliverer may have lost accepted rows, and the flush would not count them.
+        Raises PublisherForgottenError.
         """
         if self._instance or not self.counts.taken:
             self._connection = self._deliverer.connections
@@ -398,7 +393,7 @@ class Sender:
         raise self._too_late(flushed)
 
     def _poll(self, seconds: float) -> Flushed | None:
-        """Ask how far it has come, waiting so long at most; None where no answer came."""
+        """Poll the progress, waiting at most ``seconds``; return None without an answer."""
         level = self._options.flush_level
         query = {"publisher": self._publisher, "level": level, "timeout": f"{seconds:.3f}"}
         reply = self._try("/v1/flush", query)

@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -54,18 +54,18 @@ class DefaultSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format known to a session, where it is not found by itself (``--py-files``)."""
+    """Register the format with a session, as ``--py-files`` needs."""
     spark.dataSource.register(DefaultSource)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The settings of each task of one save or micro-batch; pickled."""
+    """The settings of the tasks of one save or micro-batch; pickled."""
 
     options: Options
-    #: The column that holds whole lines; None where rows are structured.
+    #: The column of whole lines; None for structured rows.
     line_column: str | None
-    #: The same for all partitions and attempts of the save.
+    #: The ID of the save, the same for all partitions and attempts.
     save: str
 
 
@@ -104,7 +104,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """One micro-batch. At commit Spark makes a new one, so all that is counted is in messages."""
+    """One micro-batch. Spark makes a new writer at commit, so all counts are in messages."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -144,17 +144,17 @@ def publish_partition(batches: Iterable[Any], job: Job) -> TaskCounts:
     return TaskCounts(sender.finish())
 
 
-def _reader(job: Job) -> "partial[Lines]":
+def _reader(job: Job) -> Callable[[Any], Lines]:
     if job.line_column is not None:
-        return partial(text_lines)
+        return text_lines
     options = job.options
     return partial(structured_lines, class_name=options.class_name, columns=options.columns)
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Who this task attempt is. It names a publisher and a file, and is never part of an identity:
-    what a partition holds changes between attempts and replays."""
+    """The publisher ID and file name of a task attempt. Never part of an identity: the rows of a
+    partition differ between attempts and replays."""
 
     publisher: str
     file: str
@@ -180,7 +180,7 @@ def _rejects(options: Options, attempt: Attempt) -> Rejects:
 def report(
     messages: list[WriterCommitMessage | None], options: Options, *, batch: int | None
 ) -> None:
-    """Log what a save or micro-batch came to, on the driver, and append it to ``reportPath``."""
+    """Log the counts of a save or micro-batch on the driver, and append them to ``reportPath``."""
     total = _total(messages)
     where = "save" if batch is None else f"batch {batch}"
     nobody = ", ".join(f"{count} {reason}" for reason, count in total.unreached.items())
@@ -197,8 +197,8 @@ def report(
 
 
 def report_abort(messages: list[WriterCommitMessage | None], *, batch: int | None) -> None:
-    """Log that a save or micro-batch failed. What was accepted stays accepted: a repeat finds it
-    by its identity."""
+    """Log a failed save or micro-batch. Accepted rows stay accepted; a repeat finds them by their
+    identity."""
     total = _total(messages)
     failed = sum(message is None for message in messages)
     where = "save" if batch is None else f"batch {batch}"
@@ -218,7 +218,7 @@ def _total(messages: list[WriterCommitMessage | None]) -> Counts:
 
 
 def _log(level: int, text: str) -> None:
-    # Spark's own processes commit, and they set up no logging; stderr is the driver's log.
+    # The commit runs in a process of Spark without logging; stderr is the driver's log.
     if not log.hasHandlers():
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
