@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterator
+from contextlib import aclosing
 from functools import partial
 
 from prometheus_client.core import GaugeMetricFamily
@@ -13,6 +14,8 @@ from pillion_operator.certificates.gateways import GatewayAuthority
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import FAILURES, Api, ApiError
 from pillion_operator.cluster.applier import Applier, Repair
+from pillion_operator.cluster.issuer import IssuerKeeper
+from pillion_operator.cluster.types import has_ended
 from pillion_operator.controllers.context import Context
 from pillion_operator.controllers.destination import DestinationReconciler
 from pillion_operator.controllers.filter_and_subscription import (
@@ -43,9 +46,7 @@ from pillion_operator.events import EventRecorder
 from pillion_operator.injection.missed import Evictions, MissedInjections
 from pillion_operator.names import DELIVERER_LABEL
 from pillion_operator.polling.client import DelivererClient
-from pillion_operator.polling.poller import Asks, Gatherer
-from pillion_operator.polling.targets import has_ended
-from pillion_operator.polling.token_keys import IssuerKeeper
+from pillion_operator.polling.poller import Client, Poller
 from pillion_operator.refresh import PodPoker
 from pillion_operator.resync import Resync
 from pillion_operator.settings import OperatorSettings
@@ -94,12 +95,12 @@ class Leader:
     async def run(self) -> None:
         """Reconcile, for ever. What another leader has left is taken up as it stands."""
         key = await self._token_key()
-        async with DelivererClient(clock=self._clock) as client:
+        async with aclosing(DelivererClient(clock=self._clock)) as client:
             await self.lead(client, token_key=key)
 
-    async def lead(self, client: Asks, *, token_key: bytes) -> None:
-        """Reconcile, for ever, asking deliverers by ``client``; ``token_key`` is the key from which
-        their tokens are derived."""
+    async def lead(self, client: Client, *, token_key: bytes) -> None:
+        """Reconcile for ever. ``client`` polls deliverers; their tokens are derived from
+        ``token_key``."""
         context = self._context(client, token_key)
         self._metrics.read(lambda: _families(context))
         engine = self._engine(context)
@@ -145,7 +146,7 @@ class Leader:
                 )
                 await self._clock.sleep(KEY_RETRY)
 
-    def _context(self, client: Asks, key: bytes) -> Context:
+    def _context(self, client: Client, key: bytes) -> Context:
         statuses = StatusWriter(
             api=self._api,
             store=self._store,
@@ -172,7 +173,7 @@ class Leader:
                 clock=self._clock,
                 repaired=self._repaired,
             ),
-            deliverers=self._gatherer(
+            deliverers=self._poller(
                 client, key, lambda namespace, name: news.heard(Key(SERVICE, namespace, name))
             ),
             poker=PodPoker(
@@ -203,10 +204,8 @@ class Leader:
         news = DeliveryNews(context)
         return context
 
-    def _gatherer(
-        self, client: Asks, key: bytes, on_change: Callable[[str, str], None]
-    ) -> Gatherer:
-        return Gatherer(
+    def _poller(self, client: Client, key: bytes, on_change: Callable[[str, str], None]) -> Poller:
+        return Poller(
             client,
             clock=self._clock,
             token=lambda namespace, service: operator_token(key, namespace, service),
@@ -214,10 +213,14 @@ class Leader:
             known=lambda kind, namespace, name: (
                 self._store.get(Key(kind, namespace, name)) is not None
             ),
-            metrics=_Gathered(self._metrics),
+            polled=self._polled,
             draw=random.random,
             interval=self._settings.gather_interval,
         )
+
+    def _polled(self, reachable: bool, seconds: float) -> None:
+        self._metrics.gathered.labels("answered" if reachable else "unreachable").inc()
+        self._metrics.gathering_seconds.observe(seconds)
 
     def _missed(self) -> MissedInjections:
         return MissedInjections(
@@ -287,8 +290,7 @@ class Leader:
         departures = context.deliverers.pods_changed(
             service.namespace,
             service.name,
-            context.pods(service),
-            ending=ending_pods(self._store, service),
+            [*context.pods(service), *ending_pods(self._store, service)],
         )
         # The last state of a pod that is gone, or of one that has ended and is still there.
         last = [] if change is None else [change.before, change.after]
@@ -337,12 +339,3 @@ def _families(context: Context) -> Iterator[Family]:
         "Objects that wait to be reconciled.",
         value=context.queue.depth,
     )
-
-
-class _Gathered:
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def asked(self, *, reachable: bool, seconds: float) -> None:
-        self._metrics.gathered.labels("answered" if reachable else "unreachable").inc()
-        self._metrics.gathering_seconds.observe(seconds)

@@ -18,9 +18,9 @@ from pillion_operator.cluster.issuer import CONFIGURATION_PATH, KEYS_PATH
 from pillion_operator.cluster.types import Object, ResourceType, type_of
 from pillion_operator.names import CONFIGURATION_PARTS, OPERATOR_TOKEN, configuration_secret
 from pillion_operator.polling.reports import (
+    Answer,
     DelivererReport,
     DeliveryResult,
-    EndedSubscription,
     QueueReport,
     Unreachable,
 )
@@ -30,6 +30,7 @@ from pillion_operator.watching import WATCHED
 from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.rendered import items, unpack
 from pillion_sidecar.config.schema.service import Durability
+from pillion_sidecar.wire.queues import SubscriptionEnd
 
 T = TypeVar("T")
 
@@ -388,7 +389,7 @@ class FakeDeliverer:
     #: Destinations that hold something.
     backlog: dict[str, int] = field(default_factory=dict)
     failing: set[str] = field(default_factory=set)
-    ended: tuple[EndedSubscription, ...] = ()
+    ended: tuple[SubscriptionEnd, ...] = ()
     #: Which fields it knows.
     schema_level: int = LEVEL
     #: What it runs on.
@@ -442,7 +443,7 @@ def _files(api: FakeApi, namespace: str, service: str) -> dict[str, bytes]:
 
 @dataclass
 class FakeDeliverers:
-    """Stands for the client that asks deliverers."""
+    """Stands for the client that polls deliverers."""
 
     api: FakeApi
     draw: random.Random
@@ -451,9 +452,7 @@ class FakeDeliverers:
     loading: float = 1.0
     asked: int = 0
 
-    async def ask(
-        self, pod: str, *, address: str, port: int, token: str
-    ) -> DelivererReport | Unreachable:
+    async def poll(self, pod: str, *, address: str, token: str) -> Answer:
         await asyncio.sleep(self.draw.choice((0.001, 0.02, 0.3)))
         self.asked += 1
         deliverer = self.by_address.get(address)

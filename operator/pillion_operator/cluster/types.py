@@ -9,6 +9,9 @@ from pillion_sidecar.config.schema import GROUP, KINDS, VERSION
 #: A JSON object, as the API server sends and takes it.
 Object = Mapping[str, Any]
 
+#: The phases of a pod in which no container runs any more.
+_FINISHED = frozenset({"Succeeded", "Failed"})
+
 
 @dataclass(frozen=True, slots=True)
 class ResourceType:
@@ -80,3 +83,8 @@ def type_of(body: Object) -> ResourceType:
 
 def our_type(kind: str) -> ResourceType:
     return next(known for known in OURS if known.kind == kind)
+
+
+def has_ended(pod: Object | None) -> bool:
+    """Whether no container of the pod runs; None stands for a pod that is gone."""
+    return pod is None or (pod.get("status") or {}).get("phase") in _FINISHED

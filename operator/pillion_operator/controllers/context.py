@@ -7,6 +7,7 @@ from pillion_operator.certificates.gateways import GatewayAuthority
 from pillion_operator.clock import Clock
 from pillion_operator.cluster.api import Api
 from pillion_operator.cluster.applier import Applier
+from pillion_operator.cluster.issuer import IssuerKeeper
 from pillion_operator.cluster.types import Object
 from pillion_operator.controllers.states import ServiceStates
 from pillion_operator.controllers.status_writer import StatusWriter
@@ -16,16 +17,13 @@ from pillion_operator.evaluation.namespace import Namespace, Parsing
 from pillion_operator.evaluation.references import References
 from pillion_operator.events import EventRecorder
 from pillion_operator.injection.missed import MissedInjections
-from pillion_operator.polling.poller import Gatherer
-from pillion_operator.polling.reports import DelivererReport, Unreachable
-from pillion_operator.polling.token_keys import IssuerKeeper
+from pillion_operator.polling.poller import Poller
+from pillion_operator.polling.reports import Answer
 from pillion_operator.refresh import PodPoker
 from pillion_operator.settings import OperatorSettings
 from pillion_operator.status.deliverers import is_deliverer
 from pillion_operator.store import Key, Store
 
-#: The last answer of one deliverer.
-Answer = DelivererReport | Unreachable
 #: The longest timer, in seconds.
 LONGEST_TIMER = 3600.0
 
@@ -46,7 +44,7 @@ class Context:
     statuses: StatusWriter
     recorder: EventRecorder
     applier: Applier
-    deliverers: Gatherer
+    deliverers: Poller
     poker: PodPoker
     missed: MissedInjections
     authority: GatewayAuthority

@@ -13,7 +13,7 @@ from pillion_operator.evaluation.namespace import being_deleted, being_drained
 from pillion_operator.evaluation.references import DESTINATION, SERVICE
 from pillion_operator.evaluation.relaying import shared_by
 from pillion_operator.names import DRAIN_FINALIZER
-from pillion_operator.polling.aggregate import combined, delivery_of
+from pillion_operator.polling.aggregate import delivery_of
 from pillion_operator.polling.reports import Unreachable
 from pillion_operator.status.conditions import REPORTED, Condition, seconds_of
 from pillion_operator.status.delivery import DeliveryVerdict, DestinationFacts, judge_delivery
@@ -84,8 +84,8 @@ class DestinationReconciler:
             # The subscriptions that led to its services may be gone already.
             names = self._context.store.all(SERVICE, key.namespace)
             services = [Key(SERVICE, key.namespace, name) for name in sorted(names)]
-        answers = [self._context.answers(service) for service in services]
-        delivery = combined(delivery_of(key.name, told) for told in answers)
+        answers = [one for service in services for one in self._context.answers(service)]
+        delivery = delivery_of(key.name, answers)
         asked = self._context.gathered(services)
         verdict = judge_delivery(
             delivery,

@@ -13,7 +13,7 @@ from pillion_operator.evaluation.references import DESTINATION, SERVICE, service
 from pillion_operator.evaluation.relaying import GATEWAY_NOT_FOUND
 from pillion_operator.evaluation.service import ServiceEvaluation
 from pillion_operator.evaluation.verdict import Verdict
-from pillion_operator.polling.reports import DelivererReport, EndedSubscription
+from pillion_operator.polling.reports import DelivererReport
 from pillion_operator.status.conditions import Condition
 from pillion_operator.status.delivery import failing_since
 from pillion_operator.status.subscription import (
@@ -24,6 +24,7 @@ from pillion_operator.status.subscription import (
     judge_subscription,
 )
 from pillion_operator.store import Change, Key, key_of
+from pillion_sidecar.wire.queues import SubscriptionEnd
 
 #: Seconds for which nothing new must have come in a namespace before something is called missing.
 QUIET = 1.0
@@ -166,7 +167,7 @@ class Subscriptions:
             before = self._begun[key] = (generation, self._context.clock.time())
         return None if before is None else before[1]
 
-    def _ended(self, *services: Key | None) -> list[EndedSubscription]:
+    def _ended(self, *services: Key | None) -> list[SubscriptionEnd]:
         # One that runs on an older revision may still hold what was mended meanwhile.
         return [
             ended

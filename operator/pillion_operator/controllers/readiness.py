@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.types import Object, has_ended
 from pillion_operator.controllers.acceptance import accepted_condition, not_ready
-from pillion_operator.controllers.context import Answer, Context
+from pillion_operator.controllers.context import Context
 from pillion_operator.controllers.states import ServiceState
 from pillion_operator.desired.configuration import level_of
 from pillion_operator.evaluation.references import DESTINATION, SUBSCRIPTION, destination_ref
@@ -13,8 +13,7 @@ from pillion_operator.evaluation.service import OLDER_DELIVERERS, level_for
 from pillion_operator.evaluation.verdict import Verdict
 from pillion_operator.injection.decision import labels_of
 from pillion_operator.names import DELIVERER_LABEL, configuration_secret
-from pillion_operator.polling.reports import DelivererReport
-from pillion_operator.polling.targets import has_ended
+from pillion_operator.polling.reports import Answer, DelivererReport
 from pillion_operator.status.conditions import Condition
 from pillion_operator.status.deliverers import (
     DelivererCounts,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pillion_operator.cluster.scaling import scaler
 from pillion_operator.cluster.types import STATEFUL_SET, Object
-from pillion_operator.controllers.context import Answer, Context
+from pillion_operator.controllers.context import Context
 from pillion_operator.controllers.readiness import running_on
 from pillion_operator.controllers.selector_overlap import pod_selector
 from pillion_operator.controllers.states import status_of
@@ -23,7 +23,7 @@ from pillion_operator.evaluation.references import (
 from pillion_operator.injection.selectors import selects
 from pillion_operator.names import DELIVERER_LABEL, SERVICE_LABEL
 from pillion_operator.polling.aggregate import DestinationDelivery, deliveries
-from pillion_operator.polling.reports import DelivererReport
+from pillion_operator.polling.reports import Answer, DelivererReport
 from pillion_operator.status.delivery import failing_since
 from pillion_operator.store import Change, Key, key_of
 from pillion_sidecar.config.schema import CREDENTIALS_LABEL
@@ -177,7 +177,7 @@ def _ended(body: Object) -> object:
 
 
 class DeliveryNews:
-    """Hears from the gatherer, and has reconciled what differs from the time before."""
+    """Enqueues what the deliverers' latest answers change."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -1,23 +1,23 @@
-"""Asks one deliverer for its queues: ``GET http://POD_IP:8289/v1/queues`` with a bearer token.
+"""Polls one deliverer: ``GET http://POD_IP:8289/v1/queues`` with a bearer token.
 
-Whatever answers there is not trusted: no redirect is followed, nothing is decompressed, and bodies,
-pages and seconds are bounded.
+The answer is not trusted: redirects are not followed, nothing is decompressed, and bodies, pages
+and seconds are bounded.
 """
 
 import ipaddress
 from http import HTTPStatus
-from types import TracebackType
-from typing import Self
 
 import aiohttp
 
 from pillion_operator.clock import Clock, within
-from pillion_operator.polling.reports import NO_TOKEN, DelivererReport, Unreachable, report_of
+from pillion_operator.polling.reports import NO_TOKEN, Answer, Unreachable, report_of
 from pillion_sidecar.wire.queues import AnswerError, QueuePage, read_page
 
-#: Connections at once; whoever asks keeps below it, since waiting for one counts as time.
+#: The port of a deliverer's /v1/queues on its pod's address.
+TELEMETRY_PORT = 8289
+#: Connections at once; the poller stays below it, since waiting for one counts as time.
 MOST_CONNECTIONS = 32
-#: Seconds until a connection stands, and until all of an answer is there.
+#: Seconds until the connection is open, and until the answer is complete.
 CONNECT_TIMEOUT = 2.0
 TOTAL_TIMEOUT = 5.0
 #: Queues to a page, bytes of a page, and pages: as many queues as a configuration may have
@@ -29,30 +29,21 @@ _CHUNK = 64 * 1024
 
 
 class DelivererClient:
-    """Asks deliverers, each over connections of its own. A context manager, made on a loop."""
+    """Needs a running event loop; ``aclose()`` ends it."""
 
-    def __init__(self, *, clock: Clock) -> None:
+    def __init__(self, *, clock: Clock, port: int = TELEMETRY_PORT) -> None:
         self._clock = clock
+        self._port = port
         self._session = _session()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def aclose(self) -> None:
         await self._session.close()
 
-    async def ask(
-        self, pod: str, *, address: str, port: int, token: str
-    ) -> DelivererReport | Unreachable:
-        """What the deliverer of a pod answers. ``address`` is the pod's IP address."""
+    async def poll(self, pod: str, *, address: str, token: str) -> Answer:
+        """``address`` is the pod's IP address."""
         at = self._clock.time()
         try:
-            url = f"http://{_host(address)}:{port}/v1/queues"
+            url = f"http://{_host(address)}:{self._port}/v1/queues"
             pages = await within(self._clock, TOTAL_TIMEOUT, self._pages(url, token))
         except (AnswerError, TimeoutError, aiohttp.ClientError, OSError) as error:
             return Unreachable(pod=pod, reason=_reason(error), since=at)
@@ -94,38 +85,38 @@ class DelivererClient:
 
 
 def _session() -> aiohttp.ClientSession:
-    """A session that keeps no connection and no cookie, and minds no proxy of the environment."""
+    """A session that keeps no connection or cookie, and ignores the environment's proxies."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             limit=MOST_CONNECTIONS,
             force_close=True,
-            # Only addresses are asked; the default may start a resolver with a thread of its own.
+            # Never used, as hosts are addresses; the default may start a thread of its own.
             resolver=aiohttp.ThreadedResolver(),
         ),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
         headers={"Accept": "application/json", "Accept-Encoding": "identity"},
-        # A few bytes could unpack to any number; a compressed answer is simply not JSON.
+        # A few bytes could unpack to any number. A compressed answer is not JSON and is refused.
         auto_decompress=False,
         trust_env=False,
     )
 
 
 def _host(address: str) -> str:
-    """The host of a URL; only what the kubelet may report as an address is one."""
+    """The host of a URL; raises AnswerError for an address that no pod has."""
     try:
         known = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         raise AnswerError("the pod's address is not an IP address") from None
     real = getattr(known, "ipv4_mapped", None) or known
     if real.is_link_local or real.is_multicast or real.is_unspecified:
-        # Where clouds keep their metadata. Whoever may write a pod's status names any address.
+        # Clouds serve their metadata there, and a pod's status may name any address.
         raise AnswerError("the pod's address is none that a pod may have")
     return f"[{known}]" if known.version == 6 else str(known)
 
 
 def _reason(error: Exception) -> str:
-    """One line that is the same each time, so that it makes no news of itself."""
+    """One line that is the same each time, so that it is no change by itself."""
     if isinstance(error, AnswerError):
         return str(error)
     if isinstance(error, TimeoutError):

@@ -1,101 +1,135 @@
-"""Polls every deliverer for its queues: often while a configuration rolls out, seldom where no
-answer comes.
+"""Polls every deliverer for its queues: often while a configuration rolls out, rarely while it does
+not answer.
 
-The caller names the pods and the rendered revisions, is notified of changes, and reads the reports.
+The caller names the pods and the rendered revisions, is notified of changes, and reads the answers.
 Nothing is kept of pods that are gone.
 """
 
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 from weakref import WeakValueDictionary
 
 from pillion_operator.clock import Clock, within
 from pillion_operator.cluster.types import Object
 from pillion_operator.polling.client import MOST_CONNECTIONS
-from pillion_operator.polling.news import News, news
-from pillion_operator.polling.pace import (
-    CALM,
-    HURRY_FOR,
-    HURRY_MOST,
-    RATE,
-    Pace,
-    calm,
-    fair_share,
-    jittered,
+from pillion_operator.polling.reports import (
+    Answer,
+    Change,
+    DelivererReport,
+    QueueReport,
+    Unreachable,
+    change,
+    last_report,
 )
-from pillion_operator.polling.reports import DelivererReport, QueueReport, Unreachable
-from pillion_operator.polling.schedule import Turns
-from pillion_operator.polling.targets import Target, targets_of
+from pillion_operator.polling.schedule import INTERVAL, RATE, Turns, fair_share, poll_interval
+from pillion_operator.store import uid_of
 
-#: The port of a deliverer's /v1/queues on its pod's address.
-TELEMETRY_PORT = 8289
-#: Askings of one namespace under way at once, of those that were silent last time and of the others
-#: each: no namespace has all the connections to itself.
+#: Polls of one namespace at once, of the deliverers that answered last time and of the others each:
+#: no namespace takes all connections.
 MOST_AT_ONCE = MOST_CONNECTIONS // 4
-#: Seconds between two calls of ``on_change`` for one service, by what there is to tell.
-_GAPS = {News.TURNED: 1.0, News.MOVED: 10.0}
+#: Seconds between two polls of a deliverer that is behind a new configuration: at first, at most,
+#: and for how long.
+ROLLOUT_FIRST = 0.25
+ROLLOUT_MOST = 1.0
+ROLLOUT_FOR = 120.0
+#: Seconds until the next poll after failed ones: at first, and at most.
+RETRY_FIRST = 1.0
+RETRY_MOST = 60.0
+#: The share of a wait by which it is shortened at random, so that polls spread over time.
+JITTER = 0.2
+#: Seconds between two calls of ``on_change`` for one service.
+_GAPS = {Change.STATE: 1.0, Change.NUMBERS: 10.0}
+_SECONDS_AT_REST = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A running pod. When any field changes it is polled at once, and an answer that is on its way
+    is discarded."""
+
+    name: str
+    uid: str
+    address: str
+    #: Whether the kubelet has it Ready.
+    ready: bool
+    #: It terminates, and is polled until it is gone: what it holds then goes with its volume.
+    ending: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Departure:
-    """A deliverer that is gone, and what it was last seen to hold."""
+    """A deliverer that is gone, and what it held in its last report."""
 
     pod: str
     uid: str
-    #: What waited when it last answered, by destination; those with nothing are left out.
+    #: Waiting indications by destination; those with none are left out.
     pending: Mapping[str, int]
     #: When that was, in seconds since the epoch; None: it never answered.
     heard: float | None
 
 
+@dataclass(slots=True, eq=False)
 class Deliverer:
-    __slots__ = ("asking", "ending", "gone", "pace", "report", "service", "target")
+    service: "Service"
+    target: Target
+    rollout_until: float
+    answer: Answer | None = None
+    polling: bool = False
+    #: Its pod is gone or has changed.
+    gone: bool = False
+    #: The last wait while a configuration rolls out or polls fail.
+    _wait: float = 0.0
 
-    def __init__(self, service: "Service", target: Target, *, now: float) -> None:
-        self.service = service
-        self.target = target
-        self.pace = Pace(now + HURRY_FOR)
-        self.report: DelivererReport | Unreachable | None = None
-        self.asking = False
-        #: It has been told to end: it is asked to its last, for what it then still holds.
-        self.ending = False
-        #: No longer there, or replaced: an answer that is still to come is nobody's.
-        self.gone = False
+    def rollout(self, now: float) -> None:
+        self.rollout_until = now + ROLLOUT_FOR
+        self._wait = 0.0
+
+    def next_wait(self, *, interval: float, now: float) -> float:
+        """Seconds until the next poll, by the last answer."""
+        if not isinstance(self.answer, DelivererReport):
+            self._wait = min(max(RETRY_MOST, interval), max(RETRY_FIRST, 2 * self._wait))
+            return self._wait
+        rolling_out = now < self.rollout_until
+        behind = self.service.revision not in (None, self.answer.revision)
+        if behind and rolling_out:
+            wait = self._wait = min(ROLLOUT_MOST, max(ROLLOUT_FIRST, 2 * self._wait))
+        else:
+            wait, self._wait = interval, 0.0
+        # A pod that is no longer ready may be about to end by itself, as executors do.
+        leaving = rolling_out and not self.target.ready and self.answer.pending
+        return min(wait, ROLLOUT_MOST) if self.target.ending or leaving else wait
 
     def departure(self) -> Departure:
-        pending, heard = last_seen(self.report)
-        return Departure(pod=self.target.name, uid=self.target.uid, pending=pending, heard=heard)
+        last = last_report(self.answer)
+        return Departure(
+            pod=self.target.name,
+            uid=self.target.uid,
+            pending={} if last is None else last.pending,
+            heard=None if last is None else last.at,
+        )
 
 
+@dataclass(slots=True, eq=False)
 class Service:
-    __slots__ = ("_queues", "deliverers", "ending", "gathered", "key", "revision", "told_at")
+    key: tuple[str, str]
+    #: By uid.
+    deliverers: dict[str, Deliverer] = field(default_factory=dict)
+    revision: str | None = None
+    notified_at: float = -math.inf
+    #: Whether every deliverer has been polled once.
+    gathered: bool = False
+    _queues: WeakValueDictionary[str, QueueReport] = field(default_factory=WeakValueDictionary)
 
-    def __init__(self, key: tuple[str, str]) -> None:
-        self.key = key
-        #: By name.
-        self.deliverers: dict[str, Deliverer] = {}
-        #: Those that have been told to end, by uid.
-        self.ending: dict[str, Deliverer] = {}
-        self.revision: str | None = None
-        self.told_at = -math.inf
-        #: Whether every deliverer has been asked once.
-        self.gathered = False
-        #: What some deliverer says of each queue, as long as a report holds it.
-        self._queues: WeakValueDictionary[str, QueueReport] = WeakValueDictionary()
-
-    @property
-    def unused(self) -> bool:
-        """Whether nobody has anything to do with it any more."""
-        return not self.deliverers and not self.ending and self.revision is None
+    def serving(self) -> Iterator[Deliverer]:
+        return (one for one in self.deliverers.values() if not one.target.ending)
 
     def shared(self, queue: QueueReport) -> QueueReport:
-        """The same, as one object for all deliverers that say just that. Most queues are idle, and
-        many queues of many deliverers would fill the memory with copies."""
+        """One object for equal idle queues of all deliverers: copies would fill the memory."""
         known = self._queues.get(queue.name)
         if known == queue:
             return known
@@ -104,194 +138,213 @@ class Service:
         return queue
 
 
-def last_seen(
-    report: DelivererReport | Unreachable | None,
-) -> tuple[Mapping[str, int], float | None]:
-    """What waited when a deliverer last answered, and when that was."""
-    if report is None:
-        return {}, None
-    if isinstance(report, Unreachable):
-        return report.pending, report.heard
-    return {name: queue.depth for name, queue in report.queues.items() if queue.depth}, report.at
+class Client(Protocol):
+    """``DelivererClient``, or a test double."""
+
+    async def poll(self, pod: str, *, address: str, token: str) -> Answer: ...
 
 
-class Asks(Protocol):
-    """``DelivererClient``, or what stands for it in a test."""
+class Poller:
+    """Keeps the last answer of every deliverer.
 
-    async def ask(
-        self, pod: str, *, address: str, port: int, token: str
-    ) -> DelivererReport | Unreachable: ...
-
-
-class GatheringMetrics(Protocol):
-    """Counts what is asked."""
-
-    def asked(self, *, reachable: bool, seconds: float) -> None:
-        """A deliverer was asked: whether it answered, and how long that took."""
-
-
-class Gatherer:
-    """Keeps the last report of every deliverer.
-
-    No more than ``rate`` deliverers are asked a second, of one namespace after the other; the calm
-    interval of a namespace stretches with the number of its deliverers (``pace``). Those that were
-    silent last time have connections of their own, so that they keep none of the others waiting.
+    At most ``rate`` deliverers are polled a second, and namespaces take turns. Those that did not
+    answer last time have connections of their own, so that they delay none of the others.
     """
 
     def __init__(
         self,
-        client: Asks,
+        client: Client,
         *,
         clock: Clock,
         token: Callable[[str, str], str],
         on_change: Callable[[str, str], None],
         known: Callable[[str, str, str], bool],
-        metrics: GatheringMetrics,
+        polled: Callable[[bool, float], None],
         draw: Callable[[], float],
-        port: int = TELEMETRY_PORT,
         rate: float = RATE,
-        interval: float = CALM,
+        interval: float = INTERVAL,
     ) -> None:
         """``token`` and ``on_change`` take a namespace and a service. ``known`` says whether a
         resource exists (kind, namespace, name): reports of others are dropped, or any pod could
-        fill the operator's memory. ``draw`` gives random numbers in [0, 1). ``interval`` is the
-        calm one, in seconds, while deliverers are few."""
+        fill the operator's memory. ``polled`` gets whether a deliverer answered and the seconds it
+        took. ``draw`` gives random numbers in [0, 1). ``interval`` is the seconds between two polls
+        of a deliverer, as long as they are few."""
         self._client = client
         self._clock = clock
         self._token = token
         self._on_change = on_change
         self._known = known
-        self._metrics = metrics
+        self._polled = polled
         self._draw = draw
-        self._port = port
         self._rate = rate
         self._interval = interval
         self._services: dict[tuple[str, str], Service] = {}
         self._turns: Turns[Deliverer] = Turns(most=MOST_AT_ONCE)
-        #: The deliverers of each namespace, and what ``fair_share`` makes of them; None when they
-        #: have changed since.
+        #: Deliverers by namespace, and their ``fair_share``; None after they have changed.
         self._pods: Counter[str] = Counter()
         self._share: float | None = None
-        #: Services with news, and when (monotonic) to tell them.
-        self._untold: dict[tuple[str, str], float] = {}
-        #: No asking before it (monotonic), by the rate.
+        #: Changed services, and when (monotonic) to call ``on_change``.
+        self._changes: dict[tuple[str, str], float] = {}
+        #: No poll before it (monotonic), by the rate.
         self._next_slot = -math.inf
         self._woken = asyncio.Event()
-        self._lanes = {lost: asyncio.Semaphore(MOST_CONNECTIONS // 2) for lost in (False, True)}
+        self._lanes = {failed: asyncio.Semaphore(MOST_CONNECTIONS // 2) for failed in (False, True)}
 
-    def pods_changed(
-        self, namespace: str, service: str, pods: Iterable[Object], *, ending: Iterable[Object] = ()
-    ) -> list[Departure]:
-        """Take all the pods that are labelled as deliverers of a service now.
+    def pods_changed(self, namespace: str, service: str, pods: Sequence[Object]) -> list[Departure]:
+        """Take all pods that are labelled as deliverers of a service now, the terminating ones too.
 
-        ``ending`` are the terminating ones. Returns what is known of those that are gone.
+        Returns the deliverers that are gone.
         """
-        key = (namespace, service)
-        known = self._services.setdefault(key, Service(key))
-        present = list(pods)
-        there = {pod["metadata"].get("uid") or "" for pod in present}
-        targets, parting = targets_of(present), targets_of(ending, ending=True)
-        told, departed = News.NONE, []
-        for deliverer in list(known.deliverers.values()):
-            uid = deliverer.target.uid
-            if uid in targets:
-                continue
-            del known.deliverers[deliverer.target.name]
-            if uid in parting:
-                self._see_off(deliverer)
-            else:
+        known = self._service(namespace, service)
+        targets, now = _targets(pods), self._clock.monotonic()
+        # A pod may be without an address for a moment.
+        staying = {uid_of(pod) for pod in pods if not terminates(pod)}
+        changed, departed = False, []
+        for uid, deliverer in list(known.deliverers.items()):
+            target = targets.get(uid)
+            if not deliverer.target.ending and (target is None or target.ending):
+                changed = changed or deliverer.answer is not None or not known.gathered
+            if target is None:
                 self._drop(deliverer)
-                departed += [] if uid in there else [deliverer.departure()]
-            if deliverer.report is not None or not known.gathered:
-                told = News.TURNED
-        for uid in known.ending.keys() - parting.keys():
-            gone = known.ending.pop(uid)
-            self._drop(gone)
-            departed.append(gone.departure())
-        for uid in parting.keys() - known.ending.keys():
-            # It was ending before anybody here knew it.
-            self._count(known, 1)
-            self._see_off(Deliverer(known, parting[uid], now=self._clock.monotonic()))
+                del known.deliverers[uid]
+                departed += [] if uid in staying else [deliverer.departure()]
         for target in targets.values():
-            self._take(known, target)
-        if told is not News.NONE:
-            self._note(known, told, self._clock.monotonic())
+            self._add(known, target, now)
+        if changed:
+            self._note(known, Change.STATE, now)
         self._forget_unused(known)
         self._woken.set()
         return departed
 
-    def _see_off(self, deliverer: Deliverer) -> None:
-        """Poll it until it ends: what it could not deliver then goes with its volume."""
-        deliverer.ending = True
-        deliverer.service.ending[deliverer.target.uid] = deliverer
-        if not deliverer.asking:
-            self._put(deliverer, self._clock.monotonic())
-
     def rendered(self, namespace: str, service: str, revision: str) -> None:
         """Poll deliverers that do not report the new revision at once, and often."""
-        key = (namespace, service)
-        known = self._services.setdefault(key, Service(key))
+        known = self._service(namespace, service)
         if known.revision == revision:
             return
         known.revision = revision
         now = self._clock.monotonic()
-        for deliverer in known.deliverers.values():
-            if isinstance(deliverer.report, DelivererReport):
-                deliverer.pace.hurry(now)
-                if not deliverer.asking:
-                    self._put(deliverer, now)
+        for deliverer in known.serving():
+            if isinstance(deliverer.answer, DelivererReport):
+                deliverer.rollout(now)
+                self._put(deliverer, now)
         self._woken.set()
 
     def service_gone(self, namespace: str, service: str) -> None:
-        """The service is gone. Its deliverers are polled as long as they run: they still hold
-        indications, and the service may come again."""
+        """Its deliverers are polled as long as they run: they still hold indications, and the
+        service may come again."""
         known = self._services.get((namespace, service))
         if known is not None:
             known.revision = None
             self._forget_unused(known)
 
-    def reports(self, namespace: str, service: str) -> tuple[DelivererReport | Unreachable, ...]:
-        """The last answer of each deliverer that was asked, by pod."""
+    def reports(self, namespace: str, service: str) -> tuple[Answer, ...]:
+        """The last answer of each deliverer that was polled, by pod."""
         known = self._services.get((namespace, service))
-        deliverers = () if known is None else sorted(known.deliverers.items())
-        return tuple(one.report for _, one in deliverers if one.report is not None)
+        serving = sorted(known.serving(), key=lambda one: one.target.name) if known else ()
+        return tuple(one.answer for one in serving if one.answer is not None)
 
     @property
     def unreachable(self) -> int:
         """The deliverers whose last answer could not be used, over all services."""
         return sum(
-            isinstance(deliverer.report, Unreachable)
+            isinstance(deliverer.answer, Unreachable)
             for service in self._services.values()
-            for deliverer in service.deliverers.values()
+            for deliverer in service.serving()
         )
 
     def gathered(self, namespace: str, service: str) -> bool:
         """Whether every deliverer of the start has been polled. Until then the live status is
-        nearer to the truth than the reports."""
+        nearer to the truth than the answers."""
         known = self._services.get((namespace, service))
-        return known is None or not known.deliverers or known.gathered
+        return known is None or known.gathered or not any(known.serving())
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as asking:
+        async with asyncio.TaskGroup() as polls:
             while True:
-                deliverer, turn = await self._next()
-                asking.create_task(self._served(deliverer, turn))
+                now = self._clock.monotonic()
+                self._notify(now)
+                due = max(self._turns.next_due(), self._next_slot)
+                if due <= now:
+                    self._next_slot = max(self._next_slot, now) + 1 / self._rate
+                    deliverer, group = self._turns.pop(now)
+                    deliverer.polling = True
+                    polls.create_task(self._poll(deliverer, group))
+                    continue
+                self._woken.clear()
+                rest = min(due, *self._changes.values(), now + _SECONDS_AT_REST) - now
+                with suppress(TimeoutError):
+                    await within(self._clock, rest, self._woken.wait())
+
+    async def _poll(self, deliverer: Deliverer, group: Hashable) -> None:
+        try:
+            async with self._lanes[isinstance(deliverer.answer, Unreachable)]:
+                if deliverer.gone:
+                    return
+                began = self._clock.monotonic()
+                answer = await self._client.poll(
+                    deliverer.target.name,
+                    address=deliverer.target.address,
+                    token=self._token(*deliverer.service.key),
+                )
+            now = self._clock.monotonic()
+            self._polled(isinstance(answer, DelivererReport), now - began)
+            if not deliverer.gone:
+                self._take(deliverer, answer, now)
+        finally:
+            self._turns.done(group)
+            self._woken.set()
+
+    def _take(self, deliverer: Deliverer, answer: Answer, now: float) -> None:
+        deliverer.polling = False
+        service, before = deliverer.service, deliverer.answer
+        if isinstance(answer, DelivererReport):
+            answer = self._of_known_resources(service, answer)
+        else:
+            since = before.since if isinstance(before, Unreachable) else answer.since
+            answer = replace(answer, since=since, last=last_report(before))
+        deliverer.answer = answer
+        if not deliverer.target.ending:
+            self._note(service, change(before, answer), now)
+        if self._share is None:
+            self._share = fair_share(self._pods.values(), rate=self._rate, least=self._interval)
+        interval = poll_interval(
+            self._pods[service.key[0]], share=self._share, least=self._interval
+        )
+        wait = deliverer.next_wait(interval=interval, now=now)
+        self._put(deliverer, now + wait * (1 - JITTER * self._draw()))
+
+    def _of_known_resources(self, service: Service, report: DelivererReport) -> DelivererReport:
+        namespace, _ = service.key
+        queues = {
+            name: service.shared(queue)
+            for name, queue in report.queues.items()
+            if self._known("ListenerDestination", namespace, name)
+        }
+        ended = (
+            one
+            for one in report.ended
+            if self._known("IndicationSubscription", namespace, one.name)
+        )
+        return replace(report, queues=queues, ended=tuple(ended))
+
+    def _service(self, namespace: str, service: str) -> Service:
+        key = (namespace, service)
+        return self._services.setdefault(key, Service(key))
 
     def _forget_unused(self, service: Service) -> None:
-        if service.unused and service.key not in self._untold:
+        used = service.deliverers or service.revision is not None or service.key in self._changes
+        if not used:
             del self._services[service.key]
 
-    def _take(self, service: Service, target: Target) -> None:
-        before = service.deliverers.get(target.name)
+    def _add(self, service: Service, target: Target, now: float) -> None:
+        before = service.deliverers.get(target.uid)
         if before is not None and before.target == target:
             return
-        now = self._clock.monotonic()
-        deliverer = Deliverer(service, target, now=now)
+        deliverer = Deliverer(service, target, now + ROLLOUT_FOR)
         if before is not None:
             self._drop(before)
-            if before.target.uid == target.uid:
-                deliverer.report = before.report
-        service.deliverers[target.name] = deliverer
+            deliverer.answer = before.answer
+        service.deliverers[target.uid] = deliverer
         self._count(service, 1)
         self._put(deliverer, now)
 
@@ -301,8 +354,10 @@ class Gatherer:
         self._turns.drop(deliverer)
 
     def _put(self, deliverer: Deliverer, due: float) -> None:
-        lost = isinstance(deliverer.report, Unreachable)
-        self._turns.put(deliverer, due, group=(deliverer.service.key[0], lost))
+        """Schedule its next poll; one that is being polled is scheduled after its answer."""
+        if not deliverer.polling:
+            failed = isinstance(deliverer.answer, Unreachable)
+            self._turns.put(deliverer, due, group=(deliverer.service.key[0], failed))
 
     def _count(self, service: Service, more: int) -> None:
         namespace, _ = service.key
@@ -311,125 +366,40 @@ class Gatherer:
             del self._pods[namespace]
         self._share = None
 
-    def _calm(self, service: Service) -> float:
-        if self._share is None:
-            self._share = fair_share(self._pods.values(), rate=self._rate, least=self._interval)
-        namespace, _ = service.key
-        return calm(self._pods[namespace], share=self._share, least=self._interval)
-
-    async def _next(self) -> tuple[Deliverer, Hashable]:
-        """Wait until a deliverer is due, and notify of changes meanwhile."""
-        while True:
-            now = self._clock.monotonic()
-            self._tell(now)
-            due = max(self._turns.next_due(), self._next_slot)
-            if due <= now:
-                self._next_slot = max(self._next_slot, now) + 1 / self._rate
-                deliverer, turn = self._turns.pop(now)
-                deliverer.asking = True
-                return deliverer, turn
-            await self._rest(min(due, *self._untold.values(), math.inf) - now)
-
-    async def _rest(self, seconds: float) -> None:
-        self._woken.clear()
-        if seconds == math.inf:
-            await self._woken.wait()
-            return
-        with suppress(TimeoutError):
-            await within(self._clock, seconds, self._woken.wait())
-
-    async def _served(self, deliverer: Deliverer, turn: Hashable) -> None:
-        try:
-            await self._ask(deliverer)
-        finally:
-            self._turns.done(turn)
-            self._woken.set()
-
-    async def _ask(self, deliverer: Deliverer) -> None:
-        async with self._lanes[isinstance(deliverer.report, Unreachable)]:
-            if deliverer.gone:
-                return
-            began = self._clock.monotonic()
-            answer = await self._client.ask(
-                deliverer.target.name,
-                address=deliverer.target.address,
-                port=self._port,
-                token=self._token(*deliverer.service.key),
-            )
-        now = self._clock.monotonic()
-        reachable = isinstance(answer, DelivererReport)
-        self._metrics.asked(reachable=reachable, seconds=now - began)
-        if not deliverer.gone:
-            self._take_in(deliverer, self._kept(deliverer, answer), now)
-
-    def _kept(
-        self, deliverer: Deliverer, answer: DelivererReport | Unreachable
-    ) -> DelivererReport | Unreachable:
-        before = deliverer.report
-        if isinstance(answer, Unreachable):
-            pending, heard = last_seen(before)
-            since, held = answer.since, frozenset[str]()
-            if isinstance(before, Unreachable):
-                since, held = before.since, before.held
-            elif before is not None:
-                held = frozenset(before.queues)
-            return replace(answer, since=since, held=held, pending=pending, heard=heard)
-        service = deliverer.service
-        namespace, _ = service.key
-        queues = (
-            service.shared(queue)
-            for name, queue in answer.queues.items()
-            if self._known("ListenerDestination", namespace, name)
-        )
-        return replace(
-            answer,
-            queues={queue.name: queue for queue in queues},
-            ended=tuple(
-                one
-                for one in answer.ended
-                if self._known("IndicationSubscription", namespace, one.name)
-            ),
-        )
-
-    def _take_in(
-        self, deliverer: Deliverer, answer: DelivererReport | Unreachable, now: float
-    ) -> None:
-        deliverer.asking = False
-        service = deliverer.service
-        told = news(deliverer.report, answer)
-        deliverer.report = answer
-        if not deliverer.ending:
-            self._note(service, told, now)
-        self._put(deliverer, now + jittered(self._wait(deliverer, answer, now), self._draw))
-
-    def _wait(
-        self, deliverer: Deliverer, answer: DelivererReport | Unreachable, now: float
-    ) -> float:
-        """Seconds until it is asked again."""
-        service, pace = deliverer.service, deliverer.pace
-        calm_wait = self._calm(service)
-        if isinstance(answer, Unreachable):
-            return pace.after_silence(calm=calm_wait)
-        behind = service.revision is not None and answer.revision != service.revision
-        wait = pace.after_report(behind=behind, now=now, calm=calm_wait)
-        # One whose pod is no longer ready may be about to end by itself, as executors do.
-        leaving = not deliverer.target.ready and now < pace.hurry_until and last_seen(answer)[0]
-        return min(wait, HURRY_MOST) if deliverer.ending or leaving else wait
-
-    def _note(self, service: Service, told: News, now: float) -> None:
-        """Schedule a notification that a deliverer has answered, or is gone."""
+    def _note(self, service: Service, change: Change, now: float) -> None:
+        """Schedule the notification of a change."""
         if not service.gathered:
-            # One call for all of the first round: a thousand pods would make a thousand.
-            service.gathered = all(one.report is not None for one in service.deliverers.values())
-            told = News.TURNED if service.gathered else News.NONE
-        if told is not News.NONE:
-            due = max(now, service.told_at + _GAPS[told])
-            self._untold[service.key] = min(due, self._untold.get(service.key, math.inf))
+            # One notification for all of the first round: a thousand pods would cause a thousand.
+            service.gathered = all(one.answer is not None for one in service.serving())
+            change = Change.STATE if service.gathered else Change.NONE
+        if change is not Change.NONE:
+            due = max(now, service.notified_at + _GAPS[change])
+            self._changes[service.key] = min(due, self._changes.get(service.key, math.inf))
 
-    def _tell(self, now: float) -> None:
-        for key in [key for key, due in self._untold.items() if due <= now]:
-            del self._untold[key]
+    def _notify(self, now: float) -> None:
+        for key in [key for key, due in self._changes.items() if due <= now]:
+            del self._changes[key]
             service = self._services[key]
-            service.told_at = now
+            service.notified_at = now
             self._on_change(*key)
             self._forget_unused(service)
+
+
+def _targets(pods: Iterable[Object]) -> dict[str, Target]:
+    """The running pods with an address, by uid."""
+    found = {}
+    for pod in pods:
+        status = pod.get("status") or {}
+        if status.get("phase") != "Running" or not status.get("podIP"):
+            continue
+        ready = any(
+            condition.get("type") == "Ready" and condition.get("status") == "True"
+            for condition in status.get("conditions") or ()
+        )
+        uid, name = uid_of(pod), pod["metadata"]["name"]
+        found[uid] = Target(name, uid, status["podIP"], ready=ready, ending=terminates(pod))
+    return found
+
+
+def terminates(pod: Object) -> bool:
+    return bool(pod["metadata"].get("deletionTimestamp"))

@@ -1,23 +1,23 @@
-"""A deliverer's report of itself and of its destination queues, as the operator keeps it.
+"""A deliverer's last report, as the operator keeps it, and what changes from one to the next. Pure.
 
-Times are seconds since the epoch, by the clock of whoever states them.
+Times are seconds since the epoch; the deliverer's own times are by its clock.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
 
 from pillion_sidecar.config.levels import LEVEL
 from pillion_sidecar.config.schema.service import Durability
-from pillion_sidecar.wire.queues import OutcomeStatus, QueuePage, QueueStatus
+from pillion_sidecar.wire.queues import OutcomeStatus, QueuePage, QueueStatus, SubscriptionEnd
 
 #: Why a deliverer refuses the operator's token: the token comes with the configuration, which it
 #: does not have yet either.
 NO_TOKEN = "it does not know the operator's token yet (HTTP 401)"
-
-
 #: Characters of a failure's detail that are kept.
 LONGEST_DETAIL = 200
+#: Fill levels of a queue at which a backlog begins or ends.
+_FILL_LEVELS = (0.6, 0.8)
 
 
 class DeliveryResult(StrEnum):
@@ -37,29 +37,25 @@ class QueueReport:
     depth: int
     capacity: int
     high_water: int
-    #: When the oldest indication that waits was accepted; None for an empty queue.
+    #: When the oldest waiting indication was accepted; None for an empty queue.
     oldest_indication_time: float | None = None
     last_result: DeliveryResult | None = None
-    #: How the last attempt failed, one line for people; empty after a success.
+    #: How the last attempt failed, one line; empty after a success.
     last_detail: str = ""
     last_attempt_time: float | None = None
-    last_success_time: float | None = None
     next_attempt_time: float | None = None
-    #: When the first indication is discarded if nothing more is delivered; None: none is due.
+    #: When the first indication is discarded if nothing more is delivered.
     first_loss_due_time: float | None = None
-    #: The first of the failures since the last success; None while the listener takes what it gets.
-    failing_since: float | None = None
-    #: What it has discarded undelivered since its deliverer was started, and when that was last.
+    #: Indications discarded undelivered since the deliverer started, and the time of the last.
     discarded: int = 0
     last_discard_time: float | None = None
     suspended: bool = False
-    #: What is wrong with the destination, by the deliverer: a word, and one line for people. None:
-    #: it is not held.
+    #: Why the deliverer holds the destination: the cause, and one line. None: it is not held.
     hold: str | None = None
     hold_detail: str = ""
-    #: Of a destination that is no longer in the configuration: delivers what it holds.
+    #: The destination is no longer in the configuration; the queue delivers what it holds.
     draining: bool = False
-    #: The service whose gateway it leaves delivery to; None: it delivers itself.
+    #: The service whose gateway delivers for it; None: it delivers itself.
     relay_to: str | None = None
 
     @property
@@ -69,68 +65,135 @@ class QueueReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndedSubscription:
-    """A subscription that a deliverer no longer delivers for, though its resource says Enabled."""
-
-    name: str
-    #: Why: ``FatalError``, ``RemovalAction`` or ``Expired``.
-    reason: str
-    #: The resource's UID, where the deliverer knows it: another one of the same name goes on.
-    uid: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DelivererReport:
     pod: str
-    #: The configuration that is in force there; None before the first.
+    #: The configuration in force; None before the first.
     revision: str | None
     queues: Mapping[str, QueueReport]
-    #: Where it keeps indications; None before it has a configuration, and from an older one.
+    #: None before the first configuration, and from an older deliverer.
     durability: Durability | None = None
-    ended: tuple[EndedSubscription, ...] = ()
+    ended: tuple[SubscriptionEnd, ...] = ()
     #: Which fields of a configuration it knows: see ``config.levels``.
     schema_level: int = LEVEL
-    #: When it was asked, by the operator's clock.
+    #: When it was polled, by the operator's clock.
     at: float
 
     @property
     def ready(self) -> bool:
-        """Whether it serves: it has a configuration."""
+        """Whether it has a configuration."""
         return self.revision is not None
+
+    @property
+    def pending(self) -> Mapping[str, int]:
+        """Waiting indications by destination; those with none are left out."""
+        return {name: queue.depth for name, queue in self.queues.items() if queue.depth}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreachable:
-    """A deliverer that gave no answer that could be used."""
+    """A deliverer whose last answer could not be used, or that gave none."""
 
     pod: str
     #: One line for people.
     reason: str
-    #: The first of the askings in vain, by the operator's clock.
+    #: The first of the failed polls, by the operator's clock.
     since: float
-    #: The destinations of which it had a queue when it last answered.
-    held: frozenset[str] = frozenset()
-    #: Of these, those of which something waited: how much. And when that was; None: never.
-    pending: Mapping[str, int] = field(default_factory=dict)
-    heard: float | None = None
+    #: The deliverer's last report.
+    last: DelivererReport | None = None
+
+    @property
+    def held(self) -> Container[str]:
+        """The destinations for which it had a queue in its last report."""
+        return () if self.last is None else self.last.queues
+
+
+#: The result of a poll.
+Answer = DelivererReport | Unreachable
+
+
+def last_report(answer: Answer | None) -> DelivererReport | None:
+    return answer.last if isinstance(answer, Unreachable) else answer
+
+
+class Change(IntEnum):
+    """How two answers of a deliverer differ."""
+
+    NONE = 0
+    #: In numbers that a status shows.
+    NUMBERS = 1
+    #: In what a condition may depend on.
+    STATE = 2
+
+
+def change(before: Answer | None, after: Answer) -> Change:
+    if isinstance(before, Unreachable) and isinstance(after, Unreachable):
+        return Change.NONE
+    if not isinstance(before, DelivererReport) or not isinstance(after, DelivererReport):
+        return Change.STATE
+    if (before.revision, before.ended, before.durability, before.queues.keys()) != (
+        after.revision,
+        after.ended,
+        after.durability,
+        after.queues.keys(),
+    ):
+        return Change.STATE
+    return max(
+        (_queue_change(before.queues[name], queue) for name, queue in after.queues.items()),
+        default=Change.NONE,
+    )
+
+
+def _queue_change(before: QueueReport, after: QueueReport) -> Change:
+    # Idle queues are mostly one shared object, and comparing the same twice is dear.
+    if before is after or before == after:
+        return Change.NONE
+    if _state(before) != _state(after):
+        return Change.STATE
+    return Change.NUMBERS if _numbers(before) != _numbers(after) else Change.NONE
+
+
+def _state(queue: QueueReport) -> tuple[object, ...]:
+    fill = queue.depth / queue.capacity if queue.capacity else 0.0
+    return (
+        queue.failing,
+        queue.last_result is None,
+        queue.suspended,
+        queue.hold,
+        queue.draining,
+        queue.relay_to,
+        sum(fill >= level for level in _FILL_LEVELS),
+    )
+
+
+def _numbers(queue: QueueReport) -> tuple[object, ...]:
+    """The numbers that a status shows. The time of a successful attempt is not among them."""
+    return (
+        queue.depth,
+        queue.capacity,
+        queue.high_water,
+        queue.oldest_indication_time,
+        queue.last_result,
+        queue.last_detail,
+        queue.hold_detail,
+        queue.next_attempt_time,
+        queue.last_attempt_time if queue.failing else None,
+    )
 
 
 def report_of(pod: str, pages: Sequence[QueuePage], *, at: float) -> DelivererReport:
-    """The answer of a pod's deliverer, asked at ``at``."""
-    queues: dict[str, QueueReport] = {}
-    ended: dict[str, EndedSubscription] = {}
-    for page in pages:
-        # A queue that drains comes before a new one of its name, which is the one that is told of.
-        queues.update((queue.name, _queue(queue)) for queue in page.queues)
-        ended.update((one.name, one) for one in _ended(page))
+    """The report of a pod's deliverer that was polled at ``at``."""
+    # A draining queue comes before a new one of the same name, and the new one is kept.
+    queues = {queue.name: _queue(queue) for page in pages for queue in page.queues}
+    ended = {one.name: one for page in pages for one in page.ended_subscriptions or ()}
+    first = pages[0]
     return DelivererReport(
         pod=pod,
-        # Of the first page, which names the subscriptions that have ended: were a configuration
-        # taken over in between, these would pass for the newer one's.
-        revision=pages[0].revision,
+        # The first page also names the ended subscriptions: after a change of the configuration
+        # between two pages, those would pass for ended in the newer one.
+        revision=first.revision,
         # Settled with the first configuration.
-        durability=None if pages[0].revision is None else pages[0].durability,
-        schema_level=pages[0].schema_level,
+        durability=None if first.revision is None else first.durability,
+        schema_level=first.schema_level,
         queues=queues,
         ended=tuple(sorted(ended.values(), key=lambda one: one.name)),
         at=at,
@@ -139,11 +202,6 @@ def report_of(pod: str, pages: Sequence[QueuePage], *, at: float) -> DelivererRe
 
 def _queue(queue: QueueStatus) -> QueueReport:
     result, detail = _outcome(queue.last_result)
-    failing_since: float | None = None
-    if result not in (None, DeliveryResult.SUCCESS):
-        # Without the field, before it: the last failure is all that is known.
-        since = queue.failing_since
-        failing_since = queue.last_attempt_time if since is None else since
     return QueueReport(
         name=queue.name,
         depth=queue.depth,
@@ -153,10 +211,8 @@ def _queue(queue: QueueStatus) -> QueueReport:
         last_result=result,
         last_detail=detail,
         last_attempt_time=queue.last_attempt_time,
-        last_success_time=queue.last_success_time,
         next_attempt_time=queue.next_attempt_time,
         first_loss_due_time=queue.first_loss_due_time,
-        failing_since=failing_since,
         discarded=sum(queue.discarded.values()),
         last_discard_time=queue.last_discard_time,
         suspended=queue.suspended,
@@ -165,13 +221,6 @@ def _queue(queue: QueueStatus) -> QueueReport:
         draining=queue.draining,
         relay_to=queue.relay_to,
     )
-
-
-def _ended(page: QueuePage) -> list[EndedSubscription]:
-    return [
-        EndedSubscription(name=one.name, reason=one.reason, uid=one.uid or None)
-        for one in page.ended_subscriptions or ()
-    ]
 
 
 def _outcome(outcome: OutcomeStatus | None) -> tuple[DeliveryResult | None, str]:

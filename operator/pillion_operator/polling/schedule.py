@@ -1,39 +1,68 @@
-"""Items by due time, and fair turns among groups of them."""
+"""When deliverers are polled: the interval of a namespace, and fair turns among namespaces.
+
+Half of the rate is for deliverers without changes and is shared by the namespaces (max-min
+fairness): a namespace that needs less than an equal share gets what it needs, and the others share
+the rest equally. So many deliverers stretch only the interval of their own namespace.
+"""
 
 import heapq
 import itertools
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
+
+#: Polls a second over all deliverers, at most.
+RATE = 100.0
+#: Seconds between two polls of one deliverer, as long as they are few.
+INTERVAL = 10.0
 
 Item = TypeVar("Item", bound=Hashable)
 
 
+def fair_share(pods: Iterable[int], *, rate: float = RATE, least: float = INTERVAL) -> float:
+    """The most polls a second that a namespace may use; infinity where there is enough for all.
+
+    ``pods`` are the numbers of deliverers by namespace, ``least`` the shortest interval.
+    """
+    counts = sorted(pods)
+    left = rate / 2
+    for number, count in enumerate(counts):
+        share = left / (len(counts) - number)
+        if count / least > share:
+            return share
+        left -= count / least
+    return math.inf
+
+
+def poll_interval(pods: int, *, share: float, least: float = INTERVAL) -> float:
+    """Seconds between two polls of each of a namespace's deliverers, within its share."""
+    return max(least, pods / share)
+
+
 class Schedule(Generic[Item]):
-    """Items by the moment at which each is due; one moment to an item."""
+    """Items by the time at which each is due; one time to an item."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Item]] = []
-        #: The tie of each item's entry that counts; others are left over from before.
+        #: The tie of each item's valid entry; the heap's other entries are outdated.
         self._valid: dict[Item, int] = {}
         self._ties = itertools.count()
 
     def put(self, item: Item, due: float) -> None:
-        """Schedule an item, instead of its earlier due time."""
+        """Schedule an item; replaces its earlier due time."""
         tie = next(self._ties)
         self._valid[item] = tie
         heapq.heappush(self._heap, (due, tie, item))
         if len(self._heap) > 2 * len(self._valid) + 64:
-            self._heap = [entry for entry in self._heap if self._counts(entry)]
+            self._heap = [entry for entry in self._heap if self._is_valid(entry)]
             heapq.heapify(self._heap)
 
     def drop(self, item: Item) -> None:
-        """Forget an item; one that is not there is no error."""
         self._valid.pop(item, None)
 
     def next_due(self) -> float:
-        """When the first item is due; infinity without one."""
-        while self._heap and not self._counts(self._heap[0]):
+        """Infinity without an item."""
+        while self._heap and not self._is_valid(self._heap[0]):
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else math.inf
 
@@ -44,7 +73,7 @@ class Schedule(Generic[Item]):
         del self._valid[item]
         return item
 
-    def _counts(self, entry: tuple[float, int, Item]) -> bool:
+    def _is_valid(self, entry: tuple[float, int, Item]) -> bool:
         return self._valid.get(entry[2]) == entry[1]
 
 
@@ -53,39 +82,35 @@ class _Group(Generic[Item]):
 
     def __init__(self) -> None:
         self.waiting: Schedule[Item] = Schedule()
-        #: Items that were taken out and are not done with.
+        #: Items that were taken out and are not done.
         self.out = 0
         #: When one was last taken out.
         self.served = -math.inf
 
 
 class Turns(Generic[Item]):
-    """Items in groups, each item due at one moment. Groups with items that are due are served in
-    turn, one item at a time, however many are due in any of them, and no group has more than
-    ``most`` out at once.
-    """
+    """Items in groups, each due at one time. Groups with due items take turns, one item at a time,
+    and no group has more than ``most`` items out at once."""
 
     def __init__(self, *, most: int) -> None:
         self._most = most
         self._groups: dict[Hashable, _Group[Item]] = {}
-        #: The groups that may be served, by when each came to wait: when its first item was due,
-        #: or when it was last served.
+        #: The groups that may be served, by when their first item was due or they were last served.
         self._line: Schedule[Hashable] = Schedule()
-        #: The group in which each item waits.
-        self._where: dict[Item, Hashable] = {}
+        self._group_of: dict[Item, Hashable] = {}
 
     def put(self, item: Item, due: float, *, group: Hashable) -> None:
-        """Schedule an item in a group, instead of its earlier group and due time."""
-        if self._where.get(item, group) != group:
+        """Schedule an item in a group; replaces its earlier group and due time."""
+        if self._group_of.get(item, group) != group:
             self.drop(item)
-        self._where[item] = group
+        self._group_of[item] = group
         self._groups.setdefault(group, _Group()).waiting.put(item, due)
         self._line_up(group)
 
     def drop(self, item: Item) -> None:
-        """Forget an item that waits; one that does not is no error."""
-        if item in self._where:
-            group = self._where.pop(item)
+        """Forget a waiting item, if it is one."""
+        if item in self._group_of:
+            group = self._group_of.pop(item)
             self._groups[group].waiting.drop(item)
             self._line_up(group)
 
@@ -94,28 +119,27 @@ class Turns(Generic[Item]):
         return self._line.next_due()
 
     def pop(self, now: float) -> tuple[Item, Hashable]:
-        """Take out an item of the group whose turn it is; raises IndexError without one. The
-        group's name is for ``done``."""
-        group = self._line.pop()
-        known = self._groups[group]
-        item = known.waiting.pop()
-        del self._where[item]
-        known.out += 1
-        known.served = now
-        self._line_up(group)
-        return item, group
+        """Take out an item of the group whose turn it is; raises IndexError without one. Call
+        ``done`` with the group afterwards."""
+        name = self._line.pop()
+        group = self._groups[name]
+        item = group.waiting.pop()
+        del self._group_of[item]
+        group.out += 1
+        group.served = now
+        self._line_up(name)
+        return item, name
 
     def done(self, group: Hashable) -> None:
-        """An item of a group that was taken out is done with."""
         self._groups[group].out -= 1
         self._line_up(group)
 
-    def _line_up(self, group: Hashable) -> None:
-        known = self._groups[group]
-        first = known.waiting.next_due()
-        if first < math.inf and known.out < self._most:
-            self._line.put(group, max(first, known.served))
+    def _line_up(self, name: Hashable) -> None:
+        group = self._groups[name]
+        first = group.waiting.next_due()
+        if first < math.inf and group.out < self._most:
+            self._line.put(name, max(first, group.served))
             return
-        self._line.drop(group)
-        if first == math.inf and not known.out:
-            del self._groups[group]
+        self._line.drop(name)
+        if first == math.inf and not group.out:
+            del self._groups[name]

@@ -8,10 +8,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pillion_operator.cluster.types import Object
+from pillion_operator.cluster.types import Object, has_ended
 from pillion_operator.names import DELIVERER_LABEL
 from pillion_operator.polling.reports import NO_TOKEN, DelivererReport, Unreachable
-from pillion_operator.polling.targets import FINISHED
 from pillion_operator.status.conditions import Condition
 from pillion_sidecar.config.schema.service import Durability
 
@@ -39,7 +38,7 @@ def is_deliverer(pod: Object, service: str) -> bool:
     return (
         (metadata.get("labels") or {}).get(DELIVERER_LABEL) == service
         and not metadata.get("deletionTimestamp")
-        and (pod.get("status") or {}).get("phase") not in FINISHED
+        and not has_ended(pod)
     )
 
 

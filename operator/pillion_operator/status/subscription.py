@@ -10,9 +10,9 @@ from enum import StrEnum
 from typing import Any
 
 from pillion_operator.cluster.types import Object
-from pillion_operator.polling.reports import EndedSubscription
 from pillion_operator.status.conditions import find_condition, seconds_of
 from pillion_operator.store import identity_of
+from pillion_sidecar.wire.queues import SubscriptionEnd
 
 
 class State(StrEnum):
@@ -60,7 +60,7 @@ def judge_subscription(
     subscription: Object,
     *,
     removal: RemovalRule,
-    ended: Iterable[EndedSubscription] = (),
+    ended: Iterable[SubscriptionEnd] = (),
     now: float,
 ) -> SubscriptionVerdict:
     """Judge one subscription as the API server has it. ``now`` is in seconds since the epoch.
@@ -150,15 +150,13 @@ def _kept(subscription: Object) -> tuple[State, str, str] | None:
     return state, _ENDED_EARLIER, f"It was ended earlier. {_AGAIN}"
 
 
-def _fatal(
-    subscription: Object, ended: Iterable[EndedSubscription]
-) -> tuple[State, str, str] | None:
+def _fatal(subscription: Object, ended: Iterable[SubscriptionEnd]) -> tuple[State, str, str] | None:
     policy = (subscription.get("spec") or {}).get("onFatalErrorPolicy", "Ignore")
     action = _ACTIONS.get(policy)
     if action is None:
         return None
     for one in ended:
-        same = one.uid in (None, identity_of(subscription).get("uid"))
+        same = one.uid in (None, "", identity_of(subscription).get("uid"))
         if same and one.name == subscription["metadata"]["name"] and one.reason == FATAL_ERROR:
             message = (
                 "Its destination has been held or failing for failureTriggerTimeIntervalSeconds, "

@@ -21,10 +21,10 @@ from pillion_operator.certificates.gateways import GatewayAuthority, hosts
 from pillion_operator.certificates.tls import KeyPair
 from pillion_operator.cluster.api import Api
 from pillion_operator.cluster.applier import Applied, Applier, Repair
+from pillion_operator.cluster.issuer import IssuerKeeper
 from pillion_operator.cluster.types import CONFIG_MAP, SECRET, SERVICE_ACCOUNT, Object, our_type
 from pillion_operator.controllers.service import Wanted
 from pillion_operator.names import SERVICE_LABEL
-from pillion_operator.polling.token_keys import IssuerKeeper
 from pillion_operator.settings import OperatorSettings
 from pillion_operator.store import Change, Key, key_of
 from pillion_sidecar.auth.tokens import TokenError, TokenKeys, parse_keys, verify

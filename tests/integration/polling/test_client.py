@@ -5,7 +5,7 @@ import json
 import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -37,9 +37,9 @@ async def serving(answer: Answer) -> AsyncIterator[int]:
         await runner.cleanup()
 
 
-async def ask(port: int, *, address: str = "127.0.0.1") -> DelivererReport | Unreachable:
-    async with DelivererClient(clock=SystemClock()) as client:
-        return await client.ask("pod", address=address, port=port, token=TOKEN)
+async def poll(port: int, *, address: str = "127.0.0.1") -> DelivererReport | Unreachable:
+    async with aclosing(DelivererClient(clock=SystemClock(), port=port)) as client:
+        return await client.poll("pod", address=address, token=TOKEN)
 
 
 def queue(name: str, **changes: Any) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def page(*queues: dict[str, Any], **more: Any) -> web.Response:
 async def reason(answer: Answer) -> str:
     """Why a server that answers like this counts as unreachable."""
     async with serving(answer) as port:
-        result = await ask(port)
+        result = await poll(port)
     assert isinstance(result, Unreachable)
     return result.reason
 
@@ -69,7 +69,7 @@ async def test_a_deliverer_is_asked_with_its_token_and_page_by_page() -> None:
         return page(queue("b", draining=True), queue("b", depth=1), revision="two")
 
     async with serving(answer) as port:
-        report = await ask(port)
+        report = await poll(port)
 
     assert seen == [
         (f"Bearer {TOKEN}", {"limit": "500"}),
@@ -82,7 +82,7 @@ async def test_a_deliverer_is_asked_with_its_token_and_page_by_page() -> None:
     # Of two queues of one name, the one that drains belongs to a destination that is gone.
     assert not report.queues["b"].draining
     assert [(one.name, one.reason, one.uid) for one in report.ended] == [
-        ("alerts", "FatalError", None)
+        ("alerts", "FatalError", "")
     ]
 
 
@@ -151,7 +151,7 @@ async def test_something_else_than_http_is_told_as_such() -> None:
         await writer.wait_closed()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        result = await ask(server.sockets[0].getsockname()[1])
+        result = await poll(server.sockets[0].getsockname()[1])
 
     assert isinstance(result, Unreachable)
     assert result.reason in ("the answer is not HTTP", "the connection broke")
@@ -160,7 +160,7 @@ async def test_something_else_than_http_is_told_as_such() -> None:
 async def test_nobody_there_is_told_as_such() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        result = await ask(free.getsockname()[1])
+        result = await poll(free.getsockname()[1])
 
     assert isinstance(result, Unreachable)
     assert (result.pod, result.reason) == ("pod", "connection refused")
@@ -175,18 +175,21 @@ async def test_who_does_not_answer_is_given_up_after_a_while() -> None:
         raise AssertionError("nobody waits for ever")
 
     clock = FakeClock()
-    async with serving(answer) as port, DelivererClient(clock=clock) as client:
-        asking = asyncio.create_task(client.ask("pod", address="127.0.0.1", port=port, token=TOKEN))
+    async with (
+        serving(answer) as port,
+        aclosing(DelivererClient(clock=clock, port=port)) as client,
+    ):
+        polling = asyncio.create_task(client.poll("pod", address="127.0.0.1", token=TOKEN))
         await asked.wait()
         await clock.advance(client_module.TOTAL_TIMEOUT)
-        result = await asking
+        result = await polling
 
     assert result == Unreachable(pod="pod", reason="timed out", since=1_700_000_000.0)
 
 
 @pytest.mark.parametrize("address", ["", "localhost", "127.0.0.1/x", "127.0.0.1:80", "a@127.0.0.1"])
-async def test_only_an_ip_address_is_asked(address: str) -> None:
-    result = await ask(1, address=address)
+async def test_only_an_ip_address_is_polled(address: str) -> None:
+    result = await poll(1, address=address)
 
     assert isinstance(result, Unreachable)
     assert result.reason == "the pod's address is not an IP address"
@@ -200,7 +203,7 @@ async def test_proxies_of_the_environment_are_not_minded(monkeypatch: pytest.Mon
         return page()
 
     async with serving(answer) as port:
-        assert isinstance(await ask(port), DelivererReport)
+        assert isinstance(await poll(port), DelivererReport)
 
 
 async def test_no_connection_is_kept() -> None:
@@ -211,9 +214,12 @@ async def test_no_connection_is_kept() -> None:
         peers.add(request.transport.get_extra_info("peername"))
         return page()
 
-    async with serving(answer) as port, DelivererClient(clock=SystemClock()) as client:
+    async with (
+        serving(answer) as port,
+        aclosing(DelivererClient(clock=SystemClock(), port=port)) as client,
+    ):
         for _ in range(3):
-            await client.ask("pod", address="127.0.0.1", port=port, token=TOKEN)
+            await client.poll("pod", address="127.0.0.1", token=TOKEN)
 
     assert len(peers) == 3
 
@@ -224,8 +230,11 @@ async def test_the_token_is_in_no_log_and_no_report(caplog: pytest.LogCaptureFix
     async def answer(request: web.Request) -> web.Response:
         return web.Response(text=json.dumps({"queues": [request.headers["Authorization"]]}))
 
-    async with serving(answer) as port, DelivererClient(clock=SystemClock()) as client:
-        result = await client.ask("pod", address="127.0.0.1", port=port, token=TOKEN)
+    async with (
+        serving(answer) as port,
+        aclosing(DelivererClient(clock=SystemClock(), port=port)) as client,
+    ):
+        result = await client.poll("pod", address="127.0.0.1", token=TOKEN)
         shown = repr(client)
 
     assert TOKEN not in f"{result!r} {shown} {caplog.text}"
@@ -236,7 +245,7 @@ async def test_the_token_is_in_no_log_and_no_report(caplog: pytest.LogCaptureFix
     "address", ["169.254.169.254", "::ffff:169.254.169.254", "fe80::1%eth0", "0.0.0.0", "224.0.0.1"]
 )
 async def test_no_address_is_asked_that_no_pod_may_have(address: str) -> None:
-    result = await ask(1, address=address)
+    result = await poll(1, address=address)
 
     assert isinstance(result, Unreachable)
     assert result.reason == "the pod's address is none that a pod may have"

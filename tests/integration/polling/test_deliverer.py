@@ -1,5 +1,6 @@
-"""A deliverer as it is run, asked by the operator's own client."""
+"""A deliverer as it is run, polled by the operator's own client."""
 
+from contextlib import aclosing
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -9,7 +10,6 @@ from pillion_operator.polling.reports import (
     NO_TOKEN,
     DelivererReport,
     DeliveryResult,
-    EndedSubscription,
     Unreachable,
 )
 from support.resources import alert_filter, destination, service, subscription, write_rendered
@@ -19,12 +19,12 @@ from support.sidecar import Sidecar, sidecar
 TOKEN = "f" * 64
 
 
-async def ask(running: Sidecar, token: str = TOKEN) -> DelivererReport | Unreachable:
+async def poll(running: Sidecar, token: str = TOKEN) -> DelivererReport | Unreachable:
     place = urlsplit(running.telemetry)
     assert place.hostname is not None
     assert place.port is not None
-    async with DelivererClient(clock=SystemClock()) as client:
-        return await client.ask("pod", address=place.hostname, port=place.port, token=token)
+    async with aclosing(DelivererClient(clock=SystemClock(), port=place.port)) as client:
+        return await client.poll("pod", address=place.hostname, token=token)
 
 
 async def test_a_deliverer_reports_its_revision_and_its_failing_queue(tmp_path: Path) -> None:
@@ -45,18 +45,18 @@ async def test_a_deliverer_reports_its_revision_and_its_failing_queue(tmp_path: 
 
     async with sidecar(configuration, "--service", "default", *options) as running:
         await running.logged("configuration-loaded")
-        idle = await ask(running)
+        idle = await poll(running)
         answer = await running.publish(*alerts(0, 1))
         await running.logged("delivery-failing")
-        failing = await ask(running)
-        refused = await ask(running, token="0" * 64)
+        failing = await poll(running)
+        refused = await poll(running, token="0" * 64)
 
     assert (answer.status, answer.document["accepted"]) == (200, 1)
     assert isinstance(idle, DelivererReport)
     assert isinstance(failing, DelivererReport)
     assert idle.revision == failing.revision == rendered.revision
     queue = idle.queues["ops"]
-    assert (queue.depth, queue.last_result, queue.failing_since) == (0, None, None)
+    assert (queue.depth, queue.last_result) == (0, None)
     queue = failing.queues["ops"]
     assert (queue.depth, queue.high_water, queue.draining) == (1, 1, False)
     assert queue.last_result is DeliveryResult.ERROR
@@ -65,8 +65,8 @@ async def test_a_deliverer_reports_its_revision_and_its_failing_queue(tmp_path: 
         queue.oldest_indication_time,
         queue.last_attempt_time,
         queue.next_attempt_time,
-        queue.failing_since,
     )
-    assert failing.ended == (EndedSubscription(name="expired", reason="Expired", uid="u-1"),)
+    (end,) = failing.ended
+    assert (end.name, end.reason, end.uid) == ("expired", "Expired", "u-1")
     assert isinstance(refused, Unreachable)
     assert refused.reason == NO_TOKEN

@@ -16,7 +16,7 @@ from pillion_operator.controllers.triggers import SETTLE
 from pillion_operator.controllers.worker import FIRST_BACKOFF, MOST_BACKOFF
 from pillion_operator.leadership import LeaseTimes
 from pillion_operator.names import CONFIGURATION_PARTS, DRAIN_FINALIZER
-from pillion_operator.polling.pace import CALM, RATE, calm, fair_share
+from pillion_operator.polling.schedule import INTERVAL, RATE, fair_share, poll_interval
 from pillion_operator.settings import DelivererDefaults, OperatorSettings
 from pillion_operator.status.conditions import OUR_TYPES
 from pillion_operator.status.delivery import FULL, FULL_NO_MORE, LEAST_AGE
@@ -172,12 +172,12 @@ def test_every_way_to_end_is_on_the_page() -> None:
         f"runs every {SETTINGS.resync_interval:g} seconds",
         f"repeated after {FIRST_BACKOFF:g} seconds",
         f"up to {MOST_BACKOFF:g} seconds. It delays",
-        f"about every {CALM:g} seconds",
+        f"about every {INTERVAL:g} seconds",
         f"after {QUIET:g} second without a change in the namespace, and after {LONGEST:g} seconds",
         f"At most {RATE:g} deliverers are polled in a second",
-        f"Beyond {CALM * RATE / 2:g} deliverers",
+        f"Beyond {INTERVAL * RATE / 2:g} deliverers",
         f"remains of {RATE / 2:g} polls a second",
-        f"polled every {calm(10_000, share=fair_share([10_000])):g} seconds",
+        f"polled every {poll_interval(10_000, share=fair_share([10_000])):g} seconds",
         f"at most every {SLOW_INTERVAL:g} seconds",
         f"filled by {FULL * 100:g} %, and has not been below {FULL_NO_MORE * 100:g} %",
         f"waited for {LEAST_AGE:g} seconds",

@@ -216,7 +216,9 @@ def test_the_gateway_comes_after_its_guests_when_a_destination_drains(bench: Ben
     assert bench.lingering.draining(HUB) == {"d"}
     bench.says("default", "p", revision="s2", depth=4)
     assert bench.lingering.draining(HUB) == {"d"}
-    lost = Unreachable(pod="p", reason="x", since=0.0, held=frozenset({"d"}))
+    (last,) = bench.deliverers.said["default"]
+    assert isinstance(last, DelivererReport)
+    lost = Unreachable(pod="p", reason="x", since=0.0, last=last)
     bench.deliverers.said["default"] = (lost,)
     assert bench.lingering.draining(HUB) == {"d"}
     told = DelivererReport(pod="p", revision="s2", queues={}, at=0.0)

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from pillion_operator.controllers.context import Answer
 from pillion_operator.controllers.states import ServiceState, ServiceStates, status_of
 from pillion_operator.controllers.triggers import DeliveryNews
 from pillion_operator.evaluation.references import References
@@ -10,12 +9,13 @@ from pillion_operator.evaluation.service import ServiceEvaluation
 from pillion_operator.evaluation.verdict import ACCEPTED
 from pillion_operator.names import DRAIN_FINALIZER
 from pillion_operator.polling.reports import (
+    Answer,
     DelivererReport,
-    EndedSubscription,
     QueueReport,
     Unreachable,
 )
 from pillion_operator.store import Key, Store
+from pillion_sidecar.wire.queues import SubscriptionEnd
 from support.operator_context import context_of
 from support.operator_objects import (
     DESTINATION,
@@ -83,7 +83,7 @@ class Bench:
         self.news.heard(Key(SERVICE.kind, NAMESPACE, name))
         return set(self.enqueued)
 
-    # what it asks of the gatherer and of the queue
+    # what it reads from the poller and of the queue
 
     def reports(self, namespace: str, service: str) -> tuple[Answer, ...]:
         return self.answers[Key(SERVICE.kind, namespace, service)]
@@ -146,7 +146,7 @@ def test_destinations_that_drain_are_looked_at_with_every_answer() -> None:
 def test_a_subscription_that_a_deliverer_has_ended_is_looked_at() -> None:
     bench = Bench()
     bench.reconciled(running=RUNNING | {""})
-    ended = (EndedSubscription(name="s", reason="Expired"),)
+    ended = (SubscriptionEnd(name="s", reason="Expired"),)
     assert bench.heard(report(ended=ended), silent("q")) == {STATUS, SUBSCRIPTION}
     assert bench.heard(report(), silent("q")) == {STATUS}
 

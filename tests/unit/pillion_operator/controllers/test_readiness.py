@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from pillion_operator.controllers.context import Answer
 from pillion_operator.controllers.readiness import (
     GRACE,
     Wait,
@@ -20,7 +19,7 @@ from pillion_operator.evaluation.namespace import Parsing
 from pillion_operator.evaluation.references import References
 from pillion_operator.evaluation.service import ServiceEvaluation
 from pillion_operator.evaluation.verdict import ACCEPTED, Verdict
-from pillion_operator.polling.reports import NO_TOKEN, DelivererReport, Unreachable
+from pillion_operator.polling.reports import NO_TOKEN, Answer, DelivererReport, Unreachable
 from pillion_operator.status.conditions import Condition
 from pillion_operator.status.deliverers import DelivererCounts
 from pillion_operator.store import Key, Store
@@ -118,7 +117,7 @@ class Bench:
         assert found.type == "Ready"
         return found.status, found.reason
 
-    # what it asks of the gatherer
+    # what it reads from the poller
 
     def reports(self, _namespace: str, service: str) -> tuple[Answer, ...]:
         return self.answers.get(service, ())

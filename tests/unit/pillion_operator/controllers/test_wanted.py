@@ -8,8 +8,7 @@ import pytest
 
 from pillion_operator.certificates.gateways import MOST_PATIENCE
 from pillion_operator.cluster.api import ApiError
-from pillion_operator.cluster.issuer import KEYS_PATH
-from pillion_operator.polling.token_keys import INTERVAL
+from pillion_operator.cluster.issuer import INTERVAL, KEYS_PATH
 from pillion_operator.store import Key
 from support import operator_fakes
 from support.operator_fakes import EPOCH, LoopClock, run_virtually

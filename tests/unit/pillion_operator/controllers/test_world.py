@@ -10,9 +10,9 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from pillion_operator.names import DRAIN_FINALIZER
-from pillion_operator.polling.reports import EndedSubscription
 from pillion_operator.status.conditions import find_condition
 from pillion_operator.store import Key
+from pillion_sidecar.wire.queues import SubscriptionEnd
 from support.operator_fakes import run_virtually
 from support.operator_world import NAMESPACE, World, quiet, settled
 
@@ -87,7 +87,7 @@ def test_a_fatal_error_ends_a_subscription_although_its_service_changes_at_once(
             "IndicationSubscription", "alerts-to-pager", {**spec, "onFatalErrorPolicy": "Disable"}
         )
         await settled(world)
-        world.pods["one"].ended = (EndedSubscription(name="alerts-to-pager", reason="FatalError"),)
+        world.pods["one"].ended = (SubscriptionEnd(name="alerts-to-pager", reason="FatalError"),)
         await asyncio.sleep(after)
         # A new revision meanwhile; what the old one reported counts no more from then on.
         world.resource("IndicationService", "default", {"deliveryRetryIntervalSeconds": 7})

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from pillion_operator.polling.aggregate import (
     NOTHING,
     DestinationDelivery,
-    combined,
     deliveries,
     delivery_of,
 )
 from pillion_operator.polling.reports import (
+    Answer,
     DelivererReport,
     DeliveryResult,
     QueueReport,
@@ -35,7 +35,6 @@ SENT = QueueReport(
     oldest_indication_time=50.0,
     last_result=DeliveryResult.SUCCESS,
     last_attempt_time=100.0,
-    last_success_time=100.0,
 )
 FAILED = QueueReport(
     name="pager",
@@ -48,7 +47,6 @@ FAILED = QueueReport(
     last_attempt_time=90.0,
     next_attempt_time=120.0,
     first_loss_due_time=500.0,
-    failing_since=60.0,
 )
 IDLE = QueueReport(name="pager", depth=0, capacity=10, high_water=0)
 
@@ -76,7 +74,6 @@ def test_deliverers_are_summed_up() -> None:
         delivering=1,
         idle=2,
         draining=1,
-        draining_depth=3,
         details=(("connection refused", 1),),
     )
 
@@ -84,15 +81,6 @@ def test_deliverers_are_summed_up() -> None:
 def test_a_destination_that_nobody_has_is_nothing() -> None:
     assert delivery_of("pager", [report()]) == NOTHING
     assert delivery_of("pager", []) == NOTHING
-
-
-def test_services_are_put_together_like_deliverers() -> None:
-    reports = [report(SENT), report(FAILED), report(FAILED)]
-
-    parts = [delivery_of("pager", reports[:1]), delivery_of("pager", reports[1:])]
-
-    assert combined(parts) == delivery_of("pager", reports)
-    assert combined(parts).details == (("connection refused", 2),)
 
 
 def test_every_destination_that_is_reported_is_summed_up() -> None:
@@ -128,18 +116,15 @@ _REPORTS = st.lists(
 )
 
 
-@given(_REPORTS, st.integers(0, 6), st.randoms(use_true_random=False))
-def test_neither_order_nor_grouping_makes_a_difference(
-    reports: list[DelivererReport | Unreachable], cut: int, random: Random
+@given(_REPORTS, st.randoms(use_true_random=False))
+def test_the_order_of_the_answers_makes_no_difference(
+    reports: list[Answer], random: Random
 ) -> None:
     whole = delivery_of("pager", reports)
 
     shuffled = list(reports)
     random.shuffle(shuffled)
-    parts = (delivery_of("pager", shuffled[:cut]), delivery_of("pager", shuffled[cut:]))
 
-    assert combined(parts) == whole
-    assert combined(delivery_of("pager", [one]) for one in shuffled) == whole
+    assert delivery_of("pager", shuffled) == whole
     assert deliveries(shuffled).get("pager", whole) == whole
     assert whole.failing + whole.delivering + whole.idle == whole.deliverers
-    assert whole.draining_depth <= whole.depth

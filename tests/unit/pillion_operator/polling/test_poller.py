@@ -9,15 +9,28 @@ from typing import Any
 import pytest
 
 from pillion_operator.polling.aggregate import deliveries
-from pillion_operator.polling.pace import CALM, HURRY_FIRST, LOST_FIRST
-from pillion_operator.polling.poller import MOST_AT_ONCE, Gatherer
+from pillion_operator.polling.poller import (
+    JITTER,
+    MOST_AT_ONCE,
+    RETRY_FIRST,
+    RETRY_MOST,
+    ROLLOUT_FIRST,
+    ROLLOUT_FOR,
+    ROLLOUT_MOST,
+    Deliverer,
+    Poller,
+    Service,
+    Target,
+)
 from pillion_operator.polling.reports import (
+    Answer,
     DelivererReport,
     DeliveryResult,
-    EndedSubscription,
     QueueReport,
     Unreachable,
 )
+from pillion_operator.polling.schedule import INTERVAL
+from pillion_sidecar.wire.queues import SubscriptionEnd
 from support.operator_time import FakeClock
 
 PAGER = QueueReport(name="pager", depth=0, capacity=100, high_water=0)
@@ -25,22 +38,19 @@ PAGER = QueueReport(name="pager", depth=0, capacity=100, high_water=0)
 
 @dataclass
 class FakeDeliverers:
-    """Stands for the client: what each address answers, and who was asked when."""
+    """Stands for the client: what each address answers, and who was polled when."""
 
     clock: FakeClock
     revisions: dict[str, str | None] = field(default_factory=dict)
     queues: dict[str, QueueReport] = field(default_factory=dict)
-    ended: tuple[EndedSubscription, ...] = ()
+    ended: tuple[SubscriptionEnd, ...] = ()
     silent: set[str] = field(default_factory=set)
     #: Addresses that answer only once the event is set.
     hung: dict[str, asyncio.Event] = field(default_factory=dict)
-    asked: list[tuple[float, str, str]] = field(default_factory=list)
+    polled: list[tuple[float, str, str]] = field(default_factory=list)
 
-    async def ask(
-        self, pod: str, *, address: str, port: int, token: str
-    ) -> DelivererReport | Unreachable:
-        assert port == 8289
-        self.asked.append((self.clock.monotonic(), address, token))
+    async def poll(self, pod: str, *, address: str, token: str) -> Answer:
+        self.polled.append((self.clock.monotonic(), address, token))
         if address in self.hung:
             await self.hung[address].wait()
         if address in self.silent:
@@ -54,42 +64,34 @@ class FakeDeliverers:
         )
 
     def moments(self, address: str = "10.0.0.1") -> list[float]:
-        """When an address was asked, in seconds since the fake clock's beginning."""
-        return [at - 1000.0 for at, asked, _ in self.asked if asked == address]
-
-
-class Metrics:
-    def __init__(self) -> None:
-        self.reachable: list[bool] = []
-
-    def asked(self, *, reachable: bool, seconds: float) -> None:
-        assert seconds >= 0
-        self.reachable.append(reachable)
+        """When an address was polled, in seconds since the fake clock's beginning."""
+        return [at - 1000.0 for at, asked, _ in self.polled if asked == address]
 
 
 @dataclass
 class Bench:
     clock: FakeClock
     deliverers: FakeDeliverers
-    gatherer: Gatherer
-    metrics: Metrics
+    poller: Poller
+    #: Whether each poll was answered.
+    reachable: list[bool]
     changed: list[tuple[float, str, str]]
     known: set[str]
 
     def pods(self, *pods: dict[str, Any]) -> None:
-        self.gatherer.pods_changed("shop", "default", pods)
+        self.poller.pods_changed("shop", "default", pods)
 
     @property
-    def reports(self) -> tuple[DelivererReport | Unreachable, ...]:
-        return self.gatherer.reports("shop", "default")
+    def reports(self) -> tuple[Answer, ...]:
+        return self.poller.reports("shop", "default")
 
     @property
     def gathered(self) -> bool:
-        return self.gatherer.gathered("shop", "default")
+        return self.poller.gathered("shop", "default")
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.gatherer.run())
+        task = asyncio.create_task(self.poller.run())
         try:
             await self.clock.settle()
             yield
@@ -101,10 +103,11 @@ class Bench:
 
 def bench_with(**options: Any) -> Bench:
     clock = FakeClock()
-    deliverers, metrics = FakeDeliverers(clock), Metrics()
+    deliverers = FakeDeliverers(clock)
+    reachable: list[bool] = []
     changed: list[tuple[float, str, str]] = []
     known = {"pager", "alerts"}
-    gatherer = Gatherer(
+    poller = Poller(
         deliverers,
         clock=clock,
         token=lambda namespace, service: f"token of {namespace}/{service}",
@@ -112,11 +115,10 @@ def bench_with(**options: Any) -> Bench:
             (clock.monotonic() - 1000.0, namespace, service)
         ),
         known=lambda kind, namespace, name: name in known,
-        metrics=metrics,
-        draw=lambda: 0.0,
-        **options,
+        polled=lambda answered, seconds: reachable.append(answered),
+        **{"draw": lambda: 0.0, **options},
     )
-    return Bench(clock, deliverers, gatherer, metrics, changed, known)
+    return Bench(clock, deliverers, poller, reachable, changed, known)
 
 
 @pytest.fixture
@@ -134,47 +136,45 @@ def pod(number: int = 1, **changes: Any) -> dict[str, Any]:
     if "ready" in changes:
         status["conditions"] = [{"type": "Ready", "status": str(changes["ready"])}]
     metadata = {"name": f"pod-{number}", "uid": changes.get("uid", f"uid-{number}")}
-    if changes.get("ending"):
-        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     return {"metadata": metadata, "status": status}
 
 
-async def test_a_pod_is_asked_at_once_and_then_calmly(bench: Bench) -> None:
+async def test_a_pod_is_polled_at_once_and_then_at_the_interval(bench: Bench) -> None:
     async with bench.running():
         bench.pods(pod())
         before = bench.gathered
-        await bench.clock.advance(2.5 * CALM)
+        await bench.clock.advance(2.5 * INTERVAL)
 
-    assert bench.deliverers.moments() == [0.0, CALM, 2 * CALM]
-    assert {token for _, _, token in bench.deliverers.asked} == {"token of shop/default"}
+    assert bench.deliverers.moments() == [0.0, INTERVAL, 2 * INTERVAL]
+    assert {token for _, _, token in bench.deliverers.polled} == {"token of shop/default"}
     (report,) = bench.reports
     assert isinstance(report, DelivererReport)
     assert (report.pod, report.revision) == ("pod-1", "one")
     assert (before, bench.gathered) == (False, True)
-    assert bench.metrics.reachable == [True] * 3
+    assert bench.reachable == [True] * 3
 
 
 @pytest.mark.parametrize(
     "unfit",
-    [pod(phase="Pending"), pod(phase="Failed"), pod(podIP=""), pod(ending=True)],
-    ids=range(4),
+    [pod(phase="Pending"), pod(phase="Failed"), pod(podIP="")],
+    ids=range(3),
 )
-async def test_pods_that_cannot_answer_are_not_asked(bench: Bench, unfit: dict[str, Any]) -> None:
+async def test_pods_that_cannot_answer_are_not_polled(bench: Bench, unfit: dict[str, Any]) -> None:
     async with bench.running():
         bench.pods(unfit)
-        await bench.clock.advance(3 * CALM)
+        await bench.clock.advance(3 * INTERVAL)
 
-    assert bench.deliverers.asked == []
+    assert bench.deliverers.polled == []
     assert bench.reports == ()
     assert bench.gathered
 
 
-async def test_after_a_rendering_those_behind_are_asked_until_they_have_it(bench: Bench) -> None:
+async def test_after_a_rendering_those_behind_are_polled_until_they_have_it(bench: Bench) -> None:
     async with bench.running():
         bench.pods(pod(1), pod(2))
         await bench.clock.advance(1.0)
         bench.deliverers.revisions["10.0.0.2"] = "two"
-        bench.gatherer.rendered("shop", "default", "two")
+        bench.poller.rendered("shop", "default", "two")
         await bench.clock.advance(2.0)
         bench.deliverers.revisions["10.0.0.1"] = "two"
         await bench.clock.advance(5.0)
@@ -182,7 +182,7 @@ async def test_after_a_rendering_those_behind_are_asked_until_they_have_it(bench
     began = bench.deliverers.moments()[1]
     assert began == pytest.approx(1.0, abs=0.03)
     offsets = [at - began for at in bench.deliverers.moments()[1:]]
-    assert offsets == pytest.approx([0.0, HURRY_FIRST, 0.75, 1.75, 2.75])
+    assert offsets == pytest.approx([0.0, ROLLOUT_FIRST, 0.75, 1.75, 2.75])
     assert len(bench.deliverers.moments("10.0.0.2")) == 2
     assert [one.revision for one in bench.reports if isinstance(one, DelivererReport)] == [
         "two",
@@ -190,33 +190,43 @@ async def test_after_a_rendering_those_behind_are_asked_until_they_have_it(bench
     ]
 
 
-async def test_the_same_rendering_again_asks_nobody(bench: Bench) -> None:
-    bench.gatherer.rendered("shop", "default", "one")
+async def test_the_same_rendering_again_polls_nobody(bench: Bench) -> None:
+    bench.poller.rendered("shop", "default", "one")
     async with bench.running():
         bench.pods(pod())
         await bench.clock.advance(1.0)
-        bench.gatherer.rendered("shop", "default", "one")
+        bench.poller.rendered("shop", "default", "one")
         await bench.clock.advance(1.0)
 
     assert bench.deliverers.moments() == [0.0]
 
 
-async def test_the_silent_are_asked_more_and_more_rarely(bench: Bench) -> None:
+async def test_the_silent_are_polled_more_and_more_rarely(bench: Bench) -> None:
     bench.deliverers.silent.add("10.0.0.1")
     async with bench.running():
         bench.pods(pod())
         await bench.clock.advance(200.0)
-        bench.gatherer.rendered("shop", "default", "two")
+        bench.poller.rendered("shop", "default", "two")
         await bench.clock.advance(10.0)
 
-    assert bench.deliverers.moments() == [0.0, LOST_FIRST, 3.0, 7.0, 15.0, 31.0, 63.0, 123.0, 183.0]
+    assert bench.deliverers.moments() == [
+        0.0,
+        RETRY_FIRST,
+        3.0,
+        7.0,
+        15.0,
+        31.0,
+        63.0,
+        123.0,
+        183.0,
+    ]
     (report,) = bench.reports
     # Since the first time, though it was asked again and again.
     assert report == Unreachable(pod="pod-1", reason="timed out", since=1_700_000_000.0)
-    assert not any(bench.metrics.reachable)
+    assert not any(bench.reachable)
 
 
-async def test_a_silent_pod_whose_state_changes_is_asked_at_once(bench: Bench) -> None:
+async def test_a_silent_pod_whose_state_changes_is_polled_at_once(bench: Bench) -> None:
     bench.deliverers.silent.add("10.0.0.1")
     async with bench.running():
         bench.pods(pod(ready=False))
@@ -232,13 +242,13 @@ async def test_a_silent_pod_whose_state_changes_is_asked_at_once(bench: Bench) -
     assert isinstance(bench.reports[0], DelivererReport)
 
 
-async def test_no_more_are_asked_than_the_rate_allows() -> None:
+async def test_no_more_are_polled_than_the_rate_allows() -> None:
     bench = bench_with(rate=5.0)
     async with bench.running():
         bench.pods(*(pod(number) for number in range(1, 21)))
         await bench.clock.advance(60.0)
 
-    moments = [at for at, _, _ in bench.deliverers.asked]
+    moments = [at for at, _, _ in bench.deliverers.polled]
     gaps = [later - earlier for earlier, later in itertools.pairwise(moments)]
     assert min(gaps) >= 0.2 - 1e-6
     times = [len(bench.deliverers.moments(f"10.0.0.{number}")) for number in range(1, 21)]
@@ -253,21 +263,21 @@ async def test_many_pods_of_one_namespace_keep_no_other_waiting() -> None:
         await bench.clock.advance(1.0)
         bench.pods(*(pod(number) for number in range(1, 401)))
         await bench.clock.advance(1.0)
-        bench.gatherer.pods_changed("bank", "default", [pod(1, podIP="10.9.0.1")])
+        bench.poller.pods_changed("bank", "default", [pod(1, podIP="10.9.0.1")])
         await bench.clock.advance(100.0)
         # Neither behind the first askings of the many, nor at their pace.
         moments = bench.deliverers.moments("10.9.0.1")
         assert moments[0] == pytest.approx(2.0, abs=0.2)
         assert len(moments) >= 9
         assert len(bench.deliverers.moments("10.0.0.2")) == 3
-        bench.gatherer.pods_changed("bank", "default", [])
+        bench.poller.pods_changed("bank", "default", [])
         bench.pods(pod(1))
         await bench.clock.advance(70.0)
 
     # The many are gone, and so is what they have stretched.
     before, last = bench.deliverers.moments()[-2:]
-    assert last - before == pytest.approx(CALM, abs=0.1)
-    assert bench.gatherer._pods == {"shop": 1}
+    assert last - before == pytest.approx(INTERVAL, abs=0.1)
+    assert bench.poller._pods == {"shop": 1}
 
 
 async def test_pods_that_hang_keep_no_other_namespace_waiting(bench: Bench) -> None:
@@ -277,8 +287,8 @@ async def test_pods_that_hang_keep_no_other_namespace_waiting(bench: Bench) -> N
     async with bench.running():
         bench.pods(*hanging)
         await bench.clock.advance(5.0)
-        assert len(bench.deliverers.asked) == MOST_AT_ONCE
-        bench.gatherer.pods_changed("bank", "default", [pod(1, podIP="10.9.0.1")])
+        assert len(bench.deliverers.polled) == MOST_AT_ONCE
+        bench.poller.pods_changed("bank", "default", [pod(1, podIP="10.9.0.1")])
         await bench.clock.advance(1.0)
 
     assert len(bench.deliverers.moments("10.9.0.1")) == 1
@@ -292,30 +302,30 @@ async def test_pods_that_are_gone_are_forgotten(bench: Bench) -> None:
         assert [report.pod for report in bench.reports] == ["pod-2"]
         bench.pods()
         assert bench.reports == ()
-        await bench.clock.advance(5 * CALM)
+        await bench.clock.advance(5 * INTERVAL)
 
-    assert len(bench.deliverers.asked) == 2
-    assert bench.gatherer._services == {}
-    assert bench.gatherer._turns.next_due() == math.inf
+    assert len(bench.deliverers.polled) == 2
+    assert bench.poller._services == {}
+    assert bench.poller._turns.next_due() == math.inf
 
 
 async def test_a_service_that_is_gone_is_forgotten_with_its_last_pod(bench: Bench) -> None:
     async with bench.running():
-        bench.gatherer.rendered("shop", "default", "two")
+        bench.poller.rendered("shop", "default", "two")
         bench.pods(pod())
         await bench.clock.advance(1.0)
-        bench.gatherer.service_gone("shop", "default")
-        bench.gatherer.service_gone("shop", "never there")
-        await bench.clock.advance(2 * CALM)
+        bench.poller.service_gone("shop", "default")
+        bench.poller.service_gone("shop", "never there")
+        await bench.clock.advance(2 * INTERVAL)
         # What it has left behind still holds indications.
-        assert bench.deliverers.moments()[-1] > CALM
+        assert bench.deliverers.moments()[-1] > INTERVAL
         bench.pods()
         # Whoever has read its reports hears that there are none any more.
         before = len(bench.changed)
         await bench.clock.advance(1.0)
         assert len(bench.changed) == before + 1
 
-    assert bench.gatherer._services == {}
+    assert bench.poller._services == {}
 
 
 async def test_that_a_deliverer_is_gone_is_told_with_what_it_said_last(bench: Bench) -> None:
@@ -323,29 +333,29 @@ async def test_that_a_deliverer_is_gone_is_told_with_what_it_said_last(bench: Be
         bench.pods(pod())
         await bench.clock.advance(1.0)
         bench.deliverers.queues["10.0.0.1"] = replace(PAGER, depth=3)
-        bench.gatherer.rendered("shop", "default", "two")
+        bench.poller.rendered("shop", "default", "two")
         await bench.clock.advance(1.0)
-        assert bench.gatherer._untold
-        bench.gatherer.service_gone("shop", "default")
+        assert bench.poller._changes
+        bench.poller.service_gone("shop", "default")
         bench.pods()
-        await bench.clock.advance(3 * CALM)
+        await bench.clock.advance(3 * INTERVAL)
 
     assert [at for at, _, _ in bench.changed] == [0.0, 2.0]
     assert bench.reports == ()
-    assert bench.gatherer._services == {}
-    assert bench.gatherer._untold == {}
+    assert bench.poller._services == {}
+    assert bench.poller._changes == {}
 
 
-async def test_pods_that_go_before_they_were_asked_keep_nobody_waiting(bench: Bench) -> None:
+async def test_pods_that_go_before_they_were_polled_keep_nobody_waiting(bench: Bench) -> None:
     bench.deliverers.hung["10.0.0.1"] = asyncio.Event()
     async with bench.running():
         bench.pods(pod())
         await bench.clock.advance(1.0)
-        assert not bench.gatherer.gathered("shop", "default")
+        assert not bench.poller.gathered("shop", "default")
         assert bench.changed == []
         bench.pods()
         await bench.clock.advance(1.0)
-        assert bench.gatherer.gathered("shop", "default")
+        assert bench.poller.gathered("shop", "default")
         assert len(bench.changed) == 1
 
 
@@ -354,10 +364,10 @@ async def test_who_is_silent_is_remembered_with_what_it_held(bench: Bench) -> No
         bench.pods(pod())
         await bench.clock.advance(1.0)
         bench.deliverers.silent.add("10.0.0.1")
-        await bench.clock.advance(4 * CALM)
+        await bench.clock.advance(4 * INTERVAL)
         (silent,) = bench.reports
         assert isinstance(silent, Unreachable)
-        assert silent.held == {"pager"}
+        assert "pager" in silent.held
 
 
 async def test_an_answer_of_a_pod_that_was_replaced_meanwhile_counts_for_nothing(
@@ -378,22 +388,22 @@ async def test_an_answer_of_a_pod_that_was_replaced_meanwhile_counts_for_nothing
     assert report.revision == "of the new one"
 
 
-async def test_a_pod_is_never_asked_twice_at_once(bench: Bench) -> None:
+async def test_a_pod_is_never_polled_twice_at_once(bench: Bench) -> None:
     hung = bench.deliverers.hung["10.0.0.1"] = asyncio.Event()
     async with bench.running():
         hung.set()
         bench.pods(pod())
         await bench.clock.advance(1.0)
         hung.clear()
-        await bench.clock.advance(CALM)
-        assert len(bench.deliverers.asked) == 2
-        bench.gatherer.rendered("shop", "default", "two")
-        await bench.clock.advance(CALM)
-        assert len(bench.deliverers.asked) == 2
+        await bench.clock.advance(INTERVAL)
+        assert len(bench.deliverers.polled) == 2
+        bench.poller.rendered("shop", "default", "two")
+        await bench.clock.advance(INTERVAL)
+        assert len(bench.deliverers.polled) == 2
         hung.set()
-        await bench.clock.advance(HURRY_FIRST)
+        await bench.clock.advance(ROLLOUT_FIRST)
 
-    assert len(bench.deliverers.asked) == 3
+    assert len(bench.deliverers.polled) == 3
 
 
 async def test_the_silent_keep_none_of_the_others_waiting(bench: Bench) -> None:
@@ -416,18 +426,20 @@ async def test_the_silent_keep_none_of_the_others_waiting(bench: Bench) -> None:
 async def test_a_change_is_told_once_for_the_first_round(bench: Bench) -> None:
     async with bench.running():
         bench.pods(*(pod(number) for number in range(1, 9)))
-        await bench.clock.advance(5 * CALM)
+        await bench.clock.advance(5 * INTERVAL)
 
     assert [(namespace, service) for _, namespace, service in bench.changed] == [
         ("shop", "default")
     ]
 
 
-async def test_a_turn_is_told_at_once_and_a_move_after_a_while(bench: Bench) -> None:
+async def test_a_change_of_state_is_told_at_once_and_one_of_numbers_after_a_while(
+    bench: Bench,
+) -> None:
     queues = bench.deliverers.queues
     async with bench.running():
         bench.pods(pod())
-        await bench.clock.advance(2 * CALM + 5)
+        await bench.clock.advance(2 * INTERVAL + 5)
         assert [at for at, _, _ in bench.changed] == [0.0]
         queues["10.0.0.1"] = QueueReport(
             name="pager",
@@ -437,11 +449,11 @@ async def test_a_turn_is_told_at_once_and_a_move_after_a_while(bench: Bench) -> 
             last_result=DeliveryResult.ERROR,
             last_attempt_time=5.0,
         )
-        await bench.clock.advance(CALM)
-        assert [at for at, _, _ in bench.changed] == [0.0, 3 * CALM]
-        await bench.clock.advance(3 * CALM)
+        await bench.clock.advance(INTERVAL)
+        assert [at for at, _, _ in bench.changed] == [0.0, 3 * INTERVAL]
+        await bench.clock.advance(3 * INTERVAL)
 
-    assert [at for at, _, _ in bench.changed] == [0.0, 3 * CALM]
+    assert [at for at, _, _ in bench.changed] == [0.0, 3 * INTERVAL]
 
 
 async def test_what_moves_all_the_time_is_told_now_and_then(bench: Bench) -> None:
@@ -457,13 +469,13 @@ async def test_what_moves_all_the_time_is_told_now_and_then(bench: Bench) -> Non
 
     told = [at for at, _, _ in bench.changed]
     assert 4 <= len(told) <= 7
-    assert all(later - earlier >= CALM for earlier, later in itertools.pairwise(told))
+    assert all(later - earlier >= INTERVAL for earlier, later in itertools.pairwise(told))
 
 
 async def test_what_a_pod_says_of_others_is_not_kept(bench: Bench) -> None:
     bench.deliverers.ended = (
-        EndedSubscription(name="alerts", reason="FatalError"),
-        EndedSubscription(name="made-up", reason="FatalError"),
+        SubscriptionEnd(name="alerts", reason="FatalError"),
+        SubscriptionEnd(name="made-up", reason="FatalError"),
     )
     bench.known.remove("pager")
     async with bench.running():
@@ -498,7 +510,7 @@ async def test_idle_queues_of_many_deliverers_are_held_once(bench: Bench) -> Non
         # What one says otherwise is its own.
         bench.deliverers.queues[addresses[0]] = replace(PAGER, capacity=7)
         bench.deliverers.queues[addresses[1]] = replace(PAGER)
-        await bench.clock.advance(CALM)
+        await bench.clock.advance(INTERVAL)
         assert [queue.capacity for queue in held()] == [7, 100, 100, 100]
 
 
@@ -507,51 +519,51 @@ async def test_of_queues_that_nobody_reports_any_more_nothing_is_held(bench: Ben
     async with bench.running():
         bench.pods(pod())
         await bench.clock.advance(1.0)
-        (service,) = bench.gatherer._services.values()
+        (service,) = bench.poller._services.values()
         assert set(service._queues) == {"pager"}
         del bench.deliverers.queues["10.0.0.1"]
         bench.known.clear()
-        await bench.clock.advance(CALM)
+        await bench.clock.advance(INTERVAL)
         assert set(service._queues) == set()
 
 
 async def test_a_failure_of_the_client_itself_is_not_hidden(bench: Bench) -> None:
-    async def ask(pod: str, **_: Any) -> DelivererReport:
+    async def poll(pod: str, **_: Any) -> DelivererReport:
         raise KeyError(pod)
 
-    bench.deliverers.ask = ask  # type: ignore[method-assign]
+    bench.deliverers.poll = poll  # type: ignore[method-assign]
     bench.pods(pod())
 
     with pytest.raises(ExceptionGroup) as failure:
-        await bench.gatherer.run()
+        await bench.poller.run()
 
     assert failure.group_contains(KeyError)
 
 
-async def test_a_pod_that_goes_while_it_waits_for_its_turn_is_not_asked(bench: Bench) -> None:
+async def test_a_pod_that_goes_while_it_waits_for_its_turn_is_not_polled(bench: Bench) -> None:
     slow = [pod(number) for number in range(1, 41)]
     released = asyncio.Event()
     bench.deliverers.hung.update({one["status"]["podIP"]: released for one in slow})
     async with bench.running():
         bench.pods(*slow)
         await bench.clock.advance(2.0)
-        asked = len(bench.deliverers.asked)
+        polled = len(bench.deliverers.polled)
         bench.pods()
         released.set()
-        await bench.clock.advance(3 * CALM)
+        await bench.clock.advance(3 * INTERVAL)
 
-    assert 0 < asked < len(slow)
-    assert len(bench.deliverers.asked) == asked
+    assert 0 < polled < len(slow)
+    assert len(bench.deliverers.polled) == polled
 
 
-async def test_a_pod_that_was_replaced_is_not_asked_again(bench: Bench) -> None:
+async def test_a_pod_that_was_replaced_is_not_polled_again(bench: Bench) -> None:
     hung = bench.deliverers.hung["10.0.0.1"] = asyncio.Event()
     async with bench.running():
         bench.pods(pod(1, uid="old"))
         await bench.clock.advance(0.1)
         bench.pods(pod(1, uid="new", podIP="10.0.0.9"))
         hung.set()
-        await bench.clock.advance(3 * CALM)
+        await bench.clock.advance(3 * INTERVAL)
 
     assert len(bench.deliverers.moments("10.0.0.1")) == 1
     assert len(bench.deliverers.moments("10.0.0.9")) > 1
@@ -571,12 +583,12 @@ async def test_a_report_stays_until_the_next_one_for_the_same_pod_alone(
         assert bool(bench.reports) is kept
 
 
-async def test_news_that_had_to_wait_are_told_without_another_asking(bench: Bench) -> None:
+async def test_changes_that_had_to_wait_are_told_without_another_poll(bench: Bench) -> None:
     async with bench.running():
         bench.pods(pod())
         await bench.clock.advance(0.5)
         bench.deliverers.revisions["10.0.0.1"] = "two"
-        bench.gatherer.rendered("shop", "default", "two")
+        bench.poller.rendered("shop", "default", "two")
         await bench.clock.advance(5.0)
 
     assert bench.deliverers.moments() == [0.0, 0.5]
@@ -592,29 +604,29 @@ def ending(number: int = 1, **changes: Any) -> dict[str, Any]:
 
 
 def departed(bench: Bench, *pods: dict[str, Any], parting: tuple[dict[str, Any], ...] = ()) -> Any:
-    found = bench.gatherer.pods_changed("shop", "default", pods, ending=parting)
+    found = bench.poller.pods_changed("shop", "default", [*pods, *parting])
     return [(one.pod, dict(one.pending)) for one in found]
 
 
-async def test_a_deliverer_that_ends_is_asked_to_its_last(bench: Bench) -> None:
+async def test_a_deliverer_that_ends_is_polled_to_its_last(bench: Bench) -> None:
     bench.deliverers.queues["10.0.0.1"] = replace(PAGER, depth=9)
     bench.pods(pod())
     async with bench.running():
         assert departed(bench, parting=(ending(),)) == []
         # Statuses are about those that serve.
         assert bench.reports == ()
-        asked = len(bench.deliverers.asked)
+        polled = len(bench.deliverers.polled)
         for depth in (8, 5, 2):
             bench.deliverers.queues["10.0.0.1"] = replace(PAGER, depth=depth)
             await bench.clock.advance(1.0)
-        assert len(bench.deliverers.asked) >= asked + 3
+        assert len(bench.deliverers.polled) >= polled + 3
         # Its door is shut before its pod is gone.
         bench.deliverers.silent.add("10.0.0.1")
         await bench.clock.advance(1.0)
         assert departed(bench) == [(pod()["metadata"]["name"], {"pager": 2})]
-        asked = len(bench.deliverers.asked)
+        polled = len(bench.deliverers.polled)
         await bench.clock.advance(100.0)
-        assert len(bench.deliverers.asked) == asked
+        assert len(bench.deliverers.polled) == polled
 
 
 async def test_a_deliverer_that_vanishes_is_told_of_by_what_it_last_held(bench: Bench) -> None:
@@ -625,7 +637,7 @@ async def test_a_deliverer_that_vanishes_is_told_of_by_what_it_last_held(bench: 
         assert departed(bench, pod(2)) == []
 
 
-async def test_one_that_was_ending_already_when_this_began_is_asked_too(bench: Bench) -> None:
+async def test_one_that_was_ending_already_when_this_began_is_polled_too(bench: Bench) -> None:
     bench.deliverers.queues["10.0.0.1"] = replace(PAGER, depth=4)
     assert departed(bench, parting=(ending(),)) == []
     async with bench.running():
@@ -649,7 +661,9 @@ async def test_another_pod_of_the_same_name_is_another_deliverer(bench: Bench) -
         assert departed(bench, again) == [(pod()["metadata"]["name"], {"pager": 4})]
 
 
-async def test_one_that_is_no_longer_ready_and_holds_something_is_asked_often(bench: Bench) -> None:
+async def test_one_that_is_no_longer_ready_and_holds_something_is_polled_often(
+    bench: Bench,
+) -> None:
     bench.deliverers.queues["10.0.0.1"] = replace(PAGER, depth=4)
     bench.pods(pod())
     async with bench.running():
@@ -657,7 +671,73 @@ async def test_one_that_is_no_longer_ready_and_holds_something_is_asked_often(be
         unready["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
         bench.pods(unready)
         await bench.clock.advance(0.0)
-        asked = len(bench.deliverers.asked)
+        polled = len(bench.deliverers.polled)
         for _ in range(5):
             await bench.clock.advance(1.0)
-        assert len(bench.deliverers.asked) >= asked + 5
+        assert len(bench.deliverers.polled) >= polled + 5
+
+
+# ---------------------------------------------------------------- the waits of one deliverer
+
+
+def waits(
+    number: int, answer: Answer, *, now: float = 101.0, deliverer: Deliverer | None = None
+) -> list[float]:
+    """The next waits after such answers, while the revision "two" rolls out from 100 on."""
+    known = rolling_out() if deliverer is None else deliverer
+    known.answer = answer
+    return [known.next_wait(interval=INTERVAL, now=now) for _ in range(number)]
+
+
+def rolling_out() -> Deliverer:
+    target = Target("pod-1", "uid-1", "10.0.0.1", ready=True, ending=False)
+    deliverer = Deliverer(Service(("shop", "default"), revision="two"), target, 0.0)
+    deliverer.rollout(100.0)
+    return deliverer
+
+
+BEHIND = DelivererReport(pod="pod-1", revision="one", queues={}, at=0.0)
+SILENT = Unreachable(pod="pod-1", reason="timed out", since=0.0)
+
+
+def test_who_is_behind_is_polled_often_and_then_less_so() -> None:
+    expected = [ROLLOUT_FIRST, 0.5, ROLLOUT_MOST, ROLLOUT_MOST, ROLLOUT_MOST]
+
+    assert waits(5, BEHIND) == expected
+
+
+def test_who_stays_behind_is_polled_at_the_interval_in_the_end() -> None:
+    assert waits(1, BEHIND, now=100.0 + ROLLOUT_FOR) == [INTERVAL]
+
+
+def test_who_has_caught_up_begins_anew_next_time() -> None:
+    deliverer = rolling_out()
+    waits(4, BEHIND, deliverer=deliverer)
+
+    assert waits(1, replace(BEHIND, revision="two"), deliverer=deliverer) == [INTERVAL]
+    assert waits(1, BEHIND, deliverer=deliverer) == [ROLLOUT_FIRST]
+
+
+def test_who_is_silent_is_polled_more_and_more_rarely() -> None:
+    deliverer = rolling_out()
+    rising = [RETRY_FIRST, 2.0, 4.0, 8.0, 16.0, 32.0, RETRY_MOST, RETRY_MOST, RETRY_MOST]
+
+    assert waits(9, SILENT, deliverer=deliverer) == rising
+    assert waits(1, replace(BEHIND, revision="two"), deliverer=deliverer) == [INTERVAL]
+    assert waits(1, SILENT, deliverer=deliverer) == [RETRY_FIRST]
+
+
+def test_who_is_silent_among_very_many_is_not_polled_more_often_than_the_others() -> None:
+    deliverer = rolling_out()
+    deliverer.answer = SILENT
+
+    assert [deliverer.next_wait(interval=300.0, now=0.0) for _ in range(12)][-1] == 300.0
+
+
+async def test_waits_are_shortened_at_random() -> None:
+    bench = bench_with(draw=lambda: 0.5)
+    async with bench.running():
+        bench.pods(pod())
+        await bench.clock.advance(INTERVAL)
+
+    assert bench.deliverers.moments() == [0.0, INTERVAL * (1 - JITTER / 2)]

@@ -109,13 +109,11 @@ def test_an_older_deliverer_is_understood() -> None:
     (queue,) = read.queues.values()
     assert (queue.name, queue.depth, queue.capacity, queue.high_water) == ("pager", 2, 100, 7)
     assert (queue.last_result, queue.last_detail) == (DeliveryResult.ERROR, "HTTP 503")
-    assert (queue.last_attempt_time, queue.last_success_time) == (100.0, 90.0)
+    assert queue.last_attempt_time == 100.0
     assert queue.next_attempt_time == 130.0
     # The first version does not tell.
     assert queue.first_loss_due_time is None
     assert queue.oldest_indication_time is None
-    # The field itself is missing: the last failure is all that is known.
-    assert queue.failing_since == 100.0
     assert (queue.suspended, queue.draining) == (False, False)
     assert queue.relay_to is None
 
@@ -135,7 +133,7 @@ def test_what_newer_deliverers_say_is_read() -> None:
     read = report(body)
 
     (queue,) = read.queues.values()
-    assert (queue.draining, queue.oldest_indication_time, queue.failing_since) == (True, 20.0, 50.0)
+    assert (queue.draining, queue.oldest_indication_time) == (True, 20.0)
     assert queue.relay_to == "hub"
     assert [(one.name, one.reason, one.uid) for one in read.ended] == [
         ("alerts", "FatalError", "u-1")
@@ -160,7 +158,6 @@ def test_a_success_has_neither_detail_nor_failure() -> None:
     )
 
     assert (queue.last_result, queue.last_detail) == (DeliveryResult.SUCCESS, "")
-    assert queue.failing_since is None
     assert not queue.failing
 
 

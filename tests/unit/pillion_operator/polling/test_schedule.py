@@ -2,7 +2,49 @@ import math
 
 import pytest
 
-from pillion_operator.polling.schedule import Schedule, Turns
+from pillion_operator.polling.schedule import (
+    INTERVAL,
+    Schedule,
+    Turns,
+    fair_share,
+    poll_interval,
+)
+
+
+def test_the_interval_stretches_with_the_number_of_pods() -> None:
+    assert poll_interval(0, share=math.inf) == poll_interval(10, share=math.inf) == INTERVAL
+    alone = fair_share([5000], rate=100)
+    assert poll_interval(5000, share=alone) == 100.0
+    # Half of the rate is left for those that are not calm.
+    assert 5000 / poll_interval(5000, share=alone) == 50.0
+
+
+def test_there_is_enough_for_a_few() -> None:
+    assert fair_share([]) == math.inf
+    assert fair_share([500], rate=100, least=10.0) == math.inf
+    assert fair_share([250, 250], rate=100, least=10.0) == math.inf
+
+
+def test_many_pods_stretch_the_interval_of_their_own_namespace_alone() -> None:
+    counts = [10_000, 10, 200]
+    share = fair_share(counts, rate=100, least=10.0)
+
+    # What the small ones do not take of their parts is the large one's.
+    assert share == 50.0 - 1.0 - 20.0
+    assert [poll_interval(count, share=share) for count in counts] == [
+        10_000 / 29.0,
+        INTERVAL,
+        INTERVAL,
+    ]
+
+
+def test_large_namespaces_have_equal_parts_of_what_the_small_ones_leave() -> None:
+    counts = [4000, 10, 2000, 3000]
+    share = fair_share(counts, rate=100, least=10.0)
+
+    assert share == pytest.approx(49.0 / 3)
+    taken = sum(count / poll_interval(count, share=share) for count in counts)
+    assert taken == pytest.approx(50.0)
 
 
 def test_the_first_due_comes_first() -> None:
@@ -116,4 +158,4 @@ def test_what_is_dropped_takes_no_turn_and_nothing_is_kept_of_it() -> None:
     turns.put("two0", 1.0, group="two")
     turns.done(turns.pop(1.0)[1])
     assert turns._groups == {}
-    assert turns._where == {}
+    assert turns._group_of == {}

@@ -1,9 +1,8 @@
-from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
-from pillion_operator.polling.reports import EndedSubscription
 from pillion_operator.status.conditions import rfc3339
 from pillion_operator.status.subscription import (
     RemovalRule,
@@ -12,10 +11,11 @@ from pillion_operator.status.subscription import (
     begins_anew,
     judge_subscription,
 )
+from pillion_sidecar.wire.queues import SubscriptionEnd
 
 CREATED = 1_700_000_000.0
 NOW = CREATED + 1000.0
-FATAL = EndedSubscription(name="alerts", reason="FatalError")
+FATAL = SubscriptionEnd(name="alerts", reason="FatalError")
 
 
 def subscription(
@@ -35,7 +35,7 @@ def subscription(
 
 def judged(
     resource: dict[str, Any],
-    *ended: EndedSubscription,
+    *ended: SubscriptionEnd,
     removal: RemovalRule | None = None,
     now: float = NOW,
 ) -> SubscriptionVerdict:
@@ -103,8 +103,10 @@ def test_one_that_is_being_deleted_is_removed() -> None:
     ("policy", "expected"),
     [("Ignore", State.ENABLED), ("Disable", State.DISABLED), ("Remove", State.REMOVED)],
 )
-def test_a_fatal_error_meets_its_policy(policy: str, expected: State) -> None:
-    verdict = judged(subscription(onFatalErrorPolicy=policy), FATAL)
+@pytest.mark.parametrize("uid", [None, ""])
+def test_a_fatal_error_meets_its_policy(policy: str, expected: State, uid: str | None) -> None:
+    ended = msgspec.structs.replace(FATAL, uid=uid)
+    verdict = judged(subscription(onFatalErrorPolicy=policy), ended)
 
     assert verdict.state is expected
     assert (verdict.reason == "FatalError") is (expected is not State.ENABLED)
@@ -113,14 +115,14 @@ def test_a_fatal_error_meets_its_policy(policy: str, expected: State) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        EndedSubscription(name="another", reason="FatalError"),
-        EndedSubscription(name="alerts", reason="FatalError", uid="of the one before"),
-        EndedSubscription(name="alerts", reason="Expired"),
-        EndedSubscription(name="alerts", reason="RemovalAction"),
+        SubscriptionEnd(name="another", reason="FatalError"),
+        SubscriptionEnd(name="alerts", reason="FatalError", uid="of the one before"),
+        SubscriptionEnd(name="alerts", reason="Expired"),
+        SubscriptionEnd(name="alerts", reason="RemovalAction"),
     ],
     ids=["name", "uid", "expired", "removal-action"],
 )
-def test_what_ended_otherwise_is_no_fatal_error(other: EndedSubscription) -> None:
+def test_what_ended_otherwise_is_no_fatal_error(other: SubscriptionEnd) -> None:
     assert judged(subscription(onFatalErrorPolicy="Disable"), other).state is State.ENABLED
 
 
@@ -130,8 +132,8 @@ def test_what_continues_an_earlier_one_has_its_age_and_its_end() -> None:
     resource["metadata"]["continues"] = earlier
 
     assert judged(resource).due_again == 500
-    assert judged(resource, replace(FATAL, uid="u-0")).state is State.DISABLED
-    assert judged(resource, replace(FATAL, uid="u-1")).state is State.ENABLED
+    assert judged(resource, msgspec.structs.replace(FATAL, uid="u-0")).state is State.DISABLED
+    assert judged(resource, msgspec.structs.replace(FATAL, uid="u-1")).state is State.ENABLED
 
 
 @pytest.mark.parametrize(

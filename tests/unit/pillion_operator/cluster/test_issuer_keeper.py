@@ -7,8 +7,14 @@ import pytest
 from prometheus_client import Counter
 
 from pillion_operator.cluster.api import Api, ApiError
-from pillion_operator.cluster.issuer import CONFIGURATION_PATH, KEYS_PATH
-from pillion_operator.polling.token_keys import INTERVAL, RETRY, SPREAD, IssuerKeeper
+from pillion_operator.cluster.issuer import (
+    CONFIGURATION_PATH,
+    INTERVAL,
+    KEYS_PATH,
+    RETRY,
+    SPREAD,
+    IssuerKeeper,
+)
 from support.in_background import in_background
 from support.operator_fakes import FakeApi
 from support.operator_time import FakeClock

@@ -3,15 +3,17 @@ from typing import Any
 
 import pytest
 
-from pillion_operator.polling.news import News, news
 from pillion_operator.polling.reports import (
+    Answer,
+    Change,
     DelivererReport,
     DeliveryResult,
-    EndedSubscription,
     QueueReport,
     Unreachable,
+    change,
 )
 from pillion_sidecar.config.schema.service import Durability
+from pillion_sidecar.wire.queues import SubscriptionEnd
 
 QUEUE = QueueReport(
     name="pager",
@@ -20,7 +22,6 @@ QUEUE = QueueReport(
     high_water=1,
     last_result=DeliveryResult.SUCCESS,
     last_attempt_time=10.0,
-    last_success_time=10.0,
 )
 REPORT = DelivererReport(pod="pod", revision="one", queues={"pager": QUEUE}, at=0.0)
 SILENCE = Unreachable(pod="pod", reason="timed out", since=1.0)
@@ -30,10 +31,10 @@ def changed(**fields: Any) -> DelivererReport:
     return replace(REPORT, queues={"pager": replace(QUEUE, **fields)})
 
 
-def test_another_asking_alone_is_no_news() -> None:
-    assert news(REPORT, replace(REPORT, at=99.0)) is News.NONE
-    assert news(SILENCE, replace(SILENCE, reason="connection refused")) is News.NONE
-    assert news(REPORT, changed(last_attempt_time=20.0, last_success_time=20.0)) is News.NONE
+def test_another_poll_alone_is_no_change() -> None:
+    assert change(REPORT, replace(REPORT, at=99.0)) is Change.NONE
+    assert change(SILENCE, replace(SILENCE, reason="connection refused")) is Change.NONE
+    assert change(REPORT, changed(last_attempt_time=20.0)) is Change.NONE
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ def test_another_asking_alone_is_no_news() -> None:
         (REPORT, replace(REPORT, revision="two")),
         (REPORT, replace(REPORT, durability=Durability.MEMORY)),
         (REPORT, replace(REPORT, queues={})),
-        (REPORT, replace(REPORT, ended=(EndedSubscription(name="a", reason="FatalError"),))),
+        (REPORT, replace(REPORT, ended=(SubscriptionEnd(name="a", reason="FatalError"),))),
         (REPORT, changed(last_result=DeliveryResult.ERROR)),
         (REPORT, changed(last_result=None)),
         (REPORT, changed(suspended=True)),
@@ -56,10 +57,10 @@ def test_another_asking_alone_is_no_news() -> None:
     ],
     ids=range(14),
 )
-def test_what_a_condition_may_turn_on_is_urgent(
-    before: DelivererReport | Unreachable | None, after: DelivererReport | Unreachable
+def test_what_a_condition_may_depend_on_is_a_change_of_state(
+    before: Answer | None, after: Answer
 ) -> None:
-    assert news(before, after) is News.TURNED
+    assert change(before, after) is Change.STATE
 
 
 @pytest.mark.parametrize(
@@ -72,12 +73,12 @@ def test_what_a_condition_may_turn_on_is_urgent(
     ],
     ids=range(4),
 )
-def test_numbers_that_move_can_wait(after: DelivererReport) -> None:
-    assert news(REPORT, after) is News.MOVED
+def test_numbers_are_a_change_of_numbers(after: DelivererReport) -> None:
+    assert change(REPORT, after) is Change.NUMBERS
 
 
-def test_each_attempt_that_fails_is_news() -> None:
+def test_each_attempt_that_fails_is_change() -> None:
     failing = changed(last_result=DeliveryResult.ERROR)
     again = changed(last_result=DeliveryResult.ERROR, last_attempt_time=40.0)
 
-    assert news(failing, again) is News.MOVED
+    assert change(failing, again) is Change.NUMBERS
