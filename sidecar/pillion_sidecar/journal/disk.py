@@ -185,7 +185,6 @@ class DiskJournal:
         observer: CommitObserver | None,
     ) -> None:
         self._journal_id = recovery.journal_id
-        #: See ``Journal``.
         self.id, self.offset = recovery.journal_id.hex(), recovery.offset
         self.durability = settings.durability
         self._flags = 0 if settings.durability is Durability.DISK else _BODILESS

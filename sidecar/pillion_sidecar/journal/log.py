@@ -101,10 +101,8 @@ class Log:
         one; ``spare``: bytes reserved for the first segment, 0 where the disk is full."""
         self._tail = tail
         self._worker = worker
-        self._clock = clock
-        self._offset = offset
-        self._call_soon = call_soon
-        self._timers = timers
+        self._clock, self._offset = clock, offset
+        self._call_soon, self._timers = call_soon, timers
         self._settings = settings
         self._bound = settings.live_bound
         self._roll_at = settings.roll_at
