@@ -1,5 +1,5 @@
-"""Admission: an indication is taken for all of its targets or for none, given to the journal, and
-queued once it is as safe as the journal makes it."""
+"""Admission: takes an indication for all of its targets or for none, journals it, and queues it
+after the commit."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
@@ -19,41 +19,34 @@ from pillion_sidecar.delivery.table import DestinationTable
 from pillion_sidecar.indication import DiscardReason, Indication, Refusal, Target, Tracker
 from pillion_sidecar.journal.ports import NO_NUMBER, Journal, Place
 
-#: Seconds for which an answer holds: looking through ten thousand queues takes a millisecond.
+#: Seconds for which an answer is reused: a search of ten thousand queues takes a millisecond.
 ANSWER_SECONDS = 0.1
-#: Releases before the event loop gets its turn.
+#: Releases per turn of the event loop.
 RELEASED_PER_TURN = 128
-#: What a publisher who met a full queue is told to wait, in seconds.
+#: Retry-After of a full queue, in seconds.
 FULL_QUEUE_RETRY_AFTER = 1.0
-#: For a request that was still being read: its publisher is to send the rest elsewhere.
+#: For a request whose body was still being read.
 CLOSED = Refusal(FULL_QUEUE_RETRY_AFTER, "the deliverer is stopping")
-#: Entries that the fullest queues give up for an indication that the journal has no room for, at
-#: least and at most. An indication that several of them hold is gone only with its last entry.
+#: Entries that the fullest queues give up, minimum and maximum, when the journal is full. An
+#: indication that several queues hold is freed only with its last entry.
 MAKING_ROOM = 2
 MOST_GIVEN_UP = 256
-#: What a target stands for.
 Resolved: TypeAlias = tuple[Target, Subscription, DestinationQueue]
-#: An entry and the queue that it belongs to.
 Queued: TypeAlias = tuple[DestinationQueue, QueueEntry]
 
 
 class SplitTracker:
-    """Follows both parts of a split indication, and tells its followers of the whole.
-
-    The targets that are relayed go to their gateways at once, the others wait for the predecessors
-    (S1.5).
-    """
+    """Follows both parts of a split indication and reports the whole to its trackers (S1.5)."""
 
     __slots__ = ("_whole",)
 
     def __init__(self, whole: Indication) -> None:
-        """``whole`` has the followers, and in ``unsettled`` the targets of both parts."""
+        """``whole`` carries the trackers, and in ``unsettled`` the targets of both parts."""
         self._whole = whole
 
     def settled(
         self, indication: Indication, destination: str, discarded: DiscardReason | None
     ) -> None:
-        """See ``Tracker``."""
         whole = self._whole
         whole.unsettled -= 1
         for tracker in whole.trackers:
@@ -61,35 +54,33 @@ class SplitTracker:
 
 
 def split_relayed(indication: Indication, *, held: int, relayed: int) -> Indication:
-    """Return the part of an indication that is relayed, to ``relayed`` targets; the indication
-    itself becomes the part that is held, for ``held``.
+    """Split off the part that is relayed; the indication itself becomes the held part.
 
-    The identity stays with what is held: after a restart, which knows only the parts, it has not
-    been delivered before that has.
+    The held part keeps the identity: a restart knows only the parts, and must not count the
+    indication as delivered before the held part is.
     """
     going = msgspec.structs.replace(indication, digest=None, unsettled=relayed)
-    # What is told of the whole needs no body, and must not keep one in memory.
+    # The tracker needs no body and must not keep one in memory.
     whole = msgspec.structs.replace(indication, body=b"", unsettled=held + relayed)
     going.trackers = indication.trackers = (SplitTracker(whole),)
-    # Acceptance asks for how many targets there are; what counts from now on is the whole.
+    # From now on the whole counts; acceptance asks for its number of targets.
     indication.unsettled = held + relayed
     return going
 
 
 class FullestQueues:
-    """Finds the fullest queues; an answer holds for a moment."""
+    """Finds the fullest queues; caches the answer for ``ANSWER_SECONDS``."""
 
     def __init__(self, *, clock: Clock, queues: Callable[[], Iterable[DestinationQueue]]) -> None:
         self._clock = clock
         self._queues = queues
         self._found: DestinationQueue | None = None
         self._until = float("-inf")
-        # Those that give way, the fullest first, with how many waited when that was looked at.
+        # The queues that evict their oldest, fullest first, with their depth at the last search.
         self._giving: list[tuple[int, int, DestinationQueue]] = []
         self._giving_until = float("-inf")
 
     def fullest(self) -> DestinationQueue | None:
-        """Return the queue that holds most; None where none holds anything."""
         now = self._clock.monotonic()
         if now >= self._until or self._found is None or not self._found.depth:
             self._until = now + ANSWER_SECONDS
@@ -97,9 +88,10 @@ class FullestQueues:
         return self._found if self._found is not None and self._found.depth else None
 
     def giving_way(self) -> DestinationQueue | None:
-        """Return the queue with most waiting entries of those whose oldest give way; None where
-        none does. Asked again after each that gave way, so that queues which hold the same
-        indications give up the same."""
+        """Return the queue with most waiting entries among those that evict their oldest.
+
+        Ask again after each eviction, so that queues that hold the same indications evict evenly.
+        """
         now = self._clock.monotonic()
         if now >= self._giving_until:
             self._giving_until = now + ANSWER_SECONDS
@@ -126,7 +118,7 @@ def _depth(queue: DestinationQueue) -> int:
 
 
 class Releases:
-    """Releases members in the order in which they are added."""
+    """Releases held members in the order of ``add``."""
 
     def __init__(
         self,
@@ -135,16 +127,15 @@ class Releases:
         release: Callable[[Indication], None],
         settlements: Settlements,
     ) -> None:
-        """``call_soon`` is that of the event loop; ``release`` queues one member."""
         self._call_soon = call_soon
         self._release = release
         self._settlements = settlements
         self._waiting: deque[Indication] = deque()
-        # How many of each run of a group wait, and the runs that have ended meanwhile: a gap of
-        # theirs must be known until the last of them has its number.
+        # How many of each run wait, and the runs that have ended meanwhile: a gap of a run must be
+        # known until its last member has its number.
         self._of_run: Counter[int] = Counter()
         self._ended: set[int] = set()
-        # How many this turn of the event loop may still release.
+        # Releases left in this turn of the event loop.
         self._left = RELEASED_PER_TURN
         self._scheduled = False
 
@@ -152,11 +143,10 @@ class Releases:
         return len(self._waiting)
 
     def precede(self, indication: Indication) -> bool:
-        """Whether members of its group wait for their turn; of a member."""
         return bool(self._waiting) and run_of(indication) in self._of_run
 
     def add(self, indication: Indication) -> None:
-        """Release a member that is held: at once where this turn has room and none is before it."""
+        """Release a held member: immediately if nothing waits and this turn has room."""
         if not self._waiting and self._left:
             self._left -= 1
             self._release(indication)
@@ -168,14 +158,14 @@ class Releases:
             self._call_soon(self._turn)
 
     def end_group(self, run: int) -> None:
-        """No further member of a group comes, but for those that wait for their turn."""
+        """No further member of a group comes, except those that wait here."""
         if run in self._of_run:
             self._ended.add(run)
         else:
             self._settlements.end_group(run)
 
     def end_other_groups(self, runs: Set[int]) -> None:
-        """No further member comes of any group but these, and those that wait for their turn."""
+        """End every group except ``runs`` and those that wait here."""
         going_on = self._of_run.keys() - runs
         self._ended |= going_on
         self._settlements.end_other_groups(runs | going_on)
@@ -203,7 +193,7 @@ class Releases:
 
 
 class Admission:
-    """Takes indications over for delivery."""
+    """Takes indications for delivery; the delivery side of ``indication.Queues``."""
 
     def __init__(
         self,
@@ -215,35 +205,29 @@ class Admission:
         arrange: Callable[[DestinationQueue], None],
         call_soon: Callable[[Callable[[], None]], object],
     ) -> None:
-        """``arrange`` sees to the next event of a queue that was empty; ``call_soon`` is that of
-        the event loop."""
+        """``arrange`` schedules the next event of a queue that was empty."""
         self._clock = clock
         self._table = table
         self._journal = journal
         self._settlements = settlements
         self._arrange = arrange
-        #: The members of groups that go to their queues.
         self.releases = Releases(
             call_soon=call_soon, release=self._release, settlements=settlements
         )
         self._fullest = FullestQueues(clock=clock, queues=table.all_queues)
-        #: Whether nothing has to wait for a disk.
         self._in_memory = journal.durability is Durability.MEMORY
-        #: What is taken but not on disk yet, by id, in order.
+        #: Taken but not on disk yet, by id, in order.
         self._staged: deque[tuple[int, list[Queued]]] = deque()
-        #: Held indications by id, with the entries that places are reserved for, in order.
+        #: Held indications by id, with the entries that places are reserved for.
         self.held: dict[int, tuple[Indication, list[Queued]]] = {}
-        #: Set when nothing more is taken.
         self.closed = False
 
     def offer(
         self, indication: Indication, targets: Sequence[Target], *, completes: bool = False
     ) -> Refusal | None:
-        """See ``indication.Queues``.
+        """Skips targets whose subscription has ended or suppresses this occurrence.
 
-        A subscription that has ended meanwhile, or whose repeat notification policy suppresses
-        this occurrence, is not a target any more. What was relayed for one that has ended is
-        discarded for it: it had been accepted before.
+        A relayed indication for an ended subscription is discarded: it had been accepted before.
         """
         if self.closed:
             return CLOSED
@@ -259,11 +243,11 @@ class Admission:
         return refusal
 
     def _queue(self, indication: Indication, entries: list[Queued], *, held: int = 0) -> None:
-        """Give an indication to the journal, and its entries to their queues once it is on disk.
-        ``held``: the id under which it was held."""
+        """Journal an indication, and queue its entries once it is on disk. ``held``: its former
+        id."""
         for queue, entry in entries:
-            # Where the destination came back while it was held, two queues have its index, or had
-            # it: the journal would take one's number for the other's.
+            # If the destination came back meanwhile, two queues have had its index, and the journal
+            # would confuse their numbers.
             newest = queue if not held else self._table.queue_at(queue.index) or queue
             entry.number = newest.sequence.number()
         if self._in_memory:
@@ -278,8 +262,7 @@ class Admission:
             self._staged.append((indication.id, entries))
 
     def committed(self, through: int) -> None:
-        """Queue all indications with an id up to ``through``, which are on disk; once nothing is
-        delivered any more they stay there."""
+        """Queue all indications up to id ``through``; after the close they stay on disk."""
         staged = self._staged
         while staged and staged[0][0] <= through:
             for queue, entry in staged.popleft()[1]:
@@ -290,7 +273,6 @@ class Admission:
     # ------------------------------------------------------------------ holding (S1.5)
 
     def hold(self, indication: Indication, targets: Sequence[Target]) -> Refusal | None:
-        """See ``indication.Queues``."""
         if self.closed:
             return CLOSED
         resolved = self._table.resolve(targets, ended=indication.relayed is not None)
@@ -311,14 +293,12 @@ class Admission:
         self.held[indication.id] = indication, entries
 
     def _let_go(self, indication: Indication) -> list[Queued]:
-        """Hold an indication no longer; return its entries."""
         _, entries = self.held.pop(indication.id)
         for queue, _ in entries:
             queue.free_place(indication)
         return entries
 
     def _relay_now(self, indication: Indication, relayed: list[Queued]) -> None:
-        """Queue what is relayed of an indication that is held."""
         held = indication.unsettled - len(relayed)
         going = split_relayed(indication, held=held, relayed=len(relayed))
         self._queue(
@@ -327,11 +307,9 @@ class Admission:
         )
 
     def have_ended(self, targets: Sequence[Target]) -> bool:
-        """See ``indication.Queues``."""
         return not self._table.resolve(targets)
 
     def release(self, indication: Indication) -> None:
-        """See ``indication.Queues``."""
         if not self.closed:
             self.releases.add(indication)
 
@@ -340,15 +318,13 @@ class Admission:
             self._queue(indication, self._let_go(indication), held=indication.id)
 
     def discard_held(self, indication: Indication, reason: DiscardReason) -> None:
-        """See ``indication.Queues``."""
         if not self.closed:
             self._settlements.discard_held(indication, self._let_go(indication), reason)
 
     def adopt_held(
         self, indication: Indication, places: Sequence[Place], *, trackers: tuple[Tracker, ...]
     ) -> None:
-        """Know an indication that was held in the run before; a destination that is gone by now
-        is no place of it any more."""
+        """Restore an indication held by the previous run, without destinations that are gone."""
         entries: list[Queued] = []
         for place in places:
             queue = self._table.queue_at(place.destination)
@@ -361,14 +337,13 @@ class Admission:
         self._reserve(indication, entries)
 
     def close(self) -> None:
-        """Take nothing more. What is held or waits for its commit stays in the journal, where that
-        has it; else :meth:`give_up` discards it, or it is put in its queue."""
+        """Take nothing more. What is held or uncommitted stays in the journal, if that is durable;
+        :meth:`give_up` discards the rest."""
         if self._journal.durability is not Durability.DISK:
             self.committed(NO_NUMBER)
         self.closed = True
 
     def give_up(self) -> Iterator[None]:
-        """Discard what is held, one indication at each step."""
         for indication, _ in list(self.held.values()):
             entries = self._let_go(indication)
             self._settlements.discard_held(indication, entries, DiscardReason.SHUTDOWN)
@@ -410,8 +385,8 @@ class Admission:
     def _refusal(
         self, indication: Indication, resolved: Sequence[Resolved], *, completes: bool = False
     ) -> Refusal | None:
-        """Return why it cannot be taken now. What ``completes`` a group finds room in each queue,
-        since it is one of less than are released."""
+        """Return why it cannot be taken now. An indication that ``completes`` a group always fits:
+        it frees more places than it takes."""
         if not self._in_memory:
             journal, size = self._journal, len(indication.body)
             full = self._relieve(size, resolved) if journal.is_over_bytes(size) else None
@@ -434,16 +409,15 @@ class Admission:
         self, indication: Indication, resolved: Sequence[Resolved]
     ) -> Refusal | None:
         for queue, places in _needed(resolved).items():
-            # What is relayed goes on at once.
+            # A relayed indication goes on immediately.
             reason = queue.refuses_to_hold(indication, places) if queue.relay_to is None else None
             if reason is not None:
                 return Refusal(FULL_QUEUE_RETRY_AFTER, reason, is_of_group=True)
         return None
 
     def _relieve(self, size: int, resolved: Sequence[Resolved]) -> DestinationQueue | None:
-        """At the journal's byte bound the destination that holds most meets its own full-queue
-        policy first, and others still publish. Return its queue, where that is a target and pushes
-        back; else make room."""
+        """At the journal's byte bound the fullest destination applies its own full-queue policy
+        first, so that others can still publish. Return it if it is a target and pushes back."""
         fullest, now = self._fullest.fullest(), self._clock.monotonic()
         if (
             fullest is not None
@@ -451,7 +425,7 @@ class Admission:
             and any(queue is fullest for _, _, queue in resolved)
         ):
             return fullest
-        # Before the journal is asked: once it is full to the last, nobody else makes room.
+        # Before asking the journal: nobody else frees space once it is full.
         self._make_room(size)
         return None
 
@@ -462,7 +436,7 @@ class Admission:
             if queue is None or evicted is None:
                 return
             self._settlements.discard_evicted(queue, evicted, DiscardReason.QUEUE_FULL)
-            # What is not loaded gives its room back a little later.
+            # An entry that is not loaded frees its space later.
             is_later = not isinstance(evicted, QueueEntry)
             if given_up + 1 >= MAKING_ROOM and (is_later or not self._journal.is_over_bytes(size)):
                 return
@@ -473,9 +447,9 @@ def _places(entries: list[Queued]) -> list[Place]:
 
 
 def _counts_repeats(indication: Indication, queue: DestinationQueue) -> bool:
-    """Whether a subscription's RepeatNotificationPolicy is applied here: by the deliverer that
-    delivers, so that the repeats of all sidecars count. What is handed over at the end of a sidecar
-    has been let through by it."""
+    """Whether this deliverer applies RepeatNotificationPolicy: the one that delivers does, so that
+    the repeats of all sidecars count. A sidecar that hands over at its end has already applied
+    it."""
     destination = queue.destination
     if indication.relayed is None:
         return destination.relay_to is None
@@ -483,7 +457,7 @@ def _counts_repeats(indication: Indication, queue: DestinationQueue) -> bool:
 
 
 def _needed(resolved: Sequence[Resolved]) -> dict[DestinationQueue, int]:
-    """Return how many places each queue needs: two subscriptions to one destination need two."""
+    """Two subscriptions to one destination need two places."""
     if len(resolved) == 1:
         return {resolved[0][2]: 1}
     needed: dict[DestinationQueue, int] = {}

@@ -1,5 +1,5 @@
-"""The backlog of a destination queue: a front of loaded entries and, with a journal that holds the
-indications, a compact rest that is read back before the front is empty."""
+"""The backlog of a queue: loaded entries in front, the rest compact and read back from the
+journal."""
 
 import sys
 from array import array
@@ -16,17 +16,17 @@ from pillion_sidecar.delivery.entries import QueueEntry, Subscription
 from pillion_sidecar.indication import Indication, Tracker
 from pillion_sidecar.journal.ports import Journal
 
-#: Entries taken from the front before the columns are moved up.
+#: Entries taken from the front before the columns are compacted.
 _SLACK = 4096
-#: Loaded entries of a queue, and how few are left when more are read back.
+#: Loaded entries of a queue, and the number below which more are read back.
 FRONT_ENTRIES = 64
 FRONT_LOW = 24
 
 
 class TrackerTable:
-    """Numbers tuples of trackers. The lines of one request share theirs, so there are few.
+    """Numbers tuples of trackers; the lines of one request share theirs.
 
-    Number 0 is the tuple of those that follow every indication; it is never counted.
+    Number 0 is the tuple that follows every indication; it is never counted.
     """
 
     def __init__(self) -> None:
@@ -39,11 +39,10 @@ class TrackerTable:
         return len(self._counts)
 
     def follow_all(self, trackers: tuple[Tracker, ...]) -> None:
-        """Name those that follow every indication."""
         self._tuples[0] = trackers
 
     def number(self, trackers: tuple[Tracker, ...]) -> int:
-        """Return the number of a tuple, for one more entry."""
+        """Return the number of a tuple and count one more entry for it."""
         if trackers == self._tuples[0]:
             return 0
         number = self._numbers.get(id(trackers))
@@ -51,14 +50,14 @@ class TrackerTable:
             number = self._next
             self._next = number + 1 if number < 0xFFFF_FFFF else 1
             self._numbers[id(trackers)] = number
-            # Kept here, so that no other tuple can have its ``id`` meanwhile.
+            # Keeps the tuple alive, so that its ``id`` is not reused.
             self._tuples[number] = trackers
             self._counts[number] = 0
         self._counts[number] += 1
         return number
 
     def release(self, number: int) -> tuple[Tracker, ...]:
-        """Return a tuple, for an entry that is packed no longer."""
+        """Return a tuple and count one entry less for it."""
         trackers = self._tuples[number]
         if number:
             self._counts[number] -= 1
@@ -68,7 +67,7 @@ class TrackerTable:
 
 
 class CompactEntry(NamedTuple):
-    """One entry whose indication is in the journal alone."""
+    """An entry whose indication is only in the journal."""
 
     id: int
     position: int
@@ -78,10 +77,9 @@ class CompactEntry(NamedTuple):
 
 
 class CompactEntries:
-    """Entries in the order of their numbers. Taking from the front and appending cost O(1), finding
-    a number O(log n).
+    """Compact entries by number, in columns of 32 bytes an entry.
 
-    They are columns: 32 bytes an entry.
+    ``popleft`` and ``append`` cost O(1), finding a number O(log n).
     """
 
     __slots__ = ("_head", "_ids", "_numbers", "_positions", "_subscriptions", "_trackers")
@@ -94,7 +92,7 @@ class CompactEntries:
         numbers: "array[int] | None" = None,
         subscriptions: "array[int] | None" = None,
     ) -> None:
-        """Take columns over that are of one length (``RecoveredQueue``)."""
+        """Take over columns of equal length (``RecoveredQueue``)."""
         self._ids = array("Q") if ids is None else ids
         self._positions = array("Q") if positions is None else positions
         self._numbers = array("Q") if numbers is None else numbers
@@ -119,11 +117,11 @@ class CompactEntries:
 
     @property
     def first_number(self) -> int:
-        """The number of the first entry; there must be one."""
+        """Requires an entry."""
         return self._numbers[self._head]
 
     def append(self, entry: CompactEntry) -> None:
-        """Add an entry whose number is greater than all others."""
+        """The number must be greater than all others."""
         self._ids.append(entry.id)
         self._positions.append(entry.position)
         self._numbers.append(entry.number)
@@ -131,12 +129,11 @@ class CompactEntries:
         self._trackers.append(entry.trackers)
 
     def first(self, count: int) -> list[CompactEntry]:
-        """Return the first entries, ``count`` at most."""
         end = min(self._head + count, len(self._ids))
         return [self._at(index) for index in range(self._head, end)]
 
     def popleft(self) -> CompactEntry:
-        """Take the first entry; there must be one."""
+        """Requires an entry."""
         entry = self._at(self._head)
         self._head += 1
         if self._head >= _SLACK and self._head * 2 >= len(self._ids):
@@ -149,12 +146,12 @@ class CompactEntries:
         return self._ids, self._positions, self._numbers, self._subscriptions, self._trackers
 
     def index(self, number: int) -> int | None:
-        """Return where an entry is; None where it is not here."""
+        """Return the position of an entry; None if it is not here."""
         index = bisect_left(self._numbers, number, self._head)
         return index if index < len(self._numbers) and self._numbers[index] == number else None
 
     def move(self, number: int, position: int) -> bool:
-        """Note that an entry's indication lies elsewhere; return whether the entry is here."""
+        """Note that an indication was relocated; return whether the entry is here."""
         index = self.index(number)
         if index is None:
             return False
@@ -162,7 +159,6 @@ class CompactEntries:
         return True
 
     def subscriptions(self) -> set[int]:
-        """Return the subscriptions that entries are for."""
         return set(self._subscriptions[self._head :])
 
     def remove_subscription(self, subscription: int) -> "CompactEntries":
@@ -170,7 +166,7 @@ class CompactEntries:
         subscriptions = self._subscriptions[self._head :]
         if subscription not in subscriptions:
             return CompactEntries()
-        # By columns: a million entries are taken apart within one turn of the event loop.
+        # By columns: a million entries fit into one turn of the event loop.
         removed = self._chosen(bytes(map(subscription.__eq__, subscriptions)))
         self._take_over(self._chosen(bytes(map(subscription.__ne__, subscriptions))))
         return removed
@@ -183,7 +179,6 @@ class CompactEntries:
         return entries
 
     def surrender(self) -> "CompactEntries":
-        """Give up and return all entries."""
         given = CompactEntries()
         given._take_over(self)
         self._take_over(CompactEntries())
@@ -195,8 +190,6 @@ class CompactEntries:
 
 
 class Packing:
-    """Takes entries apart, and puts them together again from the journal."""
-
     def __init__(
         self,
         journal: Journal,
@@ -204,9 +197,8 @@ class Packing:
         subscription_at: Callable[[int], Subscription],
         followers: tuple[Tracker, ...],
     ) -> None:
-        """``subscription_at`` gives the subscription with one of the journal's indices;
-        ``followers`` follow every indication, of the runs before too."""
-        #: Whether indications can be read back.
+        """``subscription_at`` maps a journal index to a subscription; ``followers`` follow every
+        indication, recovered ones too."""
         self.packs = journal.durability is Durability.DISK
         self._journal = journal
         self._subscription_at = subscription_at
@@ -214,7 +206,7 @@ class Packing:
         self._trackers.follow_all(followers)
 
     def pack(self, entry: QueueEntry) -> CompactEntry:
-        """Return an entry without its indication."""
+        """Return the compact form of an entry."""
         indication = entry.indication
         return CompactEntry(
             indication.id,
@@ -227,15 +219,15 @@ class Packing:
     def load(
         self, packed: Sequence[CompactEntry], done: Callable[[Sequence[Indication]], None]
     ) -> None:
-        """Read indications back; ``done`` is called later, with as many in the same order. One that
-        is damaged has no body."""
+        """Read indications back and pass them to ``done`` later, in the same order. A damaged one
+        has no body."""
         positions = [one.position for one in packed]
         self._journal.load(positions, partial(_replace_damaged, packed, done))
 
     def unpack(self, packed: CompactEntry, indication: Indication) -> QueueEntry:
-        """Return the entry that was packed; called once for each."""
+        """Rebuild an entry; once for each."""
         indication.trackers = self._trackers.release(packed.trackers)
-        # It may have been copied elsewhere while it was read.
+        # Compaction may have relocated it during the read.
         indication.position = packed.position
         return QueueEntry(indication, self._subscription_at(packed.subscription), packed.number)
 
@@ -256,42 +248,41 @@ def _replace_damaged(
 
 
 class Backlog:
-    """The waiting entries of one queue, in the order of their numbers."""
+    """The waiting entries of one queue, by number."""
 
     def __init__(self, *, packing: Packing, loaded: Callable[[], None]) -> None:
         """``loaded`` is called when an empty front has entries again."""
         self.front: deque[QueueEntry] = deque()
         self.back = CompactEntries()
-        #: Of both together.
         self.count = 0
-        #: When (monotonic) the last entry that was taken from the front was accepted: what is
-        #: behind it is hardly younger.
+        #: Acceptance time (monotonic) of the last entry taken from the front; those behind are
+        #: about as old.
         self.last_accepted_at: float | None = None
         self._packing = packing
         self._loaded = loaded
         self._loading = False
         self._limit = FRONT_ENTRIES if packing.packs else sys.maxsize
-        # Attempts of the run before, by number.
+        # Attempts of the previous run, by number.
         self._attempts: dict[int, int] = {}
 
     def __len__(self) -> int:
         return self.count
 
     def restore(self, back: CompactEntries, *, attempts: dict[int, int]) -> None:
-        """Begin with the entries of the run before."""
+        """Begin with the entries of the previous run."""
         self.back = back
         self.count = len(back)
         self._attempts = attempts
 
     def keep_loaded(self, entries: int) -> None:
-        """Keep at least so many entries loaded."""
+        """Set the minimum number of loaded entries."""
         if self._packing.packs:
             self._limit = max(FRONT_ENTRIES, entries)
 
     def tried(self, *, in_order: bool) -> list[tuple[int, int]]:
         """Return number and failed attempts of the entries that were tried, loaded or not.
 
-        ``in_order``: none of them is behind one that was not.
+        ``in_order``: no tried entry is behind an untried one.
         """
         loaded = takewhile(_attempts_of, self.front) if in_order else self.front
         found = [(entry.number, entry.attempts) for entry in loaded if entry.attempts]
@@ -300,7 +291,6 @@ class Backlog:
     # ------------------------------------------------------------------ in
 
     def append(self, entry: QueueEntry) -> None:
-        """Add a new entry behind all others."""
         front = self.front
         if self.count > len(front) or len(front) >= self._limit:
             self.back.append(self._packing.pack(entry))
@@ -309,7 +299,7 @@ class Backlog:
         self.count += 1
 
     def put_back(self, entry: QueueEntry) -> None:
-        """Add an entry that was taken before, where its number belongs."""
+        """Reinsert an entry by its number."""
         front = self.front
         if front and front[0].number < entry.number:
             front.insert(sum(1 for _ in takewhile(_older_than(entry), front)), entry)
@@ -320,18 +310,17 @@ class Backlog:
     # ------------------------------------------------------------------ out
 
     def first(self) -> QueueEntry | None:
-        """Return the first entry; None where there is none, or none is loaded."""
+        """None if there is no entry, or none is loaded."""
         return self.front[0] if self.front else None
 
     @property
     def first_number(self) -> int | None:
-        """The number of the first entry; None without one."""
         if self.front:
             return self.front[0].number
         return self.back.first_number if self.count else None
 
     def popleft(self) -> QueueEntry:
-        """Take the first entry, which must be loaded."""
+        """Requires a loaded entry."""
         entry = self.front.popleft()
         self.last_accepted_at = entry.indication.accepted_at
         self.count -= 1
@@ -340,14 +329,13 @@ class Backlog:
         return entry
 
     def popleft_packed(self) -> CompactEntry | None:
-        """Take the first entry where none is loaded; None where there is none."""
+        """Take the first entry if none is loaded."""
         if self.front or not self.count:
             return None
         self.count -= 1
         return self.back.popleft()
 
     def take_at(self, index: int) -> QueueEntry:
-        """Take a loaded entry."""
         entry = self.front[index]
         del self.front[index]
         self.count -= 1
@@ -356,7 +344,7 @@ class Backlog:
         return entry
 
     def refill(self) -> None:
-        """Read entries back where few are loaded and others are not."""
+        """Read entries back if few are loaded."""
         loaded = len(self.front)
         if self._loading or loaded > FRONT_LOW or loaded == self.count:
             return
@@ -369,7 +357,7 @@ class Backlog:
         was_empty = not self.front
         back = self.back
         for one, indication in zip(packed, indications, strict=True):
-            # What was removed meanwhile is there no more; nothing can have come before it.
+            # Removed meanwhile; nothing can have come before it.
             if not len(back) or back.first_number != one.number:
                 continue
             entry = self._packing.unpack(back.popleft(), indication)
@@ -394,7 +382,6 @@ class Backlog:
         return removed, packed
 
     def surrender(self) -> tuple[list[QueueEntry], CompactEntries]:
-        """Give up and return all entries."""
         entries = list(self.front)
         self.front.clear()
         self.count = 0
@@ -403,11 +390,10 @@ class Backlog:
     # ------------------------------------------------------------------ the journal's questions
 
     def holds(self, number: int) -> bool:
-        """Whether an entry is here."""
         return self._loaded_entry(number) is not None or self.back.index(number) is not None
 
     def move(self, number: int, position: int, size: int) -> bool:
-        """Note that an entry's indication lies elsewhere; return whether the entry is here."""
+        """Note that an indication was relocated; return whether the entry is here."""
         entry = self._loaded_entry(number)
         if entry is not None:
             entry.indication.position, entry.indication.size = position, size

@@ -1,14 +1,9 @@
-"""The dispatcher: starts attempts, fairly, and never polls (S0.5, S0.15, S0.17).
+"""The dispatcher: starts attempts in a fair round without polling, and applies their outcomes
+(S0.4, S0.5, S0.7, S0.8, S0.15, S0.17).
 
-Queues that have something to attempt stand in one round. Each turn takes one indication of each
-queue, so no destination gets ahead of another; a turn is bounded, so that the event loop gets
-round to everybody's sockets. An empty or waiting queue costs nothing but its place in memory.
-
-A queue that has just delivered goes on at once. Its listener's answer came from the event loop,
-which brings one answer of each listener before it brings another, so this is as fair as the round.
-
-What the outcome of an attempt means for its entry, its queue and its subscription is here, too
-(S0.4, S0.7, S0.8).
+Each turn takes one indication of each queue that can attempt, and is bounded, so that sockets are
+served. A queue that has just delivered continues immediately: the event loop brings one answer of
+each listener before a second one, so this is as fair as the round.
 """
 
 from collections import OrderedDict
@@ -32,16 +27,13 @@ from pillion_sidecar.delivery.subscription_table import FailureTriggers
 from pillion_sidecar.delivery.table import AttemptObserver, DestinationTable
 from pillion_sidecar.indication import DiscardReason
 
-#: Attempts started before the event loop gets its turn.
+#: Attempts per turn of the event loop.
 ATTEMPTS_PER_TURN = 4
-#: Entries whose lifetime has ended that one turn of the event loop takes from a queue.
+#: Expired entries that one turn of the event loop takes from a queue.
 EXPIRED_PER_TURN = 256
 
 
 class Dispatcher:
-    """Starts the attempts of all destination queues, and concludes them."""
-
-    #: Is told of each attempt that may be repeated; set once, before the first.
     shutdown: Shutdown
 
     def __init__(
@@ -56,8 +48,7 @@ class Dispatcher:
         draw: Callable[[], float],
         triggers: FailureTriggers,
     ) -> None:
-        """``call_soon`` is that of the event loop; ``draw`` gives jitter; ``triggers`` is told of
-        each attempt that failed."""
+        """``draw`` gives jitter; ``triggers`` is told of each failed attempt."""
         self._clock = clock
         self._timers = timers
         self._call_soon = call_soon
@@ -66,20 +57,19 @@ class Dispatcher:
         self._observer = observer
         self._draw = draw
         self._triggers = triggers
-        # Who has something to attempt, in order.
+        # The queues that can attempt, in order.
         self._round: OrderedDict[DestinationQueue, None] = OrderedDict()
         self._scheduled = False
-        # What an answer from within ``deliver`` finds under way.
+        # Guard against reentry: a handler may answer from within ``deliver``.
         self._turning = self._continuing = False
-        # Queues of which more may have expired than one turn takes.
+        # Queues that may have more expired entries than one turn takes.
         self._expiring: set[DestinationQueue] = set()
-        #: Whether failed attempts are marked in CorrelatedIndications (S0.9).
         self.marks_retries = False
 
     # ------------------------------------------------------------------ what happens next
 
     def arrange(self, queue: DestinationQueue) -> None:
-        """Make sure that the queue's next event will happen: an attempt, or a timer for one."""
+        """Schedule the queue's next event: an attempt, or a timer for one."""
         if queue.timer is not None:
             queue.schedule(None)
         if queue.removed or queue.suspended:
@@ -87,10 +77,11 @@ class Dispatcher:
         due = queue.health.next_attempt_at
         if not queue.waiting.front:
             if queue.waiting.count:
-                # Arranged again once some are loaded.
+                # ``arrange`` runs again once some are loaded.
                 queue.waiting.refill()
             elif due is not None and not queue.flying:
-                # What comes next is tried at once (S0.2): a wait is one for what is queued.
+                # The next indication is tried immediately (S0.2): a retry wait applies to what is
+                # queued.
                 queue.health.retry_now()
             return
         if due is None:
@@ -114,10 +105,11 @@ class Dispatcher:
             self.arrange(queue)
 
     def _discard_ended(self, queue: DestinationQueue, now: float) -> None:
-        """Discard the waiting entries whose lifetime has ended at ``now`` (D.2), and those that are
-        behind a gap of their group (S1.5); a bounded number of them, then others get their turn.
+        """Discard waiting entries whose lifetime has ended (D.2) or that are behind a gap of their
+        group (S1.5).
 
-        While there may be more, the queue is in ``_expiring``, and nothing of it is attempted.
+        Bounded: while there may be more, the queue is in ``_expiring`` and nothing of it is
+        attempted.
         """
         taken: dict[DiscardReason, list[QueueEntry]] = {}
         left = EXPIRED_PER_TURN
@@ -131,7 +123,7 @@ class Dispatcher:
                 self._settlements.discard(queue, entry, reason)
                 continue
             if reason is DiscardReason.LIFETIME_EXPIRED:
-                # At once: what is behind it is looked at next.
+                # Immediately: the entry behind it is checked next.
                 self._settlements.lose(queue, entry.indication)
             taken.setdefault(reason, []).append(entry)
         for reason, entries in taken.items():
@@ -144,8 +136,8 @@ class Dispatcher:
             self._call_soon(partial(self._wake, queue))
 
     def retire_if_drained(self, queue: DestinationQueue) -> None:
-        """Take a queue that drains out of the table once it is empty."""
-        # Not twice: an answer may find the rest expired before what it tells is settled.
+        """Remove a draining queue once it is empty."""
+        # Not twice: an answer may find the rest expired before its own entry is settled.
         if queue.draining and not (queue.depth or queue.reserved or queue.removed):
             self._table.retire(queue)
 
@@ -199,7 +191,7 @@ class Dispatcher:
         self, queue: DestinationQueue, entry: QueueEntry, began: float, outcome: DeliveryOutcome
     ) -> None:
         if self._continuing:
-            # The one before it is settled first.
+            # The previous one is settled first.
             self._call_soon(partial(self._done, queue, entry, began, outcome))
             return
         if not queue.land(entry):
@@ -207,7 +199,7 @@ class Dispatcher:
         seconds = self._clock.monotonic() - began
         delivered = outcome.result is DeliveryResult.SUCCESS
         if delivered and not self._turning and queue.waiting.front:
-            # Before anything is counted: meanwhile the listener works on the next one.
+            # Before the books are updated: the listener works on the next one meanwhile.
             self._continuing = True
             try:
                 self._attempt(queue)
@@ -250,14 +242,13 @@ class Dispatcher:
         began_at: float,
         condemned: bool,
     ) -> None:
-        """Put an entry back for another attempt, or discard it (S0.4, S0.7)."""
         if outcome.gave_way:
-            # It is next again, and waits for its turn to have a connection.
+            # It stays first and waits for its turn to have a connection.
             self._put_back(queue, entry, condemned=condemned)
         elif outcome.hold is not None and not queue.draining:
             self._hold(queue, entry, outcome, condemned=condemned)
         elif outcome.result is DeliveryResult.FATAL_ERROR and outcome.hold is None:
-            # It says nothing of the destination: nothing was sent.
+            # Nothing was sent, so this says nothing of the destination.
             self._settlements.discard(queue, entry, DiscardReason.FATAL_ERROR)
             return
         else:
@@ -286,7 +277,7 @@ class Dispatcher:
         *,
         condemned: bool,
     ) -> None:
-        """The destination is wrong: all that is for it waits, and spends nothing (S0.8)."""
+        """The destination is wrong: its queue waits, and no attempt is spent (S0.8)."""
         assert outcome.hold is not None
         now = self._clock.monotonic()
         self._put_back(queue, entry, condemned=condemned)
@@ -301,7 +292,7 @@ class Dispatcher:
             self._table.note(queue)
 
     def _put_back(self, queue: DestinationQueue, entry: QueueEntry, *, condemned: bool) -> None:
-        """Return an entry to its place: it was not attempted."""
+        """Return an entry that was not attempted."""
         if condemned:
             self._settlements.discard(queue, entry, DiscardReason.PURGED)
         elif not (entry.subscription.active or queue.draining):
@@ -323,23 +314,23 @@ class Dispatcher:
         entry.attempts += outcome.spends_attempt
         if outcome.refuses_indication:
             entry.refuse()
-        # What comes back from the way to a gateway comes back together, and is one failure.
+        # All entries that return from an unreachable gateway count as one failure.
         if counts := outcome.spends_attempt or queue.health.next_attempt_at is None:
             self._back_off(queue, entry, outcome, began_at=began_at, now=now)
         reason = _reason_to_give_up(queue, entry, outcome, condemned=condemned)
         if reason is DiscardReason.ATTEMPTS_EXCEEDED and self.shutdown.is_draining:
-            # An attempt that a drain has brought forward is not its last.
+            # A drain brought this attempt forward, so it is not the last one.
             entry.attempts, reason = before, None
             self.shutdown.wait_no_more(queue)
         if reason is not None:
             self._settlements.discard(queue, entry, reason)
         elif self.shutdown.is_draining:
-            # Nothing new comes, so nothing needs its room.
+            # Nothing new comes, so its place is free.
             queue.waiting.put_back(entry)
         elif not queue.insert_front(entry):
             self._settlements.discard(queue, entry, DiscardReason.QUEUE_FULL)
         if reason is DiscardReason.FATAL_ERROR and entry.attempts > 1:
-            # The waits between its own attempts were enough; the next one may be taken.
+            # Its own attempts have already waited; the next entry may be attempted.
             queue.health.retry_now()
         if queue.health.begin_failing(now):
             events.delivery_failed(queue, outcome)
@@ -356,8 +347,8 @@ class Dispatcher:
         began_at: float,
         now: float,
     ) -> None:
-        """Count a failure of the listener, and wait for the retry interval."""
-        # All attempts at an indication that is refused are one failure.
+        """Count a failure of the listener and wait for the retry interval."""
+        # All refusals of one indication count as one failure.
         if not (outcome.refuses_indication and entry.refusals > 1):
             queue.health.count_failure(began_at=began_at, now=now)
         wait = retry_wait(
@@ -384,8 +375,7 @@ def _reason_to_give_up(
 
 
 def _ended_by(queue: DestinationQueue, now: float) -> DiscardReason | None:
-    """Return why the first entry is not attempted any more; None where it is, or none is
-    loaded."""
+    """Return why the first entry is no longer attempted; None if it is, or none is loaded."""
     front = queue.waiting.front
     if not front:
         return None

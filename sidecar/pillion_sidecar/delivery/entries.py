@@ -1,4 +1,4 @@
-"""What a destination queue holds: an indication for a subscription, which suppresses repeats."""
+"""Queue entries: an indication for a subscription, and the subscription's repeat suppression."""
 
 from collections import OrderedDict, deque
 from collections.abc import Hashable
@@ -15,14 +15,14 @@ from pillion_sidecar.config.schema.subscription import (
 )
 from pillion_sidecar.indication import Indication
 
-#: Events remembered for each subscription; beyond it the least recent is forgotten, which can
-#: only let a repeat through that would have been suppressed.
+#: Events remembered for each subscription. Forgetting the least recent can only let a repeat
+#: through.
 REMEMBERED_EVENTS = 10_000
-#: Times of occurrences remembered for each subscription by ``Delay``, all its events together.
+#: Times of occurrences remembered for each subscription by ``Delay``, over all its events.
 REMEMBERED_TIMES = 1_000_000
-#: Attempts at an indication that its listener refuses, whatever the retry policy.
+#: Attempts at an indication that its listener refuses, regardless of the retry policy.
 MOST_REFUSALS = 3
-#: Numbers of refusals that are told apart.
+#: Base of the refusal count in ``QueueEntry.counted``.
 _REFUSALS = MOST_REFUSALS + 1
 
 
@@ -31,10 +31,10 @@ class _Event:
 
     def __init__(self) -> None:
         self.latest = float("-inf")
-        # Suppress: when its interval began, and how many were sent in it.
+        # Suppress: begin of the interval, and how many were sent in it.
         self.began = float("-inf")
         self.sent = 0
-        # Delay: when it occurred lately, and until when it is ignored.
+        # Delay: recent occurrences, and the end of the gap.
         self.seen: deque[float] = deque()
         self.ignored_until = float("-inf")
 
@@ -42,10 +42,11 @@ class _Event:
 class RepeatNotifications:
     """Decides for each occurrence of an event whether it is sent.
 
-    * Suppress: the first ``count`` occurrences inside an interval are sent, the others are not; the
-      next occurrence after the interval opens a new one.
-    * Delay: nothing is sent until more than ``count`` occurrences fall inside an interval; that
-      one is sent, and then all are ignored for the gap.
+    * Suppress: the first ``count`` occurrences of an interval are sent; the next occurrence after
+      the interval opens a new one.
+
+    * Delay: an occurrence is sent if more than ``count`` fall inside an interval; then all are
+      ignored for the gap.
     """
 
     def __init__(self, policy: RepeatNotification) -> None:
@@ -54,7 +55,7 @@ class RepeatNotifications:
         self._times = 0
 
     def admits(self, event: Hashable, *, now: float) -> bool:
-        """Count one occurrence of ``event`` at ``now`` (monotonic) and say whether it is sent."""
+        """Count one occurrence at ``now`` (monotonic) and return whether it is sent."""
         known = self._events.get(event)
         if known is None:
             known = self._events[event] = _Event()
@@ -62,7 +63,7 @@ class RepeatNotifications:
                 self._forget()
         else:
             self._events.move_to_end(event)
-        # What several sidecars relay does not come in order: a late one counts with the last.
+        # Sidecars relay out of order: a late occurrence counts with the last one.
         now = known.latest = max(known.latest, now)
         suppresses = self._policy.policy is RepeatPolicy.SUPPRESS
         sent = self._suppress(known, now) if suppresses else self._delay(known, now)
@@ -99,7 +100,7 @@ class RepeatNotifications:
 
 
 class SubscriptionEnd(StrEnum):
-    """Why a subscription is no longer active. The user's resource is never changed by it."""
+    """Why a subscription is inactive. The user's resource is never changed."""
 
     DISABLED = "Disabled"
     EXPIRED = "Expired"
@@ -109,52 +110,49 @@ class SubscriptionEnd(StrEnum):
 
 
 class Subscription:
-    """The running form of an IndicationSubscription."""
+    """The runtime state of an IndicationSubscription."""
 
     __slots__ = ("began_at", "cause", "end", "expiry", "index", "repeats", "resource")
 
     def __init__(
         self, resource: IndicationSubscription, *, began_at: float, index: int = 0
     ) -> None:
-        """``began_at``: when it was first loaded, in seconds since the epoch; ``index`` is the
-        journal's."""
+        """``began_at``: first loaded, in seconds since the epoch; ``index`` is the journal's."""
         self.resource = resource
         self.index = index
         self.began_at = began_at
         self.end: SubscriptionEnd | None = (
             None if resource.state is SubscriptionState.ENABLED else SubscriptionEnd.DISABLED
         )
-        #: What ended it while its own resource stayed as it was; None otherwise.
+        #: What ended it while its resource stayed unchanged.
         self.cause: SubscriptionEnd | None = None
         policy = resource.repeat_notification
         self.repeats = None if policy.policy is RepeatPolicy.NONE else RepeatNotifications(policy)
-        #: The timer of subscriptionDurationSeconds.
+        #: Timer of subscriptionDurationSeconds.
         self.expiry: Timer | None = None
 
     @property
     def active(self) -> bool:
-        """Whether indications are delivered for it."""
         return self.end is None
 
     def delivers_to(self, destination: str) -> bool:
-        """Whether indications are delivered for it, and to that destination."""
         return self.active and self.resource.destination_name == destination
 
 
 class QueueEntry(msgspec.Struct, eq=False, gc=False):
-    """One (indication, subscription) that waits for its listener."""
+    """One (indication, subscription) pair that waits for its listener."""
 
     indication: Indication
     subscription: Subscription
-    #: Counts the queue's entries; its SequenceNumber, the same for every attempt, is told from it
+    #: Position in the queue's count; SequenceNumber, equal for every attempt, derives from it
     #: (D.2).
     number: int
-    #: What is counted of it, in one number: another would take 16 bytes more of each entry.
+    #: Attempts and refusals in one integer: a second field costs 16 bytes an entry.
     counted: int = 0
 
     @property
     def attempts(self) -> int:
-        """Failed attempts so far."""
+        """Failed attempts."""
         return self.counted // _REFUSALS
 
     @attempts.setter
@@ -163,10 +161,9 @@ class QueueEntry(msgspec.Struct, eq=False, gc=False):
 
     @property
     def refusals(self) -> int:
-        """Those of them, in this run, in which the listener refused the indication itself; at most
+        """Failed attempts of this run in which the listener refused the indication; at most
         MOST_REFUSALS."""
         return self.counted % _REFUSALS
 
     def refuse(self) -> None:
-        """Count one of these; none beyond MOST_REFUSALS."""
         self.counted += self.refusals < MOST_REFUSALS

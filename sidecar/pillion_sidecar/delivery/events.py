@@ -1,4 +1,4 @@
-"""What delivery writes to the log, each event under its own stable name (S0.11)."""
+"""The log events of delivery, each with a stable name (S0.11)."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,9 @@ logger = logging.getLogger("pillion.delivery")
 
 #: Destination and reason.
 DiscardKind: TypeAlias = tuple[str, str]
-#: Kinds of discards that have a line of their own when they are counted; the rest has one.
+#: Kinds of discards that get a line of their own in a count; the rest share one.
 COUNTED_KINDS = 100
-#: Identifiers that one line names at the end.
+#: Maximum identifiers in one line at shutdown.
 IDENTIFIERS_IN_A_LINE = 100
 
 
@@ -27,7 +27,6 @@ def discarded(
     *,
     sequence_number: int | None,
 ) -> None:
-    """An indication was discarded."""
     logger.warning(
         "indication discarded: %s",
         reason.value,
@@ -46,7 +45,7 @@ def discarded(
 
 
 def discards_counted(counts: Mapping[DiscardKind, int], *, earlier: bool = False) -> None:
-    """More indications were discarded than have a line; ``earlier``: by the run before."""
+    """Discards beyond those with their own line; ``earlier``: by the previous run."""
     kinds = sorted(((count, kind) for kind, count in counts.items() if count > 0), reverse=True)
     for count, (destination, reason) in kinds[:COUNTED_KINDS]:
         _count_discards(count, f"{destination}: {reason}", destination, reason, earlier)
@@ -77,8 +76,8 @@ def _count_discards(
 
 
 def discarded_at_shutdown(destination: str, identifiers: Sequence[str | None]) -> None:
-    """More indications were discarded at the end than have a line: with their identifiers, since
-    nothing else may outlive the process."""
+    """Discards at shutdown beyond those with their own line, with identifiers: nothing else may
+    outlive the process."""
     for begin in range(0, len(identifiers), IDENTIFIERS_IN_A_LINE):
         some = identifiers[begin : begin + IDENTIFIERS_IN_A_LINE]
         logger.warning(
@@ -96,7 +95,7 @@ def discarded_at_shutdown(destination: str, identifiers: Sequence[str | None]) -
 
 
 def delivery_failed(queue: DestinationQueue, outcome: DeliveryOutcome) -> None:
-    """A destination has begun to fail; the attempts that follow are in the metrics."""
+    """A destination has begun to fail; later attempts appear only in the metrics."""
     logger.warning(
         "delivery to %s fails: %s",
         queue.name,
@@ -112,7 +111,6 @@ def delivery_failed(queue: DestinationQueue, outcome: DeliveryOutcome) -> None:
 
 
 def destination_held(queue: DestinationQueue, hold: Hold) -> None:
-    """Nothing is sent to a destination until what is wrong with it is mended (S0.8)."""
     logger.error(
         "destination %s is held, its indications wait: %s",
         queue.name,
@@ -128,7 +126,6 @@ def destination_held(queue: DestinationQueue, hold: Hold) -> None:
 
 
 def destination_released(queue: DestinationQueue, hold: Hold, *, seconds: float) -> None:
-    """What was wrong with a destination is mended."""
     logger.info(
         "destination %s is released after %.1f s",
         queue.name,
@@ -144,7 +141,6 @@ def destination_released(queue: DestinationQueue, hold: Hold, *, seconds: float)
 
 
 def delivery_resumed(queue: DestinationQueue, *, seconds: float) -> None:
-    """A destination that was failing delivers again."""
     logger.info(
         "delivery to %s works again after %.1f s",
         queue.name,
@@ -159,7 +155,6 @@ def delivery_resumed(queue: DestinationQueue, *, seconds: float) -> None:
 
 
 def subscription_ended(subscription: Subscription) -> None:
-    """A subscription is no longer active, for a reason other than its own resource's state."""
     end = subscription.end
     logger.warning(
         "subscription %s ended: %s",
@@ -175,7 +170,7 @@ def subscription_ended(subscription: Subscription) -> None:
 
 
 def left_at_shutdown(queue: DestinationQueue, count: int) -> None:
-    """What a destination had still to get when the deliverer stopped (S0.14)."""
+    """Pending indications in memory when the deliverer stopped (S0.14)."""
     logger.warning(
         "%s left for %s at shutdown",
         _indications(count),
@@ -185,7 +180,7 @@ def left_at_shutdown(queue: DestinationQueue, count: int) -> None:
 
 
 def kept_at_shutdown(queue: DestinationQueue, count: int) -> None:
-    """What a destination has still to get, and will after the next start (S0.14)."""
+    """Pending indications that the journal keeps for the next start (S0.14)."""
     logger.info(
         "the journal keeps %s for %s",
         _indications(count),
@@ -195,7 +190,7 @@ def kept_at_shutdown(queue: DestinationQueue, count: int) -> None:
 
 
 def handed_over(queue: DestinationQueue, gateway: str, *, delivered: int, seconds: float) -> None:
-    """What became of a destination's indications at the end of the deliverer (S0.14)."""
+    """Result of the hand-over at shutdown (S0.14)."""
     logger.info(
         "%d indications for %s handed over to %s, %d delivered, %d left, in %.1f s",
         queue.statistics.handed_over,
@@ -217,7 +212,7 @@ def handed_over(queue: DestinationQueue, gateway: str, *, delivered: int, second
 
 
 def recovered(queue: DestinationQueue, count: int) -> None:
-    """What a destination has still to get since before the last start."""
+    """Pending indications recovered from the previous run."""
     logger.info(
         "the journal has %s for %s",
         _indications(count),
@@ -227,7 +222,7 @@ def recovered(queue: DestinationQueue, count: int) -> None:
 
 
 def group_ended_at(queue: DestinationQueue, indication: Indication) -> None:
-    """A member of an ordered group is lost at a destination: the group ends there (S1.5)."""
+    """A member of an ordered group was lost, which ends the group here (S1.5)."""
     member = indication.member
     logger.warning(
         "an ordered message group ends at %s: member %s is lost there",
@@ -244,7 +239,7 @@ def group_ended_at(queue: DestinationQueue, indication: Indication) -> None:
 
 
 def gap_forgotten(queue: DestinationQueue) -> None:
-    """More ordered groups have ended at a destination than are remembered (S1.5)."""
+    """More ordered groups have ended here than are remembered (S1.5)."""
     logger.warning(
         "more ordered message groups have ended at %s than are remembered; of the oldest of them"
         " later members may be delivered",

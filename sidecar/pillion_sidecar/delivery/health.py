@@ -1,5 +1,5 @@
-"""What the attempts say of one listener: its health, its figures (S0.12), and when the next attempt
-is due. Times are ``Clock.monotonic()``."""
+"""The health of one listener: failures, holds, statistics (S0.12) and the next attempt. Times are
+``Clock.monotonic()``."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from pillion_sidecar.delivery.handler import DeliveryOutcome, DeliveryResult, Ho
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.ports import QueueState
 
-#: Pauses remembered; the oldest are merged, which can only lengthen a lifetime.
+#: Pauses remembered; merging the oldest can only lengthen a lifetime.
 REMEMBERED_PAUSES = 64
 #: Attempts remembered for ``pillion queues NAME``.
 REMEMBERED_ATTEMPTS = 20
@@ -18,15 +18,15 @@ _CAUSES = frozenset(HoldCause)
 
 
 class Pauses:
-    """The times in which a destination was suspended or held: they count neither against attempts
-    nor against lifetimes."""
+    """Times in which a destination was suspended or held: they count against neither attempts nor
+    lifetimes."""
 
     __slots__ = ("began", "spells")
 
     def __init__(self) -> None:
-        #: When the pause under way began; None without one.
+        #: Begin of the current pause.
         self.began: float | None = None
-        #: Begin and end of those that are over.
+        #: Begin and end of finished pauses.
         self.spells: list[tuple[float, float]] = []
 
     def begin(self, now: float) -> None:
@@ -43,18 +43,16 @@ class Pauses:
             self.spells[:2] = [(begin, end)]
 
     def since(self, moment: float) -> float:
-        """Return how many seconds of finished pauses lie after ``moment``."""
+        """Return the seconds of finished pauses after ``moment``."""
         return sum(end - max(begin, moment) for begin, end in self.spells if end > moment)
 
     def restore(self, state: QueueState, *, offset: float) -> None:
-        """Continue with the pauses of the run before."""
+        """Continue with the pauses of the previous run."""
         self.spells = [(begin - offset, end - offset) for begin, end in state.pauses]
         self.began = shifted(state.paused_since, -offset)
 
 
 class ListenerHealth:
-    """Failures, holds and the next attempt (S0.5, S0.8)."""
-
     __slots__ = (
         "_failed_at",
         "failing_since",
@@ -66,15 +64,15 @@ class ListenerHealth:
     )
 
     def __init__(self) -> None:
-        #: No attempt before it, after a failure; None: as soon as it may.
+        #: No attempt before this time; None: immediately.
         self.next_attempt_at: float | None = None
-        #: Attempts and retries that failed since the last success.
+        #: Failed attempts since the last success.
         self.failures = 0
-        #: When the first of them did.
+        #: When the first of them failed.
         self.failing_since: float | None = None
-        # When the last of them did.
+        # When the last of them failed.
         self._failed_at: float | None = None
-        #: What is wrong with the destination itself: see ``DeliveryOutcome.hold``.
+        #: See ``DeliveryOutcome.hold``.
         self.hold: Hold | None = None
         #: When it began to fail or was held, without a success since.
         self.troubled_since: float | None = None
@@ -83,17 +81,15 @@ class ListenerHealth:
     # ------------------------------------------------------------------ the next attempt
 
     def wait_until(self, moment: float) -> None:
-        """Attempt nothing before ``moment``."""
         self.next_attempt_at = moment
 
     def retry_now(self) -> None:
-        """Wait for no retry interval."""
         self.next_attempt_at = None
 
     # ------------------------------------------------------------------ failures
 
     def count_failure(self, *, began_at: float, now: float) -> None:
-        """Count a failed attempt. One that was under way at the last failure failed with it."""
+        """Count a failed attempt, unless it was already under way at the last failure."""
         if self._failed_at is None or began_at >= self._failed_at:
             self.failures += 1
             self._failed_at = now
@@ -107,12 +103,11 @@ class ListenerHealth:
         return first
 
     def begin_trouble(self, now: float) -> None:
-        """Note that nothing gets through."""
         if self.troubled_since is None:
             self.troubled_since = now
 
     def restart_trouble(self, now: float) -> None:
-        """Count the trouble from now on: nothing was tried meanwhile."""
+        """Restart the trouble now: nothing was tried meanwhile."""
         if self.troubled_since is not None:
             self.troubled_since = now
 
@@ -124,19 +119,18 @@ class ListenerHealth:
     # ------------------------------------------------------------------ holds
 
     def hold_for(self, cause: HoldCause, message: str, now: float) -> Hold:
-        """Hold, or go on to hold."""
+        """Begin or continue a hold."""
         since = now if self.hold is None else self.hold.since
         self.hold = Hold(cause, message, since)
         self.begin_trouble(now)
         return self.hold
 
     def release(self) -> Hold | None:
-        """End a hold; return the one that there was."""
         hold, self.hold = self.hold, None
         return hold
 
     def forget_trouble_of_hold(self) -> None:
-        """Know no trouble but that of failures: no attempt will say whether a hold is over."""
+        """Keep only the trouble of failures: no attempt will tell whether a hold is over."""
         self.troubled_since = self.failing_since
 
     # ------------------------------------------------------------------ over restarts
@@ -144,14 +138,13 @@ class ListenerHealth:
     def restore(
         self, state: QueueState, *, offset: float, now: float, longest_wait: float, is_empty: bool
     ) -> None:
-        """Continue where the run before stopped. ``offset`` is the journal's, ``longest_wait`` the
-        retry policy's longest interval; ``is_empty``: whether nothing is pending."""
+        """Continue from the previous run. ``offset`` is the journal's, ``longest_wait`` the retry
+        policy's longest interval; ``is_empty``: nothing is pending."""
         self.failures = state.failures
         self.failing_since = shifted(state.failing_since, -offset)
         self.troubled_since = shifted(state.troubled_since or state.failing_since, -offset)
         if state.next_attempt_at is not None and state.next_attempt_at - offset > now:
-            # A clock that was set back meanwhile must not keep it waiting for longer than its
-            # policy.
+            # A clock set back meanwhile must not extend the wait beyond the policy.
             self.next_attempt_at = min(state.next_attempt_at - offset, now + longest_wait)
         self.pauses.restore(state, offset=offset)
         if state.hold is None:
@@ -161,31 +154,26 @@ class ListenerHealth:
             self.forget_trouble_of_hold()
         elif cause in _CAUSES:
             self.hold = Hold(HoldCause(cause), message, since - offset)
-            # It may have been mended meanwhile.
+            # The cause may have been fixed.
             self.retry_now()
 
 
 def shifted(time: float | None, by: float) -> float | None:
-    """Return a time in another clock; None stays None."""
     return None if time is None else time + by
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """One attempt, for people to look at."""
-
-    #: When it began, in seconds since the epoch.
+    #: Begin, in seconds since the epoch.
     at: float
     #: IndicationIdentifier.
     identifier: str | None
-    #: SequenceNumber (D.2).
     sequence_number: int
     #: 1 for the original attempt.
     attempt: int
     result: DeliveryResult
-    #: One line for people.
     detail: str
-    #: The status of the HTTP answer.
+    #: HTTP status.
     status: int | None
     seconds: float
 
@@ -208,12 +196,11 @@ class QueueStatistics:
     )
 
     def __init__(self) -> None:
-        #: The greatest depth.
         self.high_water = 0
         self.delivered = 0
-        #: Indications that a repeat notification policy kept from the queue.
+        #: Suppressed by a repeat notification policy.
         self.suppressed = 0
-        #: What a gateway took at the end, instead of the listener.
+        #: Accepted by a gateway at the end, instead of the listener.
         self.handed_over = 0
         #: Every result, in the order of the enumeration.
         self.attempts: dict[DeliveryResult, int] = dict.fromkeys(DeliveryResult, 0)
@@ -223,7 +210,7 @@ class QueueStatistics:
         self.last_success_at: float | None = None
         self.last_attempt_at: float | None = None
         self.last_outcome: DeliveryOutcome | None = None
-        # Records are made of them only when somebody looks.
+        # ``recent`` builds the records on demand.
         self._recent: deque[tuple[float, str | None, int, int, DeliveryOutcome, float]] = deque(
             maxlen=REMEMBERED_ATTEMPTS
         )
@@ -253,9 +240,9 @@ class QueueStatistics:
         hands_over: bool,
         now: float,
     ) -> None:
-        """Count and remember an attempt that has ended. One that gave way is not counted.
+        """Count and remember a finished attempt, unless it gave way.
 
-        ``number`` is its SequenceNumber, ``at`` when it began, in seconds since the epoch;
+        ``number`` is its SequenceNumber, ``at`` its begin in seconds since the epoch;
         ``hands_over``: to a gateway, instead of the listener.
         """
         if not outcome.gave_way:
@@ -272,7 +259,7 @@ class QueueStatistics:
 
     @property
     def recent(self) -> list[AttemptRecord]:
-        """The last attempts, oldest first."""
+        """Oldest first."""
         return [
             AttemptRecord(
                 at=at,

@@ -1,8 +1,5 @@
-"""A destination queue: what one listener destination has still to get, and its books (S0.3, S0.12).
-
-It holds entries and counts; when to attempt is the dispatcher's, what a failure means is the
-delivery service's.
-"""
+"""A destination queue: its pending entries and its counters (S0.3, S0.12). The dispatcher decides
+when to attempt."""
 
 from collections import Counter
 from collections.abc import Container
@@ -34,25 +31,24 @@ from pillion_sidecar.journal.ports import QueueState
 
 #: How far ``ordering: Group`` looks for an indication of another group.
 GROUP_SEARCH = 256
-#: Of a queue's capacity, the part that members of one incomplete group may hold, and of all.
+#: Fraction of a queue's capacity for held members of one incomplete group, and of all.
 HELD_OF_ONE_GROUP = 4
 HELD_OF_ALL_GROUPS = 2
 _GROUP_SHOWN = 100
 
 #: Source and group.
 GroupName: TypeAlias = tuple[str | None, str | None]
-#: An attempt and its retry: so many failures without a success, and a full queue gives way.
+#: Failures without a success (an attempt and its retry) after which a full queue evicts.
 FAILURES_OF_A_FAILING_LISTENER = 2
 
 
 class DestinationQueue:
     """The queue of one listener destination.
 
-    ``in_flight`` entries have been taken and are in no other place; at most ``max_in_flight``.
+    ``in_flight`` entries are in no other place; at most ``max_in_flight``.
     """
 
-    #: Who listens, as ``listener_of`` says; with a fault, who did before: the same listener may be
-    #: asked again.
+    #: From ``listener_of``; for a faulty destination the previous listener, which may return.
     listener: str = ""
 
     def __init__(
@@ -73,27 +69,26 @@ class DestinationQueue:
         self.index = index
         self.durability = durability
         self.waiting = waiting
-        #: Places of indications that are accepted but not here yet: not on disk, or held (S1.5).
+        #: Places of accepted indications that are not on disk yet, or held (S1.5).
         self.reserved = 0
-        #: Those of them that members of incomplete groups hold (S1.5), in all and by source and
-        #: group: beside the capacity, so that nobody else is refused for them.
+        #: Those that members of incomplete groups hold (S1.5), in total and by source and group:
+        #: beside the capacity, so that they cause no refusals.
         self.held = 0
         self._held_of: Counter[GroupName] = Counter()
-        #: Those of them that have their numbers already, and are not on disk.
+        #: Those that have numbers but are not on disk.
         self.staged = 0
-        #: Whether another queue, which drains, has the same ``index``.
+        #: Whether a draining queue has the same ``index``.
         self.shares_index = False
         self.flying: list[QueueEntry] = []
-        # Whether one of them may have a number below that of one taken before it.
+        # Whether a waiting entry may have a number below one that was taken before.
         self._disordered = False
-        #: Entries in flight that an administrator gave up: discarded unless they arrive.
+        #: Entries in flight that an administrator gave up: discarded unless delivered.
         self.condemned: list[QueueEntry] = []
         # Handlers from before a change of the destination, with their attempts under way.
         self._retiring: list[tuple[Handler, list[QueueEntry]]] = []
-        #: The ordered groups that have ended here (S1.5).
+        #: Ordered groups that have ended here (S1.5).
         self.gaps = GroupGaps()
-        # Batches of this queue that are being discarded and not read yet: nobody knows which
-        # groups they are of.
+        # Batches of this queue being discarded but unread: their groups are unknown.
         self._unread_discards = 0
         self.timer: Timer | None = None
         self.health = ListenerHealth()
@@ -104,7 +99,7 @@ class DestinationQueue:
         self.configure(destination, sends_identifiers=True)
 
     def configure(self, destination: ListenerDestination, *, sends_identifiers: bool) -> None:
-        """Take over a changed resource; what is queued stays queued."""
+        """Apply a changed resource; queued entries stay."""
         self.destination = destination
         self.name = destination.name
         self.protocol = protocol_of(destination)
@@ -112,7 +107,6 @@ class DestinationQueue:
         if known or destination.relay_to is not None:
             self.listener = listener_of(destination)
         self.relay_to = destination.relay_to
-        #: Whether it goes to a gateway at the end only.
         self.hands_over = (
             destination.relay_to is not None
             and destination.deliver_through is DeliverThrough.DELIVERER
@@ -132,7 +126,6 @@ class DestinationQueue:
 
     @property
     def depth(self) -> int:
-        """Entries waiting and in flight."""
         return self.waiting.count + len(self.flying)
 
     @property
@@ -162,22 +155,22 @@ class DestinationQueue:
         ):
             oldest = first
         if oldest is None:
-            # Unless there is nothing, the front is being read.
+            # The front is being read.
             return self.waiting.last_accepted_at if self.waiting.count else None
         return oldest.indication.accepted_at
 
     @property
     def front_identifiers(self) -> list[str | None]:
-        """The identifiers of what :meth:`DeliveryService.skip` would give up now."""
+        """The identifiers of the entries that :meth:`DeliveryService.skip` would discard."""
         first = self.waiting.first()
         front = self.flying or ([] if first is None else [first])
         return [entry.indication.identifier for entry in front]
 
     def refuses(self, places: int, *, now: float) -> bool:
-        """Whether a publisher must be refused ``places`` more entries (the design's "Full queue"):
-        they do not fit, and the oldest entries do not give way to them.
+        """Whether to refuse ``places`` more entries: they do not fit and none is evicted (the
+        design's "Full queue").
 
-        An indication that needs more places than there are is let into an empty queue, since it
+        An indication that needs more places than the capacity enters an empty queue; otherwise it
         would be refused for ever.
         """
         taken = self.waiting.count + self.reserved - self.held
@@ -191,7 +184,6 @@ class DestinationQueue:
         self.staged += 1
 
     def unstage(self) -> None:
-        """Reserve it no longer."""
         self.reserved -= 1
         self.staged -= 1
 
@@ -202,7 +194,6 @@ class DestinationQueue:
         self._held_of[indication.source, indication.group] += 1
 
     def free_place(self, indication: Indication) -> None:
-        """Reserve it no longer."""
         name = (indication.source, indication.group)
         self.reserved -= 1
         self.held -= 1
@@ -211,7 +202,7 @@ class DestinationQueue:
             del self._held_of[name]
 
     def refuses_to_hold(self, indication: Indication, places: int) -> str | None:
-        """Return why no more can be held of a group, or of all; None where it can."""
+        """Return why no more can be held of a group, or of all."""
         of_group = self._held_of[indication.source, indication.group]
         group, share = f"group {(indication.group or '')[:_GROUP_SHOWN]}", self.capacity
         if of_group + places > max(places, share // HELD_OF_ONE_GROUP):
@@ -227,10 +218,10 @@ class DestinationQueue:
         return None
 
     def gives_way(self, *, now: float) -> bool:
-        """Whether its own oldest entries give way where room is needed (S0.4).
+        """Whether its own oldest entries are evicted when space is needed (S0.4).
 
-        Adaptive: where nothing is sent for now (suspended, held), or an attempt and its retry have
-        failed. One failure is no more than a listener that is slow, or starts again.
+        Adaptive: while suspended or held, or after an attempt and its retry have failed. One
+        failure may be a slow or restarting listener.
         """
         policy = self.destination.queue_full_policy
         if policy is not QueueFullPolicy.ADAPTIVE:
@@ -240,16 +231,15 @@ class DestinationQueue:
         health = self.health
         if health.failures < FAILURES_OF_A_FAILING_LISTENER or health.failing_since is None:
             return False
-        # A gateway is asked again after a second: two of its failures say little.
+        # A gateway is retried after a second, so two failures say little.
         patience = self.retry.maximum_interval_seconds
         return self.relay_to is None or now - health.failing_since > patience
 
     def insert_back(self, entry: QueueEntry, *, now: float) -> QueueEntry | CompactEntries | None:
-        """Append a new entry; return the oldest one where that gave way to it (S0.4).
+        """Append a new entry; return what was evicted for it (S0.4).
 
-        A queue that pushes back had a place for it; what was in flight may have come back
-        meanwhile, and then there is one too many for a while. The entries of one indication do not
-        displace each other.
+        A queue that pushes back had a place for it, but may exceed its capacity when entries in
+        flight return. Entries of one indication do not evict each other.
         """
         is_full = self.waiting.count >= self.capacity
         evicted = self.evict(entry) if is_full and self.gives_way(now=now) else None
@@ -273,7 +263,7 @@ class DestinationQueue:
 
     @property
     def lowest_number(self) -> int:
-        """No entry that is here, or on its way from the disk, has a lesser number."""
+        """No entry here, or uncommitted, has a lesser number."""
         numbers = [entry.number for entry in self.flying]
         numbers.append(self.sequence.next_number - self.staged)
         first = self.waiting.first_number
@@ -282,12 +272,11 @@ class DestinationQueue:
         return min(numbers)
 
     def insert_front(self, entry: QueueEntry) -> bool:
-        """Put a failed entry back before all others; False where a queue with ``DiscardOldest`` is
-        full, since it is the oldest (S0.4).
+        """Put a failed entry back in order of acceptance; False if it was evicted (full,
+        ``DiscardOldest``, S0.4).
 
-        With any other policy its place is kept, and there may be as many too many for a while as
-        were in flight; so it is for what a gateway did not take. Where several were in flight they
-        come back in any order: they wait in that of acceptance.
+        With any other policy, or after a failed gateway, it keeps its place, and the queue may
+        exceed its capacity by the number in flight.
         """
         discards = self.destination.queue_full_policy is QueueFullPolicy.DISCARD_OLDEST
         if discards and self.waiting.count >= self.capacity and self.relay_to is None:
@@ -296,7 +285,7 @@ class DestinationQueue:
         return True
 
     def take(self, *, now: float) -> QueueEntry | None:
-        """Take the entry to attempt at ``now`` (monotonic); None where order allows none."""
+        """Take the entry to attempt at ``now`` (monotonic); None if order allows none."""
         if not self.waiting.front or len(self.flying) >= self.max_in_flight:
             return None
         if (
@@ -304,8 +293,8 @@ class DestinationQueue:
             and self.flying
             and (self._retiring or self.health.troubled_since is not None)
         ):
-            # What another handler began may come back, and is before all that waits; and one is
-            # enough to see whether a gateway takes anything again.
+            # Entries of a replaced handler may return and precede all that wait; and one attempt
+            # suffices to probe a gateway.
             return None
         if self._by_group:
             entry = self._take_free(by_name=True)
@@ -323,13 +312,15 @@ class DestinationQueue:
         return entry
 
     def _take_free(self, *, by_name: bool) -> QueueEntry | None:
-        """Take the first entry whose message group has nothing in flight: no ordered group has two
-        side by side, and ``by_name`` none at all. Nor is one taken before others of its group."""
+        """Take the first entry whose message group has nothing in flight.
+
+        Ordered groups never have two in flight; with ``by_name`` no group has.
+        """
         busy = {entry.indication.group for entry in self.flying} - {None} if by_name else set()
         runs = {run_of(one.indication) for one in self.flying if _is_ordered(one.indication)}
         for index, entry in enumerate(islice(self.waiting.front, GROUP_SEARCH)):
             indication = entry.indication
-            # What is damaged, or behind a gap, is discarded once it is the first.
+            # A damaged entry, or one behind a gap, is discarded when it is first.
             if indication.group not in busy and indication.body and self._may_go(entry, runs):
                 return self.waiting.take_at(index)
             if _is_ordered(indication):
@@ -337,7 +328,7 @@ class DestinationQueue:
         return None
 
     def _may_go(self, entry: QueueEntry, busy: Container[int]) -> bool:
-        """Whether no ordered group forbids an entry; ``busy``: runs of groups that do."""
+        """``busy``: runs of groups that allow no further attempt."""
         indication = entry.indication
         if not _is_ordered(indication) or self.passes_gaps:
             return True
@@ -349,12 +340,12 @@ class DestinationQueue:
 
     @property
     def passes_gaps(self) -> bool:
-        """Whether a gateway holds and orders the members of groups that go there."""
+        """Whether a gateway holds and orders the members of groups."""
         return self.relay_to is not None and not self.hands_over
 
     def lose(self, indication: Indication) -> bool:
-        """A member of an ordered group will not be delivered: the group ends here (S1.5). Return
-        whether that is news."""
+        """A member of an ordered group is lost: the group ends here (S1.5). Return whether that is
+        new."""
         member = indication.member
         if member is None or not member.ordered or self.passes_gaps or self.removed:
             return False
@@ -363,8 +354,8 @@ class DestinationQueue:
         return self.gaps.add(run_of(indication), member.sequence)
 
     def expiry(self) -> float | None:
-        """When (monotonic) the first loaded entry's lifetime ends; None without one, or while it
-        does not count (D.2)."""
+        """When (monotonic) the first loaded entry's lifetime ends; None while lifetimes are paused
+        (D.2)."""
         front, pauses = self.waiting.front, self.health.pauses
         if not front or not self.lifetime or self.health.hold is not None:
             return None
@@ -374,7 +365,7 @@ class DestinationQueue:
 
     @property
     def free_places(self) -> int:
-        """How many entries fit; below 0 where more came back than fit."""
+        """Negative if the queue exceeds its capacity."""
         return self.capacity - self.waiting.count - (self.reserved - self.held)
 
     def remove_subscription(
@@ -386,7 +377,7 @@ class DestinationQueue:
         )
 
     def settles_through(self, entry: QueueEntry) -> bool:
-        """Whether nothing older than an entry, which has been taken, is unsettled here."""
+        """Whether nothing older than a taken entry is unsettled here."""
         if self.shares_index:
             return False
         flying = self.flying
@@ -404,32 +395,30 @@ class DestinationQueue:
         first = self.waiting.first_number
         if first is not None:
             oldest.append(first)
-        # What waits for its commit has the last numbers that were given.
+        # Uncommitted entries have the last numbers.
         following = self.sequence.next_number - self.staged
         self.sequence.renew(from_number=min(oldest, default=following))
 
     def follow(self, before: "DestinationQueue") -> None:
-        """Take over the ``index`` of another queue. The journal knows what is settled by number, so
-        no number is given twice."""
+        """Take over the ``index`` of another queue. The journal identifies entries by number, so no
+        number is reused."""
         self.sequence.continue_from(before.sequence.next_number)
         self.renumber()
         self.shares_index = before.shares_index = before.draining
 
     def own_index(self) -> None:
-        """Have its ``index`` for itself again."""
         self.shares_index = False
 
     def remember_listener(self, listener: str) -> None:
-        """Know who listened in the run before, where the resource does not say who listens."""
+        """Restore the previous listener, if the resource does not name one."""
         if not self.listener:
             self.listener = listener
 
     def holds(self, number: int) -> bool:
-        """Whether the entry with this number is here."""
         return self.waiting.holds(number) or any(one.number == number for one in self.flying)
 
     def move(self, number: int, position: int, size: int) -> bool:
-        """Note that an entry's indication lies elsewhere; return whether the entry is here."""
+        """Note that an indication was relocated; return whether the entry is here."""
         for entry in self.flying:
             if entry.number == number:
                 entry.indication.position, entry.indication.size = position, size
@@ -440,21 +429,19 @@ class DestinationQueue:
 
     @property
     def handlers(self) -> list[Handler]:
-        """The handler in use, and those that were replaced and have attempts under way."""
         return [self.handler, *(handler for handler, _ in self._retiring)]
 
     def replace_handler(self, handler: Handler) -> None:
-        """Use another handler from now on. The old one is closed once its attempts under way have
-        ended."""
+        """The old handler is closed once its attempts under way have ended."""
         if self.flying:
-            # Those that began with an older handler wait for their end in both lists.
+            # Attempts of older handlers are in both lists.
             self._retiring.append((self.handler, list(self.flying)))
         else:
             self.handler.close()
         self.handler = handler
 
     def land(self, entry: QueueEntry) -> bool:
-        """Note that an entry is no longer in flight; False where it had been given up."""
+        """Remove an entry from flight; False if it was abandoned."""
         if entry not in self.flying:
             return False
         self.flying.remove(entry)
@@ -472,8 +459,8 @@ class DestinationQueue:
         self._retiring = [pair for pair in self._retiring if pair[1]]
 
     def ground(self) -> list[QueueEntry]:
-        """Abandon the attempts under way, and their handlers; return what was in flight, but for
-        what an administrator gave up: see :meth:`pardon`."""
+        """Abandon the attempts under way and their handlers. Return the entries in flight except
+        condemned ones (:meth:`pardon`)."""
         flying, self.flying = self.flying, []
         self._disordered = False
         self.close_handlers()
@@ -486,7 +473,7 @@ class DestinationQueue:
         self._retiring.clear()
 
     def condemn(self) -> None:
-        """Discard what is in flight unless it arrives."""
+        """Discard what is in flight unless it is delivered."""
         self.condemned = list(self.flying)
 
     def pardon(self, entry: QueueEntry) -> bool:
@@ -497,12 +484,11 @@ class DestinationQueue:
         return True
 
     def end_condemned(self) -> list[QueueEntry]:
-        """Return what was condemned, which is to be discarded now."""
+        """Return the condemned entries, which the caller discards."""
         condemned, self.condemned = self.condemned, []
         return condemned
 
     def schedule(self, timer: Timer | None) -> None:
-        """Wake it by this timer, and by no other."""
         if self.timer is not None:
             self.timer.cancel()
         self.timer = timer
@@ -510,7 +496,7 @@ class DestinationQueue:
     # ------------------------------------------------------------------ holds and the end
 
     def pause_or_go_on(self, now: float) -> None:
-        """Have lifetimes count, or not, by whether it is suspended or held now."""
+        """Pause or resume lifetimes, depending on suspension and hold."""
         pauses = self.health.pauses
         if self.suspended or self.health.hold is not None:
             pauses.begin(now)
@@ -518,14 +504,14 @@ class DestinationQueue:
             pauses.finish(now)
 
     def release(self, now: float) -> Hold | None:
-        """End a hold; return the one that there was."""
+        """End a hold; return it."""
         hold = self.health.release()
         if hold is not None:
             self.pause_or_go_on(now)
         return hold
 
     def begin_reading_discards(self) -> None:
-        """Note that a batch of it is discarded that is not read yet."""
+        """Note a batch of discards that is not read yet."""
         self._unread_discards += 1
 
     def end_reading_discards(self) -> bool:
@@ -551,7 +537,7 @@ class DestinationQueue:
         return flying + waiting, packed
 
     def state(self, *, offset: float) -> QueueState:
-        """Return what must be known after a restart; ``offset`` is the journal's."""
+        """Return what a restart needs; ``offset`` is the journal's."""
         health, pauses, hold = self.health, self.health.pauses, self.health.hold
         flying = [(entry.number, entry.attempts) for entry in self.flying if entry.attempts]
         return QueueState(

@@ -1,8 +1,8 @@
-"""The parameters of a queue whose destination is relayed to a gateway, or handed over to it at the
-end (the design's "The relay"). Pure.
+"""Queue parameters of a destination that is relayed or handed over to a gateway (the design's "The
+relay"). Pure.
 
-The gateway retries, orders and gives up as the destination says. On the way to it a deliverer only
-waits, and lets nothing get ahead of anything.
+The gateway retries, orders and discards as the destination says; the deliverer only waits and keeps
+order.
 """
 
 import hmac
@@ -23,20 +23,19 @@ from pillion_sidecar.config.schema.service import Durability
 from pillion_sidecar.delivery.handler import RELAY
 from pillion_sidecar.protocols import PROTOCOLS
 
-#: Entries of a relayed destination that its handler has at once. It keeps their order.
+#: Entries of a relayed destination in flight. Its handler keeps their order.
 IN_FLIGHT = 256
-#: Seconds between the first two attempts to reach a gateway, and the most that lie between two.
+#: Seconds between the first two attempts to reach a gateway, and the maximum.
 FIRST_INTERVAL = 1.0
 GREATEST_INTERVAL = 30.0
-#: Bytes of the digest that stands for a secret URL.
+#: Bytes of the digest of a secret URL.
 _DIGEST_BYTES = 6
-#: Seconds that a gateway has to answer: it waits for its disk alone.
+#: Seconds for a gateway's answer, which waits only for its disk.
 TIMEOUT = 30.0
 
 
 def as_delivered(configuration: Configuration, durability: Durability) -> Configuration:
-    """Return a revision with the destinations that are relayed as their queues need them, with the
-    ``durability`` in force."""
+    """Return a revision whose relayed destinations have their queue parameters."""
     relayed = {
         name: as_relayed(destination, durability)
         for name, destination in configuration.destinations.items()
@@ -48,11 +47,10 @@ def as_delivered(configuration: Configuration, durability: Durability) -> Config
 
 
 def as_relayed(destination: ListenerDestination, durability: Durability) -> ListenerDestination:
-    """Return a destination with ``relay_to`` as its queue needs it, with the ``durability`` in
-    force.
+    """Return a destination with ``relay_to`` with its queue parameters.
 
-    How long an indication may wait stays what the destination's own retry makes it (D.2). Context
-    and number are the identity of what has no other, so they are always there.
+    The destination's own retry still bounds the lifetime (D.2). Context and number are always
+    present: they identify indications without an identifier.
     """
     queue_size = destination.queue_size
     return replace(
@@ -69,19 +67,19 @@ def as_relayed(destination: ListenerDestination, durability: Durability) -> List
 def as_handed_over(
     destination: ListenerDestination, *, durability: Durability, gateway: str, timeout: float
 ) -> ListenerDestination:
-    """Return a destination that this deliverer has delivered to itself, as it is handed over to a
-    gateway, whose answer may take ``timeout`` seconds."""
+    """Return a destination of this deliverer with the parameters for a hand-over; the gateway's
+    answer may take ``timeout`` seconds."""
     return replace(
         as_relayed(replace(destination, relay_to=gateway), durability),
         deliver_through=DeliverThrough.DELIVERER,
         timeout_seconds=timeout,
-        # There it waits on, if it is.
+        # The gateway applies the suspension.
         suspended=False,
     )
 
 
 def _retry(own: RetryPolicy) -> RetryPolicy:
-    # 0 would ask a gateway that is away without a pause.
+    # 0 would retry an unreachable gateway without a pause.
     first = min(FIRST_INTERVAL, own.interval_seconds) or FIRST_INTERVAL
     return RetryPolicy(
         attempts=own.attempts,
@@ -93,12 +91,12 @@ def _retry(own: RetryPolicy) -> RetryPolicy:
 
 
 def protocol_of(destination: ListenerDestination) -> str:
-    """Return how a destination is spoken to, for metrics and logs."""
+    """Return the protocol for metrics and logs."""
     return destination.protocol if destination.relay_to is None else RELAY
 
 
 def listener_of(destination: ListenerDestination) -> str:
-    """Return who listens: another listener needs another sequence context."""
+    """Return the identity of the listener: another one needs another sequence context."""
     if destination.url_is_secret and destination.relay_to is None:
         place = _digest(destination)
     else:
@@ -107,18 +105,18 @@ def listener_of(destination: ListenerDestination) -> str:
 
 
 def _digest(destination: ListenerDestination) -> str:
-    """Stand for a secret URL in the journal: another URL has another digest.
+    """Return the digest of a secret URL for the journal.
 
-    It is salted, so that no table of digests helps. Who reads the journal can test a guess of the
-    whole URL with it, and learns nothing of a URL that cannot be guessed.
+    Salted against tables of digests. A reader of the journal can verify a guess of the whole URL,
+    but not derive it.
     """
     salt, address = destination.uid.encode(), address_of(destination).encode()
     return f"secret:{hmac.digest(salt, address, 'sha256')[:_DIGEST_BYTES].hex()}"
 
 
 def same_listener(known: str, listener: str) -> bool:
-    """Whether a journal's listener is the one of today, however its URL was spelled: the first
-    release wrote it as the resource had it."""
+    """Whether a journal's listener is the current one, in any spelling of its URL: the first
+    release wrote it verbatim."""
     before = known
     protocol, _, place = known.partition(" ")
     if protocol in PROTOCOLS:
@@ -127,7 +125,7 @@ def same_listener(known: str, listener: str) -> bool:
 
 
 def missing_gateway(configuration: Configuration) -> tuple[str, ...]:
-    """Return what must be said of a revision where the deliverer has no way to any gateway."""
+    """Return the faults of destinations that need a gateway, for a deliverer without one."""
     relayed = sorted(
         name
         for name, destination in configuration.destinations.items()

@@ -1,7 +1,8 @@
-"""When an attempt is repeated, and when an indication is lost. Times are monotonic.
+"""Retry waits and the forecast of the first loss. Times are monotonic.
 
-The first loss is the earliest of three: the lifetime of the oldest indication ends, its last
-attempt fails, or the queue is full and its oldest indication gives way."""
+The first loss is the earliest of three: the end of the oldest lifetime, the last attempt, or an
+eviction by a full queue.
+"""
 
 from collections.abc import Iterable
 
@@ -11,24 +12,22 @@ from pillion_sidecar.config.schema.destination import RetryPolicy
 from pillion_sidecar.delivery.entries import MOST_REFUSALS
 from pillion_sidecar.delivery.queue import DestinationQueue
 
-#: Seconds: what is further away than a year is no forecast.
+#: Seconds; no forecast beyond.
 HORIZON = 365 * 86_400.0
 #: More attempts than any policy has.
 MOST_ATTEMPTS = 1 << 30
-#: Seconds: arrivals are counted over this time at least, so that the first two do not pass for a
-#: flood.
+#: Minimum seconds over which arrivals are counted, so that two are no flood.
 SHORTEST_AGE = 1.0
 
 
 def retry_wait(
     policy: RetryPolicy, *, failures: int, retry_after: float | None, draw: float
 ) -> float:
-    """Return how many seconds to leave a destination alone after a failed attempt (S0.5).
+    """Return the seconds to wait after a failed attempt (S0.5).
 
-    ``failures`` counts the failed attempts since the last success, this one included. ``draw`` is
-    a random number in [0, 1); the part of the wait that is jitter shrinks by it, so jitter spreads
-    attempts without ever exceeding the wait that the policy states. What the listener asked for
-    (``retry_after``, seconds) lengthens the wait, never shortens it, and is capped too.
+    ``failures`` counts failed attempts since the last success, this one included. ``draw`` is in
+    [0, 1); jitter only shortens the policy's wait. ``retry_after`` (seconds) only lengthens it, and
+    is capped.
     """
     wait = interval_after(policy, failures)
     wait -= wait * policy.jitter * draw
@@ -38,12 +37,10 @@ def retry_wait(
 
 
 def first_loss_due(queue: DestinationQueue, now: float) -> float | None:
-    """Return when the first indication is discarded if nothing more is delivered; None: none is
-    due.
+    """Return when the first indication is discarded if nothing more is delivered; None: never.
 
-    While the destination is suspended or held, neither lifetimes nor attempts run: then a queue
-    loses something only where it is full. When a queue is full is a forecast, by the rate of
-    arrivals since the oldest indication was accepted. The journal's own bound is not in it.
+    While suspended or held, only a full queue loses anything. Its time is a forecast from the rate
+    of arrivals since the oldest was accepted; the journal's own bound is not included.
     """
     oldest, pauses = queue.oldest_accepted_at, queue.health.pauses
     if oldest is None:
@@ -66,7 +63,7 @@ def _loss_by_full_queue(queue: DestinationQueue, oldest: float, now: float) -> f
 
 
 def _gives_way_at(queue: DestinationQueue, now: float) -> float | None:
-    """When another failed attempt would have it give way; None where none would."""
+    """When another failed attempt would make it evict; None if none would."""
     adaptive = queue.destination.queue_full_policy is QueueFullPolicy.ADAPTIVE
     if not adaptive or queue.health.failing_since is None or queue.relay_to is not None:
         return None
@@ -104,16 +101,14 @@ def last_attempt_at(
     next_attempt_at: float,
     refusals_left: int | None = None,
 ) -> float | None:
-    """Return when the last attempt for an indication is made at the earliest; None: attempts have
-    no limit.
+    """Return the earliest time of an indication's last attempt; None: attempts are unlimited.
 
-    ``made`` counts the attempts that it has spent, ``failures`` those of its queue since the last
-    success. ``refusals_left``: how many more it may have of a listener that has refused this
-    indication; None: it has not.
+    ``made`` counts its spent attempts, ``failures`` those of its queue since the last success.
+    ``refusals_left`` is None if the listener has not refused this indication.
     """
     if policy.attempts is None and refusals_left is None:
         return None
-    # The next one is not waited for any more.
+    # The next one does not wait any more.
     left = MOST_ATTEMPTS if policy.attempts is None else max(0, policy.attempts - made)
     if refusals_left is not None:
         left = min(left, max(0, refusals_left - 1))
@@ -121,8 +116,8 @@ def last_attempt_at(
 
 
 def full_at(*, room: int, depth: int, age: float, now: float) -> float | None:
-    """Return when the next indication finds a queue full, if they go on to arrive as they have
-    since the oldest was accepted, ``age`` seconds ago; None: not within a year, by that rate.
+    """Return when the queue is full at the rate of arrivals since the oldest, ``age`` seconds ago;
+    None: not within a year.
 
     ``room`` is the number of free places, ``depth`` that of pending indications.
     """
@@ -135,5 +130,4 @@ def full_at(*, room: int, depth: int, age: float, now: float) -> float | None:
 
 
 def earliest(times: Iterable[float | None]) -> float | None:
-    """Return the earliest of the times that there are; None without one."""
     return min((time for time in times if time is not None), default=None)

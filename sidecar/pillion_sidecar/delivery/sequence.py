@@ -1,5 +1,5 @@
-"""The order of one destination: its SequenceContext and SequenceNumber (D.2), and the ordered
-message groups that have ended there, because a member was lost (S1.5)."""
+"""SequenceContext and SequenceNumber of one destination (D.2), and its ordered groups that ended
+with a lost member (S1.5)."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
@@ -17,9 +17,9 @@ MAXIMUM_GAPS = 1024
 class SequenceIdentifiers:
     """Numbers the indications of one destination under one context.
 
-    Entries are counted once and for all; a context begins at a ``base``, and SequenceNumber is the
-    entry's number less that. So it starts at 0 in each context and grows by one for each new
-    indication, whether it is ever delivered or not: a listener sees what was discarded as a gap.
+    Entry numbers never restart; SequenceNumber is the entry's number less the context's ``base``.
+    It grows by one for each new indication, delivered or not, so that a listener sees discards as
+    gaps.
     """
 
     __slots__ = ("_epochs", "_origin", "base", "context", "epoch", "next_number")
@@ -27,34 +27,32 @@ class SequenceIdentifiers:
     def __init__(
         self, *, service: str, journal_id: str, destination_uid: str, epochs: Iterator[int]
     ) -> None:
-        """``journal_id`` is random, since nobody may continue a context that somebody else began.
-        ``epochs`` is shared by all queues of one journal, and gives none twice."""
+        """``journal_id`` is random, so that nobody continues another's context. ``epochs`` is
+        shared by all queues of one journal and never repeats."""
         self._origin = f"{service}#{journal_id}#{destination_uid}"
         self._epochs = epochs
         self.next_number = 0
         self.renew(from_number=0)
 
     def number(self) -> int:
-        """Return the number of a new entry."""
         number = self.next_number
         self.next_number = number + 1
         return number
 
     def continue_from(self, number: int) -> None:
-        """Give no entry a number below this one."""
+        """Give no number below this one."""
         self.next_number = number
 
     def sequence_number(self, number: int) -> int:
-        """Return the SequenceNumber of the entry with this number."""
         return (number - self.base) % SEQUENCE_LIMIT
 
     def renew(self, *, from_number: int) -> None:
-        """Begin a new context, for a listener that knows nothing of the present one;
-        ``from_number`` is the oldest entry's, which gets SequenceNumber 0."""
+        """Begin a new context for a new listener; ``from_number``, the oldest entry's, gets
+        SequenceNumber 0."""
         self._begin(next(self._epochs), from_number)
 
     def resume(self, *, epoch: int, base: int, next_number: int) -> None:
-        """Go on with the context of the run before."""
+        """Continue the context of the previous run."""
         self.next_number = next_number
         self._begin(epoch, base)
 
@@ -65,17 +63,17 @@ class SequenceIdentifiers:
 
 
 class Gap(NamedTuple):
-    """What a destination does not get of one group: every member behind the first that was lost."""
+    """Every member of a group behind its first lost one is not delivered to a destination."""
 
     #: The group sequence of the first that was lost.
     sequence: int
-    #: No entry of the group has this number or a greater one; None while the group goes on.
+    #: All entries of the group have lesser numbers; None while the group continues.
     until: int | None = None
 
 
 def run_of(indication: Indication) -> int:
-    """Return what tells one run of a message group from all others of this journal. The journals of
-    the first release do not have it: there the name stands for it, below 0."""
+    """Return the identifier of one run of a message group. The journals of the first release lack
+    it; there the name gives a negative number."""
     if indication.group_run:
         return indication.group_run
     name = f"{len(indication.source or '')}:{indication.source or ''}{indication.group}"
@@ -84,7 +82,7 @@ def run_of(indication: Indication) -> int:
 
 
 class GroupGaps:
-    """The gaps at one destination, by the run of the group. Bounded."""
+    """The gaps at one destination, by run. Bounded."""
 
     def __init__(self) -> None:
         self._gaps: OrderedDict[int, Gap] = OrderedDict()
@@ -93,7 +91,7 @@ class GroupGaps:
         return len(self._gaps)
 
     def add(self, run: int, sequence: int) -> bool:
-        """Note that a member was lost; return whether that is news."""
+        """Note a lost member; return whether that is new."""
         known = self._gaps.get(run)
         if known is not None and known.sequence <= sequence:
             return False
@@ -108,7 +106,6 @@ class GroupGaps:
         return True
 
     def is_behind(self, indication: Indication) -> bool:
-        """Whether a member of an ordered group is behind a gap."""
         member = indication.member
         if member is None or not member.ordered:
             return False
@@ -116,14 +113,14 @@ class GroupGaps:
         return gap is not None and member.sequence > gap.sequence
 
     def group_ended(self, run: int, *, until: int) -> None:
-        """No entry with the number ``until`` or a greater one will be of this group."""
+        """No entry numbered ``until`` or greater will be of this group."""
         gap = self._gaps.get(run)
         if gap is not None and gap.until is None:
             self._gaps[run] = gap._replace(until=until)
 
     def forget_below(self, number: int) -> None:
-        """Forget the groups that have ended, and of which no entry is left: all of the destination
-        have this number or a greater one."""
+        """Forget ended groups without entries: all of the destination are numbered ``number`` or
+        greater."""
         for run in [run for run, gap in self._gaps.items() if _is_over(gap, number)]:
             del self._gaps[run]
 
@@ -137,12 +134,11 @@ class GroupGaps:
         )
 
     def restore(self, records: Iterable[tuple[int, int, int]]) -> None:
-        """Begin with the gaps of the run before."""
+        """Begin with the gaps of the previous run."""
         for run, sequence, until in records:
             self._gaps[run] = Gap(sequence, None if until < 0 else until)
 
     def runs(self) -> list[int]:
-        """Return the runs of groups that have a gap."""
         return list(self._gaps)
 
 

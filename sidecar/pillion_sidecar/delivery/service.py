@@ -1,7 +1,7 @@
-"""The delivery service: the destination queue table and what becomes of each indication (S0).
+"""The delivery service: the facade of the package and the journal's listener (S0).
 
-One direction: ``offer`` takes indications over, the dispatcher starts attempts, ``conclude``
-settles them. All on one event loop, so nothing here is locked.
+``offer`` takes indications, the dispatcher starts attempts, ``conclude`` settles them. All run on
+one event loop, so nothing here is locked.
 """
 
 import random
@@ -51,8 +51,8 @@ class DeliveryService:
         draw: Callable[[], float] = random.random,
         discards: DiscardList | None = None,
     ) -> None:
-        """``followers`` follow every indication, those that the journal recovers too; ``draw``
-        gives jitter; ``discards`` lists what is discarded."""
+        """``followers`` follow every indication, recovered ones too; ``discards`` lists each
+        discard."""
         self._clock = clock
         self._timers = timers
         self._observer = observer
@@ -78,8 +78,8 @@ class DeliveryService:
         self._is_open = False
 
     def open(self, journal: Journal, recovered: Recovered) -> None:
-        """Begin to keep indications in a journal: once, before the first revision, which takes over
-        what was recovered. Until then nothing is offered."""
+        """Attach a journal: once, before the first revision adopts what was recovered. Nothing is
+        offered before."""
         self._is_open = True
         self._journal = journal
         packing = Packing(
@@ -122,7 +122,7 @@ class DeliveryService:
         )
         self._table.open(journal, recovered, packing=packing, draw=self._draw)
         self._recovered: Recovered | None = recovered
-        # Parts of ``indication.Queues`` and ``JournalOwner`` that one owner implements alone.
+        # Parts of ``indication.Queues`` and ``JournalOwner`` that one component implements.
         admission = self._admission
         self.offer, self.hold, self.have_ended = (
             admission.offer,
@@ -139,10 +139,10 @@ class DeliveryService:
     # ------------------------------------------------------------------ configuration
 
     def apply(self, configuration: Configuration) -> None:
-        """Take over a revision: what it adds, changes and removes, and nothing else.
+        """Apply a revision; unchanged queues are not touched.
 
-        Raises :class:`TooManyDestinations`, and changes nothing, where it has more destinations
-        than this deliverer is allowed to keep queues for (S0.17).
+        Raises :class:`TooManyDestinations`, and changes nothing, if it has more destinations than
+        this deliverer may keep queues for (S0.17).
         """
         count = len(configuration.destinations)
         if count > self._maximum_destinations:
@@ -155,7 +155,7 @@ class DeliveryService:
         self._triggers.apply(configuration.service)
 
     def _adopt(self, recovered: Recovered) -> None:
-        """Take over what was pending in the run before, now that its listeners are known."""
+        """Adopt the entries of the previous run, now that their listeners are known."""
         for queue in self._table.all_queues():
             self._settlements.pending += queue.depth
             self._settlements.adopt_gaps(queue)
@@ -173,17 +173,15 @@ class DeliveryService:
     # ------------------------------------------------------------------ what others ask
 
     def lose(self, indication: Indication, destination: str) -> None:
-        """See ``indication.Queues``."""
         queue = self._table.queue(destination)
         if queue is not None:
             self._settlements.lose(queue, indication)
 
     def arrange(self, queue: DestinationQueue) -> None:
-        """See :class:`Dispatcher`."""
         self._dispatcher.arrange(queue)
 
     def purge_subscription(self, queue: DestinationQueue, subscription: Subscription) -> None:
-        """Discard what waits for a subscription that is no longer active (S0.10)."""
+        """Discard what waits for an inactive subscription (S0.10)."""
         ended, packed = queue.remove_subscription(subscription)
         reason = DiscardReason.SUBSCRIPTION_NOT_ACTIVE
         self._settlements.discard_many(queue, ended, reason, packed=packed)
@@ -192,7 +190,7 @@ class DeliveryService:
     def purge_removed(self, queue: DestinationQueue) -> None:
         """Discard everything that the queue of a removed destination holds, in flight too."""
         entries, packed = queue.surrender()
-        # Without one, damage has taken its name: nobody knows whether it was removed.
+        # Without a uid, damage has taken its name: whether it was removed is unknown.
         reason = DiscardReason.DESTINATION_REMOVED if queue.uid else DiscardReason.DAMAGED
         self._settlements.discard_many(queue, entries, reason, packed=packed)
 
@@ -204,25 +202,23 @@ class DeliveryService:
         return self._settlements.pending
 
     def queues(self) -> Iterable[DestinationQueue]:
-        """All destination queues."""
         return self._table.queues()
 
     def all_queues(self) -> Iterable[DestinationQueue]:
-        """All destination queues, those too that drain behind a new one of their name."""
+        """With queues that drain behind a new one of their name."""
         return self._table.all_queues()
 
     def ended_subscriptions(self) -> Sequence[Subscription]:
-        """The subscriptions that ended while their own resources stayed as they were."""
+        """The subscriptions that ended while their resources stayed unchanged."""
         return self._table.subscriptions.ended()
 
     def queue(self, name: str) -> DestinationQueue | None:
-        """The queue of one destination; None without one."""
         return self._table.queue(name)
 
     def skip(self, name: str) -> bool:
-        """Give up the first indication of a queue and go on with the next; False without one.
+        """Discard the first indication of a queue; False without one.
 
-        One that is in flight is let arrive, but not tried again.
+        An attempt under way may still deliver it; it is not retried.
         """
         if (queue := self._table.queue(name)) is None or not queue.depth:
             return False
@@ -236,7 +232,6 @@ class DeliveryService:
         return True
 
     def purge(self, name: str) -> int | None:
-        """Discard all that waits in a queue; return how many, None without such a queue."""
         if (queue := self._table.queue(name)) is None:
             return None
         queue.condemn()
@@ -248,7 +243,7 @@ class DeliveryService:
         return count
 
     def hasten(self) -> None:
-        """Attempt at once whatever waits for a retry interval."""
+        """Attempt immediately whatever waits for a retry interval."""
         for queue in self._table.all_queues():
             queue.health.retry_now()
             self.arrange(queue)
@@ -258,14 +253,14 @@ class DeliveryService:
     async def drain(self, grace_seconds: float, *, hand_over_to: str | None = None) -> int:
         """Deliver for at most ``grace_seconds``; return how many pairs are left (S0.14).
 
-        ``hand_over_to``: the gateway that gets what their listeners do not take.
+        ``hand_over_to``: the gateway for what the listeners do not take.
         """
         if not self._is_open:
             return 0
         return await self._shutdown.drain(grace_seconds, hand_over_to=hand_over_to)
 
     def left(self) -> dict[str, int]:
-        """How many pairs each destination has still to get, the most first; none where it is 0."""
+        """Pending pairs by destination, most first, without zeros."""
         counts: dict[str, int] = {}
         for queue in self._table.all_queues():
             counts[queue.name] = counts.get(queue.name, 0) + queue.depth + queue.reserved
@@ -273,13 +268,13 @@ class DeliveryService:
         return dict(sorted(left, key=lambda one: (-one[1], one[0])))
 
     async def give_up(self) -> None:
-        """Take nothing more, and discard what is in memory alone, in turns of the event loop."""
+        """Take nothing more, and discard what is only in memory, in turns of the event loop."""
         if self._is_open:
             await self._shutdown.give_up()
 
     def close(self) -> None:
-        """Stop, with one line for each destination that something is left for (S0.14). What is in
-        memory alone is discarded, each logged; what the journal has stays there."""
+        """Stop, and log what is left for each destination (S0.14). Indications only in memory are
+        discarded, each logged; the journal keeps its own."""
         if self._is_open:
             self._triggers.close()
             self._shutdown.close()
@@ -294,17 +289,15 @@ class DeliveryService:
         identity: Callable[[bytes], tuple[DiscardReason | None, str] | None],
         failed: Callable[[OSError], None],
     ) -> JournalOwner:
-        """Return whom the journal asks: this service, which has three of the answers from these."""
+        """Return the journal's listener: this service, with these three callbacks."""
         self.groups, self.identity, self._journal_failed = groups, identity, failed
         return self
 
     def failed(self, error: OSError) -> None:
-        """See ``JournalOwner``: what the journal has is not known any more."""
         self._shutdown.journal_failed = True
         self._journal_failed(error)
 
     def unsettled(self, indication_id: int, places: Sequence[Place]) -> Sequence[Place]:
-        """See ``JournalOwner``."""
         if indication_id in self._admission.held:
             return places
         return [place for place in places if place.number != NO_NUMBER and self._holds(place)]
@@ -316,7 +309,6 @@ class DeliveryService:
         )
 
     def moved(self, indication_id: int, places: Sequence[Place], position: int, size: int) -> None:
-        """See ``JournalOwner``."""
         if (held := self._admission.held.get(indication_id)) is not None:
             held[0].position, held[0].size = position, size
             return
@@ -326,6 +318,5 @@ class DeliveryService:
                 self._settlements.turns.move(place.destination, place.number, position, size)
 
     def queue_states(self) -> list[QueueState]:
-        """See ``JournalOwner``."""
         offset = self._journal.offset
         return [queue.state(offset=offset) for queue in self._table.all_queues()]

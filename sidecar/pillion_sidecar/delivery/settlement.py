@@ -1,7 +1,7 @@
-"""Settlement: each entry once, delivered or discarded for a reason (S0.11), and who is told.
+"""Settlement: each entry once, delivered or discarded for a reason (S0.11).
 
-The list of discards has each one. The log has the first of a destination and a reason, and counts
-the others: a mass expiry costs no other line, and no other destination, anything.
+The list of discards has each one. The log has the first few of a destination and reason and counts
+the others, so that a mass expiry does not slow other destinations.
 """
 
 import asyncio
@@ -22,35 +22,32 @@ from pillion_sidecar.journal.ports import NO_NUMBER, Discard, DiscardList, Journ
 
 #: Seconds between two counts.
 PERIOD_SECONDS = 10.0
-#: Discards told one by one in a period: of one kind, and of all.
+#: Discards logged one by one in a period: of one kind, and of all.
 TOLD_OF_KIND = 10
 TOLD_IN_ALL = 200
-#: Discards before the event loop gets its turn.
+#: Discards per turn of the event loop.
 DISCARDS_PER_TURN = 128
 
 
 class NoDiscardList:
-    """The list where nobody asked for one."""
+    """The default list of discards."""
 
-    def add(self, discard: Discard) -> None:
-        """Do nothing."""
+    def add(self, discard: Discard) -> None: ...
 
 
 class DiscardReports:
-    """Tells of discards."""
-
     def __init__(self, *, clock: Clock, timers: Timers, discards: DiscardList) -> None:
         self._clock = clock
         self._timers = timers
         self._list = discards
-        # This period: when it began, and how many have a line.
+        # This period: its begin, and how many have a line.
         self._began = 0.0
         self._told = 0
         self._told_of: dict[events.DiscardKind, int] = {}
-        #: Those of this period that have none, and the timer that is armed while there are any.
+        #: Discards of this period without a line, and the timer, armed while there are any.
         self._counts: dict[events.DiscardKind, int] = {}
         self._timer: Timer | None = None
-        # By destination: what is discarded at the end, when a list in memory goes with the process.
+        # Discards at shutdown by destination, when a list in memory ends with the process.
         self._at_the_end: dict[str, list[str | None]] = {}
 
     def tell(self, queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason) -> None:
@@ -103,8 +100,7 @@ class DiscardReports:
         self._told_of.clear()
 
     def count(self) -> None:
-        """Tell how many were discarded in this period beside those that have a line, and begin a
-        new one."""
+        """Log the number of discards without a line, and begin a new period."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -129,7 +125,7 @@ class _Batch:
         self.queue = queue
         self.entries = deque(entries)
         self.packed = packed
-        # Whether the queue has been told that something of it is unread.
+        # Whether the queue knows of an unread batch.
         self.reads = False
         self.reason = reason
 
@@ -143,9 +139,9 @@ class _Batch:
 
 
 class DiscardTurns:
-    """What is being discarded, first come first: it is in no queue any more, but not settled.
+    """Entries being discarded, first come first served: in no queue any more, but not settled.
 
-    In turns of the event loop: a large purge does not hold it up.
+    In turns, so that a large purge does not block the event loop.
     """
 
     def __init__(
@@ -156,16 +152,16 @@ class DiscardTurns:
         packing: Packing,
         finished: Callable[[DestinationQueue], None],
     ) -> None:
-        """``call_soon`` is that of the event loop; ``discard`` settles one entry; ``finished`` is
-        told of each queue once nothing of it is unread any more."""
+        """``discard`` settles one entry; ``finished`` is told of each queue without unread
+        batches."""
         self._finished = finished
         self._call_soon = call_soon
         self._discard = discard
         self._packing = packing
         self._batches: deque[_Batch] = deque()
-        #: The same by the journal's index, in the same order.
+        #: The batches by journal index, in the same order.
         self.by_index: dict[int, list[_Batch]] = {}
-        # What is being read back, and of which batch.
+        # The entries being read back, and their batch.
         self._loading: list[CompactEntry] = []
         self._loading_of: _Batch | None = None
 
@@ -177,7 +173,7 @@ class DiscardTurns:
         *,
         packed: CompactEntries | None = None,
     ) -> None:
-        """Discard ``entries`` and then ``packed``: the first at once where nothing else is being
+        """Discard ``entries`` and then ``packed``; the first immediately if nothing else is being
         discarded."""
         of_index = self.by_index.setdefault(queue.index, [])
         before = of_index[-1] if of_index else None
@@ -187,8 +183,7 @@ class DiscardTurns:
             and before is not None
             and (before.queue, before.reason) == (queue, reason)
         ):
-            # A queue that gives up one after the other makes one batch, which is read back in large
-            # pieces.
+            # Evictions of a queue form one batch, which is read back in large pieces.
             for entry in packed:
                 before.packed.append(entry)
             before.will_read()
@@ -210,8 +205,8 @@ class DiscardTurns:
             self._turn()
 
     def finish(self) -> Iterator[None]:
-        """Discard all that is left, one entry at each step, but for what would have to be read
-        back: the journal keeps it."""
+        """Discard all that is left, one entry at each step; entries that are not loaded stay in the
+        journal."""
         while self._batches:
             # A turn of the event loop may have ended the batch of the last step.
             batch = self._batches[0]
@@ -222,7 +217,6 @@ class DiscardTurns:
                 self._pop()
 
     def holds(self, index: int, number: int) -> bool:
-        """Whether an entry of the queue with this index is being discarded."""
         return any(
             batch.packed.index(number) is not None
             or any(entry.number == number for entry in batch.entries)
@@ -233,7 +227,7 @@ class DiscardTurns:
         return self._loading_of is not None and self._loading_of.queue.index == index
 
     def move(self, index: int, number: int, position: int, size: int) -> None:
-        """Note that an entry's indication lies elsewhere."""
+        """Note that an indication was relocated."""
         for batch in self.by_index.get(index, ()):
             batch.packed.move(number, position)
             for entry in batch.entries:
@@ -290,7 +284,7 @@ def _some(entries: Sized) -> int:
 
 
 class Settlements:
-    """Settles entries: tells the journal, and those who follow their indications."""
+    """Settles entries: tells the journal and the trackers."""
 
     def __init__(
         self,
@@ -301,17 +295,15 @@ class Settlements:
         arrange: Callable[[DestinationQueue], None],
         reports: DiscardReports,
     ) -> None:
-        """``call_soon`` is that of the event loop; ``arrange`` sees to the next event of a queue
-        whose discards are read."""
+        """``arrange`` schedules the next event of a queue whose discards are read."""
         #: (Indication, subscription) pairs that are not settled.
         self.pending = 0
         self._journal = journal
         self._in_memory = journal.durability is Durability.MEMORY
-        #: What is being discarded.
         self.turns = DiscardTurns(
             call_soon=call_soon, discard=self.discard, packing=packing, finished=arrange
         )
-        # The queues at which an ordered group has ended, by its run.
+        # The queues at which an ordered group has ended, by run.
         self._gaps: dict[int, set[DestinationQueue]] = {}
         self._reports = reports
         self._emptied: set[asyncio.Event] = set()
@@ -324,9 +316,9 @@ class Settlements:
         *,
         left: int | None = None,
     ) -> None:
-        """An entry that was taken is delivered, or discarded where there is a reason.
+        """Settle a taken entry: delivered, or discarded if there is a reason.
 
-        ``left``: how many entries of the indication remain, where the journal has been told.
+        ``left``: remaining entries of the indication, if the journal already knows.
         """
         indication = entry.indication
         if left is not None:
@@ -350,10 +342,8 @@ class Settlements:
                 emptied.set()
 
     def discard(self, queue: DestinationQueue, entry: QueueEntry, reason: DiscardReason) -> None:
-        """Discard an entry that was taken: counted, listed, logged, told.
-
-        Listed before it is settled: so the list has it before the journal does.
-        """
+        """Discard a taken entry. It is listed before it is settled, so that the list has it before
+        the journal."""
         if entry.indication.member is not None:
             self.lose(queue, entry.indication)
         self._reports.tell(queue, entry, reason)
@@ -362,7 +352,7 @@ class Settlements:
     def discard_evicted(
         self, queue: DestinationQueue, evicted: QueueEntry | CompactEntries, reason: DiscardReason
     ) -> None:
-        """Discard what ``DestinationQueue.evict`` gave."""
+        """Discard what ``DestinationQueue.evict`` returned."""
         if isinstance(evicted, QueueEntry):
             self.discard(queue, evicted, reason)
         else:
@@ -376,9 +366,9 @@ class Settlements:
         *,
         packed: CompactEntries | None = None,
     ) -> None:
-        """Discard entries that were taken, in turns of the event loop."""
+        """Discard taken entries in turns of the event loop."""
         for entry in entries:
-            # At once: what is behind them may be taken before their turn.
+            # Immediately: entries behind them may be taken before their turn.
             if entry.indication.member is not None:
                 self.lose(queue, entry.indication)
         self.turns.add(queue, entries, reason, packed=packed)
@@ -386,8 +376,7 @@ class Settlements:
     # ------------------------------------------------------------------ ordered groups (S1.5)
 
     def lose(self, queue: DestinationQueue, indication: Indication) -> None:
-        """Note that a member of a group, which is or will be discarded, is missing at its
-        destination."""
+        """Note that a discarded member of a group is missing at its destination."""
         if not queue.lose(indication):
             return
         run = run_of(indication)
@@ -398,7 +387,7 @@ class Settlements:
         self._note(queue)
 
     def adopt_gaps(self, queue: DestinationQueue) -> None:
-        """Know the gaps of the run before."""
+        """Restore the gaps of the previous run."""
         for run in queue.gaps.runs():
             self._gaps.setdefault(run, set()).add(queue)
 
@@ -410,7 +399,7 @@ class Settlements:
             self._note(queue)
 
     def end_other_groups(self, runs: Container[int]) -> None:
-        """No further member comes of any group but these."""
+        """End every group except these."""
         for run in [run for run in self._gaps if run not in runs]:
             self.end_group(run)
 
@@ -423,7 +412,7 @@ class Settlements:
         entries: Sequence[tuple[DestinationQueue, QueueEntry]],
         reason: DiscardReason,
     ) -> None:
-        """Discard an indication that never came to its queues (S1.6)."""
+        """Discard an indication that never reached its queues (S1.6)."""
         self._journal.end_hold(indication, reason)
         left = len(entries)
         for queue, entry in entries:
@@ -438,5 +427,4 @@ class Settlements:
         self._emptied.add(emptied)
 
     def stop_awaiting(self, emptied: asyncio.Event) -> None:
-        """Leave ``emptied`` alone."""
         self._emptied.discard(emptied)

@@ -1,4 +1,4 @@
-"""The end of a deliverer: it drains, hands over to a gateway, and tells what is left (S0.14)."""
+"""Shutdown: drains, hands over to a gateway, and reports what is left (S0.14)."""
 
 import asyncio
 from collections import deque
@@ -18,39 +18,39 @@ from pillion_sidecar.delivery.table import DestinationTable
 from pillion_sidecar.indication import DiscardReason
 from pillion_sidecar.journal.ports import Journal
 
-#: The least seconds that a gateway has to answer, whatever is left of the grace period.
+#: Minimum seconds for a gateway's answer, regardless of the grace period.
 LEAST_TIMEOUT = 1.0
-#: Seconds between two looks at whether a drain has anything left to wait for.
+#: Seconds between two checks of whether a drain can end.
 LOOK_SECONDS = 0.25
 
 
 class Redirect(Protocol):
-    """Has a queue begin anew with another destination: what was under way is abandoned."""
+    """Restarts a queue with another destination; attempts under way are abandoned."""
 
     def __call__(
         self, queue: DestinationQueue, destination: ListenerDestination, *, sends: bool
     ) -> None:
-        """``sends``: whether sequence identifiers are sent to it."""
+        """``sends``: whether sequence identifiers are sent."""
 
 
 @dataclass(slots=True)
 class _Course:
-    """What has happened to one queue since the end began."""
+    """The state of one queue since the shutdown began."""
 
     destination: ListenerDestination
     sends_identifiers: bool
     delivered: int
-    #: Where its own listener may get it again.
+    #: Whether its own listener may get it again.
     returns: bool = False
 
 
 class HandOver:
-    """Hands the queues of a deliverer that ends over to one gateway.
+    """Hands the queues of a stopping deliverer over to one gateway.
 
-    A queue that is suspended is handed over at once. Every other one is tried once, and is handed
-    over when that fails; one that delivers goes on until half of the time is over. What the gateway
-    does not take of a queue whose listener took something until then goes to that listener: once,
-    so that two that fail are not tried in turns.
+    A suspended queue is handed over immediately. Every other one is tried once, and handed over if
+    that fails; one that delivers continues until half of the time is over. What the gateway does
+    not take returns to a listener that delivered before, once, so that two failing receivers do not
+    alternate.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class HandOver:
         self._courses: dict[DestinationQueue, _Course] = {}
 
     def begin(self, queues: list[DestinationQueue]) -> None:
-        """Begin with those that hold anything; what is relayed anyway is on its way."""
+        """Begin with the queues that hold anything; relayed ones go to their gateways anyway."""
         for queue in queues:
-            # What was accepted last may still be on its way to the disk.
+            # Accepted indications may not be on disk yet.
             holds = queue.depth or queue.reserved
             if holds and queue.relay_to is None and not queue.draining:
                 self._courses[queue] = _Course(
@@ -86,7 +86,7 @@ class HandOver:
         self._half = self._timers.call_later(self._grace / 2, self._hand_over_all)
 
     def failed(self, queue: DestinationQueue) -> None:
-        """An attempt has failed, at the listener or at the gateway."""
+        """Handle a failed attempt at the listener or the gateway."""
         course = self._courses.get(queue)
         if course is None:
             return
@@ -112,7 +112,7 @@ class HandOver:
         self._redirect(queue, handed_over, sends=True)
 
     def end(self) -> None:
-        """Hand over nothing more, and say of each destination what has become of it."""
+        """Stop handing over, and log the result of each destination."""
         self._half.cancel()
         seconds = self._clock.monotonic() - self._began
         for queue, course in self._courses.items():
@@ -121,8 +121,6 @@ class HandOver:
 
 
 class Shutdown:
-    """Brings delivery to its end."""
-
     def __init__(
         self,
         *,
@@ -139,7 +137,7 @@ class Shutdown:
         self._timers = timers
         self._table = table
         self._keeps = journal.durability is Durability.DISK
-        #: Whether the journal has failed, so that it is not known what it keeps.
+        #: Whether the journal has failed, so that it is unknown what it keeps.
         self.journal_failed = False
         self._settlements = settlements
         self._admission = admission
@@ -149,21 +147,20 @@ class Shutdown:
         self._drains = 0
         # Queues whose first indication has no attempt left.
         self._exhausted: set[DestinationQueue] = set()
-        # One for both who discard: where the first is interrupted the other goes on.
+        # Shared by both callers: if one is interrupted the other continues.
         self._rest = self._give_up()
 
     @property
     def is_draining(self) -> bool:
-        """Whether a drain is under way."""
         return self._drains > 0
 
     def wait_no_more(self, queue: DestinationQueue) -> None:
-        """Let no drain wait for a queue: its first indication has no attempt left."""
+        """Exclude a queue from drains: its first indication has no attempt left."""
         self._exhausted.add(queue)
 
     async def drain(self, grace_seconds: float, *, hand_over_to: str | None) -> int:
-        """Deliver for at most ``grace_seconds``, and hand over what that does not deliver where
-        there is a gateway for it; return how many pairs are left."""
+        """Deliver for at most ``grace_seconds``, and hand over the rest to a gateway; return how
+        many pairs are left."""
         if self._settlements.pending and grace_seconds > 0:
             emptied = asyncio.Event()
             self._settlements.await_empty(emptied)
@@ -184,7 +181,7 @@ class Shutdown:
         return self._settlements.pending
 
     async def _look_again(self, emptied: asyncio.Event, deadline: float) -> None:
-        """Wait until nothing is pending, or for a moment."""
+        """Wait until nothing is pending, or ``LOOK_SECONDS``."""
         woken = asyncio.Event()
         self._settlements.await_empty(woken)
         look_at = min(self._clock.monotonic() + LOOK_SECONDS, deadline)
@@ -196,14 +193,14 @@ class Shutdown:
             self._settlements.stop_awaiting(woken)
 
     def _nothing_can_come(self, deadline: float) -> bool:
-        """Whether no attempt is under way, or due before the deadline, for anything pending."""
+        """Whether no pending attempt is under way, or due before the deadline."""
         if self._clock.monotonic() >= deadline:
             return True
         if self._admission.releases:
             return False
         queues = self._table.all_queues()
         left = sum(queue.depth + queue.reserved for queue in queues)
-        # What is being discarded is in no queue any more.
+        # Entries being discarded are in no queue.
         return left == self._settlements.pending and all(
             _is_stuck(queue, deadline, is_last=queue in self._exhausted) for queue in queues
         )
@@ -221,7 +218,7 @@ class Shutdown:
     def _redirect(
         self, queue: DestinationQueue, destination: ListenerDestination, *, sends: bool
     ) -> None:
-        """See ``handingover.Redirect``: whether a listener has what was under way is uncertain."""
+        """See ``Redirect``: whether a listener has the attempts under way is uncertain."""
         for entry in self._table.redirect(queue, destination, sends=sends):
             self._settlements.discard(queue, entry, DiscardReason.PURGED)
         self._arrange(queue)
@@ -232,13 +229,11 @@ class Shutdown:
             hand_over.end()
 
     def failed(self, queue: DestinationQueue) -> None:
-        """An attempt has failed."""
         if self._hand_over is not None:
             self._hand_over.failed(queue)
 
     async def give_up(self) -> None:
-        """Take nothing more, and discard what is in memory alone, in turns of the event loop;
-        nothing where the journal keeps it."""
+        """Take nothing more, and discard what is only in memory, in turns of the event loop."""
         if self._keeps:
             return
         self._admission.close()
@@ -247,8 +242,8 @@ class Shutdown:
                 await asyncio.sleep(0)
 
     def close(self) -> None:
-        """Stop, with one line for each destination that something is left for (S0.14). What is in
-        memory alone and was not given up yet is discarded; what the journal has stays there."""
+        """Stop, and log what is left for each destination (S0.14). Indications only in memory are
+        discarded; the journal keeps its own."""
         self._admission.close()
         deque(self._settlements.turns.finish(), maxlen=0)
         self._table.subscriptions.close()
@@ -264,7 +259,7 @@ class Shutdown:
                 tell(queue, left)
 
     def _give_up(self) -> Iterator[None]:
-        """Discard what is in memory alone, one entry at each step."""
+        """Discard what is only in memory, one entry at each step."""
         yield from self._settlements.turns.finish()
         yield from self._admission.give_up()
         for queue in self._table.all_queues():
@@ -275,15 +270,16 @@ class Shutdown:
 
 
 def _is_stuck(queue: DestinationQueue, deadline: float, *, is_last: bool) -> bool:
-    """Whether nothing that it holds can be delivered before the deadline. Members of groups that
-    wait for their predecessors cannot: intake is closed. ``is_last``: the attempt that failed was
-    the last one."""
+    """Whether nothing that it holds can be delivered before the deadline.
+
+    Incomplete groups cannot: intake is closed. ``is_last``: the failed attempt was the last one.
+    """
     if queue.flying:
         return False
     if queue.suspended:
         return True
     due = queue.health.next_attempt_at
     if due is not None:
-        # A hold ends with a change of the configuration, and a deliverer that ends takes none over.
+        # A hold ends with a new configuration, and a stopping deliverer applies none.
         return is_last or due >= deadline or queue.health.hold is not None
     return not (queue.waiting.count or queue.staged)

@@ -1,5 +1,5 @@
-"""The subscriptions of a deliverer: which are active, what a revision changes, when one ends (D.3),
-and what of one outlives a restart."""
+"""The subscriptions of a deliverer: revisions, activity, their end (D.3), and what survives a
+restart."""
 
 import dataclasses
 import hashlib
@@ -21,15 +21,14 @@ from pillion_sidecar.journal.ports import (
     SubscriptionRecord,
 )
 
-#: Seconds between two looks at the subscriptions at least.
+#: Minimum seconds between two checks of the subscriptions.
 LOOK_SECONDS = 1.0
-#: Not of the subscription's meaning: a file may gain it with the next edit of another tool.
+#: Fields without meaning for the subscription, which a tool may add.
 _LEFT_OUT = frozenset(("created_at",))
 
 
 def record_of(subscription: Subscription) -> SubscriptionRecord | None:
-    """Return what the journal keeps of a subscription; None where a restart finds all of it in its
-    resource."""
+    """Return what the journal keeps of a subscription; None if its resource says everything."""
     resource = subscription.resource
     counts = resource.duration_seconds is not None and resource.created_at is None
     if subscription.cause is None and not counts:
@@ -49,8 +48,7 @@ def forgotten(resource: IndicationSubscription) -> SubscriptionRecord:
 
 
 def resume(subscription: Subscription, record: SubscriptionRecord) -> None:
-    """Let a subscription go on as it was in the run before: ended, where its resource has not
-    changed since."""
+    """Restore the state of the previous run; an end holds only while the resource is unchanged."""
     if record.began_at is not None:
         subscription.began_at = min(subscription.began_at, record.began_at)
     if record.cause is None or record.end is None or not subscription.active:
@@ -61,10 +59,9 @@ def resume(subscription: Subscription, record: SubscriptionRecord) -> None:
 
 
 def digest_of(resource: IndicationSubscription) -> bytes:
-    """Return 16 bytes that stand for all that a subscription's resource says.
+    """Return 16 bytes that identify all that a subscription's resource says.
 
-    Fields that have their defaults are left out, so that a later version, which knows more fields,
-    finds the same.
+    Without defaults, so that a later version with more fields gets the same digest.
     """
     return hashlib.sha256(repr(_said(resource)).encode()).digest()[:16]
 
@@ -80,14 +77,10 @@ def _said(value: Any) -> Any:
 
 
 class PurgeSubscription(Protocol):
-    """Discards what waits for a subscription that is no longer active."""
-
     def __call__(self, queue: DestinationQueue, subscription: Subscription) -> None: ...
 
 
 class SubscriptionTable:
-    """The subscriptions by name, and by the journal's indices."""
-
     def __init__(
         self,
         *,
@@ -96,31 +89,30 @@ class SubscriptionTable:
         queue: Callable[[str], DestinationQueue | None],
         purge: PurgeSubscription,
     ) -> None:
-        """``queue`` gives the queue of a destination that is there."""
+        """``queue`` gives the queue of a present destination."""
         self._clock = clock
         self._timers = timers
         self._queue = queue
         self._purge = purge
         self._subscriptions: dict[str, Subscription] = {}
-        #: The subscription with a name.
         self.get = self._subscriptions.get
-        # Those that ended too, since entries may still name them.
+        # With ended ones, since entries may still refer to them.
         self._at: dict[int, Subscription] = {}
-        #: The least ``failureTriggerTimeIntervalSeconds`` of those with an ``onFatalErrorPolicy``.
+        #: Minimum ``failureTriggerTimeIntervalSeconds`` of those with an ``onFatalErrorPolicy``.
         self.least_failure_trigger = math.inf
 
     def open(self, journal: Journal, recovered: Recovered) -> None:
-        """Take over what the journal found, before the first revision."""
+        """Restore from the journal, before the first revision."""
         self._journal = journal
         self._recovered = recovered.subscriptions
-        # Of those that the first revision has not taken over.
+        # Those that the first revision has not adopted.
         self._records = dict(recovered.subscription_records)
 
     def at(self, index: int) -> Subscription:
-        """The subscription with one of the journal's indices, ended where it is there no more."""
+        """The subscription with a journal index; an ended one if it is gone."""
         found = self._at.get(index)
         if found is None:
-            # Damage may have taken the name, and left entries that go by the index.
+            # Damage may have taken the name but left entries with the index.
             lost = f"(subscription {index}, whose name is lost)"
             known = self._recovered.get(index) or RecoveredSubscription("", lost, "")
             found = gone_subscription(known, index=index, now=self._clock.time())
@@ -128,15 +120,14 @@ class SubscriptionTable:
         return found
 
     def active(self) -> list[Subscription]:
-        """Those that indications are delivered for."""
         return [one for one in self._subscriptions.values() if one.active]
 
     def ended(self) -> list[Subscription]:
-        """Those that ended while their own resources stayed as they were."""
+        """Those that ended while their resources stayed unchanged."""
         return [one for one in self._subscriptions.values() if one.cause is not None]
 
     def apply(self, resources: Mapping[str, IndicationSubscription]) -> None:
-        """Make the subscriptions what a revision says."""
+        """Apply a revision."""
         before = dict(self._subscriptions)
         self._subscriptions.clear()
         for name, resource in resources.items():
@@ -173,7 +164,7 @@ class SubscriptionTable:
         if known is not None:
             self._forget(known)
             if same_subscription(known.resource, resource) and subscription.active:
-                # What is queued for it stays queued: the running object is what entries point to.
+                # Queued entries stay: they refer to the running object.
                 self._cancel_expiry(known)
                 known.resource, known.end, known.repeats = (
                     resource,
@@ -223,9 +214,9 @@ class SubscriptionTable:
         *,
         cause: SubscriptionEnd | None = None,
     ) -> None:
-        """End a subscription while its resource stays as it is (D.3), and say so in the log.
+        """End a subscription whose resource stays unchanged (D.3), and log it.
 
-        ``cause``: what led to that end; None where the end says it itself.
+        ``cause``: what led to that end, unless the end itself says so.
         """
         if subscription.active:
             subscription.cause = cause or end
@@ -234,7 +225,7 @@ class SubscriptionTable:
             events.subscription_ended(subscription)
 
     def act(self, subscription: Subscription, action: RemovalAction, end: SubscriptionEnd) -> None:
-        """End a subscription as an action of DSP1054's says (D.3)."""
+        """End a subscription by a removal action of DSP1054 (D.3)."""
         if action is RemovalAction.REMOVE:
             self.end(subscription, SubscriptionEnd.REMOVED, cause=end)
         elif action is RemovalAction.DISABLE:
@@ -248,7 +239,7 @@ class SubscriptionTable:
             self._purge(queue, subscription)
 
     def close(self) -> None:
-        """Let no subscription's duration end any more."""
+        """Cancel the expiry timers."""
         for subscription in self._subscriptions.values():
             self._cancel_expiry(subscription)
 
@@ -264,8 +255,7 @@ def same_subscription(before: IndicationSubscription, after: IndicationSubscript
 
 
 def gone_subscription(known: RecoveredSubscription, *, index: int, now: float) -> Subscription:
-    """Return what stands for a subscription that is there no more; ``now`` is in seconds since the
-    epoch."""
+    """Return a stand-in for a subscription that is gone; ``now`` is in seconds since the epoch."""
     resource = IndicationSubscription(
         name=known.name,
         uid=known.uid,
@@ -277,11 +267,10 @@ def gone_subscription(known: RecoveredSubscription, *, index: int, now: float) -
 
 
 class FailureTriggers:
-    """Ends subscriptions once their destination has failed, or was held, for their time (D.3): by
-    their own ``onFatalErrorPolicy``, and by the service's ``subscriptionRemovalAction``.
+    """Ends subscriptions whose destination has failed, or was held, for their time (D.3): by
+    ``onFatalErrorPolicy`` and ``subscriptionRemovalAction``.
 
-    One timer serves all: for the first that is due, and at most once a second, so that ten thousand
-    listeners that fail in turn cost one look through the subscriptions a second.
+    One timer serves all and fires at most once a second, whatever the number of failing listeners.
     """
 
     def __init__(
@@ -292,7 +281,7 @@ class FailureTriggers:
         subscriptions: SubscriptionTable,
         queue: Callable[[str], DestinationQueue | None],
     ) -> None:
-        """``queue`` gives the queue of a destination that is there, or drains."""
+        """``queue`` gives the queue of a destination that is present or drains."""
         self._clock = clock
         self._timers = timers
         self._subscriptions = subscriptions
@@ -304,7 +293,7 @@ class FailureTriggers:
         self._removal_seconds = math.inf
 
     def apply(self, service: IndicationService) -> None:
-        """Take over a revision, after the table has."""
+        """Apply a revision, after the table."""
         self.close()
         self._service = service
         acts = service.subscription_removal_action is not RemovalAction.IGNORE
@@ -314,9 +303,9 @@ class FailureTriggers:
         self._look()
 
     def watch(self, queue: DestinationQueue) -> None:
-        """An attempt at a destination has failed, or was held."""
+        """Handle a failed attempt or a hold."""
         if queue.relay_to is not None or queue.health.troubled_since is None:
-            # A gateway that is away says nothing of the listener.
+            # An unreachable gateway says nothing of the listener.
             return
         due = queue.health.troubled_since + self._subscriptions.least_failure_trigger
         if queue.health.failing_since is not None:
@@ -324,13 +313,12 @@ class FailureTriggers:
         self._look_at(due)
 
     def close(self) -> None:
-        """End nothing any more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _look_at(self, due: float) -> None:
-        """Look when something is due at the earliest; what is due later is seen to then."""
+        """Schedule the next check, no later than ``due``."""
         if self._timer is not None:
             if due >= self._due:
                 return
@@ -375,8 +363,8 @@ class FailureTriggers:
 
 
 def _is_tried(queue: DestinationQueue) -> bool:
-    """Whether what is known of a destination is true now: there is something to deliver to it, and
-    this run has tried to; or its own resource is wrong."""
+    """Whether the known trouble is current: this run has tried to deliver something, or the
+    resource itself is wrong."""
     if queue.suspended or queue.draining or queue.relay_to is not None:
         return False
     if queue.destination.fault is not None:

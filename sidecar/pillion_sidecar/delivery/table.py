@@ -1,4 +1,5 @@
-"""The destination queue table, and how a new revision of the configuration changes it (S0.3)."""
+"""The destination queue table, and the changes that a revision of the configuration makes
+(S0.3)."""
 
 import itertools
 from collections import Counter
@@ -25,7 +26,6 @@ from pillion_sidecar.indication import Indication, Target
 from pillion_sidecar.journal.ports import Journal, QueueState, Recovered, RecoveredQueue
 from pillion_sidecar.protocols import FALLBACK
 
-#: Makes the handler of a destination.
 HandlerFactory: TypeAlias = Callable[[ListenerDestination], Handler]
 
 
@@ -48,8 +48,6 @@ class TooManyDestinations(Exception):
 
 
 class TableActions(Protocol):
-    """What the table has the delivery service do to queues."""
-
     def arrange(self, queue: DestinationQueue) -> None: ...
 
     def purge_subscription(self, queue: DestinationQueue, subscription: Subscription) -> None: ...
@@ -57,13 +55,11 @@ class TableActions(Protocol):
     def purge_removed(self, queue: DestinationQueue) -> None: ...
 
 
-#: A run after another one begins so many contexts further on at most.
+#: Maximum number of contexts that a run skips after the previous one.
 SKIPPED_EPOCHS = 1 << 32
 
 
 class DestinationTable:
-    """The queues by destination name, and the subscriptions to them."""
-
     def __init__(
         self,
         *,
@@ -82,7 +78,7 @@ class DestinationTable:
             clock=clock, timers=timers, queue=self._queues.get, purge=actions.purge_subscription
         )
         self._queue_at: dict[int, DestinationQueue] = {}
-        #: The newest queue with one of the journal's indices.
+        #: The newest queue with a journal index.
         self.queue_at = self._queue_at.get
 
     def open(
@@ -93,33 +89,33 @@ class DestinationTable:
         packing: Packing,
         draw: Callable[[], float],
     ) -> None:
-        """Take over what the journal found, before the first revision. ``draw`` gives numbers
-        from 0 to 1."""
+        """Restore from the journal, before the first revision. ``draw`` gives numbers from 0 to
+        1."""
         self._journal = journal
         self._recovered = recovered
         self._packing = packing
         self.subscriptions.open(journal, recovered)
-        # Shared by all contexts, so that none ever begins again at 0 (D.2). The run before may
-        # have delivered under contexts that it began, and crashed before the journal had them.
+        # Shared by all contexts, so that none restarts at 0 (D.2). The previous run may have begun
+        # contexts and crashed before it journaled them.
         skipped = int(draw() * SKIPPED_EPOCHS) if recovered.next_epoch else 0
         self._epochs = itertools.count(recovered.next_epoch + skipped)
 
     def queues_at(self, index: int) -> list[DestinationQueue]:
-        """The queues with one of the journal's indices: another may drain behind the first."""
+        """The queues with a journal index: another may drain behind the first."""
         newest = self.queue_at(index)
         others = [queue for queue in self._draining if queue.index == index]
         return others if newest is None or newest in others else [newest, *others]
 
     def queues(self) -> list[DestinationQueue]:
-        """All queues, each name once: a queue that drains is hidden by a new one of its name."""
+        """Each name once: a new queue hides a draining one of its name."""
         return [*({queue.name: queue for queue in self._draining} | self._queues).values()]
 
     def all_queues(self) -> list[DestinationQueue]:
-        """All queues, those that drain last."""
+        """With hidden queues; those that drain last."""
         return [*self._queues.values(), *self._draining]
 
     def queue(self, name: str) -> DestinationQueue | None:
-        """The queue of one name; the one that drains where there is no other."""
+        """Return the queue by name, falling back to a draining one."""
         known = self._queues.get(name)
         if known is None and self._draining:
             known = next((queue for queue in self._draining if queue.name == name), None)
@@ -128,8 +124,8 @@ class DestinationTable:
     def resolve(
         self, targets: Sequence[Target], *, ended: bool = False
     ) -> list[tuple[Target, Subscription, DestinationQueue]]:
-        """Return the targets whose subscription is active, each with its subscription and queue;
-        with ``ended`` those too whose subscription is not."""
+        """Return the targets with an active subscription, each with its subscription and queue;
+        ``ended`` includes inactive ones."""
         resolved = []
         for target in targets:
             subscription = self.subscriptions.get(target.subscription)
@@ -140,8 +136,8 @@ class DestinationTable:
     # ------------------------------------------------------------------ revisions
 
     def apply(self, configuration: Configuration) -> None:
-        """Make the table what a revision says. A queue whose destination and subscriptions are
-        unchanged is not touched. Where a handler cannot be made, nothing is changed."""
+        """Apply a revision. Unchanged queues are not touched. If a handler cannot be made, nothing
+        is changed."""
         configuration = as_delivered(configuration, self._journal.durability)
         handlers = self._make_handlers(configuration)
         alone = sole_destinations(configuration)
@@ -149,7 +145,7 @@ class DestinationTable:
             sends = sends_identifiers(destination, sole=name in alone)
             queue = self._queues.get(name)
             if queue is not None and queue.destination.uid != destination.uid:
-                # Deleted and made anew between two revisions.
+                # Deleted and created again between two revisions.
                 self._remove(queue)
                 queue = None
             if queue is None:
@@ -158,13 +154,13 @@ class DestinationTable:
                 )
             else:
                 self._change(queue, destination, sends=sends, handler=handlers.get(name))
-        # Destinations go before subscriptions, so that discards are told by their true reason.
+        # Destinations before subscriptions, so that discards have their true reason.
         for name in self._queues.keys() - configuration.destinations.keys():
             self._remove(self._queues[name])
         self.subscriptions.apply(configuration.all_subscriptions)
 
     def _make_handlers(self, configuration: Configuration) -> dict[str, Handler]:
-        """Make the handlers that a revision needs anew, by destination: all or none."""
+        """Make the handlers that a revision needs, by destination: all or none."""
         made: dict[str, Handler] = {}
         with ExitStack() as undo:
             for name, destination in configuration.destinations.items():
@@ -228,9 +224,9 @@ class DestinationTable:
         return queue
 
     def _restore(self, queue: DestinationQueue, found: RecoveredQueue) -> None:
-        """Give a new queue what the journal found of it.
+        """Restore a queue from the journal.
 
-        Its sequence context goes on, unless the journal is damaged or the listener is another one
+        Its sequence context continues, unless the journal is damaged or the listener is another one
         (D.2).
         """
         state = found.state
@@ -264,8 +260,8 @@ class DestinationTable:
             events.recovered(queue, queue.depth)
 
     def orphans(self) -> list[DestinationQueue]:
-        """Return the queues of the run before whose destinations the first revision does not have:
-        in no round, and to be emptied. Each once."""
+        """Return the queues of the previous run whose destinations are gone: in no round, and to be
+        emptied. Each once."""
         orphans = []
         for found in self._recovered.queues.values():
             queue = self._make_queue(
@@ -278,7 +274,7 @@ class DestinationTable:
         return orphans
 
     def note(self, queue: DestinationQueue) -> None:
-        """Tell the journal what has become of a queue."""
+        """Record the queue's state in the journal."""
         self._journal.note(queue.state(offset=self._journal.offset))
 
     def _change(
@@ -301,7 +297,7 @@ class DestinationTable:
         queue.configure(destination, sends_identifiers=sends)
         if handler is not None:
             queue.replace_handler(handler)
-            # Another listener, or this one met in another way: worth an attempt at once.
+            # Another listener, or another way to it: attempt immediately.
             queue.health.retry_now()
             if not queue.depth:
                 self._release(queue, now)
@@ -316,7 +312,7 @@ class DestinationTable:
         self._actions.arrange(queue)
 
     def _hold_for_fault(self, queue: DestinationQueue) -> None:
-        """Hold a queue whose destination is faulty at once: an attempt may come much later."""
+        """Hold a queue with a faulty destination now: an attempt may come much later."""
         fault, health = queue.destination.fault, queue.health
         if fault is None or (health.hold is not None and health.hold.cause is fault.cause):
             return
@@ -331,9 +327,9 @@ class DestinationTable:
     def redirect(
         self, queue: DestinationQueue, destination: ListenerDestination, *, sends: bool
     ) -> list[QueueEntry]:
-        """Give a queue another destination, to which all that it holds goes, what is under way too.
+        """Send all of a queue to another destination, attempts under way too.
 
-        Return those of the latter that an administrator has given up.
+        Return the entries in flight that an administrator has given up.
         """
         handler = self._create_handler(destination)
         for entry in queue.ground():
@@ -345,13 +341,13 @@ class DestinationTable:
 
     def _remove(self, queue: DestinationQueue) -> None:
         drains = queue.destination.removal_policy is RemovalPolicy.DRAIN
-        # One that is suspended could never be resumed.
+        # A suspended queue could never be resumed.
         if (queue.depth or queue.reserved) and drains and not queue.suspended:
             del self._queues[queue.name]
             queue.drain()
             self._draining.append(queue)
             if queue.health.hold is not None:
-                # It could never end: the listener is tried now, and by its retry policy from then.
+                # The hold could never end: try the listener now, and then by its retry policy.
                 self._release(queue, self._clock.monotonic())
                 queue.health.retry_now()
                 self._actions.arrange(queue)
@@ -360,7 +356,7 @@ class DestinationTable:
         self._actions.purge_removed(queue)
 
     def retire(self, queue: DestinationQueue) -> None:
-        """Take a queue out of the table; no further attempt is made."""
+        """Remove a queue from the table; it makes no further attempt."""
         queue.remove()
         if queue.draining:
             self._draining.remove(queue)
@@ -372,36 +368,36 @@ class DestinationTable:
 
 
 def _goes_on(state: QueueState, queue: DestinationQueue, found: RecoveredQueue) -> bool:
-    """Whether a queue's listener knows the context of the run before, and all that waits is of it:
-    what a queue left that drained beside the last one is older."""
+    """Whether the listener knows the context of the previous run, and all that waits is of it.
+
+    What a queue left that drained beside the last one is older.
+    """
     began = queue.sends_identifiers and not state.sends_identifiers
     is_older = len(found.numbers) > 0 and found.numbers[0] < state.base
     return same_listener(state.listener, queue.listener) and not began and not is_older
 
 
 def _gone_destination(found: RecoveredQueue) -> ListenerDestination:
-    """Return what stands for a destination that is there no more."""
+    """Return a stand-in for a destination that is gone."""
     name = found.name or f"(destination {found.index}, whose name is lost)"
     return ListenerDestination(name=name, uid=found.uid, destination="", protocol=FALLBACK)
 
 
 class _NoHandler:
-    """That of a destination which is there no more."""
+    """Handler of a destination that is gone."""
 
     def deliver(self, delivery: Delivery, done: Callable[[DeliveryOutcome], None]) -> None:
         raise AssertionError("a queue without a destination delivers nothing")
 
-    def prepare(self, indication: Indication) -> None:
-        """Do nothing."""
+    def prepare(self, indication: Indication) -> None: ...
 
-    def close(self) -> None:
-        """Do nothing."""
+    def close(self) -> None: ...
 
 
 def sole_destinations(configuration: Configuration) -> set[str]:
-    """Return the names of the destinations that have their listener for themselves.
+    """Return the names of the destinations that do not share their listener.
 
-    One with a fault has; one whose URL is hidden may share it with anybody.
+    A faulty one does not; one with a hidden URL may.
     """
     compared = {
         name: address_of(destination) if destination.fault is None else f"fault of {name}"
@@ -415,7 +411,7 @@ def sole_destinations(configuration: Configuration) -> set[str]:
 def sends_identifiers(destination: ListenerDestination, *, sole: bool) -> bool:
     """Whether sequence identifiers are sent to a destination (the design's "Sequence identifiers").
 
-    ``sole``: it is known that no other destination of the configuration leads to its listener.
+    ``sole``: no other destination of the configuration has its listener.
     """
     policy = destination.sequence_identifiers
     if policy is SequenceIdentifiersPolicy.AUTO:
