@@ -1,9 +1,8 @@
-"""Copying forward: what is pending in the oldest segment is written again at the end of the log,
-and the segment removed. So the folder takes at most twice what is pending and one segment, however
-long one listener is dead.
+"""Compaction: copies the pending records of the oldest segment to the end of the log, then removes
+the segment.
 
-In steps of bounded size, each behind a commit of its own; deliveries, settlements and acceptance go
-on between them.
+The folder takes at most twice what is pending plus one segment. Each step is bounded and has its
+own commit; deliveries, settlements and acceptance continue between steps.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,45 +20,40 @@ from pillion_sidecar.journal.segment_reader import Found, Identity, SegmentReade
 from pillion_sidecar.journal.segments import Header
 from pillion_sidecar.journal.workers import Result, Worker
 
-#: Records, and bytes of records, that are looked at in one turn of the event loop.
+#: Records, and bytes of records, per turn of the event loop.
 STEP_RECORDS = 32
 STEP_BYTES = 256 << 10
 
 
 class Copied(NamedTuple):
-    """A record that was written again."""
-
     found: Found
     position: int
     size: int
 
 
 class Copying(Protocol):
-    """What compaction asks of the journal that it is a part of."""
+    """What compaction asks of its journal."""
 
     def still_pending(self, found: Found) -> Sequence[Place] | None:
-        """Return the places of a record that are pending; None where the record is needed no
-        more."""
+        """Return the places of a record that are pending; None if the record is obsolete."""
 
     def moved(
         self, found: Found, places: Sequence[Place], *, old_position: int, position: int, size: int
     ) -> None:
-        """A pending record lies somewhere else from now on."""
+        """A pending record was relocated."""
 
     def ended(self, digest: bytes) -> tuple[DiscardReason | None, str] | None:
-        """Return how a remembered identity ended, None for one that is forgotten."""
+        """Return how a remembered identity ended; None if it is forgotten."""
 
     def header(self, number: int) -> Header:
         """Return the header of a file of identities."""
 
-    def time(self) -> float:
-        """Return the journal time."""
+    def time(self) -> float: ...
 
     def removed(self, number: int) -> None:
-        """A segment is gone from the disk."""
+        """A segment was removed from the disk."""
 
-    def failed(self, error: OSError) -> None:
-        """The disk failed for good."""
+    def failed(self, error: OSError) -> None: ...
 
 
 def known_segments(states: Sequence[SegmentState]) -> dict[int, Segment]:
@@ -86,13 +80,13 @@ class Compaction:
         identities: Sequence[IdentitiesFile],
         copies: dict[int, int],
     ) -> None:
-        """``copies``: by id, where the copy lies that a run before made of a record which is still
-        there as well, since a crash came before its segment was removed."""
+        """``copies``: by id, the copy's position, if the previous run crashed between copying a
+        record and removing its segment."""
         self._log = log
         self._shelf = shelf
         self._reader = reader
         self._settings = settings
-        # Copies of one step go to one segment, which they must not swell.
+        # The copies of one step go to one segment, which they must not swell.
         self._step_bytes = min(STEP_BYTES, settings.roll_at // 8)
         self._journal = journal
         self._segment: Segment | None = None
@@ -103,11 +97,10 @@ class Compaction:
 
     @property
     def identity_bytes(self) -> int:
-        """Bytes of all files of identities."""
         return sum(file.size for file in self._files)
 
     def consider(self) -> None:
-        """Begin to remove the oldest segment, where that is due and not under way."""
+        """Begin to remove the oldest segment, if that is due and not under way."""
         if self._segment is not None or self._is_closed or self._log.error is not None:
             return
         oldest = self._log.oldest
@@ -144,15 +137,14 @@ class Compaction:
         if current is None:
             return False
         if log.room.is_full:
-            # Copies need room, of which little is reserved; a few of them free a whole segment, and
-            # without them nothing behind it is ever removed.
+            # Copies need reserved space; a few of them free a whole segment, and without them no
+            # later segment is ever removed.
             return 4 * oldest.live <= min(oldest.size, log.room.end - log.end)
-        # While the oldest is copied, it takes its room twice.
+        # During the copy the oldest takes its space twice.
         peak = log.total + oldest.live + settings.step
         if peak <= 2 * log.live + settings.roll_at + current.overhead:
             return False
-        # Copies need segments too. Where no more than the rest is dead, all this copying would go
-        # round in a circle.
+        # Copies need segments too. If no more than that is dead, copying would never end.
         needed = current.overhead * (1 + log.live // settings.roll_at)
         dead = (log.total - current.size) - (log.live - current.live) - needed
         return dead >= oldest.live
@@ -176,11 +168,11 @@ class Compaction:
             self._next()
 
     def _keep(self, found: Found) -> Copied | None:
-        """Write a record again, or remember its identity."""
+        """Copy a record, or remember its identity."""
         assert self._segment is not None
         here = self._segment.number << 32 | found.offset
         if self._copies.get(found.id, here) != here:
-            # A second copy would stand beside the first once this segment is gone.
+            # Removing this segment would leave two copies.
             return None
         self._copies.pop(found.id, None)
         places = self._journal.still_pending(found)
@@ -200,7 +192,7 @@ class Compaction:
             self._remembered.append(StoredIdentity(digest, accepted_at, expires, how, destination))
 
     def _copied(self, copies: Sequence[Copied]) -> None:
-        """Copies are on disk: from now on they are the ones that count."""
+        """The copies are on disk and replace their originals."""
         segment = self._segment
         assert segment is not None
         for found, position, size in copies:
@@ -257,9 +249,8 @@ class Compaction:
         self._reader.submit(work, done, self._journal.failed)
 
     def close(self) -> None:
-        """Begin nothing any more."""
+        """Start nothing more."""
         self._is_closed = True
 
 
-def _removed_files(_: None) -> None:
-    """Nobody waits for these."""
+def _removed_files(_: None) -> None: ...

@@ -1,9 +1,9 @@
 """The list of discards: every discarded identifier, in bounded files of the journal's folder, or in
-bounded memory where there is no folder (S0.11).
+bounded memory without one (S0.11).
 
-The files hold one JSON object a line. With a journal a discard is written before the commit that
-settles it, by the same thread: so after ``kill -9`` the list has every discard that the journal
-has. It may have a few more, which a start takes back, since they are pending still.
+One JSON object a line, written before the commit that settles the discard, by the same thread. So
+after ``kill -9`` the list has every discard of the journal; surplus ones, still pending, are
+removed at the start.
 """
 
 import ctypes
@@ -27,25 +27,25 @@ from pillion_sidecar.journal.workers import Worker
 
 logger = logging.getLogger("pillion.journal")
 
-#: Files in which the list is kept, and bytes of all of them by default, at least and at most.
+#: Files of the list, and their default, minimum and maximum bytes in total.
 FILES = 4
 DEFAULT_BYTES = 64 << 20
 MINIMUM_BYTES = 1 << 20
-#: Bytes kept in memory where there is no folder.
+#: Bytes kept in memory without a folder.
 MEMORY_BYTES = 4 << 20
-#: Bytes that may wait to be written: what more is discarded meanwhile is counted only.
+#: Bytes that may wait to be written; discards beyond are only counted.
 WAITING_BYTES = 4 << 20
-#: Seconds after which discards are written where there is no journal.
+#: Seconds after which discards are written if there is no journal.
 WRITE_SECONDS = 0.05
-#: After a crash the discards of so many seconds before it are told in the log again.
+#: After a crash, discards of these last seconds are logged again.
 TOLD_AGAIN_SECONDS = 60.0
 
-#: Locked by the process that writes the list: with durability Memory the folder itself is not.
+#: Lock of the list's writer: with durability Memory the folder itself is not locked.
 LOCK_NAME = "discards.lock"
 _PREFIX, _SUFFIX = "discards-", ".ndjson"
-#: The room of the next file, reserved before it is needed.
+#: Space of the next file, reserved in advance.
 SPARE_NAME = "discards.spare"
-#: Less than this is not worth reserving.
+#: Less is not worth reserving.
 _LEAST_ROOM = 64 << 10
 _FALLOC_FL_KEEP_SIZE = 1
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -55,7 +55,7 @@ _decode = msgspec.json.Decoder(Discard).decode
 
 
 def discards_bytes(maximum_bytes: int) -> int:
-    """Return how many bytes the list may take beside a journal of ``maximum_bytes``."""
+    """Return the bytes for the list beside a journal of ``maximum_bytes``."""
     return max(MINIMUM_BYTES, min(DEFAULT_BYTES, maximum_bytes // 16))
 
 
@@ -77,7 +77,7 @@ def _numbers(folder: Path) -> list[int]:
 
 def _discards_of(lines: Iterable[bytes]) -> Iterator[Discard]:
     for line in lines:
-        # What is no discard: the end of a run, a torn line, a line of a later version.
+        # Not a discard: the end of a run, a torn line, a line of a later version.
         try:
             yield _decode(line)
         except msgspec.MsgspecError:
@@ -85,28 +85,27 @@ def _discards_of(lines: Iterable[bytes]) -> Iterator[Discard]:
 
 
 def encode_discard(discard: Discard) -> bytes:
-    """Return a discard as a line of the list."""
     return _encode(discard) + b"\n"
 
 
 def lists_discards(folder: Path) -> bool:
-    """Whether a folder has a list of discards. Blocks."""
+    """Blocks."""
     return folder.is_dir() and bool(_numbers(folder))
 
 
 def read_discards(folder: Path, query: DiscardQuery) -> Iterator[Discard]:
-    """Give the discards that a folder lists, oldest first. Blocks; raises OSError."""
+    """Yield the discards of a folder, oldest first. Blocks; raises OSError."""
     for number in _numbers(folder):
         try:
             with (folder / _name(number)).open("rb") as file:
                 yield from filter(query.matches, _discards_of(file))
         except FileNotFoundError:
-            # It was the oldest, and gave way to a new one meanwhile.
+            # The oldest file, replaced meanwhile.
             continue
 
 
 def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
-    """Return the system's ``fallocate``; None where it has none."""
+    """Return the system's ``fallocate``, if it has one."""
     fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
     if fallocate is not None:
         fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)
@@ -116,8 +115,8 @@ def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
 def _reserve(
     fallocate: Callable[[int, int, int, int], int] | None, descriptor: int, size: int
 ) -> bool:
-    """Reserve room up to ``size`` bytes of a file, whose length stays; on a full disk what it has.
-    Return whether the disk had less."""
+    """Reserve up to ``size`` bytes of a file without changing its length; return whether the disk
+    had less."""
     if fallocate is None:
         return False
     wanted = size
@@ -136,7 +135,7 @@ def _read_count(descriptor: int) -> int:
 
 
 def count_unlisted(folder: Path) -> int:
-    """Return how many discards a folder's list had no room for. Blocks; raises OSError."""
+    """Return how many discards a folder's list had no space for. Blocks; raises OSError."""
     try:
         descriptor = os.open(folder / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -156,28 +155,30 @@ class NotListed(OSError):
 
 
 class DiscardFiles:
-    """The files. Blocks; every call may raise OSError.
+    """The files of the list. Blocks; every call may raise OSError.
 
-    The room of the newest file and of the next one is reserved. So a disk that others fill does not
-    keep what is discarded from being listed: the oldest files give way sooner.
+    Space for the newest file and the next is reserved, so that a disk filled by others does not
+    stop the list: the oldest files are replaced sooner.
     """
 
     def __init__(self, folder: Path, *, size: int) -> None:
-        """``size``: bytes of all files; of a small disk a quarter at most."""
+        """``size``: bytes of all files; at most a quarter of a small disk."""
         self._folder = folder
         self._most = size // (FILES + 1)
         self._descriptor = self._lock = -1
         self._size = 0
         self._fallocate = _find_fallocate()
-        #: Discards whose file gave way to a newer one, of this run and those before.
+        #: Discards whose file was replaced, in all runs.
         self.dropped = 0
-        # What the next run will find that no file lists.
+        # Unlisted discards, as noted for the next run.
         self._noted = -1
 
     def open(self, is_pending: Callable[[Discard], bool]) -> list[Discard]:
-        """Go on with the newest file. Takes back what ``is_pending``; returns the last discards of
-        a run that crashed, so that they can be told again. Raises OSError where another process
-        has them."""
+        """Continue the newest file, without the entries that ``is_pending``.
+
+        Returns the last discards of a crashed run, to be logged again. Raises OSError if another
+        process has the files.
+        """
         self._lock = os.open(self._folder / LOCK_NAME, _FLAGS, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self.dropped = _read_count(self._lock)
@@ -202,8 +203,9 @@ class DiscardFiles:
         self, number: int, most: int, is_pending: Callable[[Discard], bool]
     ) -> tuple[list[Discard], int, bool]:
         """Remove a torn line, and what ``is_pending``, from the last ``most`` bytes of a file.
-        Return the discards that stay, how many bytes the file has, and whether its run ended in
-        order."""
+
+        Return the remaining discards, the bytes of the file, and whether its run ended in order.
+        """
         self._open(number)
         begin = max(0, self._size - most - 1)
         data = os.pread(self._descriptor, self._size - begin, begin)
@@ -233,7 +235,7 @@ class DiscardFiles:
         self._size = os.fstat(descriptor).st_size
 
     def _lacks_room(self) -> bool:
-        """Reserve the room of this file and of the next; return whether the disk had less."""
+        """Reserve the space of this file and the next; return whether the disk had less."""
         if _reserve(self._fallocate, self._descriptor, self._most):
             return True
         spare = os.open(self._folder / SPARE_NAME, _FLAGS, 0o600)
@@ -243,8 +245,10 @@ class DiscardFiles:
             os.close(spare)
 
     def _begin_next(self) -> None:
-        """Begin the next file in the room that is reserved. The oldest gives way to it where there
-        are too many, or where others have filled the disk."""
+        """Begin the next file in its reserved space.
+
+        Removes the oldest if there are too many, or if the disk is full.
+        """
         spare = self._folder / SPARE_NAME
         if spare.exists():
             spare.rename(self._folder / _name(self._number + 1))
@@ -258,7 +262,8 @@ class DiscardFiles:
             file.unlink(missing_ok=True)
 
     def _note_count(self, unwritten: int) -> None:
-        """Keep for the next run how many discards are in no file. The room is there already."""
+        """Record for the next run how many discards are in no file. The space is already
+        reserved."""
         count = self.dropped + unwritten
         if count != self._noted:
             os.pwrite(self._lock, f"{count:020d}\n".encode(), 0)
@@ -277,7 +282,7 @@ class DiscardFiles:
             self._note_count(data.count(b"\n"))
 
     def _piece(self, data: bytes) -> bytes:
-        """As many lines as a file takes, and one at least."""
+        """As many lines as fit into the file, at least one."""
         end = len(data) if len(data) <= self._most else data.rfind(b"\n", 0, self._most) + 1
         return data[: end or data.find(b"\n") + 1]
 
@@ -304,13 +309,13 @@ class DiscardFiles:
         self._size = at
 
     def end(self) -> None:
-        """Note that this run has ended in order, and close."""
+        """Mark the run as ended in order, and close."""
         if self._size:
             self._append(_CLOSED + b"\n")
         self.close()
 
     def close(self) -> None:
-        """Release the files. Idempotent."""
+        """Idempotent."""
         for descriptor in (self._descriptor, self._lock):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -318,7 +323,7 @@ class DiscardFiles:
 
 
 def pending_in(recovered: Recovered, *, journal_id: str) -> Callable[[Discard], bool]:
-    """Return what says of a discard whether the journal has its indication pending still."""
+    """Return a predicate: whether the journal still has a discard's indication pending."""
     held = {indication.id for indication, _ in recovered.held}
 
     def is_pending(discard: Discard) -> bool:
@@ -337,35 +342,33 @@ def pending_in(recovered: Recovered, *, journal_id: str) -> Callable[[Discard], 
 
 
 class DiscardRecorder:
-    """The list of a running deliverer: a ``DiscardList``. In memory until it is given files."""
+    """The ``DiscardList`` of a running deliverer; in memory until it has files."""
 
     def __init__(self, *, timers: Timers, memory_bytes: int = MEMORY_BYTES) -> None:
         self._timers = timers
         self._memory_bytes = memory_bytes
-        #: What waits to be written; without files all that is listed.
+        #: What waits to be written; without files the whole list.
         self._lines: deque[bytes] = deque()
         self._size = 0
         self._files: DiscardFiles | None = None
         self._worker: Worker | None = None
         self._folder: Path | None = None
         self._writes_alone = self._is_due = self._is_troubled = False
-        #: Discards that were never in the list, and how many of them a next write may add to it.
+        #: Discards that were never listed, and how many of them the next write may add.
         self._unlisted = self._unwritten = 0
-        #: What the log has been told of.
+        #: The count that was logged.
         self._told = 0
 
     def use(self, files: DiscardFiles, folder: Path, *, worker: Worker, writes_alone: bool) -> None:
         """Write into files from now on, in the thread of ``worker``.
 
-        ``writes_alone``: there is no journal that calls :meth:`write` before each commit. Where
-        there is one nothing else may be written before the commit, or a crash would leave more
-        than a start looks at.
+        ``writes_alone``: no journal calls :meth:`write` before each commit. With a journal nothing
+        else may be written before the commit, or a crash would leave more than a start checks.
         """
         self._files, self._folder, self._worker = files, folder, worker
         self._writes_alone, self._told = writes_alone, files.dropped
 
     def add(self, discard: Discard) -> None:
-        """See ``DiscardList``."""
         line = encode_discard(discard)
         if self._files is None:
             self._remember(line)
@@ -390,7 +393,7 @@ class DiscardRecorder:
         self.write()
 
     def write(self) -> None:
-        """Have written what is listed, before whatever is submitted to the worker after this."""
+        """Submit what is listed, before anything submitted to the worker later."""
         if self._files is None or self._worker is None or not self._lines:
             return
         data = b"".join(self._lines)
@@ -415,12 +418,11 @@ class DiscardRecorder:
 
     @property
     def unlisted(self) -> int:
-        """See ``DiscardFinder``."""
         return self._unlisted + (0 if self._files is None else self._files.dropped)
 
     def _not_written(self, again: int, error: OSError) -> None:
-        # Counted at once: the journal settles them without it. A full disk may have room by the
-        # next time.
+        # Counted now: the journal settles them without the list. A full disk may have space next
+        # time.
         data = error.lines if isinstance(error, NotListed) else b""
         count = data.count(b"\n")
         self._unlisted += count - again
@@ -438,8 +440,10 @@ class DiscardRecorder:
             )
 
     def find(self, query: DiscardQuery, *, limit: int) -> Callable[[], Sequence[Discard]]:
-        """Return what finds the latest discards of a query, oldest first. That blocks, and may be
-        called in any thread; raises OSError."""
+        """Return a function that finds the latest discards of a query, oldest first.
+
+        It blocks, may be called in any thread, and raises OSError.
+        """
         lines, folder = list(self._lines), self._folder
 
         def found() -> Sequence[Discard]:
@@ -453,7 +457,7 @@ class DiscardRecorder:
         return found
 
     def close(self) -> None:
-        """Write what is left. Blocks; the caller closes the worker after that. Idempotent."""
+        """Write the rest. Blocks; idempotent. The caller closes the worker afterwards."""
         self.write()
         files, worker = self._files, self._worker
         self._files = None

@@ -42,7 +42,7 @@ from pillion_sidecar.journal.segments import Header, encode_header
 from pillion_sidecar.journal.workers import Worker
 
 logger = logging.getLogger("pillion.journal")
-#: Seconds after which a settlement is written by itself, where no other commit takes it.
+#: Seconds after which a settlement is committed if no other commit includes it.
 SETTLE_SECONDS = 0.05
 _BODILESS = int(Flag.BODILESS)
 _HELD = int(Flag.HELD)
@@ -50,29 +50,26 @@ _HELD = int(Flag.HELD)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalStatistics:
-    """Bytes, unless said otherwise."""
+    """In bytes, unless stated otherwise."""
 
-    #: All segments, and what of them is records with something pending.
+    #: All segments, and their records with something pending.
     total_bytes: int
     live_bytes: int
-    #: What pending records may take at most.
+    #: Maximum bytes of pending records.
     live_bound: int
     #: Files of identities.
     identity_bytes: int
-    #: How many there are.
     segments: int
-    #: Written since the start: bytes, commits.
+    #: Since the start: bytes written, commits.
     appended_bytes: int
     commits: int
-    #: How many seconds the last commit took.
+    #: Seconds of the last commit.
     last_commit: float
-    #: Damaged stretches that the start found, and damaged records read back since.
+    #: Damaged stretches found at the start, and damaged records read since.
     damaged: int
-    #: Last writes that the start cut off.
+    #: Incomplete last writes cut off at the start.
     torn: int
-    #: Whether the disk is full.
     is_full: bool
-    #: How many wait for a commit.
     pending_barriers: int
 
 
@@ -85,7 +82,6 @@ def statistics_of(
     damaged: int,
     torn: int,
 ) -> JournalStatistics:
-    """Return the statistics of a journal with this log."""
     return JournalStatistics(
         total_bytes=log.total,
         live_bytes=log.live,
@@ -103,8 +99,6 @@ def statistics_of(
 
 
 class CommitObserver(Protocol):
-    """Wants to know how long commits take."""
-
     def journal_committed(self, seconds: float) -> None:
         """A commit, written and synced, took ``seconds``."""
 
@@ -123,15 +117,14 @@ def open_journal(
     journal_id: bytes | None = None,
     before_settling: Callable[[], None] | None = None,
 ) -> tuple["DiskJournal", Recovered]:
-    """Recover what is in the folder, whose lock the caller holds. Blocks; may be called in any
-    thread, since nothing of the event loop is touched before ``attach``.
+    """Recover the folder, whose lock the caller holds. Blocks; may be called in any thread, since
+    nothing of the event loop is used before ``attach``.
 
-    ``worker`` commits, ``reader`` reads; the caller closes both after the journal.
-    ``journal_id``: 16 bytes for a journal that is new; random where it is None.
-    ``before_settling`` is called before settlements are submitted to ``worker``.
+    ``worker`` commits, ``reader`` reads; the caller closes both after the journal. ``journal_id``:
+    16 bytes for a new journal, random by default. ``before_settling`` is called before settlements
+    are submitted to ``worker``.
 
-    Raises:
-        JournalError: the folder cannot be used as it is.
+    Raises: JournalError: the folder cannot be used as it is.
     """
     recovery = recover(
         files, clock=clock, identities=identities, new_journal_id=journal_id or token_bytes(16)
@@ -163,7 +156,7 @@ def open_journal(
 
 
 class DiskJournal:
-    """A ``Journal`` on disk, opened by :func:`open_journal`."""
+    """A ``Journal`` on disk, from :func:`open_journal`."""
 
     #: Called before settlements are submitted to the worker that commits.
     before_settling: Callable[[], None] | None = None
@@ -193,7 +186,7 @@ class DiskJournal:
         self._owner: JournalOwner | None = None
         self.last_id = self._told_id = recovery.next_id - 1
         self._next_epoch, self._shared = recovery.recovered.next_epoch, recovery.shared
-        #: Held indications by id; they stay in memory, wherever their records lie.
+        #: By id; they stay in memory, wherever their records are.
         self._held = {indication.id: indication for indication, _ in recovery.recovered.held}
         self._naming, self._settling = recovered_names(recovery), SettlementBatch()
         self._lost_through, self._is_settle_due = recovery.lost_through, False
@@ -224,7 +217,7 @@ class DiskJournal:
             call_soon=call_soon,
         )
         self._compaction = self._make_compaction(recovery)
-        # Parts of ``Journal`` that one owner implements alone.
+        # Parts of ``Journal`` that one component implements.
         self.destination, self.subscription = self._naming.destination, self._naming.subscription
         self.refusal, self.barrier = self._log.refusal, self._log.barrier
         self.load = self._loading.load
@@ -241,8 +234,8 @@ class DiskJournal:
         )
 
     def attach(self, owner: JournalOwner) -> None:
-        """Name the owner, and begin the first segment with what it says: what was recovered must be
-        restored by then."""
+        """Begin the first segment with the owner's state; what was recovered must be restored by
+        then."""
         self._owner = owner
         self._log.begin()
         self._call_soon(self._log.flush)
@@ -322,14 +315,14 @@ class DiskJournal:
             self._timers.call_later(SETTLE_SECONDS, self._flush)
 
     def _flush(self) -> None:
-        # Left alone where a commit took all: a timer that is cancelled with each commit costs more.
+        # Not cancelled when a commit included everything: cancelling a timer per commit costs more.
         self._is_settle_due = False
         if not self._settling.is_empty:
             self._log.flush()
 
     def close(self) -> None:
-        """Commit what was taken, and close the files. Blocks until that is done; the caller closes
-        the workers, and releases the folder's lock."""
+        """Commit and close the files. Blocks; the caller then closes the workers and releases the
+        lock."""
         self._compaction.close()
         self._reader.drain()
         if not self._log.close():
@@ -344,7 +337,6 @@ class DiskJournal:
 
     @property
     def statistics(self) -> JournalStatistics:
-        """What there is to know now."""
         return statistics_of(
             self._log,
             identity_bytes=self._compaction.identity_bytes,
@@ -358,13 +350,12 @@ class DiskJournal:
 
     @property
     def owner(self) -> JournalOwner:
-        """Those whom the journal asks and tells."""
         assert self._owner is not None, "attach an owner first"
         return self._owner
 
     def trailing(self) -> list[bytes]:
         if self._owner is None:
-            # A start that was broken off leaves the folder as it was recovered.
+            # A start that was interrupted leaves the folder as recovered.
             return []
         records: list[bytes] = []
         if not self._settling.is_empty:
@@ -375,7 +366,7 @@ class DiskJournal:
             records[:0] = self._new_names()
         if self._lost_through:
             lost, self._lost_through = self._lost_through, 0
-            # Before what is delivered from now on, which says nothing of what was lost.
+            # Before later deliveries, which say nothing of what was lost.
             records.insert(0, encode_settlements([Settlement(0, LOST, lost)]))
         return records
 
@@ -394,7 +385,7 @@ class DiskJournal:
             subscriptions=tuple(self.owner.subscription_records()),
         )
         header, records = encode_header(self.header(number)), encode_whole_snapshot(snapshot)
-        # Once more: where the first is damaged, nobody could say whose all that is pending is.
+        # Twice: if the first is damaged, the owners of all pending entries would be unknown.
         return b"".join((header, *records, encode_names(names)))
 
     def _new_names(self) -> list[bytes]:
@@ -451,7 +442,8 @@ class DiskJournal:
 
 
 def _count(recovery: Recovery) -> tuple[int, int]:
-    """Return how much is damaged, and how many writes were cut off that may be acknowledged."""
+    """Return the number of damaged stretches, and of cut-off writes that may have been
+    acknowledged."""
     kinds = [finding.kind for finding in recovery.findings]
     torn, unfinished = kinds.count(FindingKind.TORN), kinds.count(FindingKind.UNFINISHED)
     return len(kinds) - torn - unfinished, torn

@@ -1,6 +1,6 @@
-"""The files of a journal's folder: all that the journal does to a disk, and nothing else does.
+"""The files of a journal's folder: the only access to the disk.
 
-Names are relative to the folder. Every call may raise OSError, and blocks; a test stands in files
+Names are relative to the folder. Every call blocks and may raise OSError; tests substitute files
 that crash, tear and reorder.
 """
 
@@ -14,32 +14,28 @@ from typing import Protocol, TypeAlias
 from uuid import UUID
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-#: A call that this file system, or this machine, does not know.
+#: Unsupported by this file system or machine.
 _NOT_HERE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 LOCK_NAME = "lock"
-#: A process id and a line end.
+#: A process id and a newline.
 _MAXIMUM_HOLDER = 32
 
 
 class JournalError(Exception):
-    """The journal's folder cannot be used as it is.
-
-    Each message names the folder or file and the remedy.
-    """
+    """The journal's folder cannot be used. Each message names the folder or file and the remedy."""
 
 
 class FolderError(JournalError):
-    """The folder is missing, is none, or must not be written."""
+    """The folder is missing, is no folder, or is read-only."""
 
 
-class LockedError(JournalError):
-    """Another process has the journal open."""
+class LockedError(JournalError): ...
 
 
 class VersionError(JournalError):
-    """The journal was written by a newer version."""
+    """A newer version wrote the journal."""
 
 
 class MixedError(JournalError):
@@ -62,19 +58,16 @@ _REMEDIES = {
 
 
 def folder_error(folder: str, error: OSError) -> FolderError:
-    """Return what to say of a folder that cannot be opened."""
     remedy = _REMEDIES.get(error.errno or 0, "see to the disk or name another folder")
     return FolderError(f"journal folder {folder!r}: {error.strerror or error}; {remedy}")
 
 
 def unreadable_error(name: str, error: OSError) -> UnreadableError:
-    """Return what to say of a file that could not be read or repaired."""
     remedy = _REMEDIES.get(error.errno or 0, "see to the disk")
     return UnreadableError(f"journal file {name!r}: {error.strerror or error}; {remedy}")
 
 
 def version_error(name: str, version: int, known: int) -> VersionError:
-    """Return what to say of a file that a newer version wrote."""
     return VersionError(
         f"journal file {name!r} has layout version {version}, and this program knows {known}; "
         "start the version that wrote it, or name another folder (nothing was changed)"
@@ -82,7 +75,6 @@ def version_error(name: str, version: int, known: int) -> VersionError:
 
 
 def mixed_error(name: str, found: str, expected: str) -> MixedError:
-    """Return what to say of a file that belongs to another journal."""
     return MixedError(
         f"journal file {name!r} belongs to journal {found}, the files before it to {expected}; "
         "move the files of one of them elsewhere (nothing was changed)"
@@ -90,7 +82,6 @@ def mixed_error(name: str, found: str, expected: str) -> MixedError:
 
 
 def misnamed_error(name: str, right: str) -> MixedError:
-    """Return what to say of a file that has the name of another."""
     return MixedError(
         f"journal file {name!r} was written as {right!r}; give it that name back "
         "(nothing was changed)"
@@ -99,7 +90,7 @@ def misnamed_error(name: str, right: str) -> MixedError:
 
 @contextmanager
 def telling(name: str) -> Iterator[None]:
-    """Say of which file an OSError is."""
+    """Name the file in an OSError."""
     try:
         yield
     except OSError as error:
@@ -107,82 +98,71 @@ def telling(name: str) -> Iterator[None]:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether a call failed because the disk, or a quota, is used up."""
+    """Whether the disk or a quota is full."""
     return error.errno in _FULL
 
 
 class File(Protocol):
-    """One open file."""
-
     def write(self, offset: int, data: Buffer) -> None:
         """Write all of ``data`` at ``offset``; on disk only after :meth:`sync`."""
 
     def write_through(self, offset: int, data: Buffer) -> None:
-        """Write all of ``data`` at ``offset``, and return once it is on disk; of what was written
-        before nothing is said."""
+        """Write all of ``data`` and return once it is on disk; earlier writes may not be."""
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return at most ``size`` bytes from ``offset``; fewer only at the end of the file."""
+        """Return at most ``size`` bytes; fewer only at the end of the file."""
 
     def read_cached(self, offset: int, buffer: bytearray) -> int:
-        """Fill ``buffer`` from ``offset`` with what can be had without the disk; return how many
-        bytes that are, 0 where it is not known to be none."""
+        """Fill ``buffer`` from the page cache only; return the number of bytes, 0 if that is
+        unknown."""
 
     def sync(self) -> None:
-        """Return once all that was written is on disk (fdatasync)."""
+        """Return once all writes are on disk (fdatasync)."""
 
     def allocate(self, offset: int, size: int) -> None:
-        """Reserve room, filled with zeros, so that no later write can find the disk full."""
+        """Reserve space, filled with zeros, so that no later write finds the disk full."""
 
     def truncate(self, size: int) -> None:
-        """Cut the file, or lengthen it by zeros that take no room."""
+        """Cut the file, or extend it by a hole."""
 
     def is_named(self, name: str) -> bool:
         """Whether the folder still has this file under ``name``."""
 
-    def close(self) -> None:
-        """Release the file."""
+    def close(self) -> None: ...
 
 
 class Files(Protocol):
-    """The folder."""
-
     def names(self) -> list[str]:
-        """Return the names of all files, sorted."""
+        """Return the sorted names of all files."""
 
     def size(self, name: str) -> int:
-        """Return the length of a file in bytes."""
+        """Return the bytes of a file."""
 
-    def create(self, name: str) -> File:
-        """Create a file that does not exist."""
+    def create(self, name: str) -> File: ...
 
-    def open(self, name: str, *, writable: bool = False) -> File:
-        """Open a file that exists."""
+    def open(self, name: str, *, writable: bool = False) -> File: ...
 
     def rename(self, name: str, new_name: str) -> None:
-        """Give a file another name, in place of the file that has it."""
+        """Rename a file, replacing ``new_name``."""
 
-    def remove(self, name: str) -> None:
-        """Remove a file."""
+    def remove(self, name: str) -> None: ...
 
     def sync_folder(self) -> None:
-        """Return once all that was created, renamed and removed is on disk."""
+        """Return once all created, renamed and removed names are on disk."""
 
     def boot_id(self) -> bytes:
-        """Return 16 bytes that differ after each start of the machine; none where they are unknown.
-        What was written under the same id is in the files, synced or not."""
+        """Return 16 bytes that differ after each boot, or none. Writes under the same id are in the
+        files, synced or not."""
 
 
 class SystemFile:
-    """A file of the operating system."""
-
     __slots__ = ("_descriptor", "_folder", "_link", "_proc")
 
     def __init__(self, descriptor: int, folder: str) -> None:
         self._descriptor = descriptor
         self._folder = folder
         self._proc = f"/proc/self/fd/{descriptor}"
-        #: Where the file was when it was last compared with its name; empty if unknown.
+        #: The file's path at the last comparison with its name; empty if unknown.
         self._link = ""
 
     def write(self, offset: int, data: Buffer) -> None:
@@ -193,8 +173,7 @@ class SystemFile:
             view = view[written:]
 
     def write_through(self, offset: int, data: Buffer) -> None:
-        # In one call where it can be: between two, this thread would have to wait for the
-        # interpreter.
+        # One call if possible: between two, this thread would wait for the interpreter lock.
         try:
             written = os.pwritev(self._descriptor, [data], offset, os.RWF_DSYNC)
         except OSError as error:
@@ -216,7 +195,7 @@ class SystemFile:
         try:
             return os.preadv(self._descriptor, [buffer], offset, os.RWF_NOWAIT)
         except OSError as error:
-            # Some file systems cannot tell (tmpfs), and some machines.
+            # Some file systems (tmpfs) and machines cannot tell.
             if error.errno == errno.EAGAIN or error.errno in _NOT_HERE:
                 return 0
             raise
@@ -231,9 +210,9 @@ class SystemFile:
         os.ftruncate(self._descriptor, size)
 
     def is_named(self, name: str) -> bool:
-        # Linux follows a file through renames, its folders' too, and marks a deleted one. Without
-        # a stat: Linux 6.13 gives a file that was looked at a new time with its next write, and a
-        # commit then takes half as much CPU again.
+        # Linux follows a file through renames and marks a deleted one. Without a stat: since Linux
+        # 6.13 it gives the file a new time with its next write, and a commit takes half as much CPU
+        # again.
         try:
             link = os.readlink(self._proc)
         except OSError:
@@ -254,8 +233,6 @@ class SystemFile:
 
 
 class SystemFiles:
-    """A folder of the operating system."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
@@ -295,11 +272,7 @@ class SystemFiles:
 
 
 class FolderLock:
-    """The lock, held.
-
-    One process at a time has a journal open: held until it is released or the process ends, however
-    it ends.
-    """
+    """The lock, held until it is released or the process ends."""
 
     __slots__ = ("_descriptor",)
 
@@ -307,17 +280,14 @@ class FolderLock:
         self._descriptor: int | None = descriptor
 
     def release(self) -> None:
-        """Let another process have the folder. Idempotent."""
+        """Idempotent."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
 
 
 def open_folder(folder: Path) -> FolderLock:
-    """Make the folder where its parent exists, and lock it.
-
-    Raises FolderError, LockedError.
-    """
+    """Create the folder if its parent exists, and lock it. Raises FolderError, LockedError."""
     try:
         _make(folder)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -343,7 +313,7 @@ def _make(folder: Path) -> None:
         if not folder.is_dir():
             raise
         return
-    # After a power cut the folder is there as surely as what it holds.
+    # The folder survives a power cut like its content.
     parent = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(parent)
@@ -362,7 +332,7 @@ def _take(descriptor: int, folder: Path) -> None:
         ) from error
     except OSError as error:
         raise folder_error(str(folder), error) from error
-    # Only told to people: what holds the lock is the open file. A full disk leaves it out.
+    # Information only: the open file holds the lock. Left out on a full disk.
     told = f"{os.getpid()}\n".encode("ascii")
     with suppress(OSError):
         os.pwrite(descriptor, told, 0)

@@ -1,5 +1,5 @@
-"""The files of identities that outlive their segments (S1.2): what is settled and still remembered
-of a segment is written to one before that segment is removed."""
+"""Files of identities that outlive their segments (S1.2): the settled, remembered identities of a
+segment are written to one before the segment is removed."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from pillion_sidecar.journal.segments import (
 )
 
 SUFFIX = ".identities"
-#: Identities in one record: a damaged byte costs no more of them.
+#: Identities in one record, which bounds the loss from a damaged byte.
 PER_RECORD = 4096
 
 #: digest, accepted at, expires (0: none), how it ended, index of the destination's name.
@@ -40,13 +40,13 @@ class StoredIdentity(NamedTuple):
     expires: float
     #: ``records.DELIVERED``, or one of ``records.REASON_CODES``.
     how: int
-    #: The name of the destination that it was discarded for; else "".
+    #: The destination that it was discarded for, or "".
     destination: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdentitiesFile:
-    """What of a file of identities must be known to keep them bounded."""
+    """Summary of a file of identities, for bounding them."""
 
     #: The segment that they come from.
     segment: int
@@ -58,17 +58,15 @@ class IdentitiesFile:
 
     @property
     def name(self) -> str:
-        """The file's name."""
         return identities_name(self.segment)
 
 
 def identities_name(segment: int) -> str:
-    """Return the name of the file with a segment's identities."""
     return f"{segment:016x}{SUFFIX}"
 
 
 def identities_numbers(names: Sequence[str]) -> list[int]:
-    """Return the segments whose identities are among file names, oldest first."""
+    """Return the segments of identity files among ``names``, oldest first."""
     numbers = [numbered(name, SUFFIX) for name in names]
     return sorted(number for number in numbers if number is not None)
 
@@ -86,8 +84,7 @@ def write_identities(
 
 
 def read_identities(data: bytes) -> tuple[list[StoredIdentity], list[tuple[int, Stretch]]]:
-    """Return the identities in a file, in the order in which they were written, and where it is
-    damaged."""
+    """Return the identities of a file in order, and where it is damaged."""
     found: list[StoredIdentity] = []
     damaged: list[tuple[int, Stretch]] = []
     for at, step in scan(data):
@@ -99,7 +96,6 @@ def read_identities(data: bytes) -> tuple[list[StoredIdentity], list[tuple[int, 
 
 
 def summary(segment: int, size: int, identities: Iterable[StoredIdentity]) -> IdentitiesFile:
-    """Return what must be known of a file with these identities."""
     entries, last_expires, last_accepted_at = 0, 0.0, 0.0
     for identity in identities:
         entries += 1
@@ -119,8 +115,10 @@ def summary(segment: int, size: int, identities: Iterable[StoredIdentity]) -> Id
 def surplus(
     known: Sequence[IdentitiesFile], *, capacity: int, window_seconds: float, now: float
 ) -> list[IdentitiesFile]:
-    """Return the files to be removed: those of which nothing is remembered any more, and the oldest
-    of more than ``capacity`` identities. ``known`` is oldest first, ``now`` journal time."""
+    """Return the files to remove: expired ones, and the oldest beyond ``capacity`` identities.
+
+    ``known`` is oldest first, ``now`` journal time.
+    """
     held = 0
     full = False
     removed = []
@@ -128,7 +126,7 @@ def surplus(
         over = file.last_expires <= now and (
             not file.last_accepted_at or file.last_accepted_at + window_seconds <= now
         )
-        # The newest stays whole, however many it has: a segment's worth is the bound then.
+        # The newest always stays whole.
         full = full or (held > 0 and held + file.entries > capacity)
         if over or full:
             removed.append(file)

@@ -1,7 +1,7 @@
-"""The log, as the event loop has it: what is gathered, what is being written, what is reserved.
+"""The log on the event loop: what is gathered, being written, and reserved.
 
-One write is under way at a time; all that comes meanwhile is written at once behind it. A commit
-record stands before each, so where one is found on disk, all before it was there already.
+One write is under way at a time; what arrives meanwhile is written in the next. Each begins with a
+commit record, which proves that all before it was on disk.
 """
 
 from collections import deque
@@ -17,40 +17,35 @@ from pillion_sidecar.journal.records import COMMIT, FRAME, encode_commit
 from pillion_sidecar.journal.segment_writer import Preallocation, SegmentWriter, Written
 from pillion_sidecar.journal.workers import Worker
 
-#: Bytes of the record that stands before each write.
+#: Bytes of the commit record that begins each write.
 COMMIT_SIZE = FRAME.size + COMMIT.size
 
 
 @dataclass(slots=True, kw_only=True)
 class Segment:
-    """One segment, as far as it is written or gathered."""
+    """One segment: what is written and gathered."""
 
     number: int
     size: int
-    #: Bytes of records that are pending.
+    #: Bytes of pending records.
     live: int = 0
-    #: Bytes of its header and its snapshot: what each segment costs, however it is copied.
+    #: Bytes of its header and snapshot.
     overhead: int = 0
-    #: Whether any of its records has an identity.
     identities: bool = True
 
 
 @dataclass(slots=True, kw_only=True)
 class Batch:
-    """What is written at once."""
-
     number: int
     offset: int
     data: bytes
-    #: The greatest id that it takes, or that was taken before.
+    #: The greatest id in this batch or before it.
     last_id: int
     barriers: list[Callable[[], None]] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
 class SegmentHeaderWrite:
-    """The beginning of a segment."""
-
     number: int
     data: bytes
     sealed_at: int
@@ -59,7 +54,7 @@ class SegmentHeaderWrite:
 class Keeper(Protocol):
     """Gives the log its contents, and learns of its progress."""
 
-    #: The id of the last indication that was appended.
+    #: The id of the last appended indication.
     last_id: int
 
     def trailing(self) -> list[bytes]:
@@ -71,16 +66,13 @@ class Keeper(Protocol):
     def opened(self) -> None:
         """A segment is begun on disk, and the one before it complete."""
 
-    def committed(self, batch: Batch, seconds: float) -> None:
-        """A batch is on disk."""
+    def committed(self, batch: Batch, seconds: float) -> None: ...
 
     def failed(self, error: OSError) -> None:
         """The disk failed for good."""
 
 
 class Log:
-    """Takes records, and has them written."""
-
     def __init__(
         self,
         *,
@@ -98,7 +90,7 @@ class Log:
         spare: int,
     ) -> None:
         """``offset``: journal time less ``Clock.monotonic()``; ``commit``: the number of the last
-        one; ``spare``: bytes reserved for the first segment, 0 where the disk is full."""
+        one; ``spare``: bytes reserved for the first segment, 0 if the disk is full."""
         self._tail = tail
         self._worker = worker
         self._clock, self._offset = clock, offset
@@ -118,11 +110,11 @@ class Log:
         self.appended_bytes = 0
         self._parts: list[bytes] = []
         self._barriers: list[Callable[[], None]] = []
-        #: Where the current segment ends without what is gathered and with it; its first position.
+        #: End of the current segment, without and with what is gathered; its first position.
         self._start = self.end = self._base = 0
         self._queue: deque[Batch | SegmentHeaderWrite] = deque()
         self._is_writing = self._is_scheduled = self._is_blocked = False
-        # Whether there may be something to gather that no flush has taken.
+        # Whether something may be gathered that no flush has taken.
         self._is_due = False
         # Whether the current segment is not on disk yet.
         self._is_opening = False
@@ -161,14 +153,14 @@ class Log:
         return self._base | end
 
     def remove_live(self, position: int, size: int) -> None:
-        """The record at ``position`` is pending no more."""
+        """The record at ``position`` is no longer pending."""
         if (segment := self.segments.get(position >> 32)) is not None:
-            # Else it went bad, so that nothing could be copied before its segment was removed.
+            # Without a segment the record was damaged, and removed uncopied.
             segment.live -= size
             self.live -= size
 
     def barrier(self, done: Callable[[], None]) -> None:
-        """Call ``done`` once all that was taken is on disk: at once where it is."""
+        """Call ``done`` once all that was taken is on disk; immediately if it is."""
         if self._parts:
             self._barriers.append(done)
             return
@@ -180,7 +172,6 @@ class Log:
 
     @property
     def pending_barriers(self) -> int:
-        """Barriers that nobody was called for yet."""
         batches = [one for one in self._queue if isinstance(one, Batch)]
         return len(self._barriers) + sum(len(batch.barriers) for batch in batches)
 
@@ -190,7 +181,7 @@ class Log:
         return self.end - self._start + sum(len(one.data) for one in self._queue)
 
     def refusal(self, size: int) -> str | None:
-        """Return why nothing of ``size`` bytes can be taken; None where it can."""
+        """Return why ``size`` bytes cannot be taken now."""
         if self.error is not None:
             return f"the journal's disk failed: {self.error.strerror or self.error}"
         if self.room.is_full and self.room.end - self.end < size + MARGIN:
@@ -207,13 +198,13 @@ class Log:
     # ------------------------------------------------------------------ what is written
 
     def begin(self) -> None:
-        """Begin a first segment, where there is none yet."""
+        """Begin the first segment, if there is none."""
         if self.current is None:
             self._begin()
             self.flush()
 
     def flush(self) -> None:
-        """Write what was gathered, now or after the write that is under way."""
+        """Write what was gathered, now or after the current write."""
         self._is_scheduled = False
         if self._is_writing or self._is_blocked or self.error is not None:
             self._is_due = True
@@ -254,11 +245,10 @@ class Log:
             self.current.size = self._start
             self.total += len(data)
             self.appended_bytes += len(data)
-        # Without room for the next segment, this one grows on.
+        # Without space for the next segment, this one grows.
         if self.current is None or self._is_opening or not self.room.spare:
             return
-        # Only here: between two calls of the other packages, so that the snapshot says of them what
-        # the records before it say, and no more.
+        # Only here, between calls of other packages: the snapshot must match the records before it.
         held = self._start - self.current.overhead
         if held >= self._roll_at or (self._is_old and held > 0):
             self._begin()
@@ -270,7 +260,7 @@ class Log:
         self.written = batch.number << 32 | batch.offset + len(batch.data)
         if self.current is not None and batch.number == self.current.number:
             self.room.end = max(self.room.end, written.reserved)
-        # The disk works on while those who waited are told.
+        # The disk works while barriers are notified.
         if self._is_due or self._queue:
             self.flush()
         self._reserve()
@@ -295,7 +285,6 @@ class Log:
             self._fail(error)
 
     def stop(self, error: OSError) -> None:
-        """Write nothing any more."""
         self.error = error
 
     def _fail(self, error: OSError) -> None:
@@ -315,12 +304,11 @@ class Log:
 
     @property
     def oldest(self) -> Segment | None:
-        """The oldest segment that is complete on disk; None without one."""
+        """The oldest segment that is complete on disk."""
         segment = next(iter(self.segments.values()), None)
         return segment if segment is not None and segment.number < self.written >> 32 else None
 
     def removed(self, segment: Segment) -> None:
-        """A segment is gone from the disk."""
         del self.segments[segment.number]
         self.total -= segment.size
         self.live -= segment.live
@@ -328,7 +316,7 @@ class Log:
         self.room.retry()
 
     def _roll_between(self) -> None:
-        # Else a flush is due already.
+        # Otherwise a flush is due already.
         if not self._parts:
             self.flush()
 
@@ -363,11 +351,11 @@ class Log:
     # ------------------------------------------------------------------ the end
 
     def close(self) -> bool:
-        """Write what was gathered; whether all of it is on disk. Blocks."""
+        """Write what was gathered; return whether all is on disk. Blocks."""
         self._worker.drain()
         self._unblock()
         self._worker.drain()
-        # What was gathered during the write that was under way.
+        # What was gathered during the last write.
         self.flush()
         self._worker.drain()
         complete = not self._queue and not self._parts and self.error is None
@@ -381,4 +369,4 @@ class Log:
 
 
 def _done(_: object) -> None:
-    """What is cut off when the folder is released is room that was reserved, and nothing else."""
+    """Releasing the folder cuts off only reserved space."""

@@ -1,12 +1,9 @@
-"""The marks of a journal: which segment is its newest, which is the oldest that is needed, and how
-far the newest is written. So a start notices where the first or the last segment is missing, and
-tells a write that the end of the process broke off from one that is damaged.
+"""The marks of a journal: its newest segment, its oldest needed segment, and the end of the log.
 
-The file is five slots of one sector each: two for the newest segment, two for the oldest, one for
-the end of the log. Each of the first four holds a header like a segment's, whose number is the
-mark. A mark only grows; it is written to the slots of its pair in turn, so that a torn write leaves
-the one before. The end of the log is written after each write, and never synced: it counts only
-while the machine has not been started again.
+They reveal missing segments, and tell an interrupted write from damage. The file has five
+one-sector slots: two for the newest segment, two for the oldest, one for the end. A mark only grows
+and is written to its two slots in turn, so that a torn write leaves the previous one. The end is
+written after each write without sync: it counts only until the machine boots again.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,43 +23,39 @@ from pillion_sidecar.journal.segments import (
 )
 
 MARKS_NAME = "marks"
-#: What a disk writes whole, in bytes.
+#: Bytes that a disk writes atomically.
 SLOT_SIZE = 512
 _NEWEST = (0, SLOT_SIZE)
 _OLDEST = (2 * SLOT_SIZE, 3 * SLOT_SIZE)
-#: The size of the slots that change with segments only.
+#: Bytes of the slots that change only with segments.
 SEGMENT_MARKS_SIZE = 4 * SLOT_SIZE
 _END = SEGMENT_MARKS_SIZE
 MARKS_SIZE = _END + SLOT_SIZE
-#: Number of the segment, offset, boot id; a checksum of them ends the slot.
+#: Number of the segment, offset, boot id; followed by a checksum.
 _END_FIELDS = Struct("<QQ16s")
 _CHECKSUM = Struct("<I")
 
 
 class End(NamedTuple):
-    """How far the log is written: all before it may have been acknowledged, and nothing behind."""
+    """The end of the log: all before it may have been acknowledged, nothing behind."""
 
     number: int
     offset: int
-    #: Of the machine's start under which it was written.
     boot_id: bytes
 
 
 class Marks(NamedTuple):
-    """What the file says."""
-
     journal_id: bytes
-    #: The number of a segment that was on disk; a later one may be there as well.
+    #: A segment that was on disk; later ones may exist.
     newest: int
     #: Segments before this one may have been removed.
     oldest: int
-    #: None where the slot is not sound, or the version that wrote the file kept none.
+    #: None if the slot is unsound, or an older version wrote the file.
     end: End | None
 
 
 def read_marks(data: bytes) -> Marks | None:
-    """Return what a file of marks says; None where a pair has no sound slot, or the slots are of
-    several journals."""
+    """Return the marks; None if a pair has no sound slot, or the slots are of several journals."""
     pairs = [_sound(data, pair) for pair in (_NEWEST, _OLDEST)]
     ids = {header.journal_id for pair in pairs for header in pair}
     if len(ids) != 1 or not all(pairs):
@@ -85,9 +78,9 @@ def _sound(data: bytes, slots: Iterable[int]) -> Sequence[Header]:
 
 
 class MarksFile:
-    """Writes the marks. Blocks; the thread that commits and the one that removes segments use it.
+    """Writes the marks. Blocks; used by the threads that commit and that remove segments.
 
-    A disk without room for the file leaves the journal without marks until a later segment.
+    If the disk has no space for the file, the journal has no marks until a later segment.
     """
 
     def __init__(self, files: Files, *, journal_id: bytes, oldest: int) -> None:
@@ -98,12 +91,12 @@ class MarksFile:
         self._oldest = oldest
         self._file: File | None = None
         self._boot_id = files.boot_id()
-        #: By pair: which of its slots is written next.
+        #: By pair: the slot to write next.
         self._turns = {_NEWEST: 0, _OLDEST: 0}
         self._lock = Lock()
 
     def begun(self, number: int) -> None:
-        """The newest segment is ``number``, and is on disk; nothing in it was acknowledged."""
+        """Segment ``number`` is the newest and on disk; nothing in it was acknowledged."""
         with self._lock:
             self._newest = number
             if self._file is None:
@@ -112,7 +105,7 @@ class MarksFile:
                 self._write(self._file, _NEWEST, number)
 
     def written(self, number: int, offset: int) -> None:
-        """Segment ``number`` is written up to ``offset``; nothing of that was acknowledged yet."""
+        """Segment ``number`` is written up to ``offset``; that is not acknowledged yet."""
         if not self._boot_id:
             return
         checked = _END_FIELDS.pack(number, offset, self._boot_id)
@@ -131,7 +124,7 @@ class MarksFile:
                 self._write(self._file, _OLDEST, oldest)
 
     def _create(self) -> None:
-        # Anew in each run: the run before may have been one of a version that keeps no marks.
+        # New in each run: the previous one may have been of a version without marks.
         partial = MARKS_NAME + PARTIAL_SUFFIX
         data = bytearray(MARKS_SIZE)
         for pair, number in ((_NEWEST, self._newest), (_OLDEST, self._oldest)):
@@ -178,7 +171,6 @@ class MarksFile:
         return encode_header(Header(number, self._journal_id, 0.0))
 
     def close(self) -> None:
-        """Close the file."""
         with self._lock:
             file, self._file = self._file, None
             if file is not None:

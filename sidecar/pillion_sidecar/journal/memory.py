@@ -1,4 +1,4 @@
-"""The journal that keeps nothing: durability ``Memory``."""
+"""The journal of durability ``Memory``."""
 
 import secrets
 from collections.abc import Callable, Sequence
@@ -10,24 +10,23 @@ from pillion_sidecar.journal.ports import JournalOwner, Place, QueueState, Subsc
 
 
 class MemoryJournal:
-    """A ``Journal`` of which nothing is left after the process.
+    """A ``Journal`` that ends with the process.
 
-    It gives ids, counts what is unsettled, and takes everything at once. The owner is never told
-    that anything is committed: nothing waits for it. Positions stay -1, so nothing is read back.
+    It gives ids, counts unsettled places, and accepts everything. ``committed`` is never called:
+    nothing waits for it. Positions stay -1, so nothing is read back.
     """
 
     durability = Durability.MEMORY
 
     def __init__(self, *, clock: Clock, journal_id: str | None = None) -> None:
-        """``journal_id``: a random one by default."""
+        """``journal_id``: random by default."""
         self.id = journal_id or secrets.token_hex(8)
         self.offset = clock.time() - clock.monotonic()
         self._last_id = 0
         self._destinations: dict[str, int] = {}
         self._subscriptions: dict[str, int] = {}
 
-    def attach(self, owner: JournalOwner) -> None:
-        """Nobody is asked and nobody is told."""
+    def attach(self, owner: JournalOwner) -> None: ...
 
     def destination(self, *, uid: str, name: str) -> int:
         return self._destinations.setdefault(uid, len(self._destinations))
@@ -48,8 +47,7 @@ class MemoryJournal:
     def hold(self, indication: Indication, places: Sequence[Place]) -> None:
         self.append(indication, places)
 
-    def end_hold(self, indication: Indication, reason: DiscardReason) -> None:
-        """There is no record of it."""
+    def end_hold(self, indication: Indication, reason: DiscardReason) -> None: ...
 
     def barrier(self, done: Callable[[], None]) -> None:
         done()
@@ -59,23 +57,16 @@ class MemoryJournal:
     ) -> int:
         return indication.unsettled - 1
 
-    def note(self, state: QueueState) -> None:
-        """There is no restart that could ask for it."""
+    def note(self, state: QueueState) -> None: ...
 
-    def note_subscription(self, record: SubscriptionRecord) -> None:
-        """There is no restart that could ask for it."""
+    def note_subscription(self, record: SubscriptionRecord) -> None: ...
 
     def load(
         self,
         positions: Sequence[int],
         done: Callable[[Sequence[Indication | None]], None],
     ) -> None:
-        """Nothing has a position here.
-
-        Raises:
-            LookupError: always.
-        """
+        """Raises: LookupError: always; nothing has a position."""
         raise LookupError(f"a journal in memory has no indication at positions {list(positions)}")
 
-    def close(self) -> None:
-        """There is nothing to commit, and no folder."""
+    def close(self) -> None: ...

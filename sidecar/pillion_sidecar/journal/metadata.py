@@ -1,5 +1,5 @@
-"""The records beside the indications: the indices that stand for destinations and subscriptions,
-and what was settled since the last commit, in as few records as possible."""
+"""The records beside the indications: indices of destinations and subscriptions, and settlements
+since the last commit, merged into few records."""
 
 from collections.abc import Iterable, Mapping
 
@@ -23,12 +23,12 @@ from pillion_sidecar.journal.records import (
 )
 from pillion_sidecar.journal.recovery import Recovery
 
-#: Bytes of settlements in one record: a purge of a million makes several.
+#: Bytes of settlements in one record; a large purge makes several.
 _STEP = 16_384 * SETTLEMENT.size
 
 
 class NameTable:
-    """Gives indexes, and remembers which the log must still be told."""
+    """Assigns indices, and remembers which the log does not have yet."""
 
     def __init__(
         self,
@@ -40,24 +40,21 @@ class NameTable:
         needed_destinations: Iterable[int],
         needed_subscriptions: Iterable[int],
     ) -> None:
-        """The names that earlier runs gave; ``needed``: indexes that stand in pending records."""
+        """The names of earlier runs; ``needed``: indices that pending records refer to."""
         self._destinations = {uid: (index, name) for index, (uid, name) in destinations.items()}
         self._subscriptions = {
             one.uid: (index, one.name, one.filter_name) for index, one in subscriptions.items()
         }
         self._next_destination = next_destination
         self._next_subscription = next_subscription
-        # A snapshot leaves out what nobody has asked for and nothing pending names: so what was
-        # deleted long ago is forgotten.
+        # A snapshot omits names that are neither used nor pending, so that old ones are forgotten.
         self._used_destinations = set(needed_destinations)
         self._used_subscriptions = set(needed_subscriptions)
         self._new_destinations: list[tuple[int, str, str]] = []
         self._new_subscriptions: list[tuple[int, str, str, str]] = []
-        #: Whether there are names that the log has not been told.
         self.has_new = False
 
     def destination(self, uid: str, name: str) -> int:
-        """Return the index of a destination."""
         known = self._destinations.get(uid)
         index = self._next_destination if known is None else known[0]
         if known is None:
@@ -71,7 +68,6 @@ class NameTable:
         return index
 
     def subscription(self, uid: str, name: str, filter_name: str) -> int:
-        """Return the index of a subscription."""
         known = self._subscriptions.get(uid)
         index = self._next_subscription if known is None else known[0]
         if known is None:
@@ -85,7 +81,7 @@ class NameTable:
         return index
 
     def take_new(self) -> Names:
-        """Return those names; the log is told them now."""
+        """Return the names that the log does not have; it gets them now."""
         names = Names(tuple(self._new_destinations), tuple(self._new_subscriptions))
         self._tell()
         return names
@@ -95,7 +91,7 @@ class NameTable:
         self.has_new = False
 
     def take_all(self) -> Names:
-        """Return all names that are in use; the log is told them now."""
+        """Return all names in use; the log gets them now."""
         self._tell()
         return Names(
             tuple(
@@ -112,7 +108,7 @@ class NameTable:
 
 
 def recovered_names(recovery: Recovery) -> NameTable:
-    """Return the names that earlier runs left."""
+    """Return the names of earlier runs."""
     queues, held = recovery.recovered.queues, recovery.recovered.held
     destinations = {index for index, queue in queues.items() if queue.ids}
     subscriptions: set[int] = set()
@@ -132,10 +128,10 @@ def recovered_names(recovery: Recovery) -> NameTable:
 
 
 class SettlementBatch:
-    """Settlements, ended holds and states of queues that no commit has taken yet.
+    """Settlements, ended holds and queue states since the last commit.
 
-    Deliveries are kept as one THROUGH for each destination where possible; a discard is always
-    explicit, since its reason must not be lost behind a later THROUGH.
+    Deliveries become one THROUGH for each destination if possible; a discard is always explicit, so
+    that no later THROUGH hides its reason.
     """
 
     __slots__ = ("_ended", "_explicit", "_states", "_subscriptions", "_through", "is_empty")
@@ -149,7 +145,6 @@ class SettlementBatch:
         self._subscriptions: dict[str, SubscriptionRecord] = {}
 
     def settle(self, place: Place, reason: DiscardReason | None, through: bool) -> None:
-        """A place is delivered or discarded."""
         self.is_empty = False
         destination, _, number = place
         if reason is not None:
@@ -160,26 +155,23 @@ class SettlementBatch:
             self._explicit += SETTLEMENT.pack(destination, DELIVERED, number)
 
     def end_hold(self, indication_id: int, reason: DiscardReason) -> None:
-        """A held indication was discarded."""
         self.is_empty = False
         self._ended += SETTLEMENT.pack(0, REASON_CODES[reason], indication_id)
 
     def note(self, state: QueueState) -> None:
-        """A queue's state replaces the one before."""
         self.is_empty = False
         self._states[state.destination] = state
 
     def note_subscription(self, record: SubscriptionRecord) -> None:
-        """What is known of a subscription replaces what was known before."""
         self.is_empty = False
         self._subscriptions[record.uid] = record
 
     def take(self) -> list[bytes]:
-        """Return the records of all that was gathered, and begin anew."""
+        """Return the records of all that was gathered, and start again."""
         records = list(map(encode_queue, self._states.values()))
         if self._subscriptions:
             records.append(encode_subscriptions([*self._subscriptions.values()]))
-        # A THROUGH says nothing of what is discarded, whichever of the two stands first.
+        # A THROUGH does not cover discards, in either order.
         for where, number in self._through.items():
             self._explicit += SETTLEMENT.pack(where, THROUGH, number)
         for kind, packed in ((Kind.HOLD_ENDED, self._ended), (Kind.SETTLED, self._explicit)):

@@ -1,8 +1,7 @@
-"""Indications read back while their records may be copied forward.
+"""Reads indications back while compaction may relocate their records.
 
-Records in the machine's page cache are read on the event loop without a wait: a thread would have
-to take the interpreter from the event loop and give it back for each of them, which costs more than
-the reading. What needs the disk is left to the thread that reads.
+Records in the page cache are read on the event loop: passing the interpreter lock to a thread and
+back costs more than the read. The rest is read by the reader thread.
 """
 
 import logging
@@ -22,15 +21,15 @@ from pillion_sidecar.journal.workers import Worker
 #: Bytes read at once; most records are shorter.
 _GLANCE = 8192
 logger = logging.getLogger("pillion.journal")
-#: Indications of several places that were read last, and bytes of their bodies.
+#: Recently read indications with several places, and bytes of their bodies.
 RECENT = 512
 RECENT_BYTES = 64 << 20
-#: Takes what was read, None for what is damaged.
+#: Takes what was read, None for a damaged record.
 Loaded: TypeAlias = Callable[[Sequence[Indication | None]], None]
 
 
 class RelocationEpoch:
-    """Some loads that began one after the other, and what was moved since the first of them."""
+    """Overlapping loads, and the relocations since the first of them."""
 
     __slots__ = ("loads", "moved")
 
@@ -41,9 +40,9 @@ class RelocationEpoch:
 
 
 class Relocations:
-    """Remembers what was moved for as long as a load is under way that began before it.
+    """Remembers relocations while a load that began before them is under way.
 
-    In two spells: there may always be a load under way, and yet no move is kept for ever.
+    In two epochs: loads may overlap without end, and yet no relocation is kept for ever.
     """
 
     def __init__(self) -> None:
@@ -53,13 +52,12 @@ class Relocations:
         return sum(len(spell.moved) for spell in self._spells)
 
     def begin(self) -> RelocationEpoch:
-        """A load begins; what is returned is to be given back at its end."""
+        """Begin a load; pass the result to :meth:`end`."""
         spell = self._spells[-1]
         spell.loads += 1
         return spell
 
     def end(self, spell: RelocationEpoch) -> None:
-        """A load has ended."""
         spell.loads -= 1
         spells = self._spells
         while len(spells) > 1 and not spells[0].loads:
@@ -71,12 +69,11 @@ class Relocations:
                 spells[0].moved.clear()
 
     def note(self, old_position: int, position: int, size: int) -> None:
-        """A record has been copied forward."""
         if len(self._spells) > 1 or self._spells[0].loads:
             self._spells[-1].moved[old_position] = position, size
 
     def find(self, position: int) -> tuple[int, int] | None:
-        """Return where a record was copied to, and its size there."""
+        """Return the new position and size of a record."""
         for spell in self._spells:
             found = spell.moved.get(position)
             if found is not None:
@@ -85,7 +82,7 @@ class Relocations:
 
 
 class PageCacheReader:
-    """Reads records of any segment; used on the event loop alone."""
+    """Reads records of any segment; used only on the event loop."""
 
     def __init__(self, files: Files, *, offset: float) -> None:
         """``offset`` is ``Journal.offset``."""
@@ -94,8 +91,7 @@ class PageCacheReader:
         self._buffer = bytearray(_GLANCE)
 
     def load(self, positions: Sequence[int]) -> list[Indication] | None:
-        """Return the indications at ``positions``; None where one of them needs the disk, or is
-        not sound."""
+        """Return the indications at ``positions``; None if one needs the disk, or is unsound."""
         found = []
         for position in positions:
             indication = self._read(position)
@@ -114,22 +110,20 @@ class PageCacheReader:
                 buffer = bytearray(min(FRAME.unpack_from(buffer)[4], MAXIMUM_RECORD))
                 size = file.read_cached(at, buffer)
         except OSError:
-            # The thread that reads finds out what this is.
+            # The reader thread diagnoses it.
             return None
         data = memoryview(buffer)[:size]
         return read_indication(data, 0, position=position, offset=self._offset)
 
     def forget(self, number: int) -> None:
-        """A segment is removed."""
         self._segments.forget(number)
 
     def close(self) -> None:
-        """Close all files."""
         self._segments.close()
 
 
 class ReadBack:
-    """Reads in the thread that reads, and tells on the event loop."""
+    """Reads in the reader thread, and reports on the event loop."""
 
     def __init__(
         self,
@@ -146,7 +140,7 @@ class ReadBack:
         """``shared``: by id, unsettled places of indications that have more than one."""
         self._glances = glances
         self._call_soon = call_soon
-        # What several queues are about to ask for, by position: each has it once.
+        # By position, for several queues: each takes it once.
         self._recent: OrderedDict[int, Indication] = OrderedDict()
         self._recent_bytes = 0
         self._log = log
@@ -172,8 +166,7 @@ class ReadBack:
         if not late:
             self._read(early, partial(self._loaded, spell, early, done))
             return
-        # What is on disk is asked for at once: while it waited, it could be settled, and its
-        # segment be removed.
+        # Read what is on disk now: later it could be settled, and its segment removed.
         parts: list[Sequence[Indication | None]] = []
 
         def join(part: Sequence[Indication | None]) -> None:
@@ -186,7 +179,7 @@ class ReadBack:
         self._log.barrier(partial(self._read, late, join))
 
     def _glance(self, positions: Sequence[int]) -> list[Indication] | None:
-        """Return what can be had without the disk, and is on it; None where not all can."""
+        """Return what is on disk and in the page cache; None if any is not."""
         if max(positions, default=0) >= self._log.written:
             return None
         recent = self._recent
@@ -201,8 +194,8 @@ class ReadBack:
         return found
 
     def _share(self, position: int, indication: Indication) -> Indication:
-        """Return the one object that stands for an indication in all queues: each would have a body
-        of its own otherwise."""
+        """Return the one object for an indication in all queues; otherwise each would have its own
+        body."""
         if indication.id not in self._shared:
             return indication
         recent = self._recent
@@ -219,18 +212,15 @@ class ReadBack:
         self._reader.submit(partial(self._shelf.load, positions, self._offset), done, self._failed)
 
     def moved(self, old_position: int, position: int, size: int) -> None:
-        """A record has been copied forward."""
         gone = self._recent.pop(old_position, None)
         if gone is not None:
             self._recent_bytes -= len(gone.body)
         self._moves.note(old_position, position, size)
 
     def removed(self, number: int) -> None:
-        """A segment is gone."""
         self._glances.forget(number)
 
     def close(self) -> None:
-        """Read nothing more."""
         self._glances.close()
 
     def _loaded(
@@ -248,7 +238,7 @@ class ReadBack:
                 continue
             indication = self._share(position, read) if self._moves.find(position) is None else read
             indication.unsettled = self._shared.get(indication.id, 1)
-            # It may have been copied forward while it was read.
+            # It may have been relocated during the read.
             while (moved := self._moves.find(indication.position)) is not None:
                 indication.position, indication.size = moved
             told.append(indication)

@@ -1,6 +1,6 @@
-"""The second look at the segments in a recovery: which of their INDICATIONs are still pending.
+"""The second pass of a recovery: which INDICATIONs are still pending.
 
-What is not pending costs one ``unpack_from`` and leaves nothing behind.
+A settled one costs one ``unpack_from`` and no memory.
 """
 
 from array import array
@@ -36,14 +36,14 @@ from pillion_sidecar.journal.segments import position_of
 
 #: A FRAME, an INDICATION and its only PLACE.
 _ONE = Struct("<IHBBIIQdd16sQIIIIQ")
-# Plain numbers: a million of comparisons with members of enumerations take a second.
+# Plain integers: a million comparisons with enumeration members take a second.
 _INDICATION = int(Kind.INDICATION)
 _IDENTITY = int(Flag.IDENTITY)
 _COPY = int(Flag.COPY)
 _HELD = int(Flag.HELD)
 _BODILESS = int(Flag.BODILESS)
 _PART = int(Flag.PART)
-#: With one of these flags a record needs a second look.
+#: A record with one of these flags needs ``_add_any``.
 _ODD = _HELD | _BODILESS
 _NOTHING: dict[int, int] = {}
 #: No destination has this index.
@@ -68,7 +68,7 @@ class Rebuild:
     members: list[GroupRecord] = field(default_factory=list)
     #: By id: pending places, of indications that have more than one.
     shared: dict[int, int] = field(default_factory=dict)
-    #: Pending entries by destination name, of indications without a body.
+    #: Pending entries without a body, by destination name.
     lost: dict[str, int] = field(default_factory=dict)
     #: The greatest id of those.
     lost_through: int = 0
@@ -77,7 +77,7 @@ class Rebuild:
     _remembered: set[int] = field(default_factory=set)
 
     def add(self, number: int, data: bytes, ranges: Sequence[tuple[int, int]]) -> int:
-        """Take a segment's sound ranges; return the bytes of the records that are still needed."""
+        """Take a segment's sound ranges; return the bytes of records that are still needed."""
         account, appends = self.account, self._appends
         through, settled, copies = account.through, account.settled, account.copies
         unpack, last, groups_at = _ONE.unpack_from, len(data) - _ONE.size, account.groups_at
@@ -86,7 +86,7 @@ class Rebuild:
             at = begin
             while at < end:
                 if at > last:
-                    # Shorter than what is read at once: the last ones of a segment may be.
+                    # The last records of a segment may be shorter than what is read at once.
                     frame = Frame(*FRAME.unpack_from(data, at)[2:])
                     live += self._add_any(base + at, data, at, frame)
                     at += frame.size
@@ -137,7 +137,7 @@ class Rebuild:
     # ------------------------------------------------------------------ one record, of any kind
 
     def _add_any(self, position: int, data: bytes, at: int, frame: Frame) -> int:
-        """Take any record; return its bytes where it is still needed, else 0."""
+        """Take any record; return its bytes if it is still needed, else 0."""
         if frame.kind != _INDICATION:
             return 0
         accepted_at, expires, digest, origin, _, _ = INDICATION.unpack_from(data, at + FRAME.size)
@@ -199,7 +199,7 @@ class Rebuild:
     def _hold(self, position: int, data: bytes, at: int, frame: Frame) -> int:
         account = self.account
         if frame.id in account.released or account.copies.get(frame.id, position) != position:
-            # The record that it was released by, or its copy, says the rest.
+            # The record that released it, or its copy, has the rest.
             return 0
         record = decode_indication(data, at, frame)
         ended = account.holds_ended.get(frame.id)
@@ -242,7 +242,7 @@ class Rebuild:
 
     def _lose(self, record_id: int, pending: Sequence[Place]) -> None:
         if any(record_id <= told for told, _ in self.account.losses):
-            # A start before this one has said so.
+            # An earlier start has reported it.
             return
         for place in pending:
             name = self.destination_name(place.destination)
@@ -274,7 +274,7 @@ class Rebuild:
     # ------------------------------------------------------------------ the queues
 
     def destination_name(self, index: int) -> str:
-        """Return the name of a destination, or what to call it where that was lost."""
+        """Return the name of a destination, or a substitute if it was lost."""
         _, name = self.account.destinations.get(index, ("", ""))
         return name or f"(destination {index}, whose name is lost)"
 
@@ -291,14 +291,13 @@ class Rebuild:
         return columns
 
     def next_subscription(self) -> int:
-        """Return an index above that of every subscription that is named or has something
-        pending."""
+        """Return an index above every subscription that is named or pending."""
         used = [max(queue.subscriptions) for queue in self.queues.values() if queue.subscriptions]
         held = [place.subscription for _, places in self.held for place in places]
         return max([-1, *self.account.subscriptions, *used, *held]) + 1
 
     def finish(self) -> None:
-        """Put all in order, once every segment was taken."""
+        """Sort the queues, after the last segment."""
         account = self.account
         for index in {*account.destinations, *account.states}.difference(self.queues):
             self._columns(index)
@@ -312,8 +311,8 @@ class Rebuild:
 
 
 def _end(places: Sequence[Place], hows: Sequence[int | None]) -> tuple[int | None, int]:
-    """Return how an indication ended, and for which destination: discarded if anywhere, pending if
-    anywhere, else delivered."""
+    """Return how an indication ended, and for which destination: discarded if anywhere, else
+    pending if anywhere, else delivered."""
     ended: int | None = DELIVERED
     destination = _NOBODY
     for place, how in zip(places, hows, strict=True):
@@ -325,10 +324,10 @@ def _end(places: Sequence[Place], hows: Sequence[int | None]) -> tuple[int | Non
 
 
 def _sort(queue: RecoveredQueue) -> None:
-    """Order a queue's columns by number, which is the order of acceptance there."""
+    """Order a queue's columns by number, which is the order of acceptance."""
     numbers = queue.numbers
     if not any(map(gt, numbers, islice(numbers, 1, None))):
-        # As it is without copies.
+        # Sorted already, without copies.
         return
     order = sorted(range(len(numbers)), key=numbers.__getitem__)
     for name in ("ids", "positions", "numbers", "subscriptions"):

@@ -1,5 +1,4 @@
-"""The records of the journal: their layout, written and read. Pure; ``docs/journal.md`` has the
-same in words.
+"""The records of the journal: layout, encoding, decoding. Pure; described in ``docs/journal.md``.
 
 Every record is a frame and a payload, little-endian. The checksum covers all that follows it.
 """
@@ -20,13 +19,13 @@ from pillion_sidecar.journal.ports import (
     SubscriptionRecord,
 )
 
-#: Begins every record, after the checksum: what a search behind damage looks for.
+#: Follows the checksum of every record; a search behind damage looks for it.
 MAGIC = 0x8FD1
 MAGIC_BYTES = MAGIC.to_bytes(2, "little")
 
 #: checksum, magic, kind, flags, length of the whole record, count, id.
 FRAME = Struct("<IHBBIIQ")
-#: Where ``MAGIC`` stands in a frame, and where what the checksum covers begins.
+#: Offset of ``MAGIC`` in a frame, and begin of what the checksum covers.
 CHECKED_FROM = 4
 #: accepted at, expires (0: none), digest, origin, length of the envelope, length of the body.
 INDICATION = Struct("<dd16sQII")
@@ -37,62 +36,54 @@ SETTLEMENT = Struct("<IBQ")
 #: number of the commit, journal time.
 COMMIT = Struct("<Qd")
 
-#: The longest record that is ever written: a line, its envelope, and 10,000 places; or a SNAPSHOT
-#: with the states of all message groups.
+#: Maximum length: a line, its envelope and 10,000 places; or a SNAPSHOT with the states of all
+#: message groups.
 MAXIMUM_RECORD = 32 << 20
 _NO_DIGEST = bytes(16)
 
 
 class Kind(IntEnum):
-    """What a record says."""
-
-    #: Stands before what is written at once: all before it was on disk by then.
+    #: Begins each write: all before it was on disk by then.
     COMMIT = 1
-    #: An accepted indication.
     INDICATION = 2
-    #: Places that are settled.
     SETTLED = 3
     #: Held indications that were discarded.
     HOLD_ENDED = 4
     #: Destinations and subscriptions, by index.
     NAMES = 5
-    #: The state of one destination queue.
     QUEUE = 6
-    #: Stands at the beginning of a segment: all that the segments before it said of names, queues
-    #: and groups.
+    #: Begins a segment: names, queues and groups of all segments before it.
     SNAPSHOT = 7
-    #: Stands where damage was, or for segments that are missing; says nothing.
+    #: Replaces damage or missing segments; has no content.
     FILLER = 8
-    #: Identities of a segment that was removed; stands in files of their own.
+    #: Identities of a removed segment, in files of their own.
     IDENTITIES = 9
-    #: What must be known of subscriptions. The first release passes over it.
+    #: States of subscriptions. The first release ignores it.
     SUBSCRIPTIONS = 10
 
 
 class Flag(IntFlag):
-    """How an INDICATION is to be read."""
+    """How to read an INDICATION."""
 
-    #: It has an identity.
     IDENTITY = 1
-    #: Copied forward; ``origin`` is the number of the segment that it comes from.
+    #: Relocated; ``origin`` is the number of its original segment.
     COPY = 2
-    #: It waits for its predecessors. Without HELD and COPY, ``origin`` is the id under which it was
-    #: held before; 0 for none.
+    #: Waits for its predecessors. Without HELD and COPY, ``origin`` is its former id while held; 0
+    #: for none.
     HELD = 4
     #: Its body was not kept (``StateOnly``).
     BODILESS = 8
-    #: A copy without the places that were settled. The first release writes none, and passes over
-    #: it.
+    #: A copy without settled places. The first release writes none, and ignores it.
     PART = 16
 
 
-#: How a place ended, as SETTLEMENT has it. It is told by its number, since an indication may have
-#: two places at one destination. THROUGH: delivered, and all with lesser numbers there of which
-#: nothing else says how they ended.
+#: How a place ended, as in SETTLEMENT; identified by number, since an indication may have two
+#: places at one destination. THROUGH: delivered, with all lesser numbers there that have no record
+#: of their own.
 DELIVERED = 0
 THROUGH = 1
-#: What has no body and an id up to this ``number`` was lost with the run that had its body, and its
-#: identity is forgotten, unless all its places are settled. The destination means nothing.
+#: Bodiless indications with an id up to this ``number`` were lost with their run, and their
+#: identities are forgotten, unless all their places are settled. The destination means nothing.
 LOST = 2
 REASON_CODES = {
     DiscardReason.QUEUE_FULL: 16,
@@ -110,7 +101,7 @@ REASONS = {code: reason for reason, code in REASON_CODES.items()}
 
 
 class PlainEnvelope(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What an indication has beside its body and its times."""
+    """The data of an indication beside its body and its times."""
 
     class_name: str
     source: str | None
@@ -121,12 +112,12 @@ class PlainEnvelope(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Envelope(PlainEnvelope, frozen=True, gc=False, array_like=True):
-    """The same, and what a relayed indication or a member of a group has in addition."""
+    """With the data of a relayed indication or a member of a group."""
 
-    #: Journal time at its acceptance by the sidecar, and its ``expires`` (0.0: none). The record's
-    #: own times then say when it came, and until when its identity is remembered.
+    #: Journal time of acceptance by the sidecar, and its ``expires`` (0.0: none). The record's own
+    #: times are those of arrival here and of the end of its identity.
     relayed: tuple[float, float] | None = None
-    #: ``Indication.group_run``. The first release leaves it out, and passes over it.
+    #: ``Indication.group_run``. The first release omits and ignores it.
     group_run: int = 0
 
 
@@ -138,7 +129,7 @@ class Names(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True):
-    """What a segment begins with."""
+    """Begins a segment."""
 
     time: float
     next_id: int
@@ -147,17 +138,14 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     names: Names
     queues: tuple[QueueState, ...]
     groups: bytes
-    #: Not in a journal of the first release, which passes over it.
+    #: The first release omits and ignores it.
     subscriptions: tuple[SubscriptionRecord, ...] = ()
 
 
 class Settlement(NamedTuple):
-    """How one place ended."""
-
     destination: int
     #: DELIVERED, THROUGH or one of ``REASON_CODES``.
     how: int
-    #: ``Place.number``.
     number: int
 
 
@@ -192,7 +180,7 @@ def encode_indication(
     flags: int = 0,
     origin: int = 0,
 ) -> bytes:
-    """Return the record of an indication; ``accepted_at`` is journal time."""
+    """``accepted_at`` is journal time."""
     beside = (
         indication.class_name,
         indication.source,
@@ -211,7 +199,7 @@ def encode_indication(
         accepted_at += relayed.at - indication.accepted_at
         expires = relayed.remembered_until
     digest = indication.digest
-    # Plain numbers, since an IntFlag costs as much as all the rest of this.
+    # Plain integers: an IntFlag costs as much as all the rest.
     if digest is not None:
         flags |= _IDENTITY
     body = b"" if flags & _BODILESS else indication.body
@@ -247,8 +235,7 @@ def encode_indication(
 
 
 def copy_indication(record: bytes, places: Sequence[Place], *, origin: int) -> bytes:
-    """Return a sound INDICATION copied forward from segment ``origin``, with these of its
-    places."""
+    """Return a sound INDICATION relocated from segment ``origin``, with these of its places."""
     _, _, kind, flags, _, entries, record_id = FRAME.unpack_from(record)
     accepted_at, expires, digest, _, envelope_size, body_size = INDICATION.unpack_from(
         record, _frame_end
@@ -261,52 +248,45 @@ def copy_indication(record: bytes, places: Sequence[Place], *, origin: int) -> b
 
 
 def encode_settlements(settlements: Sequence[Settlement]) -> bytes:
-    """Return the record of several settlements, in their order."""
     payload = b"".join([SETTLEMENT.pack(*one) for one in settlements])
     return seal(Kind.SETTLED, payload, count=len(settlements))
 
 
 def encode_holds_ended(ended: Sequence[tuple[int, int]]) -> bytes:
-    """Return the record of held indications that were discarded: how, id."""
+    """``ended``: how, id."""
     payload = b"".join([SETTLEMENT.pack(0, how, record_id) for how, record_id in ended])
     return seal(Kind.HOLD_ENDED, payload, count=len(ended))
 
 
 def encode_commit(number: int, time: float) -> bytes:
-    """Return the record that stands before what is written at once."""
+    """Return the record that begins each write."""
     return seal(Kind.COMMIT, COMMIT.pack(number, time))
 
 
 def encode_names(names: Names) -> bytes:
-    """Return the record of new names."""
     return seal(Kind.NAMES, _encode(names))
 
 
 def encode_queue(state: QueueState) -> bytes:
-    """Return the record of a queue's state."""
     return seal(Kind.QUEUE, _encode(state))
 
 
 def encode_subscriptions(records: Sequence[SubscriptionRecord]) -> bytes:
-    """Return the record of what must be known of subscriptions."""
     return seal(Kind.SUBSCRIPTIONS, _encode(records), count=len(records))
 
 
 def decode_subscriptions(
     data: bytes | memoryview, at: int, frame: "Frame"
 ) -> tuple[SubscriptionRecord, ...]:
-    """Return what a SUBSCRIPTIONS says."""
     return _subscriptions(data[at + _frame_end : at + frame.size])
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """Return the record that a segment begins with."""
     return seal(Kind.SNAPSHOT, _encode(snapshot))
 
 
 def encode_whole_snapshot(snapshot: Snapshot) -> list[bytes]:
-    """Return the record that a segment begins with; where that is too long, several records that
-    say the same together."""
+    """Return the snapshot that begins a segment, as several records if one would be too long."""
     record = encode_snapshot(snapshot)
     if len(record) <= MAXIMUM_RECORD:
         return [record]
@@ -319,8 +299,6 @@ def encode_whole_snapshot(snapshot: Snapshot) -> list[bytes]:
 
 
 class Frame(NamedTuple):
-    """What the frame of a record says."""
-
     kind: int
     flags: int
     size: int
@@ -330,7 +308,7 @@ class Frame(NamedTuple):
 
 
 def read_frame(data: bytes | memoryview, at: int, end: int) -> Frame | None:
-    """Return the frame of the record at ``at``, checked whole; None where there is no sound one."""
+    """Return the checked frame of the record at ``at``; None if that is unsound."""
     if at + _frame_end > end:
         return None
     checksum, magic, kind, flags, size, count, record_id = FRAME.unpack_from(data, at)
@@ -342,8 +320,6 @@ def read_frame(data: bytes | memoryview, at: int, end: int) -> Frame | None:
 
 
 class IndicationRecord(NamedTuple):
-    """An INDICATION as it was read."""
-
     accepted_at: float
     #: 0.0 for none.
     expires: float
@@ -355,7 +331,6 @@ class IndicationRecord(NamedTuple):
 
 
 def decode_indication(data: bytes | memoryview, at: int, frame: Frame) -> IndicationRecord:
-    """Return what an INDICATION says, whose frame is sound."""
     accepted_at, expires, digest, origin, envelope_size, body_size = INDICATION.unpack_from(
         data, at + _frame_end
     )
@@ -373,19 +348,17 @@ def decode_indication(data: bytes | memoryview, at: int, frame: Frame) -> Indica
 
 
 def read_envelope(data: bytes | memoryview) -> Envelope:
-    """Return an envelope, alone."""
     return _envelope(data)
 
 
 def decode_envelope(data: bytes | memoryview, at: int, frame: Frame) -> Envelope:
-    """Return what an INDICATION has beside its body and its times."""
+    """Return the data of an INDICATION beside its body and its times."""
     *_, size, _ = INDICATION.unpack_from(data, at + _frame_end)
     begin = at + _fixed_end + PLACE.size * frame.entries
     return _envelope(data[begin : begin + size])
 
 
 def decode_places(data: bytes | memoryview, at: int, frame: Frame) -> tuple[Place, ...]:
-    """Return the places of an INDICATION."""
     begin = at + _fixed_end
     packed = data[begin : begin + PLACE.size * frame.entries]
     return tuple(Place(*place) for place in PLACE.iter_unpack(packed))
@@ -399,23 +372,20 @@ def decode_settlements(
 
 
 def decode_commit(data: bytes | memoryview, at: int) -> tuple[int, float]:
-    """Return the number and the journal time of a COMMIT."""
+    """Return number and journal time."""
     number, time = COMMIT.unpack_from(data, at + _frame_end)
     return number, time
 
 
 def decode_names(data: bytes | memoryview, at: int, frame: Frame) -> Names:
-    """Return what a NAMES says."""
     return _names(data[at + _frame_end : at + frame.size])
 
 
 def decode_queue(data: bytes | memoryview, at: int, frame: Frame) -> QueueState:
-    """Return what a QUEUE says."""
     return _queue(data[at + _frame_end : at + frame.size])
 
 
 def decode_snapshot(data: bytes | memoryview, at: int, frame: Frame) -> Snapshot:
-    """Return what a SNAPSHOT says."""
     return _snapshot(data[at + _frame_end : at + frame.size])
 
 

@@ -1,8 +1,8 @@
-"""Opens what earlier runs left: finds what is pending, and repairs what a crash or the disk did to
-it.
+"""Recovers what earlier runs left: finds what is pending, and repairs damage from a crash or the
+disk.
 
-Two looks at each segment, oldest first (:mod:`.scan`, then :mod:`.rebuild`), so that a restart
-takes little more memory than one segment and the columns of what is pending.
+Two passes over each segment, oldest first (:mod:`.scan`, :mod:`.rebuild`), so that a restart takes
+the memory of one segment and the columns of pending entries.
 """
 
 import logging
@@ -60,17 +60,17 @@ from pillion_sidecar.journal.segments import (
 
 #: Enough for the header of any version.
 _LONGEST_HEADER = 4096
-#: What is taken for the size of a segment of which nothing is left.
+#: Assumed size of a segment that is lost completely.
 _SEGMENT_SIZE = 64 << 20
 logger = logging.getLogger("pillion.journal")
-#: Between the clock and the last record, at which a start warns.
+#: Difference between the clock and the last record at which a start warns.
 CLOCK_WARNING_SECONDS = 86_400.0
 _LOSSES = (FindingKind.DAMAGED, FindingKind.MISSING, FindingKind.TORN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surveyed:
-    """A segment after the first look."""
+    """A segment after the first pass."""
 
     number: int
     size: int
@@ -79,7 +79,7 @@ class Surveyed:
 
 
 class FolderScan:
-    """One look at the folder."""
+    """One scan of the folder."""
 
     def __init__(self, files: Files, *, repairs: bool, new_journal_id: bytes) -> None:
         self._files = files
@@ -96,17 +96,16 @@ class FolderScan:
             names = files.names()
         self._numbers = segment_numbers(names)
         data = self.read(MARKS_NAME) if MARKS_NAME in names else b""
-        #: None in a folder of a version that kept none.
+        #: None if an older version wrote the folder.
         self._marks = self._marks_of(data)
         self.next_segment = self._first_free(self._numbers)
 
     @property
     def id(self) -> bytes:
-        """The journal's id, a new one where no file says it."""
+        """The journal's id, a new one if no file has it."""
         return self.journal_id or self._new_journal_id
 
     def read(self, name: str, size: int | None = None) -> bytes:
-        """Return a file's content."""
         with telling(name):
             file = self._files.open(name)
             try:
@@ -115,7 +114,7 @@ class FolderScan:
                 file.close()
 
     def check_headers(self) -> None:
-        """Refuse, before anything is changed, what cannot be opened."""
+        """Reject what cannot be opened, before anything is changed."""
         for number in self._numbers:
             self._check(segment_name(number), number)
         for number in identities_numbers(self._files.names()):
@@ -142,7 +141,7 @@ class FolderScan:
     # ------------------------------------------------------------------ segments
 
     def look_at_segments(self) -> None:
-        """Survey all segments, oldest first, and mend each."""
+        """Survey all segments, oldest first, and repair each."""
         marks = self._trusted_marks()
         before = None if marks is None else marks.oldest - 1
         for number in self._numbers:
@@ -151,7 +150,7 @@ class FolderScan:
                 self._miss(before, number, data)
             before = number if before is None else max(before, number)
             self._look_at_segment(number, data)
-            # Before the next is read: a segment is a good part of what a restart takes.
+            # Before the next is read: a segment is a large part of a restart's memory.
             del data
         if marks is not None and before is not None and before < marks.newest:
             self._miss(before, marks.newest + 1, b"")
@@ -172,18 +171,18 @@ class FolderScan:
         return marks
 
     def _trusted_marks(self) -> Marks | None:
-        """The marks, unless a version that keeps none has written since."""
+        """The marks, unless an older version has written since."""
         marks = self._marks
         if marks is None or marks.journal_id != self.id:
             return None
         return None if self._numbers and self._numbers[-1] > marks.newest else marks
 
     def _end_of(self, number: int) -> int:
-        """How far a segment was written, where the marks say so; 0 where nothing says it."""
+        """The known end of a segment; 0 if unknown."""
         end = None if self._marks is None else self._marks.end
         if end is None or self._trusted_marks() is None or end.number != number:
             return 0
-        # After a start of the machine, what was not synced is what it happens to be.
+        # After a boot, unsynced content is undefined.
         return end.offset if end.boot_id == self._files.boot_id() else 0
 
     def _is_complete(self, number: int) -> bool:
@@ -196,11 +195,11 @@ class FolderScan:
         layout = survey(data, newest=not self._is_complete(number), oldest=oldest)
         marked = 0 if self._marks is None else self._marks.newest
         if layout.end < HEADER_SIZE and number <= marked:
-            # Its header was on disk: this is no write that a crash broke off.
+            # Its header was on disk, so this is no interrupted write.
             layout = survey(data, newest=False, oldest=oldest)
         size_on_disk, written = len(data), self._end_of(number)
         if layout.end < written:
-            # What is unsound before it is damage, however the log ends.
+            # Unsound bytes before the end are damage, however the log ends.
             data = data[:written].ljust(written, b"\0")
             layout = survey(data, newest=False, oldest=oldest)
         senseless = self.account.add(number, data, layout)
@@ -225,7 +224,7 @@ class FolderScan:
         missing = number - before - 1
         frame = read_frame(data, HEADER_SIZE, len(data))
         if frame is not None and frame.kind == Kind.FILLER and frame.entries > missing:
-            # Told at an earlier start, and this is the one that stands for them.
+            # An earlier start reported it, and this segment is the substitute.
             return
         first, last = segment_name(before + 1), segment_name(number - 1)
         lost = f"{missing} segments with all their records, to {last}"
@@ -240,13 +239,13 @@ class FolderScan:
                     missing=missing,
                     next_segment=self.next_segment,
                 )
-            # As any other it is removed in its turn, so that no gap is left behind it.
+            # Removed in its turn like any other, so that no gap remains.
             if size:
                 one = Surveyed(number=number - 1, size=size, overhead=size, ranges=[])
                 self.surveyed.append(one)
 
     def _note(self, number: int, data: bytes, layout: Layout, *, acknowledged: bool) -> None:
-        """``acknowledged``: what is torn may have been."""
+        """``acknowledged``: the torn write may have been."""
         name = segment_name(number)
         if _is_beheaded(data, layout):
             lost = "all that the segment held: it is shorter than its header"
@@ -271,7 +270,7 @@ class FolderScan:
     def _mend(
         self, number: int, data: bytes, layout: Layout, size_on_disk: int, *, next_segment: int
     ) -> int:
-        """Return the length of the segment afterwards. ``next_segment``: as :func:`cut` has it."""
+        """Return the repaired length of the segment. ``next_segment``: see :func:`cut`."""
         size = layout.end
         header = Header(number, self.id, self.account.last_time)
         with telling(segment_name(number)):
@@ -293,10 +292,10 @@ class FolderScan:
     # ------------------------------------------------------------------ identities
 
     def look_at_identities(self) -> Iterator[StoredIdentity]:
-        """Yield all that is stored, oldest first; files with damage are written anew."""
+        """Yield the stored identities, oldest first; damaged files are rewritten."""
         for number in identities_numbers(self._files.names()):
             if number in self._numbers:
-                # Its segment is still there, and says the same.
+                # Its segment still exists and has the same.
                 continue
             name = identities_name(number)
             data = self.read(name)
@@ -317,7 +316,7 @@ class FolderScan:
             try:
                 return write_identities(self._files, Header(number, self.id, 0.0), stored)
             except OSError as error:
-                # What is sound in it is sound at the next start, too.
+                # Its sound part remains readable at the next start.
                 if not is_full(error):
                     raise
                 remove_partial(self._files)
@@ -339,26 +338,25 @@ def _snapshot_size(data: bytes, layout: Layout) -> int:
 
 
 def examine(files: Files) -> FolderScan:
-    """Look at a folder as a start does, and change nothing.
+    """Scan a folder like a start, without changes.
 
-    Raises:
-        JournalError: what no deliverer would open.
+    Raises: JournalError: what no deliverer would open.
     """
     opening = FolderScan(files, repairs=False, new_journal_id=bytes(16))
     opening.check_headers()
     opening.look_at_segments()
     for _ in opening.look_at_identities():
-        # Only what is wrong with them, and their number, is wanted.
+        # Only the findings and the count are needed.
         pass
     return opening
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentState:
-    """What of a segment must be known to decide when it is compacted."""
+    """The size of a segment, for compaction."""
 
     number: int
-    #: Bytes, and those of them that are records with something pending.
+    #: Bytes, and bytes of pending records.
     size: int
     live: int
     #: Bytes of its header and its snapshot.
@@ -367,7 +365,7 @@ class SegmentState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What a journal goes on with."""
+    """The state from which a journal continues."""
 
     recovered: Recovered
     journal_id: bytes
@@ -377,7 +375,7 @@ class Recovery:
     next_id: int
     next_segment: int
     next_commit: int
-    #: Greater than every index of a destination and of a subscription used before.
+    #: Greater than every index used before.
     next_destination: int
     next_subscription: int
     #: By index: uid and name.
@@ -386,14 +384,13 @@ class Recovery:
     segments: tuple[SegmentState, ...]
     #: By id: pending places, of indications that have more than one.
     shared: dict[int, int]
-    #: By id: the position of the copy that stands for a record which is still there as well.
+    #: By id: the position of the copy of a record that is still there as well.
     copies: dict[int, int]
     #: Oldest first.
     identities: tuple[IdentitiesFile, ...]
-    #: To be written as a settlement ``(0, LOST, this)`` with the first commit, so that no later
-    #: start tells the same loss again; 0 for nothing.
+    #: For the settlement ``(0, LOST, this)`` of the first commit, so that no later start reports
+    #: the loss again; 0 for none.
     lost_through: int
-    #: The number of the oldest segment in the folder.
     oldest: int
     findings: tuple[Finding, ...]
 
@@ -401,12 +398,11 @@ class Recovery:
 def recover(
     files: Files, *, clock: Clock, identities: IdentitySink, new_journal_id: bytes
 ) -> Recovery:
-    """Mend the folder, and return what is in it; the caller holds its lock.
+    """Repair the folder, whose lock the caller holds, and return its content.
 
-    ``new_journal_id``: 16 random bytes, for a journal that has none yet.
+    ``new_journal_id``: 16 random bytes, for a new journal.
 
-    Raises:
-        JournalError: a newer version, files of several journals, or a failing disk.
+    Raises: JournalError: a newer version, files of several journals, or a failing disk.
     """
     opening = FolderScan(files, repairs=True, new_journal_id=new_journal_id)
     opening.check_headers()
@@ -430,8 +426,8 @@ def recover(
 
 
 def _warn_of_clock(now: float, last: float) -> None:
-    """Say so where the clock is far from the last record: it was set, or the deliverer was stopped
-    for so long."""
+    """Warn if the clock is far from the last record: it was set, or the deliverer was stopped that
+    long."""
     if not last or abs(now - last) < CLOCK_WARNING_SECONDS:
         return
     days = abs(now - last) / 86_400
@@ -456,7 +452,7 @@ def _restore(stored: StoredIdentity, sink: IdentitySink, *, offset: float) -> No
         pending=False,
         reason=REASONS.get(stored.how),
         destination=stored.destination,
-        # What was discarded everywhere is in no such file.
+        # Identities discarded everywhere are in no such file.
         delivered=True,
     )
 
@@ -467,10 +463,10 @@ def _result(
     account = opening.account
     newest = segments[-1].number if segments else 0
     lost_records = any(finding.kind in _LOSSES for finding in opening.findings)
-    # An epoch that only a lost record named must not be used again, and each took a record.
+    # Never reuse an epoch of a lost record; each took a record.
     next_epoch = account.next_epoch + -(-opening.lost_bytes // FRAME.size)
     if any(finding.kind is FindingKind.MISSING for finding in opening.findings):
-        # A missing segment may have said of a loss before it; journal time grows faster than both.
+        # A missing segment may have recorded a loss; journal time grows faster than both.
         next_epoch = max(next_epoch, int(1000 * now))
     recovered = Recovered(
         queues=rebuild.queues,

@@ -1,8 +1,8 @@
-"""Mends a journal's folder before it is used: damaged bytes are put aside, and what a crash left of
-the last write is cut off.
+"""Repairs a journal's folder before use: quarantines damaged bytes, and cuts off an interrupted
+write.
 
-Each step leaves the folder such that a crash after it, or in it, loses nothing more: damaged bytes
-are on disk in a file of their own before their place is filled, and only their place is written.
+A crash in or after any step loses nothing more: damaged bytes are on disk in a file of their own
+before their place is filled.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from pillion_sidecar.journal.segments import (
 
 
 def write_whole(files: Files, name: str, data: Buffer) -> None:
-    """Make a file that is there either with all of its bytes or not at all."""
+    """Write a file atomically."""
     partial = name + PARTIAL_SUFFIX
     if partial in files.names():
         files.remove(partial)
@@ -51,11 +51,10 @@ def quarantine(
     *,
     next_segment: int,
 ) -> None:
-    """Put damaged stretches (offset, size) of a segment aside, and fill their places. ``data`` is
-    longer than the file where its end was cut off.
+    """Quarantine damaged stretches (offset, size) of a segment, and fill their places.
 
-    The fillers name the segment that will be begun next: as long as it is not there, nobody who
-    must know of the damage has written that it does.
+    ``data`` exceeds the file if its end was cut off. The fillers name the next segment: until that
+    exists, the damage is not recorded elsewhere.
     """
     name = segment_name(number)
     for begin, size in stretches:
@@ -63,7 +62,7 @@ def quarantine(
     file = files.open(name, writable=True)
     try:
         if len(data) > files.size(name):
-            # What was cut off its end takes no room on the disk.
+            # The cut-off end takes no space on the disk.
             file.truncate(len(data))
         for begin, size in stretches:
             if size < FRAME.size:
@@ -74,7 +73,7 @@ def quarantine(
                 for offset, filler in _fillers(data, begin, begin + size, next_segment):
                     file.write(offset, filler)
             except OSError as error:
-                # Only the end of a file, which was cut off, needs room.
+                # Only a cut-off end needs space.
                 if not is_full(error):
                     raise
                 file.truncate(begin)
@@ -84,7 +83,7 @@ def quarantine(
 
 
 def mend_header(files: Files, header: Header, data: bytes) -> None:
-    """Put the damaged header of a segment aside, and write it anew."""
+    """Quarantine the damaged header of a segment, and rewrite it."""
     _keep(files, header.number, data, 0, HEADER_SIZE)
     file = files.open(segment_name(header.number), writable=True)
     try:
@@ -95,9 +94,10 @@ def mend_header(files: Files, header: Header, data: bytes) -> None:
 
 
 def stand_in(files: Files, header: Header, *, missing: int, next_segment: int) -> int:
-    """Make a segment that stands for ``missing`` ones, itself the last of them, or for one of which
-    nothing is left; return its length, 0 where the disk is full: then the next start tells it
-    again."""
+    """Create a substitute for ``missing`` segments up to this one, or for a lost one.
+
+    Return its length; 0 if the disk is full, and the next start reports it again.
+    """
     filler = seal(Kind.FILLER, b"", count=missing, record_id=next_segment)
     data = encode_header(header) + filler
     try:
@@ -111,11 +111,10 @@ def stand_in(files: Files, header: Header, *, missing: int, next_segment: int) -
 
 
 def cut(files: Files, number: int, end: int, *, next_segment: int) -> int:
-    """End the newest segment at ``end``, or remove it where nothing of it is left; return its
-    length.
+    """End the newest segment at ``end``, or remove it if nothing is left; return its length.
 
-    ``next_segment``: where what is cut off may have been acknowledged; 0 otherwise. A filler then
-    says so until that segment is begun.
+    ``next_segment``: 0 unless the cut-off part may have been acknowledged. A filler then records
+    that until that segment is begun.
     """
     name = segment_name(number)
     if end < HEADER_SIZE:
@@ -130,7 +129,7 @@ def cut(files: Files, number: int, end: int, *, next_segment: int) -> int:
                 file.write(end, filler)
                 end += len(filler)
             except OSError as error:
-                # Without the filler, only a crash of this very start would forget it.
+                # Without the filler, only a crash of this start would forget it.
                 if not is_full(error):
                     raise
         file.truncate(end)
@@ -142,19 +141,19 @@ def cut(files: Files, number: int, end: int, *, next_segment: int) -> int:
 
 def _keep(files: Files, number: int, data: bytes, begin: int, end: int) -> None:
     name = damaged_name(number, begin)
-    # There already: an earlier start got as far as this, and may have filled a part of the place.
+    # An earlier start got this far, and may have filled a part of the place.
     if name not in files.names():
         try:
             write_whole(files, name, memoryview(data)[begin:end])
         except OSError as error:
-            # Only people read it: a full disk leaves it out.
+            # Information only: left out on a full disk.
             if not is_full(error):
                 raise
             remove_partial(files)
 
 
 def _fillers(data: bytes, begin: int, end: int, next_segment: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the frames that make records of a stretch whose other bytes stay as they are."""
+    """Yield frames that make records of a stretch, whose other bytes stay."""
     while begin < end:
         size = min(end - begin, MAXIMUM_RECORD)
         if 0 < end - begin - size < FRAME.size:

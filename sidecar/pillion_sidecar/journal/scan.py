@@ -1,5 +1,5 @@
-"""The first look at segments in a recovery: what in them is sound, and what their records say
-together of names, queues, settlements and held indications. Pure: nothing is changed on disk."""
+"""The first pass of a recovery: which parts of the segments are sound, and what their records say
+of names, queues, settlements and held indications. Pure."""
 
 import struct
 from collections.abc import Iterable
@@ -46,9 +46,9 @@ from pillion_sidecar.journal.segments import (
 #: ``origin`` of an INDICATION, from the beginning of its record.
 ORIGIN = Struct("<Q")
 ORIGIN_AT = FRAME.size + 32
-#: Records that are named, of those that a damaged stretch seems to have held.
+#: Records named in the description of a damaged stretch.
 _MAXIMUM_NAMED = 8
-# Plain numbers: a million of comparisons with members of enumerations take a second.
+# Plain integers: a million comparisons with enumeration members take a second.
 _INDICATION = int(Kind.INDICATION)
 _COMMIT = int(Kind.COMMIT)
 _COPY = int(Flag.COPY)
@@ -56,22 +56,18 @@ _KIND_NAMES = {kind.value: kind.name for kind in Kind}
 
 
 class FindingKind(StrEnum):
-    """What is wrong with a part of a journal."""
-
-    #: Records that were on disk cannot be read; what was acknowledged may be lost.
+    #: Records that were on disk are unreadable; acknowledged ones may be lost.
     DAMAGED = "damaged"
-    #: The same, of the header of a segment: no record is lost.
+    #: Damaged header of a segment: no record is lost.
     HEADER = "header"
-    #: Segments are not there.
     MISSING = "missing"
-    #: The end of what was being written at a crash, or of what was written and is damaged: which of
-    #: the two, nothing says.
+    #: A damaged end of the log: an interrupted write, or later damage.
     TORN = "torn"
-    #: The last write, broken off by the end of the process: nothing of it was acknowledged.
+    #: The interrupted last write: nothing of it was acknowledged.
     UNFINISHED = "unfinished"
-    #: Which segments are the first and the last is not known: no record is lost.
+    #: The first and last segments are unknown: no record is lost.
     MARKS = "marks"
-    #: Identities are forgotten, so a repeat of theirs is delivered again.
+    #: Identities are forgotten, so their repeats are delivered again.
     IDENTITIES = "identities"
 
 
@@ -84,15 +80,15 @@ class Finding:
     #: Offsets in the file.
     begin: int
     end: int
-    #: What is lost, as far as it can be told.
+    #: What is lost, as far as known.
     lost: str
 
 
 class Layout(NamedTuple):
-    """What of a segment is sound."""
+    """The sound parts of a segment."""
 
     header: Header | None
-    #: Where the log ends in it; what lies behind is torn, or room that was never written.
+    #: End of the log in it; the rest is torn, or never written.
     end: int
     #: Whether anything was written behind the end.
     torn: bool
@@ -100,8 +96,7 @@ class Layout(NamedTuple):
     damaged: tuple[tuple[int, int], ...]
     #: Offsets of the records before the end that are no INDICATION.
     others: tuple[int, ...]
-    #: Offsets of the INDICATIONs before the end that were held before, or are copies of what is
-    #: there as well.
+    #: Offsets of the INDICATIONs before the end that were held, or are copies of existing records.
     derived: tuple[int, ...]
     #: The greatest id of an INDICATION.
     last_id: int
@@ -110,8 +105,8 @@ class Layout(NamedTuple):
 def survey(data: bytes, *, newest: bool, oldest: int) -> Layout:
     """Check a whole segment; ``oldest``: the number of the oldest there is.
 
-    Its log ends before the first unsound stretch that no COMMIT follows, but only where it is the
-    ``newest``: an older one was complete and on disk before the next was made.
+    The log of the ``newest`` ends before the first unsound stretch that no COMMIT follows; an older
+    one was complete on disk before the next was created.
     """
     header = read_header(data)
     stretches: list[tuple[int, int]] = []
@@ -124,7 +119,7 @@ def survey(data: bytes, *, newest: bool, oldest: int) -> Layout:
         if kind == _INDICATION:
             if record_id > last_id:
                 last_id = record_id
-            # Where one listener is dead, most records are copies of what is long gone.
+            # With one dead listener, most records are copies of removed ones.
             if origin(data, at + ORIGIN_AT)[0] >= (oldest if flags & _COPY else 1):
                 derived.append(at)
         elif kind == UNSOUND:
@@ -150,7 +145,7 @@ def survey(data: bytes, *, newest: bool, oldest: int) -> Layout:
 
 
 def sound_ranges(layout: Layout) -> list[tuple[int, int]]:
-    """Return the ranges of a segment in which one sound record follows another."""
+    """Return the ranges of a segment in which sound records follow each other."""
     begin = HEADER_SIZE
     ranges = []
     for at, size in layout.damaged:
@@ -161,7 +156,7 @@ def sound_ranges(layout: Layout) -> list[tuple[int, int]]:
 
 
 def describe(data: bytes, begin: int, end: int) -> str:
-    """Return what a damaged stretch seems to have held: the frames in it may be readable still."""
+    """Return the likely content of a damaged stretch, from its readable frames."""
     found: list[str] = []
     at = begin
     while len(found) < _MAXIMUM_NAMED and (size := claimed_size(data, at, end)) is not None:
@@ -181,15 +176,15 @@ class ScanState:
     #: By destination: the number up to which all is delivered, and numbers with how they ended.
     through: dict[int, int] = field(default_factory=dict)
     settled: dict[int, dict[int, int]] = field(default_factory=dict)
-    #: By destination: above every number that is known to have been used.
+    #: By destination: above every number known to be used.
     next_number: dict[int, int] = field(default_factory=dict)
     #: Ids of held indications: how they were discarded; which were released.
     holds_ended: dict[int, int] = field(default_factory=dict)
     released: set[int] = field(default_factory=set)
-    #: By id: the position of the copy that stands for a record which is there as well.
+    #: By id: the position of the copy of a record that is there as well.
     copies: dict[int, int] = field(default_factory=dict)
-    #: Indications without a body up to an id are lost: the id, and ``through`` as it was when that
-    #: was written; what is delivered through later says nothing of them.
+    #: Bodiless indications up to an id are lost: the id, and ``through`` at that time; later
+    #: deliveries say nothing of them.
     losses: list[tuple[int, dict[int, int]]] = field(default_factory=list)
     destinations: dict[int, tuple[str, str]] = field(default_factory=dict)
     subscriptions: dict[int, RecoveredSubscription] = field(default_factory=dict)
@@ -199,7 +194,7 @@ class ScanState:
     groups: bytes | None = None
     #: Members of groups at later positions are not in ``groups``.
     groups_at: int = -1
-    #: Damage was put aside before the segment with this number was begun.
+    #: Damage was quarantined before this segment was begun.
     mended_until: int = 0
     last_id: int = 0
     last_commit: int = 0
@@ -207,9 +202,9 @@ class ScanState:
     next_epoch: int = 0
 
     def add(self, number: int, data: bytes, layout: Layout) -> list[tuple[int, int]]:
-        """Take what a segment says.
+        """Take the records of a segment.
 
-        Returns sound records that say nothing which can be understood: offset, size.
+        Returns sound records that cannot be understood: offset, size.
         """
         self.last_id = max(self.last_id, layout.last_id)
         if layout.header is not None:
@@ -290,6 +285,6 @@ class ScanState:
         self._name(snapshot.names)
         for state in snapshot.queues:
             self._state(state)
-        # All of them: one that is not there is known of no more.
+        # Complete: an absent one is no longer known.
         self.subscription_records = {one.uid: one for one in snapshot.subscriptions}
         self.groups, self.groups_at = snapshot.groups, position

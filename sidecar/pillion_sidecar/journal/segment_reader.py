@@ -1,5 +1,5 @@
-"""Reads segments, in one thread: records by their positions, and whole segments before they are
-removed. One thread does these in order, so what is being read is never removed."""
+"""Reads records, and whole segments before their removal, in one thread: so nothing is removed
+during a read."""
 
 import errno
 from collections import OrderedDict
@@ -38,13 +38,13 @@ from pillion_sidecar.journal.segments import (
 
 _IDENTITY = int(Flag.IDENTITY)
 _BODY_FROM = FRAME.size + INDICATION.size
-#: Files that are kept open.
+#: Open files.
 _MOST = 32
 #: A FRAME and the begin of an INDICATION.
 _HEAD = Struct("<IHBBIIQdd16s")
 _INDICATION = int(Kind.INDICATION)
 _NOT_THERE = (errno.EIO, errno.ENOENT)
-#: Bytes read for one record alone, and where the next record is near.
+#: Bytes read for a lone record, and for neighbours.
 _ONE_READ = 4096
 _LONG_READ = 256 << 10
 
@@ -52,8 +52,10 @@ _LONG_READ = 256 << 10
 def read_indication(
     data: bytes | memoryview, at: int, *, position: int, offset: float
 ) -> Indication | None:
-    """Return the indication whose record is at ``at``; None where no sound INDICATION is there
-    whole. ``position`` is the record's, ``offset`` is ``Journal.offset``."""
+    """Return the indication whose record is at ``at``; None if it is unsound or incomplete.
+
+    ``position`` is the record's, ``offset`` is ``Journal.offset``.
+    """
     if len(data) - at < _BODY_FROM:
         return None
     checksum, magic, kind, flags, size, entries, record_id = FRAME.unpack_from(data, at)
@@ -92,7 +94,7 @@ def read_indication(
 
 
 class SegmentFileCache:
-    """Files of segments by number; the one that was not asked for longest gives way."""
+    """The open files of segments, least recently used closed first."""
 
     __slots__ = ("_files", "_open")
 
@@ -101,7 +103,7 @@ class SegmentFileCache:
         self._open: OrderedDict[int, File] = OrderedDict()
 
     def get(self, number: int) -> File:
-        """Return the file of a segment. Raises OSError."""
+        """Raises OSError."""
         file = self._open.get(number)
         if file is not None:
             self._open.move_to_end(number)
@@ -112,25 +114,22 @@ class SegmentFileCache:
         return file
 
     def forget(self, number: int) -> None:
-        """Close a segment that is removed: its room is free only when nobody has it open."""
+        """Close a removed segment: its space is free only when no descriptor is open."""
         file = self._open.pop(number, None)
         if file is not None:
             file.close()
 
     def close(self) -> None:
-        """Close all files."""
         for number in list(self._open):
             self.forget(number)
 
 
 class Found(NamedTuple):
-    """An INDICATION of a segment that is looked through."""
+    """An INDICATION found in a segment."""
 
     id: int
     flags: int
-    #: Where it begins in the segment.
     offset: int
-    #: The record whole.
     record: bytes
     places: tuple[Place, ...]
     digest: bytes | None
@@ -157,7 +156,7 @@ class SegmentReader:
     # ------------------------------------------------------------------ reading back
 
     def load(self, positions: Sequence[int], offset: float) -> list[Indication | None]:
-        """Return the indications at ``positions``, None for one that is damaged; ``offset`` is
+        """Return the indications at ``positions``, None for a damaged one; ``offset`` is
         ``Journal.offset``."""
         found: dict[int, Indication | None] = {}
         order = sorted(set(positions))
@@ -182,18 +181,18 @@ class SegmentReader:
         except OSError as error:
             if error.errno not in _NOT_THERE:
                 raise
-            # A sector that cannot be read is as good as damaged; and what went bad was not copied
-            # before its segment was removed.
+            # An unreadable sector counts as damage; damaged records are not copied before a
+            # removal.
             return b""
 
     # ------------------------------------------------------------------ removing
 
     def look_through(self, number: int, size: int) -> None:
-        """Begin to look through the INDICATIONs of a segment of ``size`` bytes."""
+        """Begin to read the INDICATIONs of a segment of ``size`` bytes."""
         self._walk = _whole(self._segments.get(number).read(0, size))
 
     def look_for_identities(self, number: int, size: int) -> None:
-        """Begin to look for the identities of a segment of which nothing is pending."""
+        """Begin to read the identities of a segment without pending records."""
         self._identities = _identities(self._segments.get(number).read(0, size))
 
     def next_identities(self, most: int) -> list[Identity]:
@@ -213,8 +212,8 @@ class SegmentReader:
     def remove(
         self, number: int, header: Header, identities: Sequence[StoredIdentity]
     ) -> IdentitiesFile | None:
-        """Remove a segment, once the identities to be remembered of it are in a file of their
-        own; return what there is to know of that, None where there is none."""
+        """Remove a segment, after its remembered identities are in a file; return that file's
+        summary."""
         self._walk, self._identities = iter(()), iter(())
         kept = None
         if identities:
@@ -223,7 +222,7 @@ class SegmentReader:
             except OSError as error:
                 if not is_full(error):
                     raise
-                # Removing the segment is what makes room: these are forgotten before their time.
+                # Removing the segment frees space: these are forgotten early.
         self._segments.forget(number)
         self._marks.needed(number + 1)
         self._files.remove(segment_name(number))
@@ -231,12 +230,10 @@ class SegmentReader:
         return kept
 
     def remove_files(self, names: Sequence[str]) -> None:
-        """Remove files of identities."""
         for name in names:
             self._files.remove(name)
 
     def close(self) -> None:
-        """Close all files."""
         self._segments.close()
 
 
@@ -258,8 +255,8 @@ def _whole(data: bytes) -> Iterator[Found]:
 
 
 def _identities(data: bytes) -> Iterator[Identity]:
-    # Every record with an identity comes by here once, so its checksum is not looked at: one that
-    # is damaged costs no more than that identity.
+    # Unchecked: every record with an identity passes here, and a damaged one costs only its
+    # identity.
     unpack, last = _HEAD.unpack_from, len(data) - _HEAD.size
     at = HEADER_SIZE
     while at <= last:

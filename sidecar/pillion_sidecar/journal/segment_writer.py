@@ -1,5 +1,5 @@
-"""Writes the end of the log, and reserves room on the disk before it is needed: so a full disk is
-met before intake acknowledges anything."""
+"""Writes the end of the log, and reserves disk space in advance, so that a full disk is met before
+intake acknowledges anything."""
 
 import errno
 import logging
@@ -15,28 +15,28 @@ from pillion_sidecar.journal.marks import MarksFile
 from pillion_sidecar.journal.segments import PARTIAL_SUFFIX, segment_name
 from pillion_sidecar.journal.workers import Worker
 
-#: The file that becomes the next segment: room that is reserved before it is needed.
+#: The reserved file that becomes the next segment.
 SPARE = "next" + PARTIAL_SUFFIX
-#: What a file system answers that can reserve nothing.
+#: Errors of a file system that cannot reserve space.
 _NO_RESERVATION = frozenset((errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
 logger = logging.getLogger("pillion.journal")
-#: Seconds after which a full disk is tried again.
+#: Seconds between retries on a full disk.
 RETRY_SECONDS = 1.0
 
 
 class Written(NamedTuple):
     """A write that is on disk."""
 
-    #: How long write and sync took.
+    #: Duration of write and sync.
     seconds: float
-    #: Where what is reserved ends.
+    #: End of the reserved space.
     reserved: int
 
 
 class SegmentWriter:
-    """Blocks. Each call may be made again after it failed, with the same effect.
+    """Writes the current segment and the reserved next one; nothing else touches them. Blocks.
 
-    Nothing else touches the segment that is written, and the file that becomes the next one.
+    Each call may be repeated after a failure, with the same effect.
     """
 
     def __init__(self, files: Files, marks: MarksFile) -> None:
@@ -62,7 +62,7 @@ class SegmentWriter:
         return self._spare_reserved
 
     def begin(self, number: int, data: bytes, sealed_at: int) -> Written:
-        """Cut the segment before at ``sealed_at``, and begin segment ``number`` with ``data``."""
+        """Cut the previous segment at ``sealed_at``, and begin segment ``number`` with ``data``."""
         began = time.perf_counter()
         if self._number != number:
             self._seal(sealed_at)
@@ -85,14 +85,14 @@ class SegmentWriter:
 
     def _seal(self, size: int) -> None:
         if self._file is not None:
-            # On disk before the next segment is: so a gap behind it can only be damage.
+            # On disk before the next segment is, so that a later gap can only be damage.
             self._file.truncate(size)
             self._file.sync()
             self._file.close()
             self._file = None
 
     def write(self, offset: int, data: bytes) -> Written:
-        """Write at ``offset`` of the segment, and return once it is on disk."""
+        """Return once the data is on disk."""
         began = time.perf_counter()
         assert self._file is not None
         end = offset + len(data)
@@ -100,13 +100,13 @@ class SegmentWriter:
             self.reserve(end)
         self._file.write_through(offset, data)
         if not self._file.is_named(self._name):
-            # A deleted or moved file takes every write, and no start would find it.
+            # A deleted or moved file accepts every write, and no start would find it.
             raise OSError(errno.ENOENT, f"the newest segment was deleted or moved: {self._name}")
         self._marks.written(self._number, end)
         return Written(time.perf_counter() - began, self._reserved)
 
     def reserve(self, end: int) -> int:
-        """Reserve the segment's room up to ``end``; return where it ends."""
+        """Reserve the segment's space up to ``end``; return where it ends."""
         assert self._file is not None
         if end > self._reserved:
             _allocate(self._file, self._reserved, end - self._reserved)
@@ -114,7 +114,7 @@ class SegmentWriter:
         return self._reserved
 
     def close(self, size: int) -> None:
-        """Cut the segment, and give back what is reserved."""
+        """Cut the segment, and release the reserved space."""
         self._seal(size)
         self._marks.close()
         if self._spare is not None:
@@ -128,13 +128,13 @@ def _allocate(file: File, offset: int, size: int) -> None:
     try:
         file.allocate(offset, size)
     except OSError as error:
-        # Then a full disk is met by a write, which is made again once there is room.
+        # A write then meets the full disk, and is repeated once there is space.
         if error.errno not in _NO_RESERVATION:
             raise
 
 
 class Preallocation:
-    """What is reserved in the current segment, and for the next."""
+    """The space reserved in the current segment, and for the next."""
 
     def __init__(
         self,
@@ -148,8 +148,8 @@ class Preallocation:
         prepared: Callable[[], None],
         failed: Callable[[OSError], None],
     ) -> None:
-        """``freed`` is called when it is worth trying again; ``prepared`` when the next segment has
-        its room."""
+        """``freed`` is called when a retry is worthwhile; ``prepared`` when the next segment has
+        its space."""
         self._tail = tail
         self._worker = worker
         self._timers = timers
@@ -157,7 +157,7 @@ class Preallocation:
         self._freed = freed
         self._prepared = prepared
         self._failed = failed
-        #: Where what is reserved in the current segment ends, and bytes reserved for the next.
+        #: End of the reserved space in the current segment, and bytes reserved for the next.
         self.end = spare
         self.spare = spare
         self.is_full = not spare
@@ -171,12 +171,12 @@ class Preallocation:
         self.end, self.spare = self.spare, 0
 
     def reserve(self, end: int, *, spare: bool) -> None:
-        """See to it that a step is reserved behind ``end``, and, with ``spare``, for the next
+        """Ensure that a step is reserved behind ``end``, and, with ``spare``, for the next
         segment."""
         self._wanted = end
         if self._is_reserving or self._retry is not None:
             return
-        # After a full disk intake opens again with this much, which may be several steps.
+        # After a full disk, intake reopens with this much, which may be several steps.
         least = max(self._full_step, 2 * MARGIN) if self.is_full else self._full_step
         if self.end - end < least:
             self._is_reserving = True
@@ -212,7 +212,7 @@ class Preallocation:
             self.met_full(error)
 
     def met_full(self, error: OSError) -> None:
-        """The disk is full: try again each second."""
+        """The disk is full: retry each second."""
         self.is_full = True
         if not self._is_told:
             self._is_told = True
@@ -234,7 +234,7 @@ class Preallocation:
         )
 
     def retry(self) -> None:
-        """Room may have come back: try now what failed."""
+        """Space may be free again: retry now."""
         self._step = self._full_step
         if self._retry is not None:
             self._retry.cancel()
@@ -242,6 +242,5 @@ class Preallocation:
             self._freed()
 
     def close(self) -> None:
-        """Try nothing any more."""
         if self._retry is not None:
             self._retry.cancel()

@@ -1,5 +1,5 @@
-"""The segments of a journal: their names, their headers, and a walk over what lies in them. Pure;
-``docs/journal.md`` has the same in words."""
+"""The segments of a journal: names, headers, and a walk over their content. Pure; described in
+``docs/journal.md``."""
 
 from collections.abc import Iterator
 from struct import Struct
@@ -16,14 +16,14 @@ from pillion_sidecar.journal.records import (
     read_frame,
 )
 
-#: Segments have lesser numbers, so that a position has 64 bits.
+#: Segment numbers are less, so that a position fits in 64 bits.
 MAXIMUM_NUMBER = 1 << 32
-#: The layout that this program writes, and the only one that it reads.
+#: The layout version, written and read.
 VERSION = 1
 HEADER_SIZE = 64
 SEGMENT_SUFFIX = ".segment"
 DAMAGED_SUFFIX = ".damaged"
-#: Ends the name of a file that is not complete yet; such a file is nobody's.
+#: Suffix of an incomplete file, which belongs to nobody.
 PARTIAL_SUFFIX = ".tmp"
 
 #: magic, version, size of the header, number, journal id, created at; the checksum ends it.
@@ -32,12 +32,12 @@ _HEADER_BEGIN = Struct("<8sHH")
 _HEADER_MAGIC = b"PILLION\0"
 _CHECKSUM = Struct("<I")
 _NUMBER_DIGITS = 16
-#: What :func:`walk` gives as the kind of an unsound stretch.
+#: The kind of an unsound stretch in :func:`walk`.
 UNSOUND = 0
 
 
 class Header(NamedTuple):
-    """What a segment, and a file of identities, begins with."""
+    """Begins a segment or a file of identities."""
 
     number: int
     #: Random; the same in all files of a journal.
@@ -50,7 +50,7 @@ class Stretch(NamedTuple):
     """Bytes in which no sound record begins."""
 
     size: int
-    #: All of them are zero: room that was reserved and never written, where nothing follows.
+    #: All zero: reserved but never written, if nothing follows.
     zeros: bool
 
 
@@ -59,17 +59,16 @@ Step: TypeAlias = tuple[int, int, int, int, int, int]
 
 
 def segment_name(number: int) -> str:
-    """Return the file name of a segment."""
     return f"{number:0{_NUMBER_DIGITS}x}{SEGMENT_SUFFIX}"
 
 
 def damaged_name(number: int, offset: int) -> str:
-    """Return the name of the file that keeps damaged bytes of a segment."""
+    """Return the name of the quarantine file of a segment's damaged bytes."""
     return f"{number:0{_NUMBER_DIGITS}x}-{offset:08x}{DAMAGED_SUFFIX}"
 
 
 def numbered(name: str, suffix: str) -> int | None:
-    """Return the number in a file name with this suffix; None for another name."""
+    """Return the number in a file name with this suffix."""
     digits = name.removesuffix(suffix)
     if digits == name or len(digits) != _NUMBER_DIGITS or set(digits) - set("0123456789abcdef"):
         return None
@@ -88,7 +87,7 @@ def position_of(number: int, offset: int) -> int:
 
 
 def segment_of(position: int) -> tuple[int, int]:
-    """Return the number of the segment and the offset that a position stands for."""
+    """Return the segment number and the offset of a position."""
     return position >> 32, position & 0xFFFFFFFF
 
 
@@ -100,9 +99,9 @@ def encode_header(header: Header) -> bytes:
 
 
 def header_version(data: bytes) -> int | None:
-    """Return the layout's version that a file begins with; None where it has no sound header.
+    """Return the layout version of a file; None without a sound header.
 
-    Whatever else a later version changes, its header says its size, and ends in its checksum.
+    In every version the header states its size and ends in its checksum.
     """
     if len(data) < _HEADER_BEGIN.size:
         return None
@@ -114,7 +113,7 @@ def header_version(data: bytes) -> int | None:
 
 
 def read_header(data: bytes) -> Header | None:
-    """Return what a file of this version begins with; None where it has no sound header."""
+    """Return the header of this version; None if it is unsound."""
     if header_version(data) != VERSION or len(data) < HEADER_SIZE:
         return None
     _, _, _, number, journal_id, created, _ = _HEADER.unpack_from(data)
@@ -124,8 +123,7 @@ def read_header(data: bytes) -> Header | None:
 def walk(data: bytes, begin: int, end: int) -> Iterator[Step]:
     """Yield each sound record and each unsound stretch of a segment, with its offset.
 
-    The steps cover all from ``begin`` to ``end``. One plain tuple a record: a restart takes a
-    million of them.
+    The steps cover all from ``begin`` to ``end``, as plain tuples: a restart takes a million.
     """
     view = memoryview(data)
     unpack, smallest = FRAME.unpack_from, FRAME.size
@@ -161,11 +159,11 @@ def scan(
 
 
 def next_sound(data: bytes, at: int, end: int) -> int:
-    """Return where the next sound record begins behind an unsound one at ``at``; ``end`` where
-    none does."""
+    """Return where the next sound record begins after an unsound one at ``at``; ``end`` if none
+    does."""
     view = memoryview(data)
-    # Where its frame is readable, its own length is believed first: so nothing that a publisher
-    # wrote into a record is taken for one.
+    # Trust the length in a readable frame first, so that no publisher's content is mistaken for a
+    # record.
     claimed = claimed_size(data, at, end)
     if claimed is not None and read_frame(view, at + claimed, end) is not None:
         return at + claimed
@@ -182,7 +180,7 @@ def next_sound(data: bytes, at: int, end: int) -> int:
 
 
 def claimed_size(data: bytes, at: int, end: int) -> int | None:
-    """Return the length that an unsound record says it has; None where it says none that can be."""
+    """Return the stated length of an unsound record; None if it is impossible."""
     if at + FRAME.size > end:
         return None
     _, magic, _, _, size, _, _ = FRAME.unpack_from(data, at)
@@ -191,6 +189,5 @@ def claimed_size(data: bytes, at: int, end: int) -> int | None:
 
 
 def is_zero(data: bytes, begin: int, end: int) -> bool:
-    """Whether all bytes of a stretch are zero."""
-    # Counted in C, and without a copy of what may be a whole segment.
+    # Counted in C, without a copy of the segment.
     return not any(data[at : min(at + 65536, end)].strip(b"\0") for at in range(begin, end, 65536))

@@ -1,4 +1,4 @@
-"""The threads in which a journal waits for its disk, as the event loop sees them."""
+"""The threads in which a journal waits for its disk."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -7,14 +7,14 @@ from threading import Thread
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 Result = TypeVar("Result")
-#: What to do, and whom to tell how it went.
+#: The work, and the callbacks for its result and its error.
 _Job: TypeAlias = tuple[Callable[[], Any], Callable[[Any], None], Callable[[OSError], None]]
 #: A job, its result and what it raised.
 _Finished: TypeAlias = tuple[_Job, Any, Exception | None]
 
 
 class Worker(Protocol):
-    """Does one thing after the other, away from the event loop."""
+    """Runs jobs in order, away from the event loop."""
 
     def submit(
         self,
@@ -22,22 +22,20 @@ class Worker(Protocol):
         done: Callable[[Result], None],
         failed: Callable[[OSError], None],
     ) -> None:
-        """Do ``work`` after all that was submitted before; then call ``done`` or ``failed`` on the
-        event loop, in the order of submission and never from within this call."""
+        """Do ``work`` after earlier jobs; then call ``done`` or ``failed`` on the event loop, in
+        the order of submission and never from within this call."""
 
     def drain(self) -> None:
-        """Wait until nothing is left to do, what its results submit included. Blocks."""
+        """Wait until nothing is left to do, including jobs that results submit. Blocks."""
 
-    def close(self) -> None:
-        """Drain, and end."""
+    def close(self) -> None: ...
 
 
 class ThreadWorker:
-    """A worker that is a thread.
+    """A worker thread.
 
-    It has as little Python to run as can be: every step of it has to take the interpreter from the
-    event loop. An exception other than ``OSError`` is raised on the event loop, whose supervisor
-    ends the run.
+    It runs little Python, since each step takes the interpreter lock from the event loop. An
+    exception other than ``OSError`` is raised on the event loop, whose supervisor ends the run.
     """
 
     def __init__(
@@ -47,7 +45,7 @@ class ThreadWorker:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._finished: SimpleQueue[_Finished] = SimpleQueue()
         self._under_way = 0
-        # A daemon: who does not close it has crashed, and a crash at any moment is provided for.
+        # A daemon: an unclosed worker has crashed, and a crash at any moment is recoverable.
         self._thread = Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
@@ -67,12 +65,12 @@ class ThreadWorker:
                 finished.put((job, job[0](), None))
             except Exception as error:  # noqa: BLE001 - raised again on the event loop
                 finished.put((job, None, error))
-            # Without an event loop any more, a drain tells it.
+            # Without an event loop, a drain reports it.
             with suppress(RuntimeError):
                 wake(self._tell)
 
     def _tell(self, *, waits: bool = False) -> None:
-        # A drain may have told it before.
+        # A drain may have reported it.
         if not waits and self._finished.empty():
             return
         (_, done, failed), result, error = self._finished.get()
