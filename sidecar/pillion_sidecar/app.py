@@ -1,7 +1,5 @@
-"""The deliverer, whole: builds its parts, runs them, drains, stops.
-
-It constructs every part and hands it to those that need it; no part looks another one up.
-"""
+"""Builds, runs, drains and stops a deliverer. Parts receive each other here; none looks another one
+up."""
 
 import asyncio
 import logging
@@ -72,21 +70,20 @@ from pillion_sidecar.telemetry.server import telemetry_app
 
 logger = logging.getLogger("pillion.deliverer")
 
-#: Bytes of a request's head at the telemetry listener, which anybody on the network reaches.
+#: Bytes of a request's head at the telemetry listener, which is open to the network.
 TELEMETRY_HEAD_BYTES = 8 * 1024
-#: What publishers are told at the end.
+#: The reason for publishers at shutdown.
 SHUTTING_DOWN = "the deliverer is shutting down"
 
 
 class StartFailed(Exception):
-    """The deliverer cannot start; the text says all that is wrong."""
+    """The deliverer cannot start; the text lists all errors."""
 
 
 class Deliverer:
-    """One running deliverer.
+    """One deliverer, on the event loop that creates it.
 
-    Made on the event loop that it runs on. ``clock`` and ``timers`` stand for the machine's own
-    where a test moves time by hand.
+    Tests pass ``clock`` and ``timers`` to control time.
     """
 
     def __init__(
@@ -98,14 +95,14 @@ class Deliverer:
         log_records_dropped: Callable[[], int] = int,
         loading: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """``loading`` stands around each load, in the thread that loads."""
+        """``loading`` wraps each load, in its thread."""
         self._settings = settings
         self._schema = load_schema()
         self._clock = clock or SystemClock()
         self._loop_timers = LoopTimers(loop=asyncio.get_running_loop())
         self._timers = timers or self._loop_timers
         self._configuration: Configuration | None = None
-        #: Why the edits of filters are not taken over, by name, when the last revision was.
+        #: Why edits of filters were rejected in the last revision, by name.
         self._revisions = Revisions(
             settings,
             schema=self._schema,
@@ -137,11 +134,11 @@ class Deliverer:
         self._make_callbacks()
         self._make_parts()
         self._listeners = Listeners()
-        #: How many indications it left behind at its end; None before that.
+        #: Number of indications left at the end; None before.
         self.left: int | None = None
-        #: The same by destination, the most first.
+        #: By destination, most first.
         self.left_at: dict[str, int] = {}
-        #: Where intake, telemetry and administration listen, once ``started`` is set.
+        #: Listener addresses, once ``started`` is set.
         self.intake_url = ""
         self.telemetry_url = ""
         self.administration_url = ""
@@ -169,7 +166,7 @@ class Deliverer:
         )
 
     def _make_parts(self) -> None:
-        """Make what stands behind intake; the first revision configures it."""
+        """Build what is behind intake; the first revision configures it."""
         self._handlers: HandlerRegistry | None = None
         defaults = IndicationService()
         self._memory = DuplicateMemory(
@@ -186,7 +183,7 @@ class Deliverer:
             discards=self._discards,
             observer=self._metrics,
         )
-        # What the first revision is to take over.
+        # For the first revision.
         self._recovered: tuple[DiskJournal, Recovered] | None = None
         self.delivery = DeliveryService(
             clock=self._clock,
@@ -232,9 +229,8 @@ class Deliverer:
     async def run(self, stop: asyncio.Event) -> None:
         """Run until ``stop`` is set; then close intake, drain, and end.
 
-        Raises:
-            StartFailed: the first configuration is wrong, or an address is taken.
-            ExceptionGroup: a background task or a callback failed, so the deliverer stopped.
+        Raises: StartFailed: the first configuration is wrong, or an address is taken.
+        ExceptionGroup: a background task or a callback failed, so the deliverer stopped.
         """
         with LoopSupervisor(asyncio.get_running_loop()) as supervisor:
             try:
@@ -253,7 +249,7 @@ class Deliverer:
                 raise StartFailed(str(error)) from error
             finally:
                 await self._close()
-            # A disk may fail with the last that it is given.
+            # The last write may fail.
             supervisor.check()
 
     async def _load_first(self) -> None:
@@ -266,17 +262,16 @@ class Deliverer:
             self._refusals.note(error)
 
     async def _take_up(self, configuration: Configuration) -> None:
-        """Take over a revision; before the first one, open the journal that it asks for.
+        """Activate a revision; before the first one, open its journal.
 
-        Raises:
-            StartFailed: the journal cannot be opened.
-            ConfigurationError, TooManyDestinations: the revision cannot be taken over.
+        Raises: StartFailed: the journal cannot be opened. ConfigurationError, TooManyDestinations:
+        the revision is rejected.
         """
         if not self._folder.opened:
             service = configuration.service
             durability = wanted_durability(service, folder=self._settings.journal)
             window = duplicate_window(configuration, durability)
-            # The identities of the runs before are restored while it is opened.
+            # Before the journal is opened, which restores identities.
             self._configure_memory(service, window)
             try:
                 self._recovered = await self._folder.open(service, identity_seconds=window)
@@ -286,7 +281,8 @@ class Deliverer:
             self.delivery.open(*(self._recovered or in_memory))
         self.apply(configuration)
         if configuration.kept_filters:
-            # A part of what came is refused, as the metric and its alert say of the whole.
+            # Part of the revision is rejected, which the metric and its alert report like the
+            # whole.
             self._metrics.configuration_refused()
         on_disk = self._folder.durability is not Durability.MEMORY
         await asyncio.to_thread(self._revisions.keep, configuration, on_disk=on_disk)
@@ -303,7 +299,6 @@ class Deliverer:
         )
 
     def _applications(self) -> dict[str, web.Application]:
-        """What each listener serves, by the listener's name."""
         # A web page has no token.
         tokens, host = self._access.tokens, self._settings.intake.host
         origins = OriginPolicy(host) if tokens is None else None
@@ -350,7 +345,7 @@ class Deliverer:
                 option="--administration",
                 acceptor=self._plain("administration", self._shares.administration),
             )
-        # A gateway's certificate and keys that are there already count for whoever comes first.
+        # An existing certificate and keys apply to the first client.
         await self._access.look()
         self.intake_url = await self._listeners.serve(
             applications["intake"],
@@ -372,7 +367,7 @@ class Deliverer:
         )
 
     def _plain(self, name: str, connections: int, *, head: int = HEAD_BYTES) -> ConnectionAcceptor:
-        """Make the acceptor of a listener that asks for no tokens."""
+        """Make the acceptor of a listener without tokens."""
         return ConnectionAcceptor(
             clock=self._clock,
             timers=self._timers,
@@ -416,7 +411,7 @@ class Deliverer:
 
     def _close_intake(self) -> None:
         self._gate.close(SHUTTING_DOWN)
-        # Bodies that are still being read are answered with what was accepted of them until now.
+        # Bodies being read are answered with what was accepted so far.
         self._context.closing = SHUTTING_DOWN
 
     async def _close(self) -> None:
@@ -424,7 +419,7 @@ class Deliverer:
         try:
             self.delivery.close()
         finally:
-            # After delivery: those who wait for a receipt are answered by its last settlements.
+            # After delivery: the last settlements answer those who wait for a receipt.
             await self._listeners.close()
             self._callbacks.close()
             self._unreached.close()
@@ -438,10 +433,8 @@ class Deliverer:
     # ------------------------------------------------------------------ configuration
 
     def apply(self, configuration: Configuration) -> None:
-        """Take over a revision of the configuration.
-
-        Raises TooManyDestinations, and changes nothing, where it has too many.
-        """
+        """Activate a revision. Raises TooManyDestinations, and changes nothing, if it has too
+        many."""
         service = configuration.service
         durability = self._folder.durability
         self._folder.warn_of_change(service)
@@ -470,14 +463,13 @@ class Deliverer:
         )
 
     def _resume_earlier_run(self) -> None:
-        """Once, with the first revision: now that it is known where everything goes."""
+        """Once, with the first revision, when all destinations are known."""
         found, self._recovered = self._recovered, None
         if found is None:
             return
         journal, recovered = found
         restore_groups(self._groups, recovered, offset=journal.offset)
-        # The first segment says what the queues and the groups are by now; what follows from it is
-        # written behind that.
+        # The first segment has the state of queues and groups; later records follow it.
         journal.attach(
             self.delivery.journal_listener(
                 groups=self._groups.snapshot,
@@ -518,7 +510,7 @@ class Deliverer:
                 await self._take_over(change)
 
     async def _take_over(self, configuration: Configuration) -> None:
-        # What is in force already is said again only where something else was refused meanwhile.
+        # A revision in force is announced again only after another was rejected.
         current = None if self._refusals.last else self._configuration
         said = configuration.revision, configuration.kept_filters
         if current is not None and said == (current.revision, current.kept_filters):

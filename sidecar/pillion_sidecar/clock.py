@@ -1,6 +1,6 @@
-"""Time, as a dependency: the clock and the one heap of timers that the deliverer runs on.
+"""Time as a dependency: the clock and the one heap of timers.
 
-Nothing else in the deliverer reads the time or waits for it, so a test moves time by hand
+No other code of the deliverer reads the time or waits for it, so that tests control it
 (:mod:`pillion_sidecar.testing`).
 """
 
@@ -14,24 +14,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-#: Timers fired before the event loop gets its turn: a thousand time-outs at one moment must not
-#: hold up those who have nothing to do with them.
+#: Timers fired per turn of the event loop: a thousand simultaneous time-outs must not block the
+#: rest.
 TIMERS_PER_TURN = 2
 
 
 class Clock(Protocol):
-    """What the time is."""
-
     def monotonic(self) -> float:
-        """Seconds on a clock that never goes back; only differences mean anything."""
+        """Seconds; never goes back, and only differences have a meaning."""
 
     def time(self) -> float:
         """Seconds since the epoch (UTC)."""
 
 
 class SystemClock:
-    """The machine's own clock."""
-
     # The functions themselves: the clock is read for every line and every attempt.
     monotonic = staticmethod(time.monotonic)
     time = staticmethod(time.time)
@@ -42,26 +38,24 @@ class Timer:
     """A call that is due once. Cancelling is idempotent and costs O(1)."""
 
     due: float
-    #: None once it has been cancelled or made.
+    #: None after the call or the cancellation.
     callback: Callable[[], None] | None
 
     @property
     def cancelled(self) -> bool:
-        """Whether the call has been cancelled or made."""
         return self.callback is None
 
     def cancel(self) -> None:
-        """Make sure that the call is not made."""
         self.callback = None
 
 
 class Timers:
-    """One heap of timers (S0.17: one simple timed-event scheduler). A subclass moves it.
+    """One heap of timers (S0.17: one simple timed-event scheduler). A subclass fires them.
 
-    Cancelled timers are dropped when they surface, and swept when they are more than half.
+    Cancelled timers are dropped at the top of the heap, and removed when they are more than half.
     """
 
-    #: When a subclass wakes the timers next; it is told of one that is due before.
+    #: The next wake-up of a subclass, which is notified of earlier timers.
     _wakes_at = -math.inf
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -71,7 +65,7 @@ class Timers:
         self._sweep_at = 64
 
     def call_at(self, due: float, callback: Callable[[], None]) -> Timer:
-        """Call back once the clock's ``monotonic()`` has reached ``due``."""
+        """Call back once ``monotonic()`` has reached ``due``."""
         timer = Timer(due, callback)
         if len(self._heap) >= self._sweep_at:
             self._sweep()
@@ -81,11 +75,10 @@ class Timers:
         return timer
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
-        """Call back after ``delay`` seconds."""
         return self.call_at(self._clock() + delay, callback)
 
     def next_due(self) -> float | None:
-        """Return when the earliest live timer is due; None without one."""
+        """Return when the earliest live timer is due."""
         heap = self._heap
         while heap and heap[0][2].callback is None:
             heapq.heappop(heap)
@@ -95,8 +88,10 @@ class Timers:
         raise NotImplementedError
 
     def _fire(self, now: float, *, limit: int = sys.maxsize) -> None:
-        """Make the calls that are due at ``now``, earliest first, ``limit`` at most. What they
-        arm is left for the next time. Cancelled timers before the first that is left are dropped.
+        """Make the calls due at ``now``, earliest first, ``limit`` at most; timers that they set
+        wait.
+
+        Drops cancelled timers up to the first live one.
         """
         heap, timers = self._heap, list[Timer]()
         while heap and (heap[0][2].callback is None or (heap[0][0] <= now and len(timers) < limit)):
@@ -110,14 +105,14 @@ class Timers:
                 callback()
 
     def _sweep(self) -> None:
-        # In place: a call that is being made may arm so many.
+        # In place: a running call may set many timers.
         self._heap[:] = [entry for entry in self._heap if entry[2].callback is not None]
         heapq.heapify(self._heap)
         self._sweep_at = max(64, 2 * len(self._heap))
 
 
 class LoopTimers(Timers):
-    """Timers on an event loop: whatever their number, the loop holds one handle."""
+    """Timers on an event loop, which holds one handle for all."""
 
     def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop.time)
@@ -126,7 +121,6 @@ class LoopTimers(Timers):
         self._wakes_at = math.inf
 
     def close(self) -> None:
-        """Make no further call."""
         if self._armed is not None:
             self._armed.cancel()
         self._heap.clear()
@@ -141,7 +135,7 @@ class LoopTimers(Timers):
         # Armed once, below, whatever the calls add.
         self._armed, self._wakes_at = None, -math.inf
         try:
-            # The loop's resolution lets a handle run a little early; what is due within it is due.
+            # The loop may run a handle early, by its resolution.
             self._fire(self._clock() + 0.0005, limit=TIMERS_PER_TURN)
         finally:
             self._wakes_at = math.inf

@@ -1,5 +1,5 @@
-"""Connections to HTTP servers of aiohttp. Of what they receive that is not HTTP nothing stays in
-memory, and nothing is quoted in the log."""
+"""Connections to aiohttp's servers. Input that is not HTTP neither stays in memory nor appears in
+the log."""
 
 import asyncio
 import logging
@@ -13,12 +13,12 @@ from typing import Any
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError
 
-#: What aiohttp's parser says of a request line whose method it does not know.
+#: aiohttp's error for a request line with an unknown method.
 _OTHER_METHOD = re.compile(r"b'[A-Za-z][A-Za-z-]* \S+ HTTP/1\.[01]")
 
 
 class Connection(asyncio.BaseProtocol):
-    """The protocol between a transport and the handler of its requests, which receives the data
+    """The protocol between a transport and its request handler, which receives the data
     directly."""
 
     __slots__ = (
@@ -56,13 +56,13 @@ class Connection(asyncio.BaseProtocol):
 
 
 def handlers(server: web.Server) -> Callable[[], web.RequestHandler]:
-    """Return what makes the handler of a connection's requests."""
+    """Return a factory of request handlers."""
     return partial(_Handler, server, loop=asyncio.get_running_loop(), **server._kwargs)
 
 
 class _Handler(web.RequestHandler):
-    """Answers 501 to a method that the parser does not know, such as M-POST: an exporter that
-    begins with M-POST goes on with POST after 501 or 510 alone (RFC 2774 5.1)."""
+    """Answers 501 to methods unknown to the parser, such as M-POST: an exporter falls back to POST
+    after 501 or 510 only (RFC 2774 5.1)."""
 
     __slots__ = ()
 
@@ -80,10 +80,10 @@ class _Handler(web.RequestHandler):
 
 @contextmanager
 def ended_with_client(request: web.BaseRequest) -> Iterator[None]:
-    """Cancel the current task, inside the context, once the client of a request is gone.
+    """Cancel the current task, inside the context, when the client disconnects.
 
-    For waits alone. aiohttp's ``handler_cancellation`` would end a handler anywhere, also between
-    accepting a line and noting who follows it.
+    For waits only: aiohttp's ``handler_cancellation`` could end a handler between accepting a line
+    and noting its tracker.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -101,18 +101,17 @@ def ended_with_client(request: web.BaseRequest) -> Iterator[None]:
 
 
 class HTTPLog(logging.LoggerAdapter[logging.Logger]):
-    """Logs of a request that is not HTTP only that there was one: the error's text quotes the
-    request, which may hold a token."""
+    """Logs only the fact of a request that is not HTTP: the error's text quotes it, perhaps with a
+    token."""
 
     def log(self, level: int, msg: Any, *args: Any, **kwargs: Any) -> None:
-        """See ``LoggerAdapter``. Called whether or not anything is logged at a level."""
+        """Also called below the level."""
         error = kwargs.get("exc_info")
         if isinstance(error, HttpProcessingError):
             _forget_frames(error)
         super().log(level, msg, *args, **kwargs)
 
     def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
-        """See ``LoggerAdapter``."""
         error = kwargs.get("exc_info")
         if isinstance(error, HttpProcessingError):
             kwargs = {**kwargs, "exc_info": None}
@@ -121,16 +120,15 @@ class HTTPLog(logging.LoggerAdapter[logging.Logger]):
 
 
 def _forget_unread(unread: deque[Any]) -> None:
-    """Clear aiohttp's queue of what came behind a request that was never finished, errors among
-    it: nothing else does."""
+    """Clear aiohttp's queue of data and errors behind an unfinished request; nothing else does."""
     for message, _ in unread:
         _forget_frames(getattr(message, "exc", None))
     unread.clear()
 
 
 def _forget_frames(error: BaseException | None) -> None:
-    """Drop the frames of an error. They refer to it, and to up to a megabyte that was received,
-    which would stay until a full garbage collection."""
+    """Drop the frames of an error, which refer to it and to up to a megabyte of input until a full
+    garbage collection."""
     while error is not None:
         error.__traceback__ = None
         error = error.__context__

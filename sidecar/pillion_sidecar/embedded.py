@@ -25,11 +25,11 @@ from pillion_sidecar.supervision import PartFailed, first
 
 
 class DelivererRunning(Exception):
-    """There is a deliverer already: one at a time in a process."""
+    """A deliverer is running already: one at a time in a process."""
 
 
 class DelivererFailed(Exception):
-    """The deliverer has ended by itself, since a part of it failed. The cause is that failure."""
+    """The deliverer has ended because a part of it failed, which is the cause."""
 
 
 class EmbeddedDeliverer:
@@ -40,8 +40,7 @@ class EmbeddedDeliverer:
     its queues.
     """
 
-    #: Held by the one deliverer that a process may have: two would publish the metrics and logs of
-    #: one process as those of one deliverer, and queue for one interpreter.
+    #: One per process: two would mix their metrics and logs, and compete for one interpreter.
     _only: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, settings: Settings) -> None:
@@ -52,7 +51,7 @@ class EmbeddedDeliverer:
         self._told: Future[None] = Future()
         #: Done when it has ended.
         self._ended: Future[None] | None = None
-        #: Where publishers find it, and where its metrics and queues are, once it was started.
+        #: Addresses for publishers, and of metrics and queues, once started.
         self.intake_url = ""
         self.telemetry_url = ""
         self.administration_url = ""
@@ -90,7 +89,7 @@ class EmbeddedDeliverer:
             self._ended = threads.submit(self._work)
             # Now the thread releases it.
             undo.pop_all()
-            # Whoever loses patience, as by Ctrl-C, would have nothing that he could stop.
+            # A caller interrupted here, as by Ctrl-C, could not stop it.
             undo.callback(self._tell)
             threads.shutdown(wait=False)
             wait((self._listens, self._ended), return_when=FIRST_COMPLETED)
@@ -113,7 +112,7 @@ class EmbeddedDeliverer:
 
     @property
     def failed(self) -> BaseException | None:
-        """Why it has ended by itself; None while it runs, and where it was stopped."""
+        """Why it has ended by itself; None while it runs, and after a stop."""
         return self._ended.exception() if self._ended is not None and self._ended.done() else None
 
     def _tell(self) -> None:
@@ -141,7 +140,7 @@ class EmbeddedDeliverer:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
         def tell(_told: "Future[None]") -> None:
-            # The loop is closed where the deliverer has ended by itself.
+            # The loop is closed if the deliverer has ended by itself.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(stop.set)
 

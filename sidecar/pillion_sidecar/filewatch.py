@@ -1,5 +1,4 @@
-"""Files that are read anew when they change, as whoever mounts them may change them: what was good
-before stays until something good comes."""
+"""Files that are read again when they change; good content stays in force until better comes."""
 
 import asyncio
 import errno
@@ -8,25 +7,25 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-#: Device, inode, time of change (ns) and size of a file, behind any links, so that the swap of
-#: ``..data`` by which Kubernetes updates a volume shows.
+#: Device, inode, time of change (ns) and size of a file, links resolved, so that Kubernetes' swap
+#: of ``..data`` is visible.
 Look: TypeAlias = tuple[int, int, int, int]
 
-#: The system's error numbers that say nothing of a file: it is short of descriptors or memory.
+#: Error numbers of a shortage of descriptors or memory, which say nothing of a file.
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 def look_at(path: str | Path) -> Look:
-    """Look at a file. Raises OSError where it cannot be seen just now."""
+    """Raises OSError if it cannot be seen now."""
     status = os.stat(path)
     return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
-#: Seconds between two looks at the files.
+#: Seconds between two checks.
 LOOK_SECONDS = 1.0
 
 Content = TypeVar("Content")
-#: A look at each file; None for one that is not there.
+#: Status of each file; None for a missing one.
 Seen = tuple[Look | None, ...]
 
 
@@ -35,19 +34,18 @@ class _Cancellable(Protocol):
 
 
 class Timers(Protocol):
-    """The part of ``pillion_sidecar.clock.Timers`` that is needed here: the configuration is loaded
-    without the rest of the deliverer."""
+    """The needed part of ``pillion_sidecar.clock.Timers``: the configuration can be loaded without
+    the deliverer."""
 
-    def call_later(self, delay: float, callback: Callable[[], None]) -> _Cancellable:
-        """Call back after ``delay`` seconds."""
+    def call_later(self, delay: float, callback: Callable[[], None]) -> _Cancellable: ...
 
 
 class Unusable(Exception):
-    """Files cannot be used; the text names the file and says why."""
+    """A file cannot be used; the text has its name and the reason."""
 
 
 class Following(Generic[Content]):
-    """Reads files when they have changed. One look at a time."""
+    """Reads files when they have changed. One check at a time."""
 
     def __init__(
         self,
@@ -57,8 +55,8 @@ class Following(Generic[Content]):
         changed: Callable[[Content], None],
         refused: Callable[[Unusable], None],
     ) -> None:
-        """``read`` is called in a thread and raises Unusable; the other two are told on the event
-        loop, once for each change."""
+        """``read`` runs in a thread and raises Unusable; the others run on the event loop, once for
+        each change."""
         self._files = files
         self._read = read
         self._changed = changed
@@ -66,7 +64,7 @@ class Following(Generic[Content]):
         self._seen: Seen | None = None
 
     async def look(self) -> None:
-        """Look at the files once, and read them if they have changed."""
+        """Check the files once, and read them if they have changed."""
         outcome = await asyncio.to_thread(self._look)
         if isinstance(outcome, Unusable):
             self._refused(outcome)
@@ -82,7 +80,7 @@ class Following(Generic[Content]):
             outcome = self._read()
         except Unusable as error:
             outcome = error
-        # A swap while they were read may have mixed two contents: believe the next look.
+        # A swap during the read may have mixed two contents: check again later.
         if self._status() != seen:
             return None
         self._seen = seen
@@ -93,7 +91,7 @@ class Following(Generic[Content]):
 
 
 async def look_again(followed: Sequence[Following[Any]], *, timers: Timers) -> None:
-    """Look at files from time to time, for ever."""
+    """Check files periodically, for ever."""
     while followed:
         await pause(timers, LOOK_SECONDS)
         for following in followed:
@@ -101,7 +99,6 @@ async def look_again(followed: Sequence[Following[Any]], *, timers: Timers) -> N
 
 
 async def pause(timers: Timers, seconds: float) -> None:
-    """Wait for the next look."""
     woken = asyncio.Event()
     timer = timers.call_later(seconds, woken.set)
     try:
@@ -111,8 +108,7 @@ async def pause(timers: Timers, seconds: float) -> None:
 
 
 class FollowedFile:
-    """Gives the content of one file, read again where it looks changed. It blocks, so it is called
-    in a thread."""
+    """The content of one file, read again after a change. Blocks: call it in a thread."""
 
     def __init__(self, path: Path, *, maximum: int = 1024 * 1024) -> None:
         """``maximum``: bytes."""
@@ -122,7 +118,7 @@ class FollowedFile:
         self._content = b""
 
     def read(self) -> bytes:
-        """Return the content as it is now. Raises :class:`Unusable`."""
+        """Raises :class:`Unusable`."""
         seen = _status(self._path)
         if seen is None or seen != self._seen:
             self._seen = None
@@ -131,12 +127,12 @@ class FollowedFile:
         return self._content
 
     def forget(self) -> None:
-        """Read it again the next time, whether it looks changed or not."""
+        """Read again next time, changed or not."""
         self._seen = None
 
 
 def read_bounded(path: Path, *, maximum: int) -> bytes:
-    """Return a file's content. Raises Unusable where it cannot be read, or is too long."""
+    """Raises Unusable if the file is unreadable or too long."""
     try:
         with path.open("rb") as file:
             content = file.read(maximum + 1)

@@ -1,5 +1,5 @@
-"""Access to a gateway, where the settings ask for it: who may connect, and the certificate that
-it shows. A sidecar has neither, and loads nothing of what they need."""
+"""Access to a gateway: tokens and serving certificate. A sidecar has neither, and imports nothing
+for them."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +24,6 @@ logger = logging.getLogger("pillion.door")
 
 
 class GatewayAccess:
-    """The token middleware and the certificate, whose files are read anew when they change."""
-
     def __init__(
         self,
         settings: Settings,
@@ -42,7 +40,7 @@ class GatewayAccess:
         self._followed: list[Following[Any]] = []
         #: None: no token is required.
         self.tokens: TokenMiddleware | None = None
-        #: Of intake's connections; None: a plain one will do.
+        #: For intake; None: a plain one is used.
         self.acceptor: ConnectionAcceptor | None = None
         keys, files = settings.token_keys, settings.intake_tls
         self._tls = None if files is None else self._encrypt(files)
@@ -60,7 +58,6 @@ class GatewayAccess:
 
     @property
     def readiness(self) -> Mapping[str, Callable[[], str | None]]:
-        """The checks of the readiness probe."""
         checks: dict[str, Callable[[], str | None]] = {}
         if self.tokens is not None:
             checks["token-keys"] = self._keys_problem
@@ -69,12 +66,12 @@ class GatewayAccess:
         return checks
 
     async def look(self) -> None:
-        """Read the files that are there."""
+        """Read existing files."""
         for followed in self._followed:
             await followed.look()
 
     async def follow(self) -> None:
-        """Read the files again when they change, for ever; return at once without any."""
+        """Read changed files again, for ever; return immediately without any."""
         await look_again(self._followed, timers=self._timers)
 
     # ------------------------------------------------------------------ tokens
@@ -87,7 +84,7 @@ class GatewayAccess:
         clock: Clock,
         publishers: Callable[[], Sequence[AllowedPublisher]],
     ) -> None:
-        # Imported here, since it takes 40 ms and 12 MB, which a sidecar does not need.
+        # Imported here: it takes 40 ms and 12 MB, which a sidecar does not need.
         from pillion_sidecar.auth.token_middleware import TokenMiddleware
         from pillion_sidecar.auth.tokens import read_keys
 

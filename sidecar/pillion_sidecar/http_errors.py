@@ -1,4 +1,4 @@
-"""Requests that are refused, and the answer: JSON with a ``reason``."""
+"""Refused requests, answered with JSON that has a ``reason``."""
 
 import ipaddress
 import math
@@ -17,7 +17,6 @@ _SAME_SITE = ("none", "same-origin")
 
 
 def refuse(status: int, reason: str, **more: Any) -> web.Response:
-    """Answer a request of which nothing was done."""
     return web.json_response({"reason": reason, **more}, status=status)
 
 
@@ -29,7 +28,7 @@ def unavailable(reason: str, *, retry_after: float) -> web.Response:
 
 
 def set_retry_after(response: web.StreamResponse, seconds: float) -> None:
-    """Ask the client to wait, in whole seconds, at least one."""
+    """In whole seconds, at least one."""
     response.headers["Retry-After"] = str(max(1, math.ceil(seconds)))
 
 
@@ -37,12 +36,12 @@ def set_retry_after(response: web.StreamResponse, seconds: float) -> None:
 
 
 class ParameterError(Exception):
-    """A parameter or header is wrong; the text says which, and the remedy. Answered 400."""
+    """A parameter or header is wrong; the text names it and the remedy. Answered 400."""
 
 
 def check_names(query: Mapping[str, str], known: Collection[str]) -> None:
-    """Raise :class:`ParameterError` for a query parameter that is unknown, or is repeated: a
-    repeated name is a further item of ``query``."""
+    """Raise :class:`ParameterError` for an unknown or repeated parameter (a repeated one is a
+    further item of ``query``)."""
     names = set(query)
     if len(names) == len(query) and names.issubset(known):
         return
@@ -68,11 +67,10 @@ def suggest(text: str, known: Collection[str]) -> str:
 
 
 class OriginPolicy:
-    """Refuses the requests of foreign web pages, at one listener that asks for no token.
+    """Refuses requests of foreign web pages at a listener without tokens.
 
-    A browser on the machine of a deliverer reaches its loopback listener: by a form of any page, or
-    by a name that its owner points at loopback (DNS rebinding). The browser tells this in
-    ``Origin``, ``Sec-Fetch-Site`` and ``Host``.
+    A browser on the deliverer's machine reaches its loopback listener from any page's form, or by
+    DNS rebinding; ``Origin``, ``Sec-Fetch-Site`` and ``Host`` show this.
     """
 
     def __init__(self, host: str) -> None:
@@ -81,10 +79,8 @@ class OriginPolicy:
         self._is_loopback = _is_loopback(self._own)
 
     def refuse_page(self, request: web.BaseRequest) -> web.Response | None:
-        """Answer 403 to the request of a page of another origin.
-
-        Enough for requests that a browser sends with ``Origin``: all but GET and HEAD.
-        """
+        """Answer 403 to a page of another origin. Sufficient for methods with ``Origin``: all but
+        GET and HEAD."""
         site = request.headers.get("Sec-Fetch-Site")
         if site is not None and site not in _SAME_SITE:
             return refuse(403, f"Sec-Fetch-Site: {site[:40]!r}; a web page may not ask for this")
@@ -96,7 +92,7 @@ class OriginPolicy:
         )
 
     def refuse(self, request: web.BaseRequest) -> web.Response | None:
-        """Answer 403 as :meth:`refuse_page`, and to a Host that may be a name pointed here."""
+        """Like :meth:`refuse_page`, and answer 403 to a Host that may be rebound."""
         host = request.headers.get("Host")
         if host and not self._is_own(_name_of(host)):
             return refuse(
@@ -114,8 +110,8 @@ class OriginPolicy:
     def _is_own(self, name: str) -> bool:
         if name == self._own or _is_loopback(name):
             return True
-        # Bound elsewhere on purpose: names of its network have no dot, and a name that somebody
-        # points here has one. An address cannot be pointed anywhere.
+        # Not on loopback: names of its network have no dot, unlike a rebound name. An address
+        # cannot be rebound.
         return not self._is_loopback and bool(name) and (_is_address(name) or "." not in name)
 
 
@@ -148,9 +144,9 @@ def _is_loopback(name: str) -> bool:
 
 
 def answer_the_rest(listeners: Mapping[str, web.Application]) -> None:
-    """Have each listener's application, by the listener's name, answer 404 and 405 with a reason.
+    """Answer 404 and 405 with a reason, in each application, by listener's name.
 
-    A last route, and no middleware: a request that is served costs nothing more. Call it once all
+    A last route instead of a middleware, which would cost served requests time. Call it after all
     other routes are added.
     """
     served = {name: _Served(app) for name, app in listeners.items()}
@@ -159,8 +155,6 @@ def answer_the_rest(listeners: Mapping[str, web.Application]) -> None:
 
 
 class _Served:
-    """The paths of an application, with their methods."""
-
     def __init__(self, app: web.Application) -> None:
         self._methods = {
             resource: sorted({route.method for route in resource})

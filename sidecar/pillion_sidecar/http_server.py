@@ -1,4 +1,4 @@
-"""The listeners of a deliverer."""
+"""The HTTP listeners of a deliverer."""
 
 import asyncio
 import errno
@@ -18,20 +18,18 @@ from pillion_sidecar.telemetry.gateway import ListenerConnections
 KEEPALIVE_SECONDS = 75.0
 #: Seconds for answers under way at shutdown.
 ANSWER_SECONDS = 2.0
-#: Seconds for the rest of a request that was answered before its end.
+#: Seconds for the rest of a request that was answered early.
 LINGERING_SECONDS = 5.0
-#: Headers of a request, of 8,190 bytes at most: they are held before anything says who sends them.
+#: Headers of a request, of 8,190 bytes at most, held before authentication.
 MAXIMUM_HEADERS = 48
-#: Connections of a listener by default.
 CONNECTIONS = 256
-#: Connections that wait to be accepted.
 BACKLOG = 128
 
 logger = logging.getLogger("pillion.http")
 
 
 class AddressTaken(Exception):
-    """An address cannot be listened on; the text names it and says why."""
+    """An address cannot be listened on; the text has the address and the reason."""
 
 
 class Listeners:
@@ -49,10 +47,10 @@ class Listeners:
         option: str | None = None,
         acceptor: ConnectionAcceptor | None = None,
     ) -> str:
-        """Listen; return the URL. ``option`` is the one of the command line that sets the address.
-        Default acceptor: a plain one of ``CONNECTIONS``.
+        """Listen; return the URL. Raises AddressTaken.
 
-        Raises AddressTaken.
+        ``option`` is the command-line option of the address. Default acceptor: a plain one of
+        ``CONNECTIONS``.
         """
         runner = web.AppRunner(
             app,
@@ -81,8 +79,7 @@ class Listeners:
         return f"{'http' if acceptor.tls is None else 'https'}://{Address(host, port)}"
 
     async def close(self) -> None:
-        """Stop listening, and answer the requests under way."""
-        # Before the runners: from here on no connection is evicted.
+        # Before the runners: no connection is evicted any more.
         for acceptor in self._acceptors:
             await acceptor.close()
         for runner in self._runners:
@@ -101,11 +98,11 @@ def _plain_acceptor() -> ConnectionAcceptor:
 
 
 async def _bind(address: Address) -> list[socket.socket]:
-    """Return sockets that listen at each address of a host. Raises OSError."""
+    """Return listening sockets for each address of a host. Raises OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(
         address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
-    # A file of hosts may name one twice, and one of a family that this system does not have.
+    # A hosts file may repeat an address, or name one of an unsupported family.
     places = {(family, where[:2]): None for family, _, _, _, where in found}
     sockets: list[socket.socket] = []
     unknown: OSError | None = None

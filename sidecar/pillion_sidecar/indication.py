@@ -28,7 +28,7 @@ class DiscardReason(StrEnum):
     #: A member of an ordered group whose predecessors never came (S1.6), or were discarded at its
     #: destination (S1.5).
     OUT_OF_ORDER = "out-of-order"
-    #: The journal cannot read it any more.
+    #: The journal cannot read it.
     DAMAGED = "damaged"
 
 
@@ -44,8 +44,8 @@ class Unreached(StrEnum):
 
 
 class Tracker(Protocol):
-    """Someone who wants to know what becomes of an indication: a receipt, a publisher's flush,
-    the memory of identifiers."""
+    """Follows what becomes of an indication: a receipt, a publisher's flush, the memory of
+    identifiers."""
 
     def settled(
         self, indication: "Indication", destination: str, discarded: DiscardReason | None
@@ -76,8 +76,8 @@ class Relayed(msgspec.Struct, frozen=True, gc=False):
 
     #: ``Clock.monotonic()`` when it came.
     at: float
-    #: The end of the memory of its identity, in seconds since the epoch: neither before its
-    #: ``expires``, nor before the window is over since it came, for it may be sent again.
+    #: End of the memory of its identity, in seconds since the epoch: not before its ``expires``,
+    #: nor before the window since its arrival, since it may be sent again.
     remembered_until: float
 
 
@@ -101,8 +101,8 @@ class Indication(msgspec.Struct, kw_only=True, eq=False, gc=False):
     group: str | None = None
     #: Its place in that group (S1); None where the publisher gave no ``sequence``.
     member: GroupMember | None = None
-    #: Tells the group from all others of this journal, of its name too; 0 for what is no member,
-    #: and in journals of the first release.
+    #: Identifies the group in this journal, for all its names; 0 for no member, and in journals of
+    #: the first release.
     group_run: int = 0
     #: ``expires`` in seconds since the epoch; gates acceptance, and bounds the memory of it (S1.3).
     expires: float | None = None
@@ -113,11 +113,11 @@ class Indication(msgspec.Struct, kw_only=True, eq=False, gc=False):
     trackers: tuple[Tracker, ...] = ()
     #: Targets that are neither delivered nor discarded.
     unsettled: int = 0
-    #: What handlers keep after the first rendering, by handler; dropped with the indication.
+    #: Cached first rendering, by handler.
     rendered: dict[str, object] | None = None
-    #: The journal sequence: greater than that of everything accepted before. 0 before it is known.
+    #: The journal sequence, ascending; 0 before it is known.
     id: int = 0
-    #: Where the journal has it, and how many bytes it takes there; -1 and 0 where it does not.
+    #: Position and bytes in the journal; -1 and 0 outside.
     position: int = -1
     size: int = 0
     #: None where its publisher gave it to this deliverer.
@@ -131,11 +131,10 @@ class Target:
     subscription: str
     filter_name: str
     destination: str
-    #: What makes two indications repeats of each other, where the subscription has a
-    #: RepeatNotificationPolicy.
+    #: Equal for repeats, if the subscription has a RepeatNotificationPolicy.
     event: Hashable = None
-    #: Whether a gateway gets it for that destination. It holds and orders the members of groups,
-    #: those that others publish too, so they are relayed past gaps (S1.5).
+    #: Whether it is relayed to a gateway, which holds and orders groups, those of other publishers
+    #: too; so it is relayed past gaps (S1.5).
     relayed: bool = False
 
 
@@ -146,7 +145,7 @@ class Refusal:
     #: Seconds after which it is worth trying again.
     retry_after: float
     reason: str
-    #: The destination whose queue is full; None where it is not for one destination alone.
+    #: The destination whose queue is full; None for other reasons.
     destination: str | None = None
     #: Whether it is for one message group alone.
     is_of_group: bool = False

@@ -1,4 +1,4 @@
-"""The deliverer's journal: which one it is, its folder and threads, and those whom it asks."""
+"""The deliverer's journal at run time: its choice, folder, threads and owner."""
 
 import asyncio
 import ctypes
@@ -34,28 +34,27 @@ from pillion_sidecar.supervision import PartFailed
 
 logger = logging.getLogger("pillion.journal")
 
-#: Of the volume's size, how much the journal takes: an emptyDir that is full is an eviction.
+#: Fraction of the volume for the journal: a full emptyDir causes an eviction.
 VOLUME_SHARE = 0.8
-#: Bytes that the folder may take where nobody says how large its volume is.
+#: Bytes of the folder if the volume's size is unknown.
 DEFAULT_BYTES = 1 << 30
-#: Bytes that the list of discards may take where there is no journal.
 DEFAULT_DISCARDS_BYTES = discards_bytes(DEFAULT_BYTES)
 
 
 def _give_back_memory() -> None:
-    """Have the C library return what it holds free: reading a million records back leaves some
-    45 MB so. Not every C library can."""
+    """Make the C library release free memory, if it can: reading a million records leaves about 45
+    MB."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 class JournalFailed(PartFailed):
-    """The disk failed for good: nothing that is accepted would be safe any more."""
+    """The disk failed for good: accepting would not be safe any more."""
 
 
 class JournalFolder:
-    """A journal's folder, locked, and the threads that read and write it."""
+    """A journal's locked folder, and the threads that read and write it."""
 
     def __init__(
         self,
@@ -67,8 +66,7 @@ class JournalFolder:
         discards: DiscardRecorder,
         observer: CommitObserver | None = None,
     ) -> None:
-        """``folder``: None where the deliverer was given none. ``discards`` is kept in files of
-        the folder once it is opened."""
+        """``folder``: None without one. ``discards`` gets files in the folder once it is opened."""
         self._folder = folder
         self._clock = clock
         self._timers = timers
@@ -78,19 +76,19 @@ class JournalFolder:
         self._lock: FolderLock | None = None
         self._workers: list[ThreadWorker] = []
         self._journal: DiskJournal | None = None
-        #: Whether it is settled where indications are kept, and where.
+        #: Whether durability and folder are decided.
         self.opened = False
         self.durability = Durability.MEMORY
 
     async def open(
         self, service: IndicationService, *, identity_seconds: float
     ) -> tuple[DiskJournal, Recovered] | None:
-        """Lock the folder, mend it and find what is in it; None for durability ``Memory``.
-        ``identity_seconds``: how long an identity without ``expires`` is remembered.
+        """Lock, repair and recover the folder; None for durability ``Memory``.
 
-        Raises:
-            ConfigurationError: the service asks for what the deliverer does not have.
-            JournalError: the folder cannot be used as it is.
+        ``identity_seconds``: memory of an identity without ``expires``.
+
+        Raises: ConfigurationError: the service needs what the deliverer does not have.
+        JournalError: the folder cannot be used.
         """
         durability = wanted_durability(service, folder=self._folder)
         if durability is Durability.MEMORY or self._folder is None:
@@ -138,7 +136,7 @@ class JournalFolder:
         return opened
 
     async def _list_discards_alone(self, folder: Path) -> None:
-        """Use the folder for the list of discards and for nothing else."""
+        """Use the folder for the list of discards only."""
         if not await asyncio.to_thread(folder.is_dir):
             return
         loop = asyncio.get_running_loop()
@@ -154,7 +152,7 @@ class JournalFolder:
         worker: ThreadWorker,
         is_pending: Callable[[Discard], bool] | None = None,
     ) -> None:
-        """``is_pending``: None where there is no journal."""
+        """``is_pending``: None without a journal."""
         files = DiscardFiles(folder, size=size)
         try:
             last = await asyncio.to_thread(files.open, is_pending or (lambda _: False))
@@ -173,8 +171,7 @@ class JournalFolder:
         )
 
     def warn_of_change(self, service: IndicationService) -> None:
-        """Say so where a revision asks for another durability than the deliverer was started
-        with."""
+        """Warn of a revision that asks for another durability than at the start."""
         wanted = assumed_durability(service, has_journal=self._folder is not None)
         if wanted is not self.durability:
             logger.warning(
@@ -185,7 +182,7 @@ class JournalFolder:
             )
 
     def close(self) -> None:
-        """Commit what was taken, and let another process have the folder. Idempotent."""
+        """Commit, and unlock the folder. Idempotent."""
         journal, self._journal = self._journal, None
         workers, self._workers = self._workers, []
         lock, self._lock = self._lock, None
@@ -201,10 +198,9 @@ class JournalFolder:
 
 
 def wanted_durability(service: IndicationService, *, folder: Path | None) -> Durability:
-    """Return where indications are to be kept.
+    """Return the durability in force.
 
-    Raises:
-        ConfigurationError: the service asks for a disk that the deliverer was not given.
+    Raises: ConfigurationError: the service asks for a disk that the deliverer does not have.
     """
     durability = assumed_durability(service, has_journal=folder is not None)
     if durability is Durability.MEMORY or folder is not None:
@@ -224,11 +220,11 @@ def wanted_durability(service: IndicationService, *, folder: Path | None) -> Dur
 
 
 def restore_groups(groups: Groups, recovered: Recovered, *, offset: float) -> None:
-    """Let the message groups continue where the run before stopped; ``offset`` is the journal's."""
+    """Continue the message groups of the previous run; ``offset`` is the journal's."""
     held = [indication for indication, _ in recovered.held]
     snapshot, members = recovered.groups, recovered.members
     if recovered.lost:
-        # A member that was lost must be let in again, whatever is forgotten with it (S3.9).
+        # A lost member must be accepted again, even if more is forgotten with it (S3.9).
         snapshot, members = None, []
     groups.restore(snapshot, members, held, offset=offset)
 
@@ -236,7 +232,7 @@ def restore_groups(groups: Groups, recovered: Recovered, *, offset: float) -> No
 def fail(folder: Path | None, error: OSError) -> NoReturn:
     """Raise :class:`JournalFailed`; ``folder`` is the journal's."""
     where = error.filename or folder
-    # From a callback of the event loop, whose supervisor ends the run.
+    # In a callback of the event loop, whose supervisor ends the run.
     raise JournalFailed(
         f"the journal's disk failed: {where}: {error.strerror or error}; see to the disk, and "
         "start the deliverer again"
@@ -246,11 +242,7 @@ def fail(folder: Path | None, error: OSError) -> NoReturn:
 def journal_settings(
     service: IndicationService, durability: Durability, *, identity_seconds: float
 ) -> JournalSettings:
-    """Return what the journal of a service is told.
-
-    Raises:
-        ConfigurationError: the volume is too small.
-    """
+    """Raises: ConfigurationError: the volume is too small."""
     maximum = DEFAULT_BYTES
     if service.storage_bytes is not None:
         maximum = int(service.storage_bytes * VOLUME_SHARE)
@@ -277,7 +269,6 @@ def journal_settings(
 
 
 def _tell_what_is_lost(recovered: Recovered) -> None:
-    """One line for each destination."""
     for name, count in sorted(recovered.lost.items()):
         logger.warning(
             "%d indications for %s are lost with the run before: durability was StateOnly",
@@ -288,8 +279,8 @@ def _tell_what_is_lost(recovered: Recovered) -> None:
 
 
 def _warn_of_unused_journal(folder: Path | None) -> None:
-    """Say so where a service with durability Memory is given a folder that holds a journal: what is
-    pending in it stays there."""
+    """Warn of a journal in the folder of a service with durability Memory: its pending entries stay
+    there."""
     if folder is None or not folder.is_dir():
         return
     if segment_numbers(SystemFiles(folder).names()):

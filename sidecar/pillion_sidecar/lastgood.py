@@ -1,7 +1,5 @@
-"""The last good version of each filter, which stays in force while an edit of it is wrong.
-
-Kept in memory, and in a file beside the journal, so that a restart with the wrong edit finds it.
-"""
+"""The last good version of each filter, in force while an edit is wrong. In memory and in a file
+beside the journal, for a restart."""
 
 import json
 import logging
@@ -20,23 +18,23 @@ logger = logging.getLogger("pillion.deliverer")
 
 FILE_NAME = "filters.json"
 KIND = "IndicationFilter"
-#: The most bytes that are read: as of a folder of resources.
+#: Maximum bytes read, as of a folder of resources.
 _MOST_BYTES = 64 * 1024 * 1024
 
 
 class LastGoodFilters:
-    """By name, as resource documents. Its calls block."""
+    """By name, as resource documents. Blocks."""
 
     def __init__(self, folder: Path | None) -> None:
-        """``folder``: the journal's; None without one."""
+        """``folder``: the journal's."""
         self._folder = folder
         self._known: dict[str, Any] | None = None
-        #: Why the edits of filters are not taken over, by name.
+        #: Why edits of filters were rejected, by name.
         self.kept: Mapping[str, str] = {}
 
     def for_all_of(self, error: ConfigurationError) -> dict[str, Any] | None:
-        """Return the last good versions of the filters that are wrong, by name; None where anything
-        else is wrong too, or one of them was never good."""
+        """Return the last good versions of the wrong filters, by name; None if anything else is
+        wrong, or one was never good."""
         names = [_filter_of(problem) for problem in error.problems]
         known = self._read()
         if not names or not all(name in known for name in names):
@@ -44,8 +42,8 @@ class LastGoodFilters:
         return {name: known[name] for name in names}
 
     def note(self, error: ConfigurationError | None) -> None:
-        """Say which filters stay as they were, where that has changed. ``error``: why; None where
-        all are taken over as they stand."""
+        """Log which filters keep their version, after a change. ``error``: None if all were
+        accepted."""
         problems = () if error is None else error.problems
         kept = {_filter_of(problem): str(problem) for problem in problems}
         for name in sorted(name for name in kept if kept[name] != self.kept.get(name)):
@@ -61,7 +59,7 @@ class LastGoodFilters:
         if self._known is None:
             self._known = {}
             if self._folder is not None:
-                # One that is missing or damaged is as good as none: the start says what is wrong.
+                # A missing or damaged file counts as none: the start reports the errors.
                 with suppress(OSError, ValueError):
                     with (self._folder / FILE_NAME).open("rb") as file:
                         found = json.loads(file.read(_MOST_BYTES))
@@ -70,7 +68,7 @@ class LastGoodFilters:
         return self._known
 
     def keep(self, configuration: Configuration, *, on_disk: bool) -> None:
-        """Remember the filters of a revision that is in force."""
+        """Remember the filters of a revision in force."""
         now = {name: document(one) for name, one in configuration.filters.items()}
         if now == self._read():
             return
@@ -93,7 +91,7 @@ def _filter_of(problem: Problem) -> str:
 
 
 def document(one: IndicationFilter) -> dict[str, Any]:
-    """Return the resource that says what a filter says."""
+    """Return the resource document of a filter."""
     spec: dict[str, Any] = {"query": one.query, "queryLanguage": one.query_language.value}
     if one.source_namespaces:
         spec["sourceNamespaces"] = list(one.source_namespaces)
@@ -110,7 +108,7 @@ def _for_us_alone(path: str, flags: int) -> int:
 
 
 def write_whole(folder: Path, content: bytes) -> None:
-    """Put the file in place whole, or leave the one before."""
+    """Replace the file atomically."""
     partial = folder / f"{FILE_NAME}.tmp"
     try:
         with open(partial, "wb", opener=_for_us_alone) as file:

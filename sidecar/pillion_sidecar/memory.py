@@ -1,14 +1,15 @@
-"""The memory of the process: what each bounded part takes, and how many connections that leaves."""
+"""The memory of the process: the bytes of each bounded part, and the connections that they
+leave."""
 
 from pathlib import Path
 
 MIB = 1 << 20
 
-#: Bytes of a deliverer that has nothing to do.
+#: Bytes of an idle deliverer.
 BASE_BYTES = 64 * MIB
-#: Bytes that decoding one request takes; one is decoded at a time.
+#: Bytes for decoding one request; one is decoded at a time.
 REQUEST_BYTES = 48 * MIB
-#: Bytes of a plain connection, with the longest head of a request, as it came and as it was read.
+#: Bytes of a plain connection with the longest head, raw and parsed.
 PLAIN_CONNECTION_BYTES = 80 * 1024
 #: Bytes of a TLS connection: asyncio's buffer alone is 256 KiB.
 TLS_CONNECTION_BYTES = 300_000
@@ -22,7 +23,7 @@ _LIMITS = (
 
 
 def container_limit(files: tuple[Path, ...] = _LIMITS) -> int | None:
-    """Return the memory limit of this container, in bytes; None where none can be read."""
+    """Return the container's memory limit in bytes."""
     for file in files:
         try:
             return int(file.read_text())
@@ -32,11 +33,12 @@ def container_limit(files: tuple[Path, ...] = _LIMITS) -> int | None:
 
 
 def tls_connections(limit: int | None, *, bodies: int, plain: int, waiting: int, most: int) -> int:
-    """Return how many TLS connections the memory limit leaves room for, beside all else that is
-    bounded; ``most`` without a limit.
+    """Return how many TLS connections fit in the memory limit beside the other bounded parts;
+    ``most`` without a limit.
 
-    ``bodies``: the bytes of all bodies being read; ``plain``, ``waiting``: how many plain
-    connections, and requests that wait for listeners, there may be."""
+    ``bodies``: bytes of all bodies being read; ``plain``, ``waiting``: numbers of plain
+    connections, and of requests that wait for listeners.
+    """
     if limit is None:
         return most
     others = plain * PLAIN_CONNECTION_BYTES + waiting * WAITING_BYTES

@@ -1,7 +1,7 @@
-"""The description of the HTTP API, in OpenAPI 3.1: ``GET /v1/openapi.json`` of each listener.
+"""``GET /v1/openapi.json`` of each listener, in OpenAPI 3.1.
 
-``openapi.yaml`` describes what the routes answer. Enumerations, and what a struct declares already,
-are taken from the source. Nothing is read before the first request.
+``openapi.yaml`` describes the routes; enumerations and structs come from the source. Built by the
+first request.
 """
 
 import asyncio
@@ -29,7 +29,6 @@ _REFERENCE = "#/components/schemas/{name}"
 
 
 def openapi_document() -> dict[str, Any]:
-    """Return the OpenAPI document."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     document: dict[str, Any] = yaml.load(_SOURCE.read_bytes(), Loader=loader)
     document["info"]["version"] = version("pillion")
@@ -47,11 +46,11 @@ def _encoded() -> bytes:
 
 
 async def _answer(request: web.Request) -> web.Response:
-    # In a thread, since the first request reads and converts the file.
+    # In a thread: the first request reads and converts the file.
     body = await asyncio.to_thread(_encoded)
     return web.Response(body=body, content_type="application/json")
 
 
 def add_openapi_route(app: web.Application) -> None:
-    """Mount the document. It has no secret, so only a gateway's middleware asks for a token."""
+    """The document has no secret, so only a gateway's middleware asks for a token."""
     app.router.add_get(PATH, _answer)

@@ -1,5 +1,5 @@
-"""Revisions of the configuration, read from the folder with all that takes long done before they
-are taken over."""
+"""Revisions of the configuration: read from the folder, and prepared in a thread before they are
+applied."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -23,19 +23,19 @@ logger = logging.getLogger("pillion.deliverer")
 
 
 class Refusals:
-    """Notes why the folder's last revision was not taken over."""
+    """Remembers why the folder's last revision was rejected."""
 
     def __init__(self, *, metrics: Metrics, configured: Callable[[], bool]) -> None:
         """``configured``: whether a revision is in force."""
         self._metrics = metrics
         self._configured = configured
-        #: None where the last revision was taken over.
+        #: None if the last revision was accepted.
         self.last: Exception | None = None
 
     def note(self, error: ConfigurationError | TooManyDestinations) -> None:
-        """Log and count a revision that is not taken over."""
+        """Log and count a rejected revision."""
         if _says_the_same(error, self.last):
-            # The watcher begins with what the start has met already.
+            # The watcher repeats what the start has reported.
             return
         self.last = error
         if isinstance(error, ConfigurationError) and self._is_awaited(error):
@@ -55,20 +55,19 @@ class Refusals:
         )
 
     def clear(self) -> None:
-        """A revision was taken over."""
         self.last = None
 
     def problem(self) -> str | None:
-        """Why nothing is loaded; None where something is."""
+        """Why nothing is loaded; None if something is."""
         if self._configured():
             return None
         if isinstance(self.last, ConfigurationError) and self._is_awaited(self.last):
             return "no configuration is loaded: no complete one has come yet"
-        # What exactly is wrong is for the log: this answer is for whoever asks.
+        # The details are for the log only: anybody can read this answer.
         return "no configuration is loaded: what has come was refused, and the log says why"
 
     def _is_awaited(self, error: ConfigurationError) -> bool:
-        """Whether the rest is only on its way. A folder that was emptied is another matter."""
+        """Whether the missing resources may only be late; not in an emptied folder."""
         return error.incomplete if self._configured() else error.absent
 
 
@@ -77,7 +76,7 @@ def _says_the_same(error: Exception, other: Exception | None) -> bool:
 
 
 class Revisions:
-    """Loads revisions, in a thread of its caller's, and keeps the routes of the last one."""
+    """Loads revisions, in the caller's thread, and caches the last routes."""
 
     def __init__(
         self,
@@ -88,11 +87,10 @@ class Revisions:
         loading: Callable[[], AbstractContextManager[None]],
         connections: Callable[[], DescriptorShares] | None = None,
     ) -> None:
-        """``current``: the revision in force. ``loading`` stands around each load, in the thread
-        that loads."""
+        """``current``: the revision in force. ``loading`` wraps each load, in its thread."""
         self._settings = settings
         self._connections = connections
-        # Read once: a folder is loaded whatever descriptors there are.
+        # Once, so that a shortage of descriptors does not matter.
         self._schema = schema
         self._current = current
         self._loading = loading
@@ -102,10 +100,8 @@ class Revisions:
     def load(self) -> Configuration:
         """Read the folder.
 
-        Raises:
-            ConfigurationError: what is wrong with it; a defect of this program, too, so that no
-                content of the folder ends a deliverer that runs.
-            OSError: the machine has run out of something.
+        Raises: ConfigurationError: an error in it, or a defect of this program, so that no content
+        ends a running deliverer. OSError: a shortage of descriptors or memory.
         """
         with self._loading():
             try:
@@ -126,7 +122,7 @@ class Revisions:
             self._last_good.note(error)
         else:
             self._last_good.note(None)
-        # What is done here, in the thread, does not hold delivery up when it is applied.
+        # Work done in this thread does not delay delivery later.
         configuration = replace(reuse(loaded, self._current()), kept_filters=self._last_good.kept)
         self._routed = configuration, Router(configuration, schema=self._schema)
         return configuration
@@ -138,25 +134,24 @@ class Revisions:
             service=self._settings.service,
             addresses=self._settings.addresses,
             schema=self._schema,
-            # Without a good revision to go on with, no destination stops the others; and none that
-            # is held since then stops the changes of others.
+            # At the start one bad destination does not stop the others; later, one held since then
+            # does not stop changes of others.
             may_be_held=None if current is None else current.held,
             in_place_of=in_place_of,
         )
 
     def keep(self, configuration: Configuration, *, on_disk: bool) -> None:
-        """Remember what is good in a revision that is in force. Blocks."""
+        """Remember what is good in a revision in force. Blocks."""
         self._last_good.keep(configuration, on_disk=on_disk)
 
     def router(self, configuration: Configuration) -> Router:
-        """Return the routes of a revision."""
         routed, self._routed = self._routed, None
         if routed is not None and routed[0] is configuration:
             return routed[1]
         return Router(configuration, schema=self._schema)
 
     def announce(self, configuration: Configuration) -> None:
-        """Write to the log that a revision is in force, and what is to be said of it."""
+        """Log that a revision is in force, with its warnings."""
         unreachable = () if self._settings.gateway else missing_gateway(configuration)
         few = self._few_connections(configuration)
         for warning in (*configuration.warnings, *unreachable, *few):
@@ -173,7 +168,7 @@ class Revisions:
         )
 
     def _few_connections(self, configuration: Configuration) -> Sequence[str]:
-        """Say that not every destination can have its connections at the same time."""
+        """Warn that not every destination can have its connections at the same time."""
         if self._connections is None:
             return ()
         shares, destinations = self._connections(), configuration.destinations.values()

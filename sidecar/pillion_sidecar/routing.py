@@ -1,4 +1,4 @@
-"""Routing: who is subscribed to an indication. Filters are compiled once, when a revision comes."""
+"""Routing of indications to subscriptions. Filters are compiled once for each revision."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -16,17 +16,17 @@ from pillion_sidecar.config.schema.subscription import (
 )
 from pillion_sidecar.indication import InstanceSource, Target
 
-#: Classes that are not declared whose routes are remembered.
+#: Undeclared classes whose routes are cached.
 MOST_UNDECLARED = 256
 
 
 class Aim:
-    """Where a subscription leads: its target, and what makes two indications repeats for it."""
+    """The target of a subscription, and what makes indications repeats for it."""
 
     __slots__ = ("repeat_key", "target")
 
     def __init__(self, subscription: IndicationSubscription, *, relayed: bool = False) -> None:
-        """``relayed``: whether its destination is left to a gateway."""
+        """``relayed``: whether a gateway delivers it."""
         self.target = Target(
             subscription=subscription.name,
             filter_name=subscription.filter_name,
@@ -37,14 +37,13 @@ class Aim:
         self.repeat_key = None if repeat.policy is RepeatPolicy.NONE else repeat.key
 
     def at(self, instance: CIMInstance) -> Target:
-        """Return the target of an instance."""
         if self.repeat_key is None:
             return self.target
         return replace(self.target, event=_event(instance, self.repeat_key))
 
 
 class Route:
-    """One subscription, as routing sees it: where it leads, and its filter."""
+    """One subscription for routing: its aim and its filter."""
 
     __slots__ = ("_aim", "filter", "namespaces", "position", "target")
 
@@ -57,7 +56,7 @@ class Route:
         source_namespaces: Sequence[str],
         relayed: bool = False,
     ) -> None:
-        """``position`` is its place among all routes: targets come in this order."""
+        """``position`` orders the targets."""
         self.position = position
         self.filter = compiled
         self.namespaces = frozenset(namespace.casefold() for namespace in source_namespaces)
@@ -70,13 +69,13 @@ class Route:
         return self.filter.has_condition or self._aim.repeat_key is not None
 
     def selects_namespace(self, namespace: str | None) -> bool:
-        """Whether the filter's sourceNamespaces let an indication of ``namespace`` through."""
+        """Whether sourceNamespaces admit ``namespace``."""
         if not self.namespaces:
             return True
         return namespace is not None and namespace.casefold() in self.namespaces
 
     def targeted(self, instance: CIMInstance) -> Target | None:
-        """Return the target of ``instance``, whose class is known to be selected, or None."""
+        """Return the target, if the condition holds; the class is already selected."""
         if self.filter.has_condition and self.filter.condition(instance) is not True:
             return None
         return self._aim.at(instance)
@@ -87,10 +86,10 @@ def _event(instance: CIMInstance, key: Sequence[str]) -> Hashable:
 
 
 class Router:
-    """Routes by class first, then by what conditions demand, both look-ups; evaluates the rest."""
+    """Looks routes up by class, then by demanded values, and evaluates the rest."""
 
     def __init__(self, configuration: Configuration, *, schema: Schema) -> None:
-        #: The classes of the packaged schema, and those that the service declares.
+        #: The packaged classes, and those that the service declares.
         self.schema = schema = extend(schema, configuration.service.classes)
         compiled = {
             name: compile_filter(
@@ -114,7 +113,7 @@ class Router:
             for position, subscription in enumerate(configuration.subscriptions.values())
         ]
         self._by_class: dict[str, _ClassRoutes] = {}
-        # Of classes that are not declared: by name, where a filter has it, and superclass.
+        # Undeclared classes: by name, if a filter has it, and superclass.
         self._undeclared: dict[tuple[str, str], _ClassRoutes] = {}
         self._selected = {
             name.casefold() for found in compiled.values() for name in found.class_names
@@ -124,14 +123,14 @@ class Router:
         self._relayed = {
             subscription.uid: Aim(subscription)
             for subscription in configuration.relayed.values()
-            # One that is disabled here and relayed is about to be either.
+            # A relayed one that is disabled here may be enabled at the gateway, or soon be.
             if subscription.state is SubscriptionState.ENABLED
         }
 
     def route(
         self, class_name: str, instance: InstanceSource, source_namespace: str | None
     ) -> Sequence[Target]:
-        """Return the targets of an indication; none where nobody has subscribed to it."""
+        """Return the targets; none without a subscription."""
         routes = self._by_class.get(class_name)
         if routes is None:
             routes = self._class_routes(class_name, instance)
@@ -146,8 +145,8 @@ class Router:
         return [target for target in targets if target is not None]
 
     def relayed(self, subscription: str, instance: InstanceSource) -> Target | None:
-        """Return the target of what a sidecar relays for a subscription, given by its uid; None
-        where no enabled one is known. Its filter has been asked already."""
+        """Return the target of a relayed indication for a subscription uid; None if no enabled one
+        is known. The sidecar has evaluated its filter."""
         aim = self._relayed.get(subscription)
         if aim is None or aim.repeat_key is None:
             return None if aim is None else aim.target
@@ -167,7 +166,7 @@ class Router:
         return found
 
     def _told_apart(self, class_name: str) -> str:
-        """The class, where routes may depend on it; publishers choose the names."""
+        """The class, if routes may depend on it; publishers choose the names."""
         name = class_name.casefold()
         return name if name in self._selected or self.schema.get(name) is not None else ""
 
@@ -178,7 +177,7 @@ class Router:
 
 
 class _ClassRoutes:
-    """The routes that a class selects; ``fixed`` where its instances all have the same targets."""
+    """The routes that a class selects; ``fixed`` if all its instances have the same targets."""
 
     __slots__ = ("_evaluated", "_tables", "fixed", "needs_instance")
 
@@ -196,8 +195,7 @@ class _ClassRoutes:
         self._tables = list(tables.values())
 
     def candidates(self, instance: CIMInstance) -> Sequence[Route]:
-        """Return the routes that an instance can take, in order, those that it cannot left out
-        where a look-up tells."""
+        """Return the possible routes of an instance, in order, narrowed by look-up."""
         if not self._tables:
             return self._evaluated
         found = list(self._evaluated)
@@ -212,7 +210,7 @@ _position = attrgetter("position")
 
 
 class _DemandTable:
-    """The routes whose filters demand values of one type of one property, by these values."""
+    """The routes whose filters demand values of one property and type, by value."""
 
     __slots__ = ("_by_value", "_column", "_routes", "_type")
 
@@ -230,5 +228,5 @@ class _DemandTable:
         value = instance.values.get(self._column)
         if value.__class__ is self._type:
             return self._by_value.get(value, ())
-        # NULL, absent or of a type that the class does not have: the condition itself decides.
+        # NULL, absent or of another type: the condition itself decides.
         return self._routes

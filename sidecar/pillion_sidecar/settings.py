@@ -1,18 +1,18 @@
-"""What a deliverer is told on its command line, as opposed to by its resources."""
+"""The command-line settings of a deliverer, as opposed to its resources."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pillion_sidecar.config.addresses import AddressPolicy
 
-#: Where publishers find a deliverer, and Prometheus its metrics, unless told otherwise.
+#: Default ports for publishers and for Prometheus.
 INTAKE_PORT = 8288
 TELEMETRY_PORT = 8289
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to listen. Port 0: any free one."""
+    """Port 0: any free one."""
 
     host: str
     port: int
@@ -25,20 +25,19 @@ class Address:
 class GatewayAccess:
     """How this deliverer reaches the gateways that it relays or hands over to."""
 
-    #: The URL; ``{service}`` in it stands for the name of the gateway's IndicationService.
+    #: ``{service}`` stands for the name of the gateway's IndicationService.
     url: str
-    #: The file of the authorities, in PEM, that its certificate must come from; None: those that
-    #: the system trusts.
+    #: PEM file of the authorities for its certificate; None: the system's.
     ca: Path | None = None
-    #: The file of the service-account token to show; None: none is shown.
+    #: File of the service-account token to send.
     token: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TLSFiles:
-    """The files of a serving certificate, in PEM. They are read anew when they change."""
+    """The PEM files of a serving certificate, read again when they change."""
 
-    #: The certificate and those that lead to its authority.
+    #: With the chain to its authority.
     certificate: Path
     key: Path
 
@@ -57,19 +56,18 @@ class Settings:
     telemetry: Address = Address("127.0.0.1", TELEMETRY_PORT)
     #: Where ``/v1/queues`` and ``/drain`` are; None: on the intake listener.
     administration: Address | None = None
-    #: With what intake is served over TLS; None: it is plain HTTP.
+    #: TLS of intake; None: plain HTTP.
     intake_tls: TLSFiles | None = None
-    #: The file of the keys with which publishers' service-account tokens are verified; None: nobody
-    #: is asked for one.
+    #: File of the keys that verify publishers' service-account tokens; None: no token is required.
     token_keys: Path | None = None
     #: None: nothing can be relayed.
     gateway: GatewayAccess | None = None
-    #: The file of the token with which the operator may read ``/v1/queues`` on the telemetry
-    #: listener; None: nobody may there.
+    #: File of the operator's token for ``/v1/queues`` on the telemetry listener; None: not served
+    #: there.
     operator_token_file: Path | None = None
-    #: Whether to start without a good configuration, and take the first one that comes.
+    #: Whether to start without a good configuration, and wait for one.
     wait_for_configuration: bool = False
-    #: Which addresses destinations may lead to.
+    #: Permitted addresses of destinations.
     addresses: AddressPolicy = field(default_factory=lambda: AddressPolicy(allow_loopback=True))
     maximum_destinations: int = 10_000
     #: Name servers (``IP`` or ``IP:PORT``) instead of the system's.

@@ -1,7 +1,7 @@
-"""Failures that no caller sees: those of callbacks on the event loop.
+"""Failures of callbacks on the event loop, which no caller sees.
 
-The loop logs an exception of a callback and goes on; the dispatcher, a timer or a settlement that
-raised would leave delivery standing still, with nobody the wiser. So it ends the run instead.
+The loop would log the exception and continue without the dispatcher, timer or settlement that
+raised; here it ends the run.
 """
 
 import asyncio
@@ -12,10 +12,10 @@ from typing import Any, NoReturn
 
 logger = logging.getLogger("pillion.supervision")
 
-#: What a callback of the loop's own may run through.
+#: Packages whose failing callbacks end the run.
 OUR_PACKAGES = ("pillion_sidecar.", "pillion_cim.")
-#: What must not fail even where the loop only closes a connection over it: that attempt fails and
-#: is made again, but what these packages were about to note is lost.
+#: Packages whose failures also count when the loop closes a connection over them: the attempt is
+#: repeated, but what they were about to record is lost.
 UNREPEATABLE = (
     "pillion_sidecar.delivery.",
     "pillion_sidecar.reliability.",
@@ -25,13 +25,12 @@ UNREPEATABLE = (
 
 
 class PartFailed(Exception):
-    """A part failed for a reason outside the program. The text tells people why and what to do;
-    no traceback tells them more."""
+    """A part failed for a reason outside the program. The text has cause and remedy; no traceback
+    is needed."""
 
 
 def first(group: BaseException, kind: type[Exception]) -> Exception | None:
-    """The first exception of a kind in a group, however deep it lies, or the exception itself; None
-    without one."""
+    """The first exception of a kind in a group, at any depth, or the exception itself."""
     if not isinstance(group, ExceptionGroup):
         return group if isinstance(group, kind) else None
     found = (first(inner, kind) for inner in group.exceptions)
@@ -39,10 +38,10 @@ def first(group: BaseException, kind: type[Exception]) -> Exception | None:
 
 
 class LoopSupervisor:
-    """Notes the first failure of our own code that reached the event loop itself.
+    """Notes the first failure of our own code that reached the event loop.
 
-    A context manager: what handled the loop's exceptions before does so again at its end, and logs
-    those of others meanwhile.
+    A context manager: it replaces the loop's exception handler, and passes others' failures to the
+    log.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -59,13 +58,13 @@ class LoopSupervisor:
         self._loop.set_exception_handler(self._before)
 
     async def failure(self) -> NoReturn:
-        """Raise what failed, once something has."""
+        """Raise the failure, once there is one."""
         await self._failed.wait()
         assert self._failure is not None
         raise self._failure
 
     def check(self) -> None:
-        """Raise what has failed since nobody awaited :meth:`failure` any more."""
+        """Raise a failure that came after :meth:`failure` was last awaited."""
         if self._failure is not None:
             raise self._failure
 
@@ -78,7 +77,7 @@ class LoopSupervisor:
             loop.default_exception_handler(context)
         else:
             self._before(loop, context)
-        # A callback has a handle; what a connection's protocol raises comes with its transport.
+        # A callback has a handle; an exception of a connection's protocol has its transport.
         packages = OUR_PACKAGES if "handle" in context else UNREPEATABLE
         if isinstance(error, Exception) and _came_through(error.__traceback__, packages):
             logger.critical(

@@ -1,6 +1,5 @@
-"""Accepts a listener's connections itself, since asyncio's server cannot end one before its TLS
-handshake is done: a client that opens many and shows no token, or sends no request, evicts its
-own."""
+"""Accepts connections: asyncio's server cannot close one during its TLS handshake, and a client
+without a token must evict only its own connections."""
 
 import asyncio
 import errno
@@ -26,21 +25,20 @@ from pillion_sidecar.clock import Clock, Timer, Timers
 from pillion_sidecar.connections import Connection
 
 Key = TypeVar("Key", bound=Hashable)
-#: A gateway's connections in the TLS handshake, these and the unproven ones, and all.
+#: A gateway's connections: in the TLS handshake; with the unproven ones; in total.
 MOST_HANDSHAKES = 96
 MOST_UNPROVEN = 128
 MOST_CONNECTIONS = 1000
-#: A principal may have this many times as many connections as are free: alone three quarters of
-#: all.
+#: A principal may have this many times the free connections: alone, three quarters of all.
 OWNER_FACTOR = 3
-#: Seconds for a TLS handshake, and for the TLS shutdown.
+#: Seconds for a TLS handshake or shutdown.
 HANDSHAKE_SECONDS = 10.0
 GOODBYE_SECONDS = 2.0
-#: Seconds from the handshake to the first request; with a valid token, where one is required.
+#: Seconds from the handshake to the first request, with a valid token if one is required.
 PROOF_SECONDS = 15.0
 #: Bytes of a request's head.
 HEAD_BYTES = 32 * 1024
-#: Seconds until the next ``accept``, once one has failed.
+#: Seconds until the next ``accept`` after a failure.
 PAUSE_SECONDS = 1.0
 #: Seconds between two log records of evicted connections.
 QUIET_SECONDS = 60.0
@@ -49,24 +47,21 @@ logger = logging.getLogger("pillion.door")
 
 
 class GivenUp(StrEnum):
-    """Why a listener closed a connection."""
-
     #: A new one: publishers have all connections.
     FULL = "full"
-    #: Evicted in the handshake, for a new one.
+    #: Evicted in the handshake.
     HANDSHAKE_CROWDED = "handshake-crowded"
-    #: Evicted for a new one: it had shown no valid token.
+    #: Evicted without a valid token.
     UNPROVEN_CROWDED = "unproven-crowded"
     #: The handshake failed, or took too long.
     HANDSHAKE_FAILED = "handshake-failed"
-    #: It had shown no valid token for too long.
+    #: No valid token in time.
     UNPROVEN_LATE = "unproven-late"
-    #: Evicted for a new one: it had no request. (An alert matches "crowded", which means those
-    #: without tokens.)
+    #: Evicted without a request. (An alert matches "crowded", which means without a token.)
     IDLE = "idle"
     #: The head of its request was too long.
     HEAD_TOO_LONG = "head-too-long"
-    #: The system had no descriptor or memory for it. It was not closed: it is accepted later.
+    #: No descriptor or memory. Not closed: it is accepted later.
     NOT_TAKEN = "not-taken"
 
 
@@ -74,25 +69,24 @@ class GivenUp(StrEnum):
 class Limits:
     """How many connections a listener has, of a gateway by default.
 
-    All of a gateway's take 300 MB where they are idle, the unproven ones 40 MB; a deliverer's
-    memory limit is 384 MiB by default, and it takes 64 MB without any."""
+    Idle, a gateway's total takes 300 MB and the unproven ones 40 MB. A deliverer's default memory
+    limit is 384 MiB; it takes 64 MB without connections.
+    """
 
-    #: In the TLS handshake.
     handshakes: int = MOST_HANDSHAKES
-    #: These and those that have not shown a valid token.
+    #: With those that have not shown a valid token.
     unproven: int = MOST_UNPROVEN
-    #: These and those of publishers.
+    #: With those of publishers.
     total: int = MOST_CONNECTIONS
-    #: Seconds before a connection may be evicted. Without them, publishers that connect all at
-    #: once, as after a restart, would evict each other.
+    #: Seconds before a connection may be evicted, so that publishers that reconnect simultaneously
+    #: do not evict each other.
     grace_seconds: float = 0.5
-    #: Whether a proven connection without a request gives way to a new one. Not where new ones may
-    #: be strangers' and the proven ones are publishers'.
+    #: Whether a proven connection without a request may be evicted. Off if new ones may be
+    #: strangers' and proven ones are publishers'.
     idle_gives_way: bool = False
 
     @classmethod
     def of_gateway(cls, connections: int) -> "Limits":
-        """Limits of a listener that asks for tokens or TLS, with so many connections."""
         return cls(
             handshakes=min(MOST_HANDSHAKES, max(1, connections // 4)),
             unproven=min(MOST_UNPROVEN, max(1, connections // 3)),
@@ -101,7 +95,7 @@ class Limits:
 
     @classmethod
     def of_plain(cls, connections: int) -> "Limits":
-        """Limits of a plain listener: a head comes at once, so there is little grace."""
+        """Little grace: the head of a plain request comes immediately."""
         half = max(1, connections // 2)
         return cls(
             handshakes=half,
@@ -113,21 +107,21 @@ class Limits:
 
 
 class ConnectionLimiter(Generic[Key]):
-    """Decides which connection is closed for a new one: the oldest unproven; a proven one only
-    while it has no request, where the limits allow it.
+    """Decides which connection is closed for a new one: the oldest unproven one; a proven one only
+    without a request, if the limits allow it.
 
-    Pure: its caller closes the connections. A connection costs a gateway some 300 kB, token or none
-    (asyncio's buffer for TLS alone is 256 KiB), so unproven ones are few, and may be closed.
+    Pure: the caller closes. A connection takes about 300 kB, with or without a token (asyncio's TLS
+    buffer is 256 KiB), so unproven ones are few.
     """
 
     def __init__(
         self, limits: Limits, *, idle_since: Callable[[Key], float | None] = lambda _: None
     ) -> None:
-        """``idle_since``: since when a proven connection has had no request, on a clock of its own;
-        None while it has one."""
+        """``idle_since``: since when a proven connection has had no request, on any one clock; None
+        during a request."""
         self._limits = limits
         self._idle_since = idle_since
-        # Each in the order in which they entered that stage, with the time, on a monotonic clock.
+        # By time of entering the stage, monotonic.
         self._handshakes: OrderedDict[Key, float] = OrderedDict()
         self._unproven: OrderedDict[Key, float] = OrderedDict()
         # With their owners.
@@ -137,21 +131,20 @@ class ConnectionLimiter(Generic[Key]):
         return len(self._handshakes) + len(self._unproven) + len(self._proven)
 
     def counts(self) -> tuple[int, int, int]:
-        """Return how many are in the handshake, unproven, and proven."""
         return len(self._handshakes), len(self._unproven), len(self._proven)
 
     def oldest_unproven(self) -> tuple[Key, float] | None:
-        """Return which has been unproven for longest, and since when."""
+        """Return the longest unproven connection, and since when."""
         return next(iter(self._unproven.items()), None)
 
     def wait(self, *, now: float) -> float:
-        """Return how many seconds a new connection has to wait before it may be added."""
+        """Return the seconds before a new connection may be added."""
         crowd = self._crowd()
         return max(0.0, _oldest(crowd) + self._limits.grace_seconds - now) if crowd else 0.0
 
     def add(self, key: Key, *, now: float) -> Key | None:
-        """Add a new connection. Return the one to close for it, if any: the new one itself, where
-        only proven ones are left."""
+        """Add a connection. Return the one to close for it: the new one if only proven ones are
+        left."""
         leaving: Key | None = None
         crowd = self._crowd()
         if crowd:
@@ -170,8 +163,8 @@ class ConnectionLimiter(Generic[Key]):
         self._unproven[key] = now
 
     def prove(self, key: Key, owner: Hashable = None) -> Key | None:
-        """Count it as proven, its owner's. Return another of the same owner's that is to be closed
-        for it, where the owner has more than its share."""
+        """Count it as proven. Return another connection of an ``owner`` that exceeds its share, to
+        be closed."""
         self._unproven.pop(key, None)
         self._proven[key] = owner
         if owner is None:
@@ -184,7 +177,7 @@ class ConnectionLimiter(Generic[Key]):
         return leaving
 
     def remove(self, key: Key) -> None:
-        """Remove a connection, if it is there."""
+        """Idempotent."""
         self._handshakes.pop(key, None)
         self._unproven.pop(key, None)
         self._proven.pop(key, None)
@@ -194,7 +187,6 @@ class ConnectionLimiter(Generic[Key]):
         return min(idle, key=itemgetter(0))[1] if idle else None
 
     def _crowd(self) -> OrderedDict[Key, float] | None:
-        """Return the stage whose oldest is closed for a new connection; None below the limits."""
         if len(self._handshakes) >= self._limits.handshakes:
             return self._handshakes
         unproven = len(self._handshakes) + len(self._unproven)
@@ -209,18 +201,14 @@ def _oldest(crowd: OrderedDict[Key, float]) -> float:
 
 
 class AcceptorObserver(Protocol):
-    """Counts connections (telemetry's metrics)."""
-
     def connection_given_up(self, reason: GivenUp) -> None:
-        """A connection that was not proven was closed."""
+        """An unproven connection was closed."""
 
     def watch(self, connections: Callable[[], tuple[int, int, int]]) -> None:
-        """Read from ``connections`` how many are in the handshake, unproven, and proven."""
+        """``connections`` returns the number in the handshake, unproven, and proven."""
 
 
 class ConnectionAcceptor:
-    """The connections of one listener."""
-
     def __init__(
         self,
         *,
@@ -233,7 +221,7 @@ class ConnectionAcceptor:
         name: str = "intake",
         head_bytes: int = HEAD_BYTES,
     ) -> None:
-        """Without ``asks_for_tokens``, the whole head of a request is proof enough. ``name`` is the
+        """Without ``asks_for_tokens``, a complete request head is sufficient proof. ``name`` is the
         listener's."""
         self.tls = tls
         self.head_bytes = head_bytes
@@ -248,10 +236,10 @@ class ConnectionAcceptor:
         self._unproven: dict[asyncio.BaseProtocol, _AcceptedConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._listening: list[socket.socket] = []
-        # Those that are not watched until a connection may be evicted.
+        # Not watched until a connection may be evicted.
         self._held: list[socket.socket] = []
         self._releasing: Timer | None = None
-        # One timer for all: it is due no later than the oldest unproven connection.
+        # One timer, due no later than the oldest unproven connection.
         self._expiring: Timer | None = None
         self.create_handler: Callable[[], asyncio.Protocol]
         self._closed = False
@@ -261,8 +249,8 @@ class ConnectionAcceptor:
     def open(
         self, listening: Iterable[socket.socket], create_handler: Callable[[], asyncio.Protocol]
     ) -> None:
-        """Accept connections at these sockets, which it closes in the end. ``create_handler`` makes
-        the handler of a connection's requests once its handshake is done."""
+        """Accept connections at these sockets and close them in the end. ``create_handler`` runs
+        after each handshake."""
         self.create_handler = create_handler
         for one in listening:
             one.setblocking(False)
@@ -270,8 +258,8 @@ class ConnectionAcceptor:
             self._watch(one)
 
     def prove(self, handler: asyncio.BaseProtocol, owner: Hashable = None) -> None:
-        """Note that a handler's connection has shown a valid token of ``owner``. Called for each
-        request; only the first has an effect."""
+        """Note a valid token of ``owner``. Called for each request; only the first has an
+        effect."""
         connection = self._unproven.pop(handler, None)
         if connection is not None:
             leaving = self._limiter.prove(connection, owner)
@@ -280,19 +268,18 @@ class ConnectionAcceptor:
                 self._abort(leaving)
 
     def has_proven(self, handler: asyncio.BaseProtocol) -> bool:
-        """Whether the connection of a handler is proven."""
         return handler not in self._unproven
 
     def refuse_head(self, connection: "_AcceptedConnection") -> None:
-        """Answer 431: the head of a request is too long before it is whole."""
+        """Answer 431: the incomplete head of a request is already too long."""
         self._observer.connection_given_up(GivenUp.HEAD_TOO_LONG)
         assert connection.transport is not None
         connection.transport.write(_HEAD_TOO_LONG)
         connection.transport.close()
 
     def check_heads(self, handler: asyncio.Protocol) -> None:
-        """Have the first request whose head is too long answered 431, after those before it, and
-        none after it."""
+        """Answer 431 to the first request whose head is too long, after those before it, and none
+        after it."""
         messages: deque[tuple[Any, StreamReader]] = handler._messages  # type: ignore[attr-defined]
         for place, (message, _) in enumerate(messages):
             if isinstance(message, RawRequestMessage) and _head_size(message) > self.head_bytes:
@@ -304,8 +291,8 @@ class ConnectionAcceptor:
                 return
 
     async def close(self) -> None:
-        """Accept no more, and end those in the handshake. The others belong to their handlers, and
-        none is evicted any more."""
+        """Accept no more, and end handshakes. Other connections belong to their handlers and are
+        not evicted any more."""
         self._closed = True
         loop = asyncio.get_running_loop()
         for one in self._listening:
@@ -325,8 +312,8 @@ class ConnectionAcceptor:
             asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     def _accept(self, listening: socket.socket) -> None:
-        # One a turn of the loop: a handshake costs a hundred times what its request costs the
-        # client, and established connections get their turn between two.
+        # One per turn of the loop: a handshake costs far more here than a request costs the client,
+        # and established connections get their turn.
         now = self._clock.monotonic()
         seconds = self._limiter.wait(now=now)
         if seconds:
@@ -353,10 +340,10 @@ class ConnectionAcceptor:
         task.add_done_callback(partial(self._handshake_ended, connection))
 
     def _hold(self, listening: socket.socket, seconds: float) -> None:
-        """Leave new connections in the system's queue for now, where they cost next to nothing."""
+        """Leave new connections in the system's queue, where they cost little."""
         asyncio.get_running_loop().remove_reader(listening)
         self._held.append(listening)
-        # One that is set is due before: the oldest connection now is younger than the one then.
+        # A timer that is set is due earlier.
         if self._releasing is None or self._releasing.cancelled:
             self._releasing = self._timers.call_later(seconds, self._release)
 
@@ -365,8 +352,8 @@ class ConnectionAcceptor:
             self._watch(self._held.pop())
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
-        """Without descriptors or memory the connection stays in the system's queue, and the loop
-        would call back at once."""
+        """Without descriptors or memory the connection stays queued, and the loop would call back
+        immediately."""
         asyncio.get_running_loop().remove_reader(listening)
         self._timers.call_later(PAUSE_SECONDS, lambda: self._watch(listening))
         self._observer.connection_given_up(GivenUp.NOT_TAKEN)
@@ -393,9 +380,8 @@ class ConnectionAcceptor:
                 ssl_shutdown_timeout=GOODBYE_SECONDS if encrypted else None,
             )
         except OSError as error:
-            # Not logged: a client can cause any number of these.
-            # A frame of the traceback refers to the error, and to the connection's buffers: until
-            # a full garbage collection they would stay, 300 kB of each that failed.
+            # Not logged: clients can cause any number. The traceback's frames refer to the error
+            # and the connection's buffers, 300 kB each until a full garbage collection.
             error.__traceback__ = None
             self._observer.connection_given_up(GivenUp.HANDSHAKE_FAILED)
 
@@ -405,24 +391,22 @@ class ConnectionAcceptor:
         if self._held:
             self._release()
         if connection.transport is None:
-            # A task that was cancelled before its first step has given the socket to nobody.
+            # A task cancelled before its first step has not passed the socket on.
             connection.socket.close()
             self._limiter.remove(connection)
         if not task.cancelled():
-            # Any other failure ends the deliverer: the loop is told.
+            # Any other failure ends the deliverer.
             task.result()
 
     # ------------------------------------------------------------------ what connections call
 
     def opened(self, connection: "_AcceptedConnection") -> None:
-        """The handshake of a connection is done."""
         self._limiter.finish_handshake(connection, now=self._clock.monotonic())
         self._unproven[connection.handler] = connection
         if self._expiring is None:
             self._expiring = self._timers.call_later(PROOF_SECONDS, self._expire)
 
     def lost(self, connection: "_AcceptedConnection") -> None:
-        """A connection has ended."""
         self._unproven.pop(connection.handler, None)
         self._limiter.remove(connection)
         if self._held:
@@ -441,7 +425,7 @@ class ConnectionAcceptor:
             self._abort(connection)
 
     def _expire(self) -> None:
-        """Close the connections that have been unproven for too long."""
+        """Close connections that have been unproven for too long."""
         self._expiring = None
         while (oldest := self._limiter.oldest_unproven()) is not None:
             connection, since = oldest
@@ -460,13 +444,12 @@ class ConnectionAcceptor:
             # Without a TLS shutdown, which would wait for the client.
             connection.transport.abort()
             return
-        # A transport of Python 3.11.2 that was closed twice raises when it is aborted. So its
-        # TLS shutdown gets an end of file, or its writes an error.
+        # In Python 3.11.2 aborting a transport that was closed twice raises. Shutting the socket
+        # down ends its TLS shutdown or its writes.
         with suppress(OSError):
             connection.socket.shutdown(socket.SHUT_RDWR)
 
     def _count(self, reason: GivenUp) -> None:
-        """Count a connection that exceeded the limits; log it at most once in QUIET_SECONDS."""
         self._observer.connection_given_up(reason)
         if self._is_quiet:
             return
@@ -495,13 +478,13 @@ class ConnectionAcceptor:
 
 
 def _awaits_request(handler: asyncio.Protocol) -> bool:
-    """Whether aiohttp's handler waits for a request, or for the rest of its head."""
+    """Whether aiohttp's handler waits for a request or the rest of its head."""
     waiter = getattr(handler, "_waiter", None)
     return waiter is not None and not waiter.done()
 
 
 def _idle_since(connection: "_AcceptedConnection") -> float | None:
-    """Return since when a connection awaits a request; aiohttp keeps it as long after each."""
+    """Return since when a connection awaits a request; aiohttp keeps that time after each."""
     if not _awaits_request(connection.handler):
         return None
     return float(getattr(connection.handler, "_next_keepalive_close_time", 0.0))
@@ -509,19 +492,18 @@ def _idle_since(connection: "_AcceptedConnection") -> float | None:
 
 def _head_size(message: RawRequestMessage) -> int:
     """Bytes of a head, without blanks around the values."""
-    # The line has two blanks, its version, and its end; the head has an empty line at its end.
+    # The line has two blanks, version and end; an empty line ends the head.
     size = len(message.method) + len(message.path) + 14
     for name, value in message.raw_headers:
         size += len(name) + len(value) + 4
     return size
 
 
-def _ignore(_data: bytes) -> None:
-    """Receive nothing any more."""
+def _ignore(_data: bytes) -> None: ...
 
 
 class _AcceptedConnection(Connection):
-    """One connection. Counts how much comes before the head of a request is whole."""
+    """One connection. Counts the bytes before each complete request head."""
 
     __slots__ = ("_acceptor", "_head", "_recent", "_requests", "handshake", "socket", "transport")
 
@@ -529,9 +511,9 @@ class _AcceptedConnection(Connection):
         super().__init__(acceptor.create_handler)
         self._acceptor = acceptor
         self._head = 0
-        #: Bytes before these in which the head may have begun, while another request was there.
+        #: Bytes that may begin the next head, received during another request.
         self._recent = 0
-        #: Whose heads are whole.
+        #: Requests with a complete head.
         self._requests = 0
         self.socket = sock
         self.handshake: asyncio.Task[None] | None = None
@@ -557,7 +539,7 @@ class _AcceptedConnection(Connection):
         handler.data_received(data)
         requests: int = handler._request_count  # type: ignore[attr-defined]
         if requests != self._requests:
-            # Heads that are whole now; no work on these requests has begun.
+            # Complete heads now; no work on these requests has begun.
             if not self._requests and not self._acceptor.asks_for_tokens:
                 self._acceptor.prove(handler)
             self._requests = requests
@@ -570,7 +552,7 @@ class _AcceptedConnection(Connection):
             self._recent += len(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # It refers to this, and would keep it for the garbage collector.
+        # Break the reference cycle.
         self.data_received = _ignore
         self._acceptor.lost(self)
         super().connection_lost(exc)

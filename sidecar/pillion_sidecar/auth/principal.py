@@ -1,4 +1,4 @@
-"""Who publishes: the service account that a token was issued to."""
+"""The publisher: the service account that a token was issued to."""
 
 import re
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from aiohttp import web
 
-#: What Kubernetes writes into ``sub``. A namespace is a DNS label, a service account a DNS
+#: The form of ``sub`` in Kubernetes: the namespace is a DNS label, the service account a DNS
 #: subdomain (RFC 1123).
 _SUBJECT = re.compile(
     r"system:serviceaccount:(?P<namespace>[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)"
@@ -16,7 +16,7 @@ _SUBJECT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A service account. At a gateway all that a publisher names is its namespace's own."""
+    """A service account. At a gateway its namespace is the scope of all names."""
 
     namespace: str
     service_account: str
@@ -26,12 +26,12 @@ class Principal:
 
     @classmethod
     def of_subject(cls, subject: object) -> "Principal | None":
-        """Return the service account that a token's ``sub`` names; None where it names none."""
+        """Return the service account in a token's ``sub``."""
         found = _SUBJECT.fullmatch(subject) if isinstance(subject, str) else None
         return None if found is None else cls(found["namespace"], found["service_account"])
 
 
-#: Who sends a request. There is none where nobody is asked for a token.
+#: The sender of a request, if tokens are required.
 PRINCIPAL = web.RequestKey("principal", Principal)
 
 #: Whether it is of the gateway's own namespace.
@@ -39,14 +39,15 @@ IS_OF_GATEWAY = web.RequestKey("is_of_gateway", bool)
 
 
 def may_relay(request: web.BaseRequest) -> bool:
-    """Return whether a request may come from a sidecar of this gateway: those are of its own
-    namespace. What is relayed goes to a subscription past all filters, so no other publisher may.
+    """Return whether a request may come from a sidecar of this gateway: only its own namespace.
+
+    Relayed indications bypass all filters, so no other publisher may send them.
     """
     return IS_OF_GATEWAY not in request or request[IS_OF_GATEWAY]
 
 
 def namespace_of(request: web.BaseRequest) -> str | None:
-    """Return the namespace of whoever sends a request; None where nobody is asked for a token."""
+    """Return the sender's namespace; None if no token is required."""
     principal = request.get(PRINCIPAL)
     return None if principal is None else principal.namespace
 
@@ -54,9 +55,9 @@ def namespace_of(request: web.BaseRequest) -> str | None:
 class Turned(StrEnum):
     """Why a gateway refused a request before it read the body."""
 
-    #: There are no keys to verify a token with: answered 503.
+    #: No keys to verify a token: answered 503.
     NO_KEYS = "no-keys"
-    #: The rest but the last is answered 401.
+    #: Answered 401, like the others except the last.
     MISSING = "missing"
     MALFORMED = "malformed"
     ALGORITHM = "algorithm"
@@ -67,5 +68,5 @@ class Turned(StrEnum):
     EXPIRED = "expired"
     NOT_YET_VALID = "not-yet-valid"
     SUBJECT = "subject"
-    #: The token is good, and its service account is not among ``publishers``: answered 403.
+    #: A valid token of a service account that is not among ``publishers``: answered 403.
     FORBIDDEN = "forbidden"

@@ -1,5 +1,4 @@
-"""The certificate that intake is served with: another one for the connections that come after it
-has changed, while those that are there go on."""
+"""The serving certificate of intake: a change applies to new connections."""
 
 import ssl
 from dataclasses import dataclass
@@ -14,15 +13,13 @@ MAXIMUM_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A certificate with its key, ready to serve."""
-
     context: ssl.SSLContext
     #: Seconds since the epoch.
     expires: float
 
 
 def read_certificate(files: TLSFiles) -> Certificate:
-    """Read certificate and key. Raises :class:`Unusable`."""
+    """Raises :class:`Unusable`."""
     content = read_bounded(files.certificate, maximum=MAXIMUM_BYTES)
     read_bounded(files.key, maximum=MAXIMUM_BYTES)
     try:
@@ -34,7 +31,7 @@ def read_certificate(files: TLSFiles) -> Certificate:
         # No password: openssl would ask for one at the terminal.
         context.load_cert_chain(files.certificate, files.key, password=lambda: b"")
     except (ssl.SSLError, OSError, ValueError) as error:
-        # What openssl says names its own functions and reasons, and nothing of the key.
+        # openssl's reason names its functions, and nothing of the key.
         reason = getattr(error, "reason", None) or type(error).__name__
         raise Unusable(
             f"{files.key}: does not go with {files.certificate}, or is no key in PEM ({reason})"
@@ -47,24 +44,22 @@ class ServingTLS:
 
     def __init__(self) -> None:
         self._current: Certificate | None = None
-        #: What the listener takes up connections with.
         self.context = _context()
-        # Called once for each handshake, whether or not the client names a server.
+        # Called for each handshake, with or without a server name.
         self.context.sni_callback = self._choose
 
     @property
     def has_certificate(self) -> bool:
-        """Whether anybody can connect."""
         return self._current is not None
 
     def use(self, certificate: Certificate) -> None:
-        """Show this certificate to whoever connects from now on."""
+        """Use this certificate for new connections."""
         self._current = certificate
 
     def _choose(
         self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _: ssl.SSLContext
     ) -> None:
-        # With no certificate there is nothing to agree on, and openssl refuses the handshake.
+        # Without a certificate openssl refuses the handshake.
         if self._current is not None:
             connection.context = self._current.context
 

@@ -1,5 +1,4 @@
-"""Authentication at a gateway: by a service account's token, if the service account is among
-``publishers``. Done before the body is read."""
+"""Authentication at a gateway by service-account tokens, before the body is read."""
 
 import re
 from asyncio import BaseProtocol
@@ -18,34 +17,33 @@ from pillion_sidecar.config.schema.service import AllowedPublisher
 
 #: Verified tokens in the cache. A pod has one, and gets another each hour.
 MAXIMUM_TOKENS = 10_000
-#: Seconds of Retry-After while there are no keys.
+#: Retry-After in seconds while there are no keys.
 NO_KEYS_RETRY_AFTER = 5
-#: Bytes and seconds for which the body of a refused request is read and dropped: enough for a
-#: client that sends all of it first to see its answer.
+#: Bytes and seconds for which the body of a refused request is read and dropped, so that a client
+#: that sends it first sees the answer.
 UNREAD_BYTES = 1 << 20
 UNREAD_SECONDS = 5.0
-#: Requests for which that is done at a time.
+#: Concurrent requests for which that is done.
 UNREAD_REQUESTS = 64
 #: RFC 6750, 2.1.
 _BEARER = re.compile(r"bearer +(?P<token>[A-Za-z0-9\-._~+/]+=*) *", re.IGNORECASE)
-#: What a quoted string of a challenge cannot carry as it is (RFC 6750, 3).
+#: Characters that a challenge's quoted string cannot carry (RFC 6750, 3).
 _UNQUOTABLE = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")
 
 
 class TokenCache:
-    """Headers with a valid token, until it expires: their signature is not verified again. Bounded:
-    the least recently used is dropped."""
+    """Headers with a verified token, until it expires. Bounded, least recently used dropped."""
 
     def __init__(self, *, maximum: int = MAXIMUM_TOKENS) -> None:
         self._maximum = maximum
-        # By digest: whoever reads this memory finds no token in it.
+        # By digest, so that no token stays in memory.
         self._tokens: OrderedDict[bytes, Verified] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._tokens)
 
     def find(self, header: str, *, now: float) -> Verified | None:
-        """Return the verified token of a header; ``now`` in seconds since the epoch."""
+        """``now`` in seconds since the epoch."""
         digest = _digest(header)
         found = self._tokens.get(digest)
         if found is None:
@@ -57,13 +55,12 @@ class TokenCache:
         return found
 
     def keep(self, header: str, verified: Verified) -> None:
-        """Keep the verified token of a header."""
         self._tokens[_digest(header)] = verified
         if len(self._tokens) > self._maximum:
             self._tokens.popitem(last=False)
 
     def clear(self) -> None:
-        """Drop all: the keys have changed."""
+        """The keys have changed."""
         self._tokens.clear()
 
 
@@ -72,19 +69,14 @@ def _digest(header: str) -> bytes:
 
 
 class TokenObserver(Protocol):
-    """Counts refused requests (telemetry's metrics)."""
-
-    def turned_away(self, reason: Turned) -> None:
-        """A request was refused."""
+    def turned_away(self, reason: Turned) -> None: ...
 
 
 class _TurnedAway(TimeoutError):
-    """Nobody reads the rest of this body. (aiohttp takes no other exception for the end of it.)"""
+    """Ends a body that nobody reads; aiohttp accepts no other exception."""
 
 
 class TokenMiddleware:
-    """Authenticates the requests of an application."""
-
     def __init__(
         self,
         *,
@@ -96,8 +88,11 @@ class TokenMiddleware:
         has_proven: Callable[[BaseProtocol], bool],
     ) -> None:
         """``publishers``: of the configuration in force; none: all service accounts of the
-        gateway's own namespace. ``proven`` is called with the connection and the principal of each
-        accepted request; ``has_proven``: whether it was ever called with a connection."""
+        gateway's own namespace.
+
+        ``proven`` is called with the connection and the principal of each accepted request;
+        ``has_proven``: whether it was ever called with a connection.
+        """
         self._clock = clock
         self._timers = timers
         self._publishers = publishers
@@ -112,11 +107,10 @@ class TokenMiddleware:
 
     @property
     def has_keys(self) -> bool:
-        """Whether tokens can be verified."""
         return self._keys is not None
 
     def use_keys(self, keys: TokenKeys) -> None:
-        """Verify with these keys only, from now on."""
+        """From now on, verify with these keys only."""
         self._keys = keys
         self._namespace = keys.namespace
         self._cache.clear()
@@ -125,8 +119,6 @@ class TokenMiddleware:
 
     @property
     def middleware(self) -> Middleware:
-        """The middleware of the application."""
-
         @web.middleware
         async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
             found = self._examine(request)
@@ -142,7 +134,7 @@ class TokenMiddleware:
                 await found.prepare(request)
                 await found.write_eof()
             except ConnectionError:
-                # The client is gone. aiohttp notices it itself where the answer is returned.
+                # The client is gone; aiohttp notices when the answer is returned.
                 return found
             await self._leave_unread(request.content)
             return found
@@ -150,7 +142,7 @@ class TokenMiddleware:
         return authenticate
 
     async def expect(self, request: web.Request) -> web.StreamResponse | None:
-        """Answer ``Expect: 100-continue``: a refused client need not send the body at all."""
+        """Answer ``Expect: 100-continue``: a refused client need not send the body."""
         if request.version != HttpVersion11:
             return None
         if request.headers[hdrs.EXPECT].lower() != "100-continue":
@@ -165,7 +157,7 @@ class TokenMiddleware:
         return None
 
     def _examine(self, request: web.Request) -> Principal | web.Response:
-        """Return who sends a request, or the answer that refuses it."""
+        """Return the sender, or the answer that refuses it."""
         keys = self._keys
         if keys is None:
             self._observer.turned_away(Turned.NO_KEYS)
@@ -208,7 +200,7 @@ class TokenMiddleware:
     # ------------------------------------------------------------------ the body
 
     async def _leave_unread(self, content: StreamReader) -> None:
-        """Drop what comes of a body, up to a bound; then the connection is closed."""
+        """Drop a body up to a bound, before the connection is closed."""
         if content.at_eof():
             return
         if self._unread < UNREAD_REQUESTS:
@@ -235,7 +227,7 @@ async def _discard(content: StreamReader) -> None:
 
 
 def _token(given: Sequence[str], *, audience: str) -> str:
-    """Return the token of a request's Authorization headers. Raises TokenError."""
+    """Return the token of the Authorization headers. Raises TokenError."""
     if not given:
         raise TokenError(
             Turned.MISSING,

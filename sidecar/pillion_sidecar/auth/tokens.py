@@ -1,5 +1,5 @@
-"""Service-account tokens, verified offline (RFC 7519, RFC 8725). Pure: who asks says what the time
-is. No text of a refusal quotes what a token says, before its signature is known to be good."""
+"""Service-account tokens, verified offline (RFC 7519, RFC 8725). Pure. Errors never quote a token
+whose signature is not verified."""
 
 import math
 import re
@@ -15,28 +15,27 @@ from jwt.exceptions import PyJWTError
 from pillion_sidecar.auth.principal import Principal, Turned
 from pillion_sidecar.filewatch import Unusable, read_bounded
 
-#: Signatures with a private key that the issuer alone has: none by a shared secret (HS256) or by
-#: nothing at all, whatever a token's header says.
+#: Asymmetric signatures only, whatever a token's header says: no HS256, no "none".
 ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "ES256", "ES384", "ES512"})
-#: Bytes of the file, and keys in it, that are read.
+#: Maximum bytes of the file, and keys in it.
 MAXIMUM_BYTES = 1 << 20
 MAXIMUM_KEYS = 100
-#: Bits of an RSA modulus. A longer one would hold up the event loop.
+#: Bits of an RSA modulus. A longer one would block the event loop.
 RSA_BITS = range(2048, 8193)
-#: Characters of a token. Those of Kubernetes have some 1,200.
+#: Characters of a token. Those of Kubernetes have about 1,200.
 MAXIMUM_TOKEN = 8000
-#: Seconds by which the clocks of the issuer and of the gateway may differ.
+#: Seconds by which the clocks of issuer and gateway may differ.
 LEEWAY = 30.0
 _COMPACT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenKeys:
-    """Whose tokens are good, and the keys by ``kid``, each for one algorithm."""
+    """Accepted issuer and audience, and the keys by ``kid``, each for one algorithm."""
 
     issuer: str
     audience: str
-    #: That of the gateway: whose service accounts may publish where nothing else is said.
+    #: The gateway's: its service accounts may publish by default.
     namespace: str
     keys: Mapping[str, PyJWK]
 
@@ -49,15 +48,13 @@ class _Document(msgspec.Struct):
 
 
 def read_keys(path: Path) -> TokenKeys:
-    """Read the file. Raises :class:`Unusable`."""
+    """Raises :class:`Unusable`."""
     return parse_keys(read_bounded(path, maximum=MAXIMUM_BYTES), name=str(path))
 
 
 def parse_keys(content: bytes, *, name: str) -> TokenKeys:
-    """Return what a file says. Raises :class:`Unusable`, which calls the file by its ``name``.
-
-    Keys of kinds that are not used here are left out (RFC 7517, 5).
-    """
+    """Parse the keys; raises :class:`Unusable`, which names the file. Unused kinds of keys are left
+    out (RFC 7517, 5)."""
     try:
         document = msgspec.json.decode(content, type=_Document)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -85,12 +82,12 @@ def parse_keys(content: bytes, *, name: str) -> TokenKeys:
 
 
 def _usable(given: dict[str, Any]) -> PyJWK | None:
-    """Return a key that may verify tokens; None where it may not."""
+    """Return a key that may verify tokens."""
     if given.get("kty") not in ("RSA", "EC") or given.get("use", "sig") != "sig":
         return None
     if not isinstance(given.get("kid"), str):
         return None
-    # What signs is none of ours, and is not to be kept.
+    # Drop private members.
     public = {member: value for member, value in given.items() if member in _PUBLIC}
     try:
         key = PyJWK(public)
@@ -103,12 +100,12 @@ def _usable(given: dict[str, Any]) -> PyJWK | None:
     return key
 
 
-#: What a public key consists of (RFC 7518, 6.2.1 and 6.3.1).
+#: Members of a public key (RFC 7518, 6.2.1 and 6.3.1).
 _PUBLIC = frozenset({"kty", "kid", "use", "alg", "n", "e", "crv", "x", "y"})
 
 
 class TokenError(Exception):
-    """A token is not good, for a reason that the text says and that is counted."""
+    """A token is invalid; has the text and the counted reason."""
 
     def __init__(self, reason: Turned, text: str) -> None:
         super().__init__(text)
@@ -118,18 +115,14 @@ class TokenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A token that is good."""
-
     principal: Principal
-    #: Seconds since the epoch: when it is good no more, with the leeway.
+    #: Seconds since the epoch: end of validity, with the leeway.
     until: float
 
 
 def verify(token: str, keys: TokenKeys, *, now: float) -> Verified:
-    """Return whom a token was issued to. ``now`` is in seconds since the epoch.
-
-    Raises :class:`TokenError`.
-    """
+    """Return the holder of a token; ``now`` is in seconds since the epoch. Raises
+    :class:`TokenError`."""
     claims = _claims(token, keys)
     if claims.get("iss") != keys.issuer:
         raise TokenError(Turned.ISSUER, f"the token was not issued by {keys.issuer}")
@@ -158,7 +151,7 @@ def verify(token: str, keys: TokenKeys, *, now: float) -> Verified:
 
 
 def _claims(token: str, keys: TokenKeys) -> dict[str, Any]:
-    """Return what a token with a good signature says."""
+    """Return the claims after verifying the signature."""
     key = _key(token, keys)
     try:
         payload = PyJWS().decode(token, key, algorithms=[key.algorithm_name])
@@ -171,7 +164,7 @@ def _claims(token: str, keys: TokenKeys) -> dict[str, Any]:
 
 
 def _key(token: str, keys: TokenKeys) -> PyJWK:
-    """Return the key that a token says it is signed with, for the algorithm that it says."""
+    """Return the key by the token's ``kid`` and algorithm."""
     if len(token) > MAXIMUM_TOKEN:
         raise TokenError(Turned.MALFORMED, f"the token has more than {MAXIMUM_TOKEN} characters")
     if _COMPACT.fullmatch(token) is None:
@@ -197,7 +190,7 @@ def _key(token: str, keys: TokenKeys) -> PyJWK:
 
 
 def _time(value: object) -> float | None:
-    """Return a NumericDate (RFC 7519, 2); None where it is none."""
+    """Return a NumericDate (RFC 7519, 2); None if it is invalid."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
